@@ -1,0 +1,102 @@
+# make demo                        the digits example, on JAX
+# KERAS_BACKEND=torch make demo    the same on another backend
+# make test                        style check, then the tests on all three backends
+#
+# Both set up what they need under .venv/ on the first call, and set it up again
+# only when pyproject.toml or constraints.txt has changed.
+
+PYTHON        ?= python3
+KERAS_BACKEND ?= jax
+BACKENDS      ?= jax tensorflow torch
+PYTEST_ARGS   ?=
+DEMO_ARGS     ?=
+
+VENVS      := .venv
+TEST       := $(VENVS)/test
+DEMO       := $(VENVS)/demo-$(KERAS_BACKEND)
+SETUP_DEPS := pyproject.toml constraints.txt
+
+# torch is installed first and alone, with its version spelled out: a resolver
+# that is asked for torch among other packages may choose a newer build that
+# carries several gigabytes of GPU libraries.
+TORCH := $(shell grep '^torch==' constraints.txt)
+# The smaller CPU-only TensorFlow exists for Linux on x86-64.
+TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
+
+PACKAGE_jax        := jax
+PACKAGE_tensorflow := $(TENSORFLOW)
+PACKAGE_torch      := $(TORCH)
+
+PIP_INSTALL := -m pip install -q --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
+	@echo "             DEMO_ARGS='...' is passed on)"
+	@echo "make test    style check, then the tests on every backend"
+	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects)"
+	@echo "make lint    style check alone"
+	@echo "make clean   remove the virtual environments and caches"
+
+ifeq ($(PACKAGE_$(KERAS_BACKEND)),)
+demo:
+	@echo "KERAS_BACKEND must be one of jax, tensorflow, torch. Received: KERAS_BACKEND=$(KERAS_BACKEND)" >&2
+	@exit 1
+else
+demo: $(DEMO)/.stamp
+	@echo "== examples/digits.py on $(KERAS_BACKEND)"
+	@KERAS_BACKEND=$(KERAS_BACKEND) TF_CPP_MIN_LOG_LEVEL=3 $(DEMO)/bin/python examples/digits.py $(DEMO_ARGS)
+endif
+
+lint: $(TEST)/.stamp
+	@echo "== ruff"
+	@$(TEST)/bin/ruff check .
+	@$(TEST)/bin/ruff format --check .
+
+# Every step runs, whatever the ones before it said; the last line tells.
+test: $(TEST)/.stamp
+	@failed=""; \
+	echo "== ruff"; \
+	$(TEST)/bin/ruff check . || failed=" ruff-check"; \
+	$(TEST)/bin/ruff format --check . || failed="$$failed ruff-format"; \
+	for backend in $(BACKENDS); do \
+	    echo "== pytest on $$backend"; \
+	    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 \
+	        $(TEST)/bin/python -m pytest $(PYTEST_ARGS) || failed="$$failed $$backend"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "== FAILED:$$failed" >&2; exit 1; fi; \
+	echo "== all passed: ruff $(BACKENDS)"
+
+# $(call create_venv,folder)
+define create_venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+    echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not: $$($(PYTHON) --version 2>&1)" >&2; \
+    echo "Name another one with, for example, 'make PYTHON=python3.12 ...'." >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+    echo "'$(PYTHON)' lacks the venv module (on Debian and Ubuntu: the package python3-venv)." >&2; exit 1; }
+@$(PYTHON) -m venv $(1)
+endef
+
+$(TEST)/.stamp: $(SETUP_DEPS)
+	@echo "== creating $(TEST)"
+	$(call create_venv,$(TEST))
+	@echo "== installing $(TORCH) (once, a few minutes)"
+	@$(TEST)/bin/python $(PIP_INSTALL) $(TORCH)
+	@echo "== installing jax, tensorflow and the development tools (once, a few minutes)"
+	@$(TEST)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]' jax $(TENSORFLOW)
+	@touch $@
+
+$(VENVS)/demo-%/.stamp: $(SETUP_DEPS)
+	@echo "== creating $(@D)"
+	$(call create_venv,$(@D))
+	@echo "== installing $(PACKAGE_$*) (once, a few minutes)"
+	@$(@D)/bin/python $(PIP_INSTALL) $(if $(filter torch,$*),,-c constraints.txt) $(PACKAGE_$*)
+	@echo "== installing keras_mhmcmc and what the example needs (once, a minute)"
+	@$(@D)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[plots]' scikit-learn
+	@touch $@
+
+clean:
+	rm -rf $(VENVS) build dist .pytest_cache .ruff_cache .hypothesis
+	find keras_mhmcmc tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

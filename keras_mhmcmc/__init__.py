@@ -1,0 +1,27 @@
+"""Mini-batch Metropolis-Hastings and Langevin samplers as Keras optimizers."""
+
+from keras_mhmcmc import kernels
+from keras_mhmcmc import losses
+from keras_mhmcmc import priors
+from keras_mhmcmc import proposals
+from keras_mhmcmc import schedules
+from keras_mhmcmc.optimizers import MHBT
+from keras_mhmcmc.optimizers import MINT
+from keras_mhmcmc.optimizers import PSGLD
+from keras_mhmcmc.optimizers import RSGLD
+from keras_mhmcmc.optimizers import SGHMC
+from keras_mhmcmc.optimizers import SGLD
+
+__all__ = [
+    "MHBT",
+    "MINT",
+    "PSGLD",
+    "RSGLD",
+    "SGHMC",
+    "SGLD",
+    "kernels",
+    "losses",
+    "priors",
+    "proposals",
+    "schedules",
+]

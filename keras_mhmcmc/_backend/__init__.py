@@ -1,0 +1,16 @@
+"""The only place that knows a framework: same names in `jax`, `tensorflow`, `torch`."""
+
+import keras
+
+if keras.backend.backend() == "jax":
+    from keras_mhmcmc._backend.jax import *  # noqa: F403
+elif keras.backend.backend() == "tensorflow":
+    from keras_mhmcmc._backend.tensorflow import *  # noqa: F403
+elif keras.backend.backend() == "torch":
+    from keras_mhmcmc._backend.torch import *  # noqa: F403
+else:
+    raise ImportError(
+        "keras_mhmcmc needs a Keras backend that computes gradients: set "
+        "KERAS_BACKEND to 'jax', 'tensorflow' or 'torch' before keras is imported. "
+        f"Received: KERAS_BACKEND={keras.backend.backend()}"
+    )

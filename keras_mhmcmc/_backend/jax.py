@@ -1,0 +1,147 @@
+"""JAX: everything the package needs that differs between frameworks."""
+
+import jax
+import jax.numpy as jnp
+
+__all__ = [
+    "SEED_DTYPE",
+    "LossObserver",
+    "NoiseStream",
+    "add_scaled",
+    "compile_function",
+    "dense",
+    "hold_values",
+    "map_members",
+    "read",
+    "refuse_replicas",
+    "select",
+    "sum_squares",
+    "value_and_gradient",
+    "write",
+    "write_copies",
+]
+
+SEED_DTYPE = "uint32"
+
+
+class LossObserver:
+    """Hands the training loss from `scale_loss` to `apply`, two different traces.
+
+    Keras differentiates a function that calls `optimizer.scale_loss(loss)`, so a loss
+    kept there would be a tracer of the differentiated function, dead by the time
+    `apply` runs. An identity with a custom derivative keeps the loss as its residual;
+    the backward rule receives that residual while `value_and_grad` pulls back, which
+    happens in the outer trace, the one in which `apply` runs next.
+    """
+
+    def __init__(self):
+        self._loss = None
+
+    def observe(self, loss):
+        """Returns `loss` unchanged, and keeps its value for `take`."""
+
+        @jax.custom_vjp
+        def identity(value):
+            return value
+
+        def forward(value):
+            return value, value
+
+        def backward(value, cotangent):
+            self._loss = value
+            return (cotangent,)
+
+        identity.defvjp(forward, backward)
+        return identity(loss)
+
+    def take(self):
+        """The loss of this step, or None; a loss is handed out once."""
+        loss, self._loss = self._loss, None
+        return loss
+
+
+class NoiseStream:
+    """Draws that depend on (seed, step count) alone; `state` holds these two."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def draw(self, tensors, uniforms):
+        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+        state = self._state.value
+        key = jax.random.fold_in(jax.random.key(state[0]), state[1])
+        self._state.assign(state + jnp.array([0, 1], state.dtype))
+        keys = jax.random.split(key, len(tensors) + 1)
+        normals = [
+            jax.random.normal(key, x.shape, _at_least_float32(x)).astype(x.dtype)
+            for key, x in zip(keys[1:], tensors, strict=True)
+        ]
+        return normals, jax.random.uniform(keys[0], (uniforms,))
+
+
+def refuse_replicas():
+    """Nothing to refuse: `keras.distribution` keeps one logical copy of everything."""
+
+
+def hold_values(variables):
+    """Whether the variables can be read: a step that failed leaves them empty."""
+    values = [variable._value for variable in variables]
+    return all(value is not None and not value.is_deleted() for value in values)
+
+
+def read(variables):
+    """The values of Keras variables."""
+    return [variable.value for variable in variables]
+
+
+def write(variables, values):
+    """Assigns values made in this step."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def write_copies(variables, sources):
+    """Assigns copies: a shared buffer would be donated twice in the next step."""
+    for variable, source in zip(variables, sources, strict=True):
+        variable.assign(jnp.copy(source.value))
+
+
+def dense(gradients):
+    """Gradients as ordinary tensors."""
+    return list(gradients)
+
+
+def add_scaled(xs, a, ys):
+    """x + a y for lists of tensors and a scalar a."""
+    return [x + jnp.asarray(a).astype(x.dtype) * y for x, y in zip(xs, ys, strict=True)]
+
+
+def select(condition, xs, ys):
+    """xs where the scalar `condition` holds, else ys."""
+    return [jnp.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
+
+
+def sum_squares(xs):
+    """Sum of squares over a list of tensors, in float32 or better."""
+    return sum(jnp.sum(jnp.square(x.astype(_at_least_float32(x)))) for x in xs)
+
+
+def _at_least_float32(x):
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def compile_function(function):
+    """`function` of tensors, compiled."""
+    return jax.jit(function)
+
+
+def value_and_gradient(function):
+    """(value, gradient) of a scalar function with respect to its first argument."""
+    return jax.value_and_grad(function)
+
+
+def map_members(function, stacked, chunk):
+    """`function(member)` for each slice of `stacked`, `chunk` at a time, stacked."""
+    if chunk == 1:
+        return jax.lax.map(function, stacked)
+    return jax.lax.map(function, stacked, batch_size=chunk)

@@ -1,0 +1,173 @@
+"""PyTorch: everything the package needs that differs between frameworks."""
+
+import torch
+
+__all__ = [
+    "SEED_DTYPE",
+    "LossObserver",
+    "NoiseStream",
+    "add_scaled",
+    "compile_function",
+    "dense",
+    "hold_values",
+    "map_members",
+    "read",
+    "refuse_replicas",
+    "select",
+    "sum_squares",
+    "value_and_gradient",
+    "write",
+    "write_copies",
+]
+
+SEED_DTYPE = "int64"
+
+
+class LossObserver:
+    """Hands the training loss from `scale_loss` to `apply`: eager, so as it is."""
+
+    def __init__(self):
+        self._loss = None
+
+    def observe(self, loss):
+        """Returns `loss` unchanged, and keeps its value for `take`."""
+        self._loss = loss.detach()
+        return loss
+
+    def take(self):
+        """The loss of this step, or None; a loss is handed out once."""
+        loss, self._loss = self._loss, None
+        return loss
+
+
+class NoiseStream:
+    """Draws that depend on (seed, step count) alone; `state` holds these two.
+
+    The generator needs both as Python numbers, and reading them from the device would
+    stop the queue at each step. So a copy is kept on the host, and read anew when the
+    version counter of the variable's tensor says that somebody else wrote it.
+    """
+
+    def __init__(self, state):
+        self._state = state
+        self._host = None
+        self._version = None
+        self._generator = None
+
+    def draw(self, tensors, uniforms):
+        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+        device = tensors[0].device
+        value = self._state.value
+        if self._host is None or self._version != (value.data_ptr(), value._version):
+            self._host = value.tolist()
+        if self._generator is None or self._generator.device != device:
+            self._generator = torch.Generator(device=device)
+        self._generator.manual_seed(_mix(*self._host))
+        self._host[1] += 1
+        with torch.no_grad():
+            value[1].add_(1)
+        self._version = (value.data_ptr(), value._version)
+
+        uniform = torch.rand(uniforms, generator=self._generator, device=device)
+        sizes = [tensor.numel() for tensor in tensors]
+        dtype = _at_least_float32(tensors[0]).dtype
+        flat = torch.randn(
+            sum(sizes), generator=self._generator, device=device, dtype=dtype
+        )
+        return [
+            part.view(tensor.shape).to(tensor.dtype)
+            for part, tensor in zip(flat.split(sizes), tensors, strict=True)
+        ], uniform
+
+
+def _mix(seed, count):
+    """A 64-bit generator seed (splitmix64): neighbours share no draws."""
+    value = (seed * 0x9E3779B97F4A7C15 + (count + 1) * 0xD1B54A32D192ED03) % 2**64
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value = (value ^ (value >> shift)) * factor % 2**64
+    return (value ^ (value >> 31)) % 2**63
+
+
+def refuse_replicas():
+    """Nothing to refuse: one process, one copy."""
+
+
+def hold_values(variables):
+    """Whether the variables can be read: torch's always can."""
+    return True
+
+
+def read(variables):
+    """The values of Keras variables."""
+    return [variable.value.detach() for variable in variables]
+
+
+def write(variables, values):
+    """Assigns values made in this step."""
+    with torch.no_grad():
+        targets = [variable.value for variable in variables]
+        torch._foreach_copy_(targets, list(values))
+
+
+def write_copies(variables, sources):
+    """Assigns copies."""
+    write(variables, read(sources))
+
+
+def dense(gradients):
+    """Gradients as ordinary tensors."""
+    return list(gradients)
+
+
+def add_scaled(xs, a, ys):
+    """x + a y for lists of tensors and a scalar a."""
+    if not torch.is_tensor(a):
+        return list(torch._foreach_add(xs, ys, alpha=a))
+    if a.device.type == "cpu":  # a host number: reading it stops no queue
+        return list(torch._foreach_add(xs, ys, alpha=a.item()))
+    return list(torch._foreach_add(torch._foreach_mul(ys, a), xs))
+
+
+def select(condition, xs, ys):
+    """xs where the scalar `condition` holds, else ys."""
+    if condition.device.type == "cpu":  # a host number: reading it stops no queue
+        return list(xs) if condition.item() else list(ys)
+    return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
+
+
+def sum_squares(xs):
+    """Sum of squares over a list of tensors, in float32 or better."""
+    norms = [torch.linalg.vector_norm(_at_least_float32(x)) for x in xs]
+    return torch.stack(norms).square().sum()
+
+
+def _at_least_float32(x):
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def compile_function(function):
+    """`function` of tensors; PyTorch runs it as it stands."""
+    return function
+
+
+def value_and_gradient(function):
+    """(value, gradient) of a scalar function with respect to its first argument."""
+
+    def evaluate(x, *arguments):
+        x = x.detach().requires_grad_(True)
+        value = function(x, *arguments)
+        (gradient,) = torch.autograd.grad(value, x)
+        return value.detach(), gradient
+
+    return evaluate
+
+
+def map_members(function, stacked, chunk):
+    """`function(member)` for each slice of `stacked`, stacked.
+
+    A loop: `torch.func.vmap` fails on Keras' convolutions, and on a CPU it is slower.
+    """
+    count = stacked[0].shape[0]
+    return torch.stack(
+        [function([tensor[i] for tensor in stacked]) for i in range(count)]
+    )

@@ -1,0 +1,113 @@
+"""Choosing beta of the reversible proposal from acceptances that cost no gradient.
+
+Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
+proposal", section 3.2, "Choosing beta".
+
+A forward proposal does not depend on beta, only its acceptance does. So the acceptance
+that a forward step would have had under any other beta follows exactly from its stored
+residuals, min(1, r(beta)). The paper runs 100 extra forward steps for each trial value;
+here the steps of the run itself are replayed.
+
+`replay_*`: at the end of an epoch, the smallest beta of a grid whose mean acceptance
+reaches 90% of the best, in the strong-gradient regime. Acceptance is not monotone in
+beta: it rises steeply where the regime begins, stays, and above the regime the move is
+a random walk that may be accepted more often still and destroys the weights in the end.
+
+`paper_*`: the paper's rule. An epoch's acceptance above 0.4 starts an adjustment: beta
+falls in steps of 5% while the acceptance of the last 100 forward steps is above 0.7, by
+50% at most. An epoch's acceptance below 0.2 raises beta by 5%.
+
+| paper | name         | shape          | unit |
+|-------|--------------|----------------|------|
+| beta  | `beta`       | scalar         | 1    |
+| r     | `acceptance` | one per trial  | 1    |
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+from keras import ops
+
+REPLAY_TRIALS = 128
+REPLAY_LARGEST = 1e5
+REPLAY_SHARE = 0.9
+
+PAPER_TRIALS = 14  # 0.95^13 = 0.51, the last step before 50%
+PAPER_WINDOW = 100
+
+
+class ReplayState(NamedTuple):
+    """Sums over the forward steps since beta was chosen."""
+
+    acceptance: Any  # (trials,)
+    limit: Any  # upper ends of the strong-gradient regime
+    count: Any  # forward steps
+
+
+class PaperState(NamedTuple):
+    """The last forward steps, and what the whole epoch accepted."""
+
+    acceptance: Any  # (window, trials), a ring
+    count: Any  # forward steps so far
+    accepted: Any  # accepted proposals so far
+    proposed: Any  # proposals so far
+
+
+def replay_trials(beta):
+    """The grid of trial values, from 1 to 1e5, whatever `beta` is now."""
+    exponent = ops.arange(REPLAY_TRIALS, dtype="float32") / (REPLAY_TRIALS - 1)
+    return ops.power(REPLAY_LARGEST, exponent)
+
+
+def replay_record(state, acceptance, limit, forward, accepted, proposed):
+    """Adds one step; only proposals that went forward count."""
+    counted = forward & proposed
+    # A weight of zero does not silence a value that is not finite; `where` does.
+    return ReplayState(
+        state.acceptance + ops.where(counted, acceptance, 0.0),
+        state.limit + ops.where(counted & ops.isfinite(limit), limit, 0.0),
+        state.count + ops.cast(counted, "float32"),
+    )
+
+
+def replay_choose(state, beta):
+    """The smallest trial value that reaches 90% of the best mean acceptance."""
+    trials = replay_trials(beta)
+    limit = ops.maximum(state.limit / ops.maximum(state.count, 1.0), 1.0)
+    acceptance = ops.where(trials <= limit, state.acceptance, 0.0)
+    best = ops.max(acceptance)
+    smallest = ops.argmax(ops.cast(acceptance >= REPLAY_SHARE * best, "int32"))
+    # Where nothing would have been accepted the record has one thing to say: widen.
+    informed = best > 1e-3 * state.count
+    choice = ops.where(informed, ops.take(trials, smallest), ops.maximum(beta, limit))
+    return ops.where(state.count > 0, choice, beta)
+
+
+def paper_trials(beta):
+    """The values that one adjustment phase can reach: 5% smaller each."""
+    return beta * ops.power(0.95, ops.arange(PAPER_TRIALS, dtype="float32"))
+
+
+def paper_record(state, acceptance, limit, forward, accepted, proposed):
+    """Adds one step; only proposals that went forward enter the ring."""
+    row = ops.arange(PAPER_WINDOW) == ops.cast(state.count % PAPER_WINDOW, "int32")
+    is_written = ops.expand_dims(row & forward & proposed, -1)
+    return PaperState(
+        ops.where(is_written, acceptance, state.acceptance),
+        state.count + ops.cast(forward & proposed, "float32"),
+        state.accepted + ops.cast(accepted & proposed, "float32"),
+        state.proposed + ops.cast(proposed, "float32"),
+    )
+
+
+def paper_choose(state, beta):
+    """The paper's rule at the end of an epoch."""
+    rows = ops.maximum(ops.minimum(state.count, float(PAPER_WINDOW)), 1.0)
+    mean = ops.sum(state.acceptance, axis=0) / rows
+    # The number of 5% steps: trials in a row, from the present beta, above 0.7.
+    above = ops.cumprod(ops.cast(mean > 0.7, "float32"))
+    steps = ops.minimum(ops.sum(above), PAPER_TRIALS - 1.0)
+    epoch = state.accepted / ops.maximum(state.proposed, 1.0)
+    beta = ops.where(epoch > 0.4, beta * ops.power(0.95, steps), beta)
+    beta = ops.where((epoch < 0.2) & (state.proposed > 0), beta * 1.05, beta)
+    return ops.maximum(beta, 1.0)

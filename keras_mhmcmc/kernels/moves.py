@@ -1,0 +1,145 @@
+"""Proposals of Metropolis-Hastings: where a move goes, and how likely its way back is.
+
+Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
+proposal", eq. (5)-(7) and (37). The paper's ascent direction g of the mean
+log-likelihood is minus our `gradient`, so that the signs read as in SGD.
+
+Equations, with Z standard normal and Delta = theta' - theta:
+
+    random walk   theta' = theta + s Z
+    Langevin      theta' = theta - epsilon grad + s Z
+    reversible    theta' = theta - epsilon grad + s Z         with probability 1/2
+                  theta' = theta + epsilon grad + s beta Z    with probability 1/2
+
+    s = sqrt(2 epsilon T_noise / N);  the random walk's s is the learning rate itself
+
+The density of a reversible move is a mixture of both directions, and everything in the
+ratio of the densities follows from four squared lengths (`Residuals`), with grad' the
+gradient at theta':
+
+    log q(theta -> theta') = log(exp(-out_forward) + c exp(-out_backward / beta^2))
+    log q(theta' -> theta) = log(exp(-back_forward) + c exp(-back_backward / beta^2))
+
+c is the ratio of the normalising constants of the two Gaussians, beta^(-d) for d
+weights (`normalized=True`: exact detailed balance), or 1, as in the paper's eq. (37)
+and, since beta^(-d) leaves no backward move alive when d is large, in its experiments.
+
+| paper            | name            | shape           | unit                        |
+|------------------|-----------------|-----------------|-----------------------------|
+| theta, theta'    | `position`      | list of tensors | weights                     |
+| -g               | `gradient`      | list of tensors | nats per example and weight |
+| epsilon          | `step`          | scalar          | as in SGD                   |
+| sqrt(2 epsilon)/n| `noise`         | scalar          | weights                     |
+| beta             | `beta`          | scalar          | 1                           |
+| Z                | `normals`       | list of tensors | 1                           |
+| d                | `dimension`     | int             | weights                     |
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_mhmcmc.kernels import tensors
+
+
+class Scales(NamedTuple):
+    """What drew a proposal; both directions of its density use these values."""
+
+    step: Any  # epsilon
+    noise: Any  # s
+    beta: Any  # widening of the backward noise; 1 where there is no backward move
+
+
+class Residuals(NamedTuple):
+    """Squared lengths over 2 s^2 that the density ratio of a move is made of."""
+
+    out_forward: Any  # |Delta + epsilon grad|^2
+    out_backward: Any  # |Delta - epsilon grad|^2
+    back_forward: Any  # |Delta - epsilon grad'|^2
+    back_backward: Any  # |Delta + epsilon grad'|^2
+
+
+def random_walk(position, normals, scales):
+    """The proposed position of a random walk."""
+    return tensors.add_scaled(position, scales.noise, normals)
+
+
+def langevin(position, gradient, normals, scales):
+    """The proposed position of a Langevin move."""
+    drifted = tensors.add_scaled(position, -scales.step, gradient)
+    return tensors.add_scaled(drifted, scales.noise, normals)
+
+
+def langevin_log_ratio(delta, gradient, new_gradient, scales, chains=False):
+    """log q(theta' -> theta) - log q(theta -> theta') of a Langevin move."""
+    out = _residual(delta, scales.step, gradient, scales.noise, chains)
+    back = _residual(delta, -scales.step, new_gradient, scales.noise, chains)
+    return out - back
+
+
+def reversible(position, gradient, normals, uniform, scales):
+    """The proposed position of a reversible move, and whether it goes forward."""
+    forward = uniform < 0.5
+    step = ops.where(forward, -scales.step, scales.step)
+    noise = ops.where(forward, scales.noise, scales.noise * scales.beta)
+    moved = tensors.add_scaled(position, step, gradient)
+    return tensors.add_scaled(moved, noise, normals), forward
+
+
+def residuals(delta, gradient, new_gradient, scales, chains=False):
+    """The four squared lengths of a move, without cancellation in float32."""
+    step, noise = scales.step, scales.noise
+    return Residuals(
+        out_forward=_residual(delta, step, gradient, noise, chains),
+        out_backward=_residual(delta, -step, gradient, noise, chains),
+        back_forward=_residual(delta, -step, new_gradient, noise, chains),
+        back_backward=_residual(delta, step, new_gradient, noise, chains),
+    )
+
+
+def reversible_log_ratio(residuals, beta, dimension, normalized):
+    """log q(theta' -> theta) - log q(theta -> theta') of a reversible move.
+
+    `beta` may have one more axis than the residuals: the ratio for each of its values.
+    """
+    log_constant = -dimension * ops.log(beta) if normalized else 0.0
+    widening = 1.0 / ops.square(beta)
+    out = ops.logaddexp(
+        -residuals.out_forward, log_constant - residuals.out_backward * widening
+    )
+    back = ops.logaddexp(
+        -residuals.back_forward, log_constant - residuals.back_backward * widening
+    )
+    return back - out
+
+
+def strong_gradient_limit(residuals, dimension):
+    """The beta at which the strong-gradient regime ends, from a forward move.
+
+    Proposition 1, case 1: 2 epsilon |grad| / (s sqrt(d)). In a forward move
+    |Delta - epsilon grad|^2 exceeds |Delta + epsilon grad|^2 by 4 epsilon^2 |grad|^2 in
+    the mean.
+    """
+    excess = residuals.out_backward - residuals.out_forward
+    return ops.sqrt(ops.maximum(2.0 * excess / dimension, 0.0))
+
+
+def strong_gradient_beta(gradient, scales, chains=False):
+    """A beta in the middle of the strong-gradient regime: epsilon |grad| / (s sqrt(d)).
+
+    The regime of the paper's Proposition 1, case 1, ends at twice this value.
+    """
+    length = ops.sqrt(tensors.sum_squares(gradient, chains))
+    root = tensors.size(gradient, chains) ** 0.5
+    beta = scales.step * length / (ops.maximum(scales.noise, 1e-30) * root)
+    return ops.maximum(beta, 1.0)
+
+
+def _residual(delta, step, gradient, noise, chains):
+    """|Delta + step grad|^2 / (2 s^2); 0 where nothing moves, since s is 0."""
+    squares = tensors.sum_squares(tensors.add_scaled(delta, step, gradient), chains)
+    variance = 2.0 * ops.square(noise)
+    return ops.where(
+        variance > 0, squares / ops.maximum(variance, 1e-37), 0.0 * squares
+    )

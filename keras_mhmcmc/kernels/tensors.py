@@ -1,0 +1,59 @@
+"""Algebra on positions: a position is a list of tensors, one for each weight.
+
+A scalar of rank 0 acts on one chain. A scalar of rank 1, shape (K,), belongs to K
+chains: then each tensor has a leading chain axis of length K, and `sum_squares` with
+`chains=True` gives one sum for each chain.
+"""
+
+from keras import ops
+
+from keras_mhmcmc import _backend
+
+
+def add_scaled(xs, a, ys):
+    """x + a y for each tensor."""
+    if len(ops.shape(a)) == 0:
+        return _backend.add_scaled(xs, a, ys)
+    return [x + _along_chains(a, x) * y for x, y in zip(xs, ys, strict=True)]
+
+
+def subtract(xs, ys):
+    """x - y for each tensor."""
+    return [x - y for x, y in zip(xs, ys, strict=True)]
+
+
+def select(condition, xs, ys):
+    """x where `condition` holds, else y, for each tensor (or each chain of it)."""
+    if len(ops.shape(condition)) == 0:
+        return _backend.select(condition, xs, ys)
+    return [
+        ops.where(_along_chains(condition, x), x, y)
+        for x, y in zip(xs, ys, strict=True)
+    ]
+
+
+def sum_squares(xs, chains=False):
+    """Sum of squares over all tensors: a scalar, or shape (K,) with `chains`."""
+    if not chains:
+        return _backend.sum_squares(xs)
+    return sum(
+        ops.sum(ops.square(ops.reshape(x, (ops.shape(x)[0], -1))), axis=1) for x in xs
+    )
+
+
+def size(xs, chains=False):
+    """Number of weights of one chain, a Python integer."""
+    return sum(_product(x.shape[1:] if chains else x.shape) for x in xs)
+
+
+def _product(shape):
+    product = 1
+    for length in shape:
+        product *= int(length)
+    return product
+
+
+def _along_chains(scalar, tensor):
+    rank = len(ops.shape(tensor))
+    scalar = ops.reshape(scalar, ops.shape(scalar) + (1,) * (rank - 1))
+    return scalar if scalar.dtype == "bool" else ops.cast(scalar, tensor.dtype)

@@ -1,0 +1,211 @@
+"""Reversible SGLD with an adapted beta as a Keras optimizer."""
+
+from keras import ops
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc import proposals
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.kernels import adaptation
+from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
+from keras_mhmcmc.optimizers.metropolis import batch_temperature
+from keras_mhmcmc.optimizers.sampler import constant
+
+_WARM_UP = 16  # forward steps after which `beta="auto"` chooses for the first time
+
+
+@serializable
+class RSGLD(MetropolisSampler):
+    """Mini-batch Metropolis-Hastings with reversible SGLD proposals.
+
+    A step goes down the gradient, or, as often, up it with noise that is wider by a
+    factor beta, and is then accepted or rejected on the next mini-batch. Samples
+    exp(-U/T) approximately with `normalized=True`, where U is the energy in nats,
+    train_size * loss - log prior; the paper's ratio, the default, samples a law that is
+    narrower. It is the one that moves networks. A loss or gradient that is not finite is
+    a rejected proposal. Keeps two copies of the weights.
+
+    Args:
+        learning_rate: epsilon, as in `keras.optimizers.SGD`; at least 0, or a schedule.
+        train_size: number of training examples, N.
+        batch_size: number of examples in a mini-batch, m.
+        temperature: T, greater than 0, or a schedule. Defaults to N/m (c_n = m).
+        beta: factor, at least 1, of the backward move's noise; "auto" chooses the
+            first one from the first forward proposals.
+        beta_adaptation: "replay" chooses, at the end of each epoch of N // m steps,
+            the smallest beta that would have given 90% of the best acceptance;
+            "paper" is the rule of the paper; None keeps beta fixed, which is what
+            the theory of Markov chains asks for (with "auto": after its first choice).
+        noise_temperature: temperature of the proposal's noise, whose variance is
+            2 learning_rate noise_temperature / N; greater than 0. Defaults to 1/N, as
+            in the paper; T is the choice for low dimensions.
+        normalized: if True, the density ratio carries its normalising constants, and
+            detailed balance is exact: for low dimensions.
+        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
+        seed: integer in [0, 2**31) that makes the draws repeatable; None draws one.
+        name: name of the optimizer.
+
+    Raises:
+        ValueError: an argument is outside its range, an option of the Keras base class
+            is given that would change the sampled law, or, in the first step, the loss
+            did not arrive.
+
+    Example:
+
+    >>> import keras
+    >>> import keras_mhmcmc as mh
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    >>> model.compile(
+    ...     optimizer=mh.RSGLD(0.2, train_size=20000, batch_size=100),
+    ...     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    ... )
+
+    Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
+    reversible SGLD proposal", section 2.3 and 3.2.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        *,
+        train_size,
+        batch_size,
+        temperature=None,
+        beta="auto",
+        beta_adaptation="replay",
+        noise_temperature=None,
+        normalized=False,
+        prior=None,
+        seed=None,
+        name="rsgld",
+        **options,
+    ):
+        first_beta = 1.0
+        if beta != "auto":
+            first_beta = _validate.number(
+                "beta", beta, _validate.Interval(1.0), hint='Or "auto".'
+            )
+        super().__init__(
+            learning_rate,
+            train_size=train_size,
+            batch_size=batch_size,
+            proposal=proposals.ReversibleLangevin(
+                first_beta, noise_temperature, normalized
+            ),
+            temperature=batch_temperature(temperature, train_size, batch_size),
+            prior=prior,
+            seed=seed,
+            name=name,
+            options=options,
+        )
+        self.beta = beta
+        self.beta_adaptation = _validate.choice(
+            "beta_adaptation", beta_adaptation, ("replay", "paper", None)
+        )
+
+    def _build_slots(self, variables):
+        super()._build_slots(variables)
+        is_auto = self.beta == "auto"
+        # 0 until "auto" has seen a gradient. Initializers, since on TensorFlow `build`
+        # may be traced into the step, where an assignment would be repeated.
+        self._beta = self.add_variable(
+            (), constant(0.0 if is_auto else self.beta), "float32", name="beta"
+        )
+        self._warm_up = self.add_variable(
+            (), constant(float(_WARM_UP) if is_auto else 0.0), "float32", name="warm_up"
+        )
+        self._replay = [
+            self.add_variable(shape, dtype="float32", name=name)
+            for name, shape in (
+                ("replay_acceptance", (adaptation.REPLAY_TRIALS,)),
+                ("replay_limit", ()),
+                ("replay_count", ()),
+            )
+        ]
+        self._paper = []
+        if self.beta_adaptation == "paper":
+            trials = (adaptation.PAPER_WINDOW, adaptation.PAPER_TRIALS)
+            self._paper = [
+                self.add_variable(shape, dtype="float32", name=name)
+                for name, shape in (
+                    ("paper_acceptance", trials),
+                    ("paper_count", ()),
+                    ("paper_accepted", ()),
+                    ("paper_proposed", ()),
+                )
+            ]
+        self._dimension = tensors.size(variables)
+
+    def _scales(self, gradient, learning_rate, temperature):
+        scales = super()._scales(gradient, learning_rate, temperature)
+        beta = ops.convert_to_tensor(self._beta)
+        if self.beta == "auto":
+            guess = moves.strong_gradient_beta(gradient, scales)
+            beta = ops.where(beta > 0.0, beta, guess)
+            self._beta.assign(beta)
+        return scales._replace(beta=beta)
+
+    def _log_q_ratio(self, delta, gradient, new_gradient, scales):
+        residuals = self.proposal.residuals(delta, gradient, new_gradient, scales)
+        beta = ops.maximum(scales.beta, 1.0)
+        ratio = self.proposal.log_ratio_at(residuals, beta, self._dimension)
+        return ratio, residuals
+
+    def _adapt(
+        self, record, state_energy, evaluated_energy, temperature, info, forward
+    ):
+        is_epoch_end = (self._iterations + 1) % (
+            self.train_size // self.batch_size
+        ) == 0
+        energy_ratio = (state_energy - evaluated_energy) / temperature
+        beta = ops.convert_to_tensor(self._beta)
+
+        def acceptance(trials):
+            ratio = self.proposal.log_ratio_at(record, trials, self._dimension)
+            return ops.where(
+                info.finite, ops.exp(ops.minimum(ratio + energy_ratio, 0)), 0
+            )
+
+        limit = moves.strong_gradient_limit(record, self._dimension)
+        seen = (limit, forward, info.accepted, info.proposed)
+        warm_up = self.beta == "auto"
+        if warm_up or self.beta_adaptation == "replay":
+            state = adaptation.ReplayState(*map(ops.convert_to_tensor, self._replay))
+            trials = adaptation.replay_trials(beta)
+            state = adaptation.replay_record(state, acceptance(trials), *seen)
+            wanted = ops.convert_to_tensor(self._warm_up)
+            ends = (wanted > 0.0) & (state.count >= wanted)
+            if self.beta_adaptation == "replay":
+                # Early choices, further and further apart: gradients still grow.
+                self._warm_up.assign(ops.where(ends, 2.0 * wanted, wanted))
+                ends = ends | is_epoch_end
+            else:
+                self._warm_up.assign(ops.where(ends, 0.0, wanted))
+            beta = ops.where(ends, adaptation.replay_choose(state, beta), beta)
+            self._store(self._replay, state, ends)
+        if self.beta_adaptation == "paper":
+            state = adaptation.PaperState(*map(ops.convert_to_tensor, self._paper))
+            trials = adaptation.paper_trials(ops.convert_to_tensor(self._beta))
+            state = adaptation.paper_record(state, acceptance(trials), *seen)
+            chosen = adaptation.paper_choose(state, beta)
+            beta = ops.where(is_epoch_end, chosen, beta)
+            self._store(self._paper, state, is_epoch_end)
+        if warm_up or self.beta_adaptation is not None:
+            self._beta.assign(beta)
+
+    def _store(self, variables, state, is_spent):
+        for variable, value in zip(variables, state, strict=True):
+            variable.assign(ops.where(is_spent, 0.0 * value, value))
+
+    def _current_beta(self):
+        return float(ops.convert_to_numpy(self._beta))
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        return super().get_config() | {
+            "beta": self.beta,
+            "beta_adaptation": self.beta_adaptation,
+            "noise_temperature": self.proposal.noise_temperature,
+            "normalized": self.proposal.normalized,
+        }

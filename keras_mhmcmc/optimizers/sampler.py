@@ -1,0 +1,266 @@
+"""What every sampler is besides its kernel: an abstract Keras optimizer."""
+
+import random
+
+import keras
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.schedules import Schedule
+
+# Options of the Keras base class that change the sampled law, and what to use instead.
+_REFUSED = {
+    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`; a decay of w is the scale "
+    "1 / sqrt(w * train_size).",
+    "clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
+    "rejects steps that are too large.",
+    "clipvalue": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
+    "rejects steps that are too large.",
+    "global_clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, "
+    "which rejects steps that are too large.",
+    "use_ema": "Keep samples with `mh.PosteriorSamples` and average the predictions of "
+    "their ensemble.",
+    "ema_momentum": "Keep samples with `mh.PosteriorSamples` and average the "
+    "predictions of their ensemble.",
+    "ema_overwrite_frequency": "Keep samples with `mh.PosteriorSamples` and average the "
+    "predictions of their ensemble.",
+    "gradient_accumulation_steps": "Use a larger batch in `fit`.",
+    "loss_scale_factor": "Train in float32 or with the policy 'mixed_bfloat16', which "
+    "needs no loss scaling.",
+}
+
+
+class Sampler(keras.optimizers.Optimizer):
+    """Abstract: an optimizer whose iterates are draws from a posterior.
+
+    A final class creates its slots in `_build_slots` and moves the weights in `_move`.
+    It gets the gradient of U/N, prior included, and the energy U in nats, where U is N
+    times the training loss minus the log prior.
+    """
+
+    # Whether `_move` can do without the loss (a custom loop may not provide it).
+    needs_loss = False
+
+    def __init__(
+        self, learning_rate, *, train_size, temperature, prior, seed, name, options
+    ):
+        _refuse(options)
+        if not isinstance(learning_rate, Schedule) and not callable(learning_rate):
+            learning_rate = _validate.number(
+                "learning_rate",
+                learning_rate,
+                _validate.NOT_NEGATIVE,
+                hint="A `LearningRateSchedule` will do as well.",
+            )
+        super().__init__(learning_rate=learning_rate, name=name)
+        self.train_size = _validate.integer("train_size", train_size, 1)
+        self.temperature = temperature
+        if prior is not None:
+            _validate.instance(
+                "prior",
+                prior,
+                Prior,
+                "None or a prior such as `mh.priors.Gaussian(1.0)`",
+            )
+        self.prior = prior
+        self.seed = None if seed is None else _validate.integer("seed", seed, 0)
+        if self.seed is not None and self.seed >= 2**31:
+            raise ValueError(
+                f"Argument `seed` must be less than 2**31. Received: seed={seed}"
+            )
+        self._observer = _backend.LossObserver()
+        first = self.seed if self.seed is not None else _fresh_seed()
+        self._noise_state = self.add_variable(
+            shape=(2,),
+            initializer=constant([first, 0]),
+            dtype=_backend.SEED_DTYPE,
+            name="noise_state",
+        )
+        self._noise = _backend.NoiseStream(self._noise_state)
+
+    # What a final class provides.
+
+    def _build_slots(self, variables):
+        """Creates the optimizer's variables, in the order of the file format."""
+        raise NotImplementedError
+
+    def _move(self, variables, position, gradient, energy, learning_rate):
+        """Moves the weights by one step of the kernel.
+
+        Returns the energy of the chain's state, or `energy`, which may be None.
+        """
+        raise NotImplementedError
+
+    def _counts(self):
+        """What `diagnostics` reports besides the energy."""
+        return {}
+
+    def _count_variables(self):
+        """The variables behind `_counts`, which a reset sets to zero."""
+        return []
+
+    # What Keras calls.
+
+    def build(self, variables):
+        """Creates the optimizer's variables for these model variables."""
+        if self.built:
+            return
+        _backend.refuse_replicas()
+        for variable in variables:
+            if variable.constraint is not None:
+                raise ValueError(
+                    f"The variable '{variable.path}' has a constraint, which would "
+                    "move the weights after each step and change the sampled law. "
+                    "Build the layer without it; a prior keeps weights small. "
+                    f"Received: constraint={variable.constraint}"
+                )
+        super().build(variables)
+        self._bound_prior = None if self.prior is None else self.prior.bind(variables)
+        self._energy_mean = self.add_variable(
+            shape=(2,), dtype="float32", name="energy_mean"
+        )
+        self._build_slots(variables)
+
+    def _slots_of(self, slots, variables):
+        return [slots[self._get_variable_index(variable)] for variable in variables]
+
+    def scale_loss(self, loss):
+        """Keeps the training loss for the next `apply`; returns it unchanged."""
+        return self._observer.observe(loss)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        variables = list(trainable_variables)
+        position = _backend.read(variables)
+        gradient = _backend.dense(grads)
+        loss = self._observer.take()
+        if loss is None and self.needs_loss:
+            raise ValueError(
+                f"{type(self).__name__} needs the training loss, which did not arrive. "
+                "In a custom training loop, pass it through the optimizer inside the "
+                "differentiated function, before the gradients are applied: "
+                "`loss = optimizer.scale_loss(loss)`. Under the 'mixed_float16' policy "
+                "Keras' loss scaling bypasses the optimizer: use 'mixed_bfloat16', or "
+                "`model.compile(..., auto_scale_loss=False)`."
+            )
+        energy = None
+        if loss is not None:
+            energy = self.train_size * ops.cast(loss, "float32")
+        prior = self._bound_prior
+        if prior is not None:
+            indices = [self._get_variable_index(variable) for variable in variables]
+            prior = prior.of(indices)
+            gradient = prior.add_gradient(position, gradient, self.train_size)
+            if energy is not None:
+                energy = energy + prior.energy(position)
+
+        rate = ops.convert_to_tensor(learning_rate)
+        energy = self._move(variables, position, gradient, energy, rate)
+        if energy is not None:
+            self._record_energy(energy)
+
+    def _record_energy(self, energy):
+        count, mean = ops.unstack(ops.convert_to_tensor(self._energy_mean), 2)
+        count = count + 1.0
+        # A running mean, since a float32 sum of many energies loses their digits.
+        mean = mean + (energy - mean) / count
+        self._energy_mean.assign(ops.stack([count, mean]))
+
+    def _current_temperature(self):
+        if isinstance(self.temperature, Schedule):
+            return self.temperature(self._iterations)
+        return self.temperature
+
+    # What users and callbacks call.
+
+    def diagnostics(self):
+        """What the sampler did since `reset_diagnostics`, as a dict of floats.
+
+        `energy` is the mean of U in nats, over the points that were evaluated or, for
+        a Metropolis-Hastings sampler, over the states of the chain. Empty before the
+        first step.
+        """
+        if not self.built:
+            return {}
+        count, mean = ops.convert_to_numpy(self._energy_mean)
+        energy = {"energy": float(mean)} if count > 0 else {}
+        return self._counts() | energy
+
+    def reset_diagnostics(self):
+        """Starts the counts and means of `diagnostics` anew."""
+        if self.built:
+            for variable in [self._energy_mean, *self._count_variables()]:
+                variable.assign(ops.zeros(variable.shape, dtype=variable.dtype))
+
+    def state_values(self):
+        """The current state of the chain: one tensor for each trainable variable."""
+        return _backend.read(self._trainable_variables)
+
+    def settle(self):
+        """Puts the current state of the chain into the model's variables.
+
+        Only a Metropolis-Hastings sampler has anything to do here: during `fit` its
+        model holds the proposal that is evaluated next.
+        """
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        learning_rate = super().get_config()["learning_rate"]
+        serialize = keras.saving.serialize_keras_object
+        return {
+            "learning_rate": learning_rate,
+            "train_size": self.train_size,
+            "temperature": serialize(self.temperature),
+            "prior": None if self.prior is None else serialize(self.prior),
+            "seed": self.seed,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """The optimizer with these arguments; objects among them are restored."""
+        restored = {
+            key: keras.saving.deserialize_keras_object(value, custom_objects)
+            if isinstance(value, dict) and "class_name" in value
+            else value
+            for key, value in config.items()
+        }
+        return cls(**restored)
+
+
+def checked_temperature(temperature, interval):
+    """A temperature that is a schedule or a number in `interval`."""
+    if isinstance(temperature, Schedule):
+        return temperature
+    return _validate.number(
+        "temperature",
+        temperature,
+        interval,
+        hint="A `LearningRateSchedule` will do as well.",
+    )
+
+
+def _refuse(options):
+    for option, value in options.items():
+        if option not in _REFUSED:
+            raise ValueError(f"Argument `{option}` is unknown. Received: {value!r}")
+        if value is not None and value is not False:
+            raise ValueError(
+                f"Argument `{option}` must be left away: it would silently change the "
+                f"sampled law. {_REFUSED[option]} Received: {option}={value!r}"
+            )
+
+
+def constant(values):
+    """An initializer that gives these values."""
+
+    def initialize(shape, dtype):
+        return ops.convert_to_tensor(values, dtype=dtype)
+
+    return initialize
+
+
+def _fresh_seed():
+    # Python's generator, which `keras.utils.set_random_seed` makes repeatable.
+    return random.randint(1, 10**9)

@@ -1,0 +1,89 @@
+"""Stochastic gradient Hamiltonian Monte Carlo as a Keras optimizer."""
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.kernels import hamiltonian
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.optimizers.sampler import checked_temperature
+
+_SHARE = _validate.Interval(0.0, 1.0)
+
+
+@serializable
+class SGHMC(Sampler):
+    """Stochastic gradient Hamiltonian Monte Carlo: SGD with momentum, and noise.
+
+    Samples exp(-U/T), with U the energy in nats, train_size * loss - log prior, up to
+    the bias of a finite step and of gradient noise. Keeps one copy of the weights.
+
+    Args:
+        learning_rate: as in `keras.optimizers.SGD` with momentum; a number that is at
+            least 0, or a schedule.
+        train_size: number of training examples, N. It sets the scale of the noise.
+        momentum: share of the velocity that is kept at each step, in [0, 1). It is not
+            the friction, which is 1 - momentum.
+        temperature: T, at least 0, or a schedule. 1 is the posterior, 0 is SGD.
+        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        name: name of the optimizer.
+
+    Raises:
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class is given that would change the sampled law.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> optimizer = mh.SGHMC(0.01, train_size=1000, momentum=0.9)
+
+    Reference: Chen, Fox and Guestrin (2014), "Stochastic gradient Hamiltonian Monte
+    Carlo", eq. (15).
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        *,
+        train_size,
+        momentum=0.9,
+        temperature=1.0,
+        prior=None,
+        seed=None,
+        name="sghmc",
+        **options,
+    ):
+        super().__init__(
+            learning_rate,
+            train_size=train_size,
+            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
+            prior=prior,
+            seed=seed,
+            name=name,
+            options=options,
+        )
+        self.momentum = _validate.number("momentum", momentum, _SHARE)
+
+    def _build_slots(self, variables):
+        self._velocities = self.add_optimizer_variables(variables, "velocity")
+
+    def _move(self, variables, position, gradient, energy, learning_rate):
+        slots = self._slots_of(self._velocities, variables)
+        normals, _ = self._noise.draw(position, 1)
+        position, velocity = hamiltonian.sghmc_step(
+            position,
+            _backend.read(slots),
+            gradient,
+            normals,
+            learning_rate=learning_rate,
+            momentum=self.momentum,
+            temperature=self._current_temperature(),
+            train_size=self.train_size,
+        )
+        _backend.write(slots, velocity)
+        _backend.write(variables, position)
+        return energy
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        return super().get_config() | {"momentum": self.momentum}

@@ -1,0 +1,80 @@
+"""Stochastic gradient Langevin dynamics as a Keras optimizer."""
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.optimizers.sampler import checked_temperature
+
+
+@serializable
+class SGLD(Sampler):
+    """Stochastic gradient Langevin dynamics: SGD with the right amount of noise.
+
+    Samples exp(-U/T), with U the energy in nats, train_size * loss - log prior, up to
+    the bias of a finite step and of gradient noise. Keeps no copy of the weights.
+
+    Args:
+        learning_rate: as in `keras.optimizers.SGD`, it multiplies the gradient of the
+            mean loss; a number that is at least 0, or a schedule.
+        train_size: number of training examples, N. It sets the scale of the noise.
+        temperature: T, at least 0, or a schedule. 1 is the posterior, 0 is SGD.
+        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        name: name of the optimizer.
+
+    Raises:
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class is given that would change the sampled law.
+
+    Example:
+
+    >>> import keras
+    >>> import keras_mhmcmc as mh
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    >>> model.compile(
+    ...     optimizer=mh.SGLD(0.1, train_size=1000),
+    ...     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    ... )
+
+    Reference: Welling and Teh (2011), "Bayesian learning via stochastic gradient
+    Langevin dynamics", eq. (4).
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        *,
+        train_size,
+        temperature=1.0,
+        prior=None,
+        seed=None,
+        name="sgld",
+        **options,
+    ):
+        super().__init__(
+            learning_rate,
+            train_size=train_size,
+            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
+            prior=prior,
+            seed=seed,
+            name=name,
+            options=options,
+        )
+
+    def _build_slots(self, variables):
+        """SGLD keeps no copy of the weights."""
+
+    def _move(self, variables, position, gradient, energy, learning_rate):
+        normals, _ = self._noise.draw(position, 1)
+        position = langevin.sgld_step(
+            position,
+            gradient,
+            normals,
+            learning_rate=learning_rate,
+            temperature=self._current_temperature(),
+            train_size=self.train_size,
+        )
+        _backend.write(variables, position)
+        return energy

@@ -1,0 +1,134 @@
+"""Schedules of the papers, for learning rates and temperatures."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+
+Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+
+@serializable
+class PowerDecay(Schedule):
+    """Polynomial decay, initial (offset + k)^(-power) at iteration k.
+
+    Args:
+        initial: value for offset + k = 1, at least 0.
+        offset: number added to the iteration, greater than 0.
+        power: exponent of the decay, at least 0. Welling and Teh ask for one in
+            (0.5, 1] if the steps of SGLD are to vanish.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> rate = PowerDecay(initial=0.1, offset=1.0, power=0.5)
+    >>> round(float(rate(3)), 6)
+    0.05
+
+    Reference: Welling and Teh (2011), section 4.
+    """
+
+    def __init__(self, initial, offset, power):
+        super().__init__()
+        self.initial = _validate.number("initial", initial, _validate.NOT_NEGATIVE)
+        self.offset = _validate.number("offset", offset, _validate.POSITIVE)
+        self.power = _validate.number("power", power, _validate.NOT_NEGATIVE)
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        return self.initial * ops.power(self.offset + step, -self.power)
+
+    def get_config(self):
+        return {"initial": self.initial, "offset": self.offset, "power": self.power}
+
+
+@serializable
+class CyclicalCosine(Schedule):
+    """Half a cosine from `initial` down to 0, begun anew each cycle.
+
+    Args:
+        initial: value at the start of each cycle, at least 0.
+        cycle_steps: iterations in a cycle, at least 1.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> rate = CyclicalCosine(initial=0.1, cycle_steps=100)
+    >>> round(float(rate(0)), 6), round(float(rate(150)), 6)
+    (0.1, 0.05)
+
+    Reference: Zhang, Li, Zhang, Chen and Wilson (2020), "Cyclical stochastic gradient
+    MCMC for Bayesian deep learning", eq. (1).
+    """
+
+    def __init__(self, initial, cycle_steps):
+        super().__init__()
+        self.initial = _validate.number("initial", initial, _validate.NOT_NEGATIVE)
+        self.cycle_steps = _validate.integer("cycle_steps", cycle_steps, 1)
+
+    def __call__(self, step):
+        share = ops.cast(step % self.cycle_steps, "float32") / self.cycle_steps
+        return 0.5 * self.initial * (ops.cos(math.pi * share) + 1.0)
+
+    def get_config(self):
+        return {"initial": self.initial, "cycle_steps": self.cycle_steps}
+
+
+@serializable
+class GeometricCycle(Schedule):
+    """Falls by a factor every few iterations and rises by another at each cycle.
+
+    The value at iteration k is initial * decay^(k // decay_steps) *
+    growth^(k // cycle_steps). CMINT's is a decay of 0.9 every 5 epochs and a growth
+    of 2 every 50; keep a sample before each rise.
+
+    Args:
+        initial: value at iteration 0, at least 0.
+        cycle_steps: iterations in a cycle, at least 1.
+        decay: factor in (0, 1] by which the value falls.
+        decay_steps: iterations between two falls, at least 1.
+        growth: factor, at least 1, by which the value rises at each cycle.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> rate = GeometricCycle(0.2, cycle_steps=50, decay=0.9, decay_steps=5, growth=2)
+    >>> round(float(rate(7)), 6)
+    0.18
+
+    Reference: Li and Wong (2017), "Mini-batch tempered MCMC", section 4.3.
+    """
+
+    def __init__(self, initial, cycle_steps, decay, decay_steps, growth):
+        super().__init__()
+        share = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
+        self.initial = _validate.number("initial", initial, _validate.NOT_NEGATIVE)
+        self.cycle_steps = _validate.integer("cycle_steps", cycle_steps, 1)
+        self.decay = _validate.number("decay", decay, share)
+        self.decay_steps = _validate.integer("decay_steps", decay_steps, 1)
+        self.growth = _validate.number("growth", growth, _validate.Interval(1.0))
+
+    def __call__(self, step):
+        falls = ops.cast(step // self.decay_steps, "float32")
+        rises = ops.cast(step // self.cycle_steps, "float32")
+        return (
+            self.initial * ops.power(self.decay, falls) * ops.power(self.growth, rises)
+        )
+
+    def get_config(self):
+        return {
+            "initial": self.initial,
+            "cycle_steps": self.cycle_steps,
+            "decay": self.decay,
+            "decay_steps": self.decay_steps,
+            "growth": self.growth,
+        }
