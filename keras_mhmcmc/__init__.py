@@ -5,17 +5,21 @@ from keras_mhmcmc import losses
 from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
+from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.optimizers import MHBT
 from keras_mhmcmc.optimizers import MINT
 from keras_mhmcmc.optimizers import PSGLD
 from keras_mhmcmc.optimizers import RSGLD
 from keras_mhmcmc.optimizers import SGHMC
 from keras_mhmcmc.optimizers import SGLD
+from keras_mhmcmc.posterior import PosteriorSamples
 
 __all__ = [
+    "Ensemble",
     "MHBT",
     "MINT",
     "PSGLD",
+    "PosteriorSamples",
     "RSGLD",
     "SGHMC",
     "SGLD",

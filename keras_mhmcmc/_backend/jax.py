@@ -9,6 +9,7 @@ __all__ = [
     "NoiseStream",
     "add_scaled",
     "compile_function",
+    "default_chunk",
     "dense",
     "hold_values",
     "map_members",
@@ -145,3 +146,8 @@ def map_members(function, stacked, chunk):
     if chunk == 1:
         return jax.lax.map(function, stacked)
     return jax.lax.map(function, stacked, batch_size=chunk)
+
+
+def default_chunk(count):
+    """How many members to evaluate side by side: on a CPU one after the other."""
+    return 1 if jax.default_backend() == "cpu" else count

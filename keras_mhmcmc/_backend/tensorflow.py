@@ -10,6 +10,7 @@ __all__ = [
     "NoiseStream",
     "add_scaled",
     "compile_function",
+    "default_chunk",
     "dense",
     "hold_values",
     "map_members",
@@ -145,12 +146,20 @@ def value_and_gradient(function):
 
 def map_members(function, stacked, chunk):
     """`function(member)` for each slice of `stacked`, `chunk` at a time, stacked."""
-    count = stacked[0].shape[0]
-    results = []
-    for start in range(0, count, chunk):
-        part = [tensor[start : start + chunk] for tensor in stacked]
-        if chunk == 1:
-            results.append(function([tensor[0] for tensor in part])[None])
-        else:
-            results.append(tf.vectorized_map(function, part))
-    return tf.concat(results, axis=0)
+    if chunk == 1:
+        # The first member's graph is built for its output's shapes, and then pruned.
+        first = function([tensor[0] for tensor in stacked])
+        specs = tf.nest.map_structure(
+            lambda y: tf.TensorSpec(y.shape, y.dtype), first
+        )
+        return tf.map_fn(function, stacked, fn_output_signature=specs)
+    parts = [
+        tf.vectorized_map(function, [tensor[i : i + chunk] for tensor in stacked])
+        for i in range(0, stacked[0].shape[0], chunk)
+    ]
+    return tf.nest.map_structure(lambda *ys: tf.concat(ys, axis=0), *parts)
+
+
+def default_chunk(count):
+    """How many members to evaluate side by side: on a CPU one after the other."""
+    return count if tf.config.list_logical_devices("GPU") else 1

@@ -1,6 +1,7 @@
 """PyTorch: everything the package needs that differs between frameworks."""
 
 import torch
+from keras import tree
 
 __all__ = [
     "SEED_DTYPE",
@@ -8,6 +9,7 @@ __all__ = [
     "NoiseStream",
     "add_scaled",
     "compile_function",
+    "default_chunk",
     "dense",
     "hold_values",
     "map_members",
@@ -167,7 +169,12 @@ def map_members(function, stacked, chunk):
 
     A loop: `torch.func.vmap` fails on Keras' convolutions, and on a CPU it is slower.
     """
-    count = stacked[0].shape[0]
-    return torch.stack(
-        [function([tensor[i] for tensor in stacked]) for i in range(count)]
-    )
+    outputs = [
+        function([tensor[i] for tensor in stacked]) for i in range(len(stacked[0]))
+    ]
+    return tree.map_structure(lambda *ys: torch.stack(ys), *outputs)
+
+
+def default_chunk(count):
+    """How many members to evaluate side by side; the loop takes them one by one."""
+    return 1

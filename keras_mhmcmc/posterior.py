@@ -1,0 +1,274 @@
+"""`PosteriorSamples`: the callback that keeps samples of the posterior during `fit`."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc.ensemble import ensemble_of
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.sample_store import DirectoryStore
+from keras_mhmcmc.sample_store import MemoryStore
+from keras_mhmcmc.sample_store import Record
+
+
+class PosteriorSamples(keras.callbacks.Callback):
+    """Keeps samples of the posterior during `fit`.
+
+    A sample is the current state of the chain, with all of the model's weights. For a
+    Metropolis-Hastings sampler it is never the proposal that stands in the model; at
+    each epoch's end, before validation, the sampler is settled, so that validation and
+    checkpoints see the state. `acceptance`, `beta`, `energy` and whatever else the
+    sampler's diagnostics hold go into the epoch's `logs`, and so into the progress bar,
+    `History`, `TensorBoard` and `CSVLogger`. Put it first among the callbacks, so that
+    the others see what it settles and logs.
+
+    Works with any Keras optimizer; the samples of one that is not a sampler are its
+    iterates.
+
+    Args:
+        burn_in: iterations of the optimizer after which the first sample may be kept,
+            an integer that is at least 0.
+        every: iterations between samples, an integer that is at least 1; None keeps
+            one at the end of each epoch. With `steps_per_execution` above 1, the first
+            state that can be seen after each multiple is kept.
+        directory: folder for the samples, one `.weights.h5` file each; None keeps them
+            in memory. A folder that holds samples of this run is gone on with.
+        max_samples: number of samples to keep, the newest ones; None keeps all.
+
+    Raises:
+        ValueError: an argument is outside its range; or, at the start of `fit`, no
+            iteration of it meets `burn_in` and `every`, the directory holds samples of
+            another model or run, or Keras' loss scaling hides the sampler.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> import keras_mhmcmc as mh
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    >>> model.compile(
+    ...     optimizer=mh.SGLD(1e-3, train_size=64, seed=0),
+    ...     loss=mh.losses.GaussianNLL(noise_std=0.1),
+    ... )
+    >>> posterior = mh.PosteriorSamples(burn_in=4, every=2)
+    >>> history = model.fit(
+    ...     np.ones((64, 4)), np.ones(64), batch_size=16, epochs=3, verbose=0,
+    ...     callbacks=[posterior],
+    ... )
+    >>> posterior.iterations
+    array([ 6,  8, 10, 12])
+    >>> posterior.ensemble(model).predict(np.ones((5, 4)), verbose=0).shape
+    (5, 1)
+    """
+
+    def __init__(self, burn_in=0, every=None, directory=None, max_samples=None):
+        super().__init__()
+        self.burn_in = _validate.integer("burn_in", burn_in, 0)
+        if every is not None:
+            every = _validate.integer("every", every, 1)
+        if max_samples is not None:
+            max_samples = _validate.integer("max_samples", max_samples, 1)
+        self.every = every
+        self.max_samples = max_samples
+        self.directory = directory
+        self._store = MemoryStore() if directory is None else DirectoryStore(directory)
+        self._is_training = False
+
+    @classmethod
+    def load(cls, directory):
+        """The samples that a run kept in `directory`."""
+        store = DirectoryStore(directory)
+        if not store.records:
+            raise ValueError(
+                "Argument `directory` must be a folder with samples that "
+                "`mh.PosteriorSamples(directory=...)` kept. Received: "
+                f"directory={store.directory!r}, which has none."
+            )
+        posterior = cls()
+        posterior.directory = directory
+        posterior._store = store
+        return posterior
+
+    # What was kept.
+
+    def __len__(self):
+        return len(self._store.records)
+
+    @property
+    def iterations(self):
+        """The optimizer's iteration of each sample, shape (samples,)."""
+        return np.array([record.iteration for record in self._store.records], int)
+
+    @property
+    def weights(self):
+        """The importance weight of each sample, with mean 1, shape (samples,)."""
+        logs = np.array([record.log_weight for record in self._store.records])
+        if len(logs) == 0:
+            return logs
+        weights = np.exp(logs - logs.max())
+        return weights / weights.mean()
+
+    def ensemble(self, model, activation=None):
+        """An `mh.Ensemble` of the samples.
+
+        Args:
+            model: the model that was sampled, or one of the same architecture.
+            activation: what turns the model's outputs into the quantity to average,
+                as in `keras.activations.get`. None takes it from the loss that `model`
+                is compiled with: softmax or sigmoid for a cross-entropy from logits,
+                nothing otherwise.
+
+        Raises:
+            ValueError: there are no samples, or `model` has other weights.
+        """
+        self._check_not_empty()
+        return ensemble_of(model, self._store.read(model), self.weights, activation)
+
+    def to_arviz(self, model=None):
+        """The samples as an ArviZ object, one chain, variables named by their paths.
+
+        Args:
+            model: the model that was sampled; None is the one of the last `fit`.
+
+        Raises:
+            ImportError: ArviZ is not installed.
+            ValueError: there are no samples, or no model is known, as after `load`.
+        """
+        self._check_not_empty()
+        model = model if model is not None else self._model
+        if model is None:
+            raise ValueError(
+                "Argument `model` must be the model that was sampled, since loaded "
+                "samples do not know the names of its variables. Received: model=None"
+            )
+        names = [variable.path for variable in model.weights]
+        draws = dict(zip(names, self._store.read(model), strict=True))
+        return to_arviz({name: draw[None] for name, draw in draws.items()})
+
+    def _check_not_empty(self):
+        if len(self) == 0:
+            raise ValueError(
+                "There are no samples yet. Pass this callback to "
+                "`model.fit(..., callbacks=[posterior])` for more than "
+                f"burn_in={self.burn_in} iterations."
+            )
+
+    # What Keras calls.
+
+    def on_train_begin(self, logs=None):
+        model = self.model
+        if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+            raise ValueError(
+                "Keras' loss scaling, which the policy 'mixed_float16' brings, hides "
+                "the optimizer. Use 'mixed_bfloat16', or "
+                "`model.compile(..., auto_scale_loss=False)`. "
+                f"Received: optimizer={type(model.optimizer).__name__}"
+            )
+        self._iteration = self._read_iteration(model)
+        self._check_reachable()
+        self._store.open(model, self._iteration)
+        self._is_training = True
+        self._is_epoch_finished = True
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._is_epoch_finished = False
+        self._iteration = self._read_iteration(self.model)
+        if isinstance(self.model.optimizer, Sampler):
+            self.model.optimizer.reset_diagnostics()
+
+    def on_train_batch_end(self, batch, logs=None):
+        # `batch` is counted here, since on JAX the model's state is copied each time
+        # that a callback looks at it.
+        if self.every is None:
+            return
+        if self._is_due(self._iteration + batch + 1):
+            model = self.model
+            iteration = self._read_iteration(model)
+            if self._is_due(iteration):
+                self._keep(model, iteration)
+
+    def on_test_begin(self, logs=None):
+        if self._is_training and not self._is_epoch_finished:
+            self._finish_epoch()
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self._is_epoch_finished:
+            self._finish_epoch()
+        if logs is not None:
+            logs.update(self._epoch_diagnostics)
+
+    def on_train_end(self, logs=None):
+        self._is_training = False
+
+    def _finish_epoch(self):
+        model = self.model
+        iteration = self._read_iteration(model)
+        self._epoch_diagnostics = {}
+        if isinstance(model.optimizer, Sampler):
+            self._epoch_diagnostics = model.optimizer.diagnostics()
+            model.optimizer.settle()
+        if self.every is None and iteration > self.burn_in:
+            self._keep(model, iteration)
+        self._is_epoch_finished = True
+
+    def _is_due(self, iteration):
+        """Whether a multiple of `every` has passed since the last sample."""
+        since = iteration - self.burn_in
+        last = self._store.records[-1].iteration if len(self) else 0
+        kept = max(last - self.burn_in, 0)
+        return since >= self.every and since // self.every > kept // self.every
+
+    def _keep(self, model, iteration):
+        state = _state_values(model)
+        pending = [np.array(variable) for variable in model.trainable_variables]
+        _assign(model.trainable_variables, state)
+        try:
+            self._store.append(Record(iteration, 0.0), model)
+        finally:
+            _assign(model.trainable_variables, pending)
+        if self.max_samples is not None and len(self) > self.max_samples:
+            self._store.drop_first()
+
+    def _read_iteration(self, model):
+        return int(ops.convert_to_numpy(model.optimizer.iterations))
+
+    def _check_reachable(self):
+        steps = self.params.get("steps")
+        if steps is None or len(self) > 0:
+            return
+        last = self._iteration + steps * self.params["epochs"]
+        first = self.burn_in + (1 if self.every is None else self.every)
+        if last < first:
+            raise ValueError(
+                "Arguments `burn_in` and `every` must leave an iteration to keep: this "
+                f"`fit` ends at iteration {last}, and the first sample would be kept at "
+                f"{first}. Lower them or train for more epochs. "
+                f"Received: burn_in={self.burn_in}, every={self.every}"
+            )
+
+
+def to_arviz(draws):
+    """Arrays (chain, draw, ...) by name as an ArviZ object; ArviZ 0.2x and 1.x."""
+    try:
+        import arviz
+    except ImportError as error:
+        raise ImportError(
+            "`to_arviz` needs ArviZ: pip install keras-mhmcmc[stats]"
+        ) from error
+    if int(arviz.__version__.split(".")[0]) >= 1:
+        return arviz.from_dict({"posterior": draws})
+    return arviz.from_dict(posterior=draws)
+
+
+def _state_values(model):
+    if not isinstance(model.optimizer, Sampler):
+        return [np.array(variable) for variable in model.trainable_variables]
+    return [np.array(ops.convert_to_numpy(v)) for v in model.optimizer.state_values()]
+
+
+def _assign(variables, values):
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
