@@ -201,7 +201,7 @@ def predictive_entropy(probabilities):
     >>> predictive_entropy([[0.5, 0.5], [1.0, 0.0]]).round(4)
     array([0.6931, 0.    ])
     """
-    return _entropy(as_probabilities("probabilities", probabilities))
+    return _entropy(as_probabilities("Argument `probabilities`", probabilities))
 
 
 def mutual_information(member_probabilities, weights=None):
@@ -234,16 +234,16 @@ def mutual_information(member_probabilities, weights=None):
 
     Reference: Depeweg et al. (2018), eq. (3).
     """
-    name = "member_probabilities"
-    values = as_floats(name, member_probabilities)
+    subject = "Argument `member_probabilities`"
+    values = as_floats(subject, member_probabilities)
     if values.ndim != 3 or values.size == 0:
         raise ValueError(
-            f"Argument `{name}` must have the shape (members, examples, classes), none "
-            "of them 0. Stack the members' probabilities along a new first axis. "
+            f"{subject} must have the shape (members, examples, classes), none of them "
+            "0. Stack the members' probabilities along a new first axis. "
             f"Received: shape {values.shape}"
         )
     members, examples, columns = values.shape
-    flat = as_probabilities(name, values.reshape(-1, columns))
+    flat = as_probabilities(subject, values.reshape(-1, columns))
     values = flat.reshape(members, examples, -1)
     weights = _weights(weights, members)
     entropy_of_mean = _entropy(np.tensordot(weights, values, axes=1))
@@ -251,31 +251,31 @@ def mutual_information(member_probabilities, weights=None):
     return np.maximum(entropy_of_mean - mean_entropy, 0.0)
 
 
-def as_floats(name, values):
-    """`values`, an array or tensor, in float64, or a `ValueError` that names it."""
+def as_floats(subject, values, dtype="float64"):
+    """An array of floats from one of numbers, or a `ValueError` about `subject`."""
     try:
-        return np.asarray(ops.convert_to_numpy(values), dtype="float64")
+        return np.asarray(ops.convert_to_numpy(values), dtype=dtype)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"Argument `{name}` must be an array of numbers. Received: {name}={values!r}"
+            f"{subject} must be an array of numbers. Received: {values!r}"
         ) from error
 
 
-def as_probabilities(name, values, tolerance=1e-3, remedy=_REMEDY):
-    """Probabilities of shape (N, C), C >= 2, or a `ValueError` that names them."""
-    values = as_floats(name, values)
+def as_probabilities(subject, values, tolerance=1e-3, remedy=_REMEDY):
+    """Probabilities of shape (N, C), C >= 2, or a `ValueError` about `subject`."""
+    values = as_floats(subject, values)
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or values.size == 0:
         raise ValueError(
-            f"Argument `{name}` must have the shape (examples, classes), or (examples,) "
-            "or (examples, 1) for class 1 of two, with at least one example. "
+            f"{subject} must have the shape (examples, classes), or (examples,) or "
+            "(examples, 1) for class 1 of two, with at least one example. "
             f"Received: shape {values.shape}"
         )
     low, high = np.min(values), np.max(values)
     if not (low >= 0.0 and high <= 1.0 + tolerance):  # NaN fails this, too
         raise ValueError(
-            f"Argument `{name}` must be numbers in [0, 1], without NaN. {remedy} "
+            f"{subject} must be numbers in [0, 1], without NaN. {remedy} "
             f"Received: values between {low:g} and {high:g}"
         )
     if values.shape[1] == 1:
@@ -285,15 +285,15 @@ def as_probabilities(name, values, tolerance=1e-3, remedy=_REMEDY):
     worst = int(np.argmax(np.abs(sums - 1.0)))
     if abs(sums[worst] - 1.0) > tolerance:
         raise ValueError(
-            f"Argument `{name}` must have rows that sum to 1 within {tolerance:g}. "
-            f"{remedy} Received: a sum of {sums[worst]:.6g} in row {worst}"
+            f"{subject} must have rows that sum to 1 within {tolerance:g}. {remedy} "
+            f"Received: a sum of {sums[worst]:.6g} in row {worst}"
         )
     return values
 
 
 def as_labels(name, labels, examples, classes):
     """Integers of shape (N,), from those or one-hot rows, or a `ValueError`."""
-    labels = as_floats(name, labels)
+    labels = as_floats(f"Argument `{name}`", labels)
     if labels.ndim == 0 or len(labels) != examples:
         raise ValueError(
             f"Argument `{name}` must have one label for each of {examples} examples. "
@@ -325,7 +325,7 @@ def as_labels(name, labels, examples, classes):
 
 
 def _read(probabilities, labels):
-    probabilities = as_probabilities("probabilities", probabilities)
+    probabilities = as_probabilities("Argument `probabilities`", probabilities)
     return probabilities, as_labels("labels", labels, *probabilities.shape)
 
 
@@ -333,7 +333,7 @@ def _weights(weights, members):
     """Weights that sum to 1."""
     if weights is None:
         return np.full(members, 1.0 / members)
-    values = as_floats("weights", weights)
+    values = as_floats("Argument `weights`", weights)
     total = np.sum(values)
     if values.shape != (members,) or not (np.all(values >= 0) and 0 < total < np.inf):
         raise ValueError(

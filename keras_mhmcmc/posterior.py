@@ -10,6 +10,7 @@ from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.sample_store import DirectoryStore
 from keras_mhmcmc.sample_store import MemoryStore
 from keras_mhmcmc.sample_store import Record
+from keras_mhmcmc.sample_store import host_copies
 
 
 class PosteriorSamples(keras.callbacks.Callback):
@@ -221,7 +222,7 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     def _keep(self, model, iteration):
         state = _state_values(model)
-        pending = [np.array(variable) for variable in model.trainable_variables]
+        pending = host_copies(model.trainable_variables)
         _assign(model.trainable_variables, state)
         try:
             self._store.append(Record(iteration, 0.0), model)
@@ -262,13 +263,11 @@ def to_arviz(draws):
 
 
 def _state_values(model):
-    if not isinstance(model.optimizer, Sampler):
-        return [np.array(variable) for variable in model.trainable_variables]
-    return [np.array(ops.convert_to_numpy(v)) for v in model.optimizer.state_values()]
+    if isinstance(model.optimizer, Sampler):
+        return host_copies(model.optimizer.state_values())
+    return host_copies(model.trainable_variables)
 
 
 def _assign(variables, values):
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
-
-

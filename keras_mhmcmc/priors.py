@@ -3,11 +3,12 @@
 import re
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import tensors
 
 
-class Prior:
+class Prior(Configurable):
     """Abstract: a prior density of the weights, not yet bound to any.
 
     A final class registers itself for serialisation and has `get_config`. `bind` gives

@@ -1,6 +1,7 @@
 """Proposals for `MHBT` and `MINT`: what the sampler's moves look like."""
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import langevin
 from keras_mhmcmc.kernels import moves
@@ -9,8 +10,29 @@ from keras_mhmcmc.kernels import tensors
 _AT_LEAST_ONE = _validate.Interval(1.0)
 
 
+class Proposal(Configurable):
+    """Abstract: how a move is drawn, and how likely its way back is."""
+
+    # Whether the gradient of the state is needed, a copy of the weights.
+    uses_gradient = True
+    # Whether moves go in two directions, which are counted apart.
+    has_backward = False
+
+    def scales(self, learning_rate, temperature, train_size):
+        """What the next move is drawn with, a `moves.Scales`."""
+        raise NotImplementedError
+
+    def propose(self, position, gradient, normals, uniform, scales):
+        """The proposed position, and whether the move goes forward."""
+        raise NotImplementedError
+
+    def log_ratio(self, delta, gradient, new_gradient, scales, chains=False):
+        """log density of the way back minus that of the way there."""
+        raise NotImplementedError
+
+
 @serializable
-class RandomWalk:
+class RandomWalk(Proposal):
     """A step of normal noise whose standard deviation is the learning rate.
 
     Needs no gradient, and one copy of the weights less than the other proposals.
@@ -26,27 +48,22 @@ class RandomWalk:
     """
 
     uses_gradient = False
-    has_backward = False
 
     def scales(self, learning_rate, temperature, train_size):
-        """What the next move is drawn with."""
         return moves.Scales(step=0.0 * learning_rate, noise=learning_rate, beta=1.0)
 
     def propose(self, position, gradient, normals, uniform, scales):
-        """The proposed position, and whether the move goes forward."""
         return moves.random_walk(position, normals, scales), uniform < 2.0
 
     def log_ratio(self, delta, gradient, new_gradient, scales, chains=False):
-        """log density of the way back minus that of the way there: symmetric, 0."""
-        return 0.0 * scales.noise
+        return 0.0 * scales.noise  # symmetric
 
     def get_config(self):
-        """The arguments of the constructor."""
         return {}
 
 
 @serializable
-class Langevin:
+class Langevin(Proposal):
     """The SGLD move: a gradient step with normal noise.
 
     Args:
@@ -68,34 +85,27 @@ class Langevin:
     Reference: Wu, Wang and Wong (2020), eq. (5).
     """
 
-    uses_gradient = True
-    has_backward = False
-
     def __init__(self, noise_temperature=None):
         self.noise_temperature = _noise_temperature(noise_temperature)
 
     def scales(self, learning_rate, temperature, train_size):
-        """What the next move is drawn with."""
         if self.noise_temperature is not None:
             temperature = self.noise_temperature
         noise = langevin.noise_scale(learning_rate, temperature, train_size)
         return moves.Scales(step=learning_rate, noise=noise, beta=1.0)
 
     def propose(self, position, gradient, normals, uniform, scales):
-        """The proposed position, and whether the move goes forward."""
         return moves.langevin(position, gradient, normals, scales), uniform < 2.0
 
     def log_ratio(self, delta, gradient, new_gradient, scales, chains=False):
-        """log density of the way back minus that of the way there."""
         return moves.langevin_log_ratio(delta, gradient, new_gradient, scales, chains)
 
     def get_config(self):
-        """The arguments of the constructor."""
         return {"noise_temperature": self.noise_temperature}
 
 
 @serializable
-class ReversibleLangevin:
+class ReversibleLangevin(Proposal):
     """The RSGLD move: down the gradient, or up it with wider noise.
 
     Args:
@@ -124,7 +134,6 @@ class ReversibleLangevin:
     Reference: Wu, Wang and Wong (2020), eq. (6), (7) and (37).
     """
 
-    uses_gradient = True
     has_backward = True
 
     def __init__(self, beta, noise_temperature=None, normalized=False):
@@ -133,7 +142,6 @@ class ReversibleLangevin:
         self.normalized = _validate.choice("normalized", normalized, (True, False))
 
     def scales(self, learning_rate, temperature, train_size):
-        """What the next move is drawn with."""
         temperature = self.noise_temperature
         if temperature is None:
             temperature = 1.0 / train_size
@@ -141,7 +149,6 @@ class ReversibleLangevin:
         return moves.Scales(step=learning_rate, noise=noise, beta=self.beta)
 
     def propose(self, position, gradient, normals, uniform, scales):
-        """The proposed position, and whether the move goes forward."""
         return moves.reversible(position, gradient, normals, uniform, scales)
 
     def residuals(self, delta, gradient, new_gradient, scales, chains=False):
@@ -153,13 +160,11 @@ class ReversibleLangevin:
         return moves.reversible_log_ratio(residuals, beta, dimension, self.normalized)
 
     def log_ratio(self, delta, gradient, new_gradient, scales, chains=False):
-        """log density of the way back minus that of the way there."""
         residuals = self.residuals(delta, gradient, new_gradient, scales, chains)
         dimension = tensors.size(delta, chains)
         return self.log_ratio_at(residuals, scales.beta, dimension)
 
     def get_config(self):
-        """The arguments of the constructor."""
         return {
             "beta": self.beta,
             "noise_temperature": self.noise_temperature,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -33,7 +34,7 @@ class MemoryStore:
 
     def append(self, record, model):
         """Keeps the weights that `model` holds now."""
-        self._arrays.append([np.array(variable) for variable in model.weights])
+        self._arrays.append(host_copies(model.weights))
         self.records.append(record)
 
     def drop_first(self):
@@ -111,7 +112,7 @@ class DirectoryStore:
         """All samples: for each of `model.weights` one array (samples, ...)."""
         self._check_same_model(_signature(model))
         skipped = _without_compiled_state(model)
-        before = [np.array(variable) for variable in model.weights]
+        before = host_copies(model.weights)
         arrays = []
         try:
             for name in self._files:
@@ -123,7 +124,7 @@ class DirectoryStore:
                         f"{self._path(_MANIFEST)!r}."
                     )
                 keras.saving.load_weights(model, path, objects_to_skip=skipped)
-                arrays.append([np.array(variable) for variable in model.weights])
+                arrays.append(host_copies(model.weights))
         finally:
             for variable, value in zip(model.weights, before, strict=True):
                 variable.assign(value)
@@ -185,6 +186,11 @@ class DirectoryStore:
     def _remove(self, names):
         for name in names:
             os.remove(self._path(name))
+
+
+def host_copies(values):
+    """Copies of tensors or variables as numpy arrays that nothing else writes to."""
+    return [np.array(ops.convert_to_numpy(value)) for value in values]
 
 
 def _signature(model):

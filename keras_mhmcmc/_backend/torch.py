@@ -106,9 +106,9 @@ def read(variables):
 
 def write(variables, values):
     """Assigns values made in this step."""
-    with torch.no_grad():
-        targets = [variable.value for variable in variables]
-        torch._foreach_copy_(targets, list(values))
+    if variables:
+        with torch.no_grad():
+            torch._foreach_copy_([v.value for v in variables], list(values))
 
 
 def write_copies(variables, sources):

@@ -51,6 +51,9 @@ class Scales(NamedTuple):
     beta: Any  # widening of the backward noise; 1 where there is no backward move
 
 
+STILL = Scales(step=0.0, noise=0.0, beta=1.0)  # a move that stays where it is
+
+
 class Residuals(NamedTuple):
     """Squared lengths over 2 s^2 that the density ratio of a move is made of."""
 

@@ -5,6 +5,8 @@ chains: then each tensor has a leading chain axis of length K, and `sum_squares`
 `chains=True` gives one sum for each chain.
 """
 
+import math
+
 from keras import ops
 
 from keras_mhmcmc import _backend
@@ -12,9 +14,12 @@ from keras_mhmcmc import _backend
 
 def add_scaled(xs, a, ys):
     """x + a y for each tensor."""
-    if len(ops.shape(a)) == 0:
+    if isinstance(a, float) or len(a.shape) == 0:
         return _backend.add_scaled(xs, a, ys)
-    return [x + _along_chains(a, x) * y for x, y in zip(xs, ys, strict=True)]
+    return [
+        x + ops.cast(_along_chains(a, x), x.dtype) * y
+        for x, y in zip(xs, ys, strict=True)
+    ]
 
 
 def subtract(xs, ys):
@@ -24,7 +29,7 @@ def subtract(xs, ys):
 
 def select(condition, xs, ys):
     """x where `condition` holds, else y, for each tensor (or each chain of it)."""
-    if len(ops.shape(condition)) == 0:
+    if len(condition.shape) == 0:
         return _backend.select(condition, xs, ys)
     return [
         ops.where(_along_chains(condition, x), x, y)
@@ -43,17 +48,8 @@ def sum_squares(xs, chains=False):
 
 def size(xs, chains=False):
     """Number of weights of one chain, a Python integer."""
-    return sum(_product(x.shape[1:] if chains else x.shape) for x in xs)
-
-
-def _product(shape):
-    product = 1
-    for length in shape:
-        product *= int(length)
-    return product
+    return sum(math.prod(x.shape[1:] if chains else x.shape) for x in xs)
 
 
 def _along_chains(scalar, tensor):
-    rank = len(ops.shape(tensor))
-    scalar = ops.reshape(scalar, ops.shape(scalar) + (1,) * (rank - 1))
-    return scalar if scalar.dtype == "bool" else ops.cast(scalar, tensor.dtype)
+    return ops.reshape(scalar, (-1,) + (1,) * (len(tensor.shape) - 1))

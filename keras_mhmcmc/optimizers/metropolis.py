@@ -14,12 +14,8 @@ from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.sampler import checked_temperature
+from keras_mhmcmc.optimizers.sampler import constant
 
-_PROPOSALS = (
-    proposals.RandomWalk,
-    proposals.Langevin,
-    proposals.ReversibleLangevin,
-)
 _COUNTS = (
     "forward_accepted",
     "forward_proposed",
@@ -85,7 +81,9 @@ class MetropolisSampler(Sampler):
 
     def _build_slots(self, variables):
         self._pending = self.add_variable((), dtype="int32", name="pending")
-        self._scales_used = self.add_variable((3,), dtype="float32", name="scales")
+        self._scales_used = self.add_variable(
+            (3,), constant(list(moves.STILL)), "float32", name="scales"
+        )
         self._forward = self.add_variable((), dtype="float32", name="forward")
         self._energy = self.add_variable((), dtype="float32", name="energy")
         self._tally = self.add_variable((len(_COUNTS),), dtype="float32", name="tally")
@@ -131,7 +129,10 @@ class MetropolisSampler(Sampler):
 
         scales = self._scales(state.gradient, learning_rate, temperature)
         scales = moves.Scales(
-            *(ops.where(info.has_state, scale, 0.0) for scale in scales)
+            *(
+                ops.where(info.has_state, scale, still)
+                for scale, still in zip(scales, moves.STILL, strict=True)
+            )
         )
         proposed, forward = self.proposal.propose(
             state.position, state.gradient, normals, uniforms[1], scales
@@ -379,7 +380,7 @@ def checked_proposal(proposal):
     return _validate.instance(
         "proposal",
         proposal,
-        _PROPOSALS,
+        proposals.Proposal,
         "one of `mh.proposals`: RandomWalk(), Langevin(), ReversibleLangevin(beta)",
     )
 

@@ -148,8 +148,7 @@ class RSGLD(MetropolisSampler):
 
     def _log_q_ratio(self, delta, gradient, new_gradient, scales):
         residuals = self.proposal.residuals(delta, gradient, new_gradient, scales)
-        beta = ops.maximum(scales.beta, 1.0)
-        ratio = self.proposal.log_ratio_at(residuals, beta, self._dimension)
+        ratio = self.proposal.log_ratio_at(residuals, scales.beta, self._dimension)
         return ratio, residuals
 
     def _adapt(
