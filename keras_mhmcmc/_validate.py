@@ -29,6 +29,8 @@ class Interval:
         return f"in {left}{self.low:g}, {self.high:g}{right}"
 
 
+_LARGEST = 3e38  # of float32, in which the samplers compute
+
 POSITIVE = Interval(0.0, low_open=True)
 NOT_NEGATIVE = Interval(0.0)
 
@@ -36,7 +38,7 @@ NOT_NEGATIVE = Interval(0.0)
 def number(name, value, interval, hint=""):
     """`value` as a float in `interval`, or a `ValueError` that names it."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not interval.holds(float(value)):
+    if not is_number or not interval.holds(value) or abs(value) > _LARGEST:
         raise ValueError(
             f"Argument `{name}` must be a number that is {interval}.{_space(hint)} "
             f"Received: {name}={value!r}"

@@ -13,6 +13,7 @@ WRONG = "#D55E00"
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", "--", "-.", ":")
 GREY = "0.82"
+FEW = 10  # predictions in a bin: too few to tell their accuracy
 
 
 def robustness(table, ax=None):
@@ -71,8 +72,9 @@ def reliability(probabilities, labels, axes=None, bins=15):
     """Reliability diagrams: accuracy against confidence, a panel for each model.
 
     A dot is a bin of predictions: their mean confidence, and the share of them that is
-    right. Its vertical distance from the diagonal is the gap in calibration. Bars are
-    the share of all predictions in the bin.
+    right. The line from it to the diagonal is the gap in calibration. A dot is hollow
+    if fewer than 10 predictions stand behind it. Bars are the share of all predictions
+    in each bin.
 
     Args:
         probabilities: dict from names to class probabilities of shape (N, C), or (N,)
@@ -107,15 +109,15 @@ def reliability(probabilities, labels, axes=None, bins=15):
         name: metrics.reliability(values, labels, bins)
         for name, values in probabilities.items()
     }
-    axes = _many_axes(axes, (1, len(tables)), size=(2.9, 3.7), sharey=True)[0]
+    axes = _many_axes(axes, (1, len(tables)), size=(2.8, 3.3), sharey=True)[0]
     for index, (ax, name) in enumerate(zip(axes, tables, strict=True)):
         colour = COLOURS[index % len(COLOURS)]
         _reliability_panel(ax, tables[name], colour)
         ece = metrics.ece(probabilities[name], labels, bins)
         accuracy = metrics.accuracy(probabilities[name], labels)
         ax.set_title(f"{name}\nECE {ece:.3f}, accuracy {accuracy:.1%}")
-        ax.set_xlabel("confidence")
-    axes[0].set_ylabel("accuracy; share of predictions")
+        ax.set_xlabel("confidence, the probability\nof the predicted class")
+    axes[0].set_ylabel("accuracy (dots)\nshare of all predictions (bars)")
     axes[0].legend(loc="upper left", frameon=False, fontsize="small")
     return axes[0].figure
 
@@ -184,7 +186,7 @@ def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=N
                 ax, images[row, column], probabilities[row, column], labels[column]
             )
             if row == 0:
-                ax.set_title(f"class {labels[column]}", fontsize=10)
+                ax.set_title(f"true class {labels[column]}", fontsize=10)
         axes[row, 0].set_ylabel(f"strength\n{epsilons[row]:g}", fontsize=10)
     if own_figure:
         axes[0, 0].figure.suptitle(
@@ -197,16 +199,33 @@ def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=N
 
 def _reliability_panel(ax, table, colour):
     bins = len(table.count)
-    full = table.count > 0
-    confidence, accuracy = table.confidence[full], table.accuracy[full]
-    centres = (np.arange(bins) + 0.5) / bins
     share = table.count / table.count.sum()
+    centres = (np.arange(bins) + 0.5) / bins
     ax.bar(centres, share, 1 / bins, color=GREY, edgecolor="white", label="share")
     ax.plot([0, 1], [0, 1], color="0.3", linewidth=1, linestyle="--", label="ideal")
-    ax.vlines(confidence, confidence, accuracy, color=WRONG, linewidth=2, label="gap")
-    ax.plot(confidence, accuracy, color=colour, marker="o", label="accuracy")
+    is_few = table.count < FEW
+    groups = {
+        "accuracy": ((table.count > 0) & ~is_few, colour, 2.0),
+        f"accuracy, n < {FEW}": ((table.count > 0) & is_few, "white", 0.8),
+    }
+    for label, (group, fill, width) in groups.items():
+        confidence, accuracy = table.confidence[group], table.accuracy[group]
+        ax.vlines(confidence, confidence, accuracy, color=colour, linewidth=width)
+        # On top of the frame, where many of the dots lie.
+        ax.plot(
+            confidence,
+            accuracy,
+            linestyle="",
+            marker="o",
+            color=colour,
+            markerfacecolor=fill,
+            clip_on=False,
+            zorder=3,
+            label=label,
+        )
     ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1.02)
+    ax.set_ylim(0, 1)
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
     ax.set_aspect("equal")
 
 

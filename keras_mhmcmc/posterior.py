@@ -177,6 +177,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         self._iteration = self._read_iteration(self.model)
         if isinstance(self.model.optimizer, Sampler):
             self.model.optimizer.reset_diagnostics()
+            self.model.optimizer.propose()
 
     def on_train_batch_end(self, batch, logs=None):
         # `batch` is counted here, since on JAX the model's state is copied each time
@@ -243,8 +244,8 @@ class PosteriorSamples(keras.callbacks.Callback):
         if last < first:
             raise ValueError(
                 "Arguments `burn_in` and `every` must leave an iteration to keep: this "
-                f"`fit` ends at iteration {last}, and the first sample would be kept at "
-                f"{first}. Lower them or train for more epochs. "
+                f"`fit` ends at iteration {last}, and the first sample would be kept "
+                f"at {first}. Lower them or train for more epochs. "
                 f"Received: burn_in={self.burn_in}, every={self.every}"
             )
 

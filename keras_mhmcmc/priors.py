@@ -54,6 +54,8 @@ class Gaussian(Prior):
                     "Argument `scale` must have at least one pattern. For a flat prior "
                     "leave `prior` away. Received: scale={}"
                 )
+            for pattern in scale:
+                _check_pattern(pattern)
             self.scale = {
                 pattern: _validate.number("scale", value, _validate.POSITIVE)
                 for pattern, value in scale.items()
@@ -83,6 +85,19 @@ class Gaussian(Prior):
     def get_config(self):
         """The arguments of the constructor."""
         return {"scale": self.scale}
+
+
+def _check_pattern(pattern):
+    try:
+        re.compile(pattern)
+        is_pattern = isinstance(pattern, str)
+    except (re.error, TypeError):
+        is_pattern = False
+    if not is_pattern:
+        raise ValueError(
+            "Argument `scale` must have regular expressions as keys. "
+            f"Received: scale={{{pattern!r}: ...}}"
+        )
 
 
 class BoundGaussian:

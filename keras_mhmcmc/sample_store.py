@@ -78,8 +78,8 @@ class DirectoryStore:
             raise ValueError(
                 "Argument `directory` must be empty for a new run, or the optimizer "
                 "must have been loaded from where the run stopped. Received: "
-                f"directory={self.directory!r}, which holds {len(self.records)} samples "
-                f"up to iteration {self.records[-1].iteration}, and an optimizer at "
+                f"directory={self.directory!r}, which holds {len(self.records)} "
+                f"samples up to iteration {self.records[-1].iteration}, and an optimizer at "
                 "iteration 0."
             )
         self._signature = signature
@@ -200,7 +200,7 @@ def _signature(model):
 
 def _without_compiled_state(model):
     """What a sample leaves out: the optimizer's slots and the metrics' counts."""
-    return [part for part in (model.optimizer, *model.metrics) if part is not None]
+    return [model.optimizer, *model.metrics] if model.compiled else []
 
 
 def _flush(path):

@@ -120,9 +120,9 @@ class GeometricCycle(Schedule):
     def __call__(self, step):
         falls = ops.cast(step // self.decay_steps, "float32")
         rises = ops.cast(step // self.cycle_steps, "float32")
-        return (
-            self.initial * ops.power(self.decay, falls) * ops.power(self.growth, rises)
-        )
+        # One exponential: each factor alone overflows in a long run.
+        logarithm = falls * math.log(self.decay) + rises * math.log(self.growth)
+        return self.initial * ops.exp(logarithm)
 
     def get_config(self):
         return {

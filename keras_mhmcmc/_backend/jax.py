@@ -136,8 +136,9 @@ def select(condition, xs, ys):
 
 
 def sum_squares(xs):
-    """Sum of squares over a list of tensors, in float32 or better."""
-    return sum(jnp.sum(jnp.square(x.astype(_at_least_float32(x)))) for x in xs)
+    """Sum of squares over a list of tensors, a float32 scalar."""
+    sums = [jnp.sum(jnp.square(x.astype(_at_least_float32(x)))) for x in xs]
+    return sum(sums).astype(jnp.float32)
 
 
 def _at_least_float32(x):

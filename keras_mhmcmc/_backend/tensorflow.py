@@ -118,8 +118,9 @@ def select(condition, xs, ys):
 
 
 def sum_squares(xs):
-    """Sum of squares over a list of tensors, in float32 or better."""
-    return tf.add_n([tf.reduce_sum(tf.square(_at_least_float32(x))) for x in xs])
+    """Sum of squares over a list of tensors, a float32 scalar."""
+    sums = [tf.reduce_sum(tf.square(_at_least_float32(x))) for x in xs]
+    return tf.cast(tf.add_n(sums), tf.float32)
 
 
 def _at_least_float32(x):
@@ -149,9 +150,7 @@ def map_members(function, stacked, chunk):
     if chunk == 1:
         # The first member's graph is built for its output's shapes, and then pruned.
         first = function([tensor[0] for tensor in stacked])
-        specs = tf.nest.map_structure(
-            lambda y: tf.TensorSpec(y.shape, y.dtype), first
-        )
+        specs = tf.nest.map_structure(lambda y: tf.TensorSpec(y.shape, y.dtype), first)
         return tf.map_fn(function, stacked, fn_output_signature=specs)
     parts = [
         tf.vectorized_map(function, [tensor[i : i + chunk] for tensor in stacked])

@@ -138,9 +138,9 @@ def select(condition, xs, ys):
 
 
 def sum_squares(xs):
-    """Sum of squares over a list of tensors, in float32 or better."""
+    """Sum of squares over a list of tensors, a float32 scalar."""
     norms = [torch.linalg.vector_norm(_at_least_float32(x)) for x in xs]
-    return torch.stack(norms).square().sum()
+    return torch.stack(norms).square().sum().float()
 
 
 def _at_least_float32(x):

@@ -38,12 +38,11 @@ def select(condition, xs, ys):
 
 
 def sum_squares(xs, chains=False):
-    """Sum of squares over all tensors: a scalar, or shape (K,) with `chains`."""
+    """Sum of squares over all tensors: a float32 scalar, or (K,) with `chains`."""
     if not chains:
         return _backend.sum_squares(xs)
-    return sum(
-        ops.sum(ops.square(ops.reshape(x, (ops.shape(x)[0], -1))), axis=1) for x in xs
-    )
+    rows = [ops.reshape(ops.cast(x, "float32"), (x.shape[0], -1)) for x in xs]
+    return sum(ops.sum(ops.square(x), axis=1) for x in rows)
 
 
 def size(xs, chains=False):

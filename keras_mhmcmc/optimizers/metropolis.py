@@ -1,19 +1,15 @@
-"""Mini-batch Metropolis-Hastings as Keras optimizers: MHBT and MINT."""
+"""What the Metropolis-Hastings samplers share: an abstract Keras optimizer."""
 
 import math
 
-import keras
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc import proposals
-from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.sampler import checked_temperature
 from keras_mhmcmc.optimizers.sampler import constant
 
 _COUNTS = (
@@ -96,6 +92,7 @@ class MetropolisSampler(Sampler):
 
     def _move(self, variables, position, gradient, energy, learning_rate):
         temperature = self._current_temperature()
+        self._keep_idle(variables)
         positions = self._slots_of(self._positions, variables)
         gradients = []
         if self.proposal.uses_gradient:
@@ -127,28 +124,45 @@ class MetropolisSampler(Sampler):
         self._count(info, forward)
         self._adapt(record, before, energy, temperature, info, forward)
 
-        scales = self._scales(state.gradient, learning_rate, temperature)
-        scales = moves.Scales(
-            *(
-                ops.where(info.has_state, scale, still)
-                for scale, still in zip(scales, moves.STILL, strict=True)
-            )
-        )
-        proposed, forward = self.proposal.propose(
-            state.position, state.gradient, normals, uniforms[1], scales
-        )
         # The state before the proposal: on PyTorch the state may still be the tensors
         # that the model's variables hold.
         _backend.write(positions, state.position)
         _backend.write(gradients, state.gradient)
-        _backend.write(variables, proposed)
         self._energy.assign(state.energy)
+        self._propose(
+            variables, state, info.has_state, normals, uniforms[1], learning_rate
+        )
+        return state.energy
+
+    def _propose(self, variables, state, has_state, normals, uniform, learning_rate):
+        scales = self._scales(
+            state.gradient, learning_rate, self._current_temperature()
+        )
+        scales = moves.Scales(
+            *(
+                ops.where(has_state, scale, still)
+                for scale, still in zip(scales, moves.STILL, strict=True)
+            )
+        )
+        proposed, forward = self.proposal.propose(
+            state.position, state.gradient, normals, uniform, scales
+        )
+        _backend.write(variables, proposed)
         self._scales_used.assign(ops.stack([ops.cast(s, "float32") for s in scales]))
         self._forward.assign(ops.cast(forward, "float32"))
         self._pending.assign(
-            ops.where(info.has_state, metropolis.PROPOSAL, metropolis.NOTHING)
+            ops.where(has_state, metropolis.PROPOSAL, metropolis.NOTHING)
         )
-        return state.energy
+
+    def _keep_idle(self, variables):
+        """Gives variables without a gradient, which no move touches, their state."""
+        if len(variables) < len(self._positions):
+            moving = {self._get_variable_index(variable) for variable in variables}
+            idle = [i for i in range(len(self._positions)) if i not in moving]
+            _backend.write(
+                [self._positions[i] for i in idle],
+                _backend.read([self._trainable_variables[i] for i in idle]),
+            )
 
     def _count(self, info, forward):
         counts = [
@@ -168,7 +182,7 @@ class MetropolisSampler(Sampler):
         return (
             self.built
             and _backend.hold_values(scalars)
-            and int(ops.convert_to_numpy(self._pending)) != metropolis.NOTHING
+            and int(self._pending) != metropolis.NOTHING
         )
 
     def state_values(self):
@@ -180,14 +194,37 @@ class MetropolisSampler(Sampler):
     def settle(self):
         """Puts the current state of the chain into the model's variables.
 
-        The pending proposal is dropped; the next step evaluates the state itself on a
-        new batch, an exact Metropolis-Hastings move. Has no effect before the first
-        step. Call it between steps only; `fit` calls it at its end, and
-        `mh.PosteriorSamples` at each epoch's end and before validation.
+        The pending proposal is dropped. Unless `propose` draws another, the next step
+        evaluates the state itself on a new batch, an exact Metropolis-Hastings move.
+        Has no effect before the first step. Call it between steps only; `fit` calls it
+        at its end, and `mh.PosteriorSamples` at each epoch's end and before validation.
         """
         if self._has_state():
             _backend.write_copies(self._trainable_variables, self._positions)
             self._pending.assign(metropolis.REFRESH)
+
+    def propose(self):
+        """Puts a new proposal into the model's variables, after `settle`.
+
+        Saves the evaluation that would look at the state once more; the chain's law
+        does not depend on it. Has no effect where there is nothing to go on from:
+        before the first step, without `settle`, or after somebody set the weights.
+        """
+        if not self._has_state() or int(self._pending) != metropolis.REFRESH:
+            return
+        variables = self._trainable_variables
+        state = metropolis.State(
+            _backend.read(self._positions),
+            _backend.read(self._gradients),
+            ops.convert_to_tensor(self._energy),
+        )
+        delta = tensors.subtract(_backend.read(variables), state.position)
+        if float(tensors.sum_squares(delta)) > 0.0:
+            return
+        normals, uniforms = self._noise.draw(state.position, 2)
+        rate = ops.convert_to_tensor(self.learning_rate)
+        has_state = ops.convert_to_tensor(True)
+        self._propose(variables, state, has_state, normals, uniforms[1], rate)
 
     def finalize_variable_values(self, var_list):
         """Settles, at the end of `fit`."""
@@ -216,173 +253,6 @@ class MetropolisSampler(Sampler):
     def get_config(self):
         """The arguments of the constructor."""
         return super().get_config() | {"batch_size": self.batch_size}
-
-
-@serializable
-class MHBT(MetropolisSampler):
-    """Mini-batch Metropolis-Hastings with batch tempering, for any proposal.
-
-    Samples exp(-U/T) approximately, with U the energy in nats, train_size * loss -
-    log prior: exactly the law exp(-U_I/T) on weights and mini-batches I together. A
-    loss or gradient that is not finite is a rejected proposal. Keeps two copies of the
-    weights, one with `RandomWalk`.
-
-    Args:
-        learning_rate: step of the proposal: as in `keras.optimizers.SGD` for
-            `Langevin` and `ReversibleLangevin`, the standard deviation of the step for
-            `RandomWalk`; at least 0, or a schedule.
-        train_size: number of training examples, N.
-        batch_size: number of examples in a mini-batch, m.
-        proposal: one of `mh.proposals`; defaults to a random walk.
-        temperature: T, greater than 0, or a schedule. Defaults to N/m, at which the
-            energies of two batches are compared at the weight of one batch. c_n in the
-            paper is N/T; the law's bias is small for c_n below sqrt(m).
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the draws repeatable; None draws one.
-        name: name of the optimizer.
-
-    Raises:
-        ValueError: an argument is outside its range, an option of the Keras base class
-            is given that would change the sampled law, or, in the first step, the loss
-            did not arrive.
-
-    Example:
-
-    >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.MHBT(
-    ...     0.05, train_size=1000, batch_size=100, proposal=mh.proposals.Langevin()
-    ... )
-
-    Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
-    reversible SGLD proposal", algorithm 1.
-    """
-
-    def __init__(
-        self,
-        learning_rate,
-        *,
-        train_size,
-        batch_size,
-        proposal=None,
-        temperature=None,
-        prior=None,
-        seed=None,
-        name="mhbt",
-        **options,
-    ):
-        super().__init__(
-            learning_rate,
-            train_size=train_size,
-            batch_size=batch_size,
-            proposal=checked_proposal(proposal or proposals.RandomWalk()),
-            temperature=batch_temperature(temperature, train_size, batch_size),
-            prior=prior,
-            seed=seed,
-            name=name,
-            options=options,
-        )
-
-    def get_config(self):
-        """The arguments of the constructor."""
-        proposal = keras.saving.serialize_keras_object(self.proposal)
-        return super().get_config() | {"proposal": proposal}
-
-
-@serializable
-class MINT(MetropolisSampler):
-    """Mini-batch tempered MCMC: MHBT at the temperature N^(1 - lambda).
-
-    lambda = alpha log(m)/log(N), so that the energies are compared with the weight
-    N^lambda = m^alpha of a little less than one batch. Samples exp(-U/T)
-    approximately, with U the energy in nats. CMINT is MINT with the learning rate
-    `mh.schedules.GeometricCycle`. Keeps two copies of the weights, one with
-    `RandomWalk`.
-
-    Args:
-        learning_rate: step of the proposal, as in `MHBT`.
-        train_size: number of training examples, N, at least 2.
-        batch_size: number of examples in a mini-batch, m.
-        alpha: in (0, 1]; smaller is a higher temperature and a smaller bias.
-        proposal: one of `mh.proposals`; defaults to `Langevin()`.
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the draws repeatable; None draws one.
-        name: name of the optimizer.
-
-    Raises:
-        ValueError: an argument is outside its range, an option of the Keras base class
-            is given that would change the sampled law, or, in the first step, the loss
-            did not arrive.
-
-    Example:
-
-    >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.MINT(0.1, train_size=10000, batch_size=100)
-    >>> round(optimizer.temperature, 1)
-    104.7
-
-    Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 1.
-    """
-
-    def __init__(
-        self,
-        learning_rate,
-        *,
-        train_size,
-        batch_size,
-        alpha=0.99,
-        proposal=None,
-        prior=None,
-        seed=None,
-        name="mint",
-        **options,
-    ):
-        share = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
-        self_alpha = _validate.number("alpha", alpha, share)
-        super().__init__(
-            learning_rate,
-            train_size=train_size,
-            batch_size=batch_size,
-            proposal=checked_proposal(proposal or proposals.Langevin()),
-            temperature=mint_temperature(self_alpha, train_size, batch_size),
-            prior=prior,
-            seed=seed,
-            name=name,
-            options=options,
-        )
-        self.alpha = self_alpha
-
-    def get_config(self):
-        """The arguments of the constructor."""
-        config = super().get_config()
-        del config["temperature"]
-        proposal = keras.saving.serialize_keras_object(self.proposal)
-        return config | {"alpha": self.alpha, "proposal": proposal}
-
-
-def batch_temperature(temperature, train_size, batch_size):
-    """The temperature, N/m unless one is given."""
-    if temperature is not None:
-        return checked_temperature(temperature, _validate.POSITIVE)
-    train_size = _validate.integer("train_size", train_size, 1)
-    return train_size / _validate.batch_size(batch_size, train_size)
-
-
-def mint_temperature(alpha, train_size, batch_size):
-    """MINT's temperature N^(1 - lambda), with lambda = alpha log m / log N."""
-    train_size = _validate.integer("train_size", train_size, 2)
-    batch_size = _validate.batch_size(batch_size, train_size)
-    exponent = alpha * math.log(batch_size) / math.log(train_size)
-    return train_size ** (1.0 - exponent)
-
-
-def checked_proposal(proposal):
-    """A proposal of this package, or a `ValueError` that lists them."""
-    return _validate.instance(
-        "proposal",
-        proposal,
-        proposals.Proposal,
-        "one of `mh.proposals`: RandomWalk(), Langevin(), ReversibleLangevin(beta)",
-    )
 
 
 def _share(part, whole):

@@ -9,7 +9,7 @@ from keras_mhmcmc.kernels import adaptation
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
-from keras_mhmcmc.optimizers.metropolis import batch_temperature
+from keras_mhmcmc.optimizers.mhbt import batch_temperature
 from keras_mhmcmc.optimizers.sampler import constant
 
 _WARM_UP = 16  # forward steps after which `beta="auto"` chooses for the first time
@@ -22,9 +22,9 @@ class RSGLD(MetropolisSampler):
     A step goes down the gradient, or, as often, up it with noise that is wider by a
     factor beta, and is then accepted or rejected on the next mini-batch. Samples
     exp(-U/T) approximately with `normalized=True`, where U is the energy in nats,
-    train_size * loss - log prior; the paper's ratio, the default, samples a law that is
-    narrower. It is the one that moves networks. A loss or gradient that is not finite is
-    a rejected proposal. Keeps two copies of the weights.
+    train_size * loss - log prior; the paper's ratio, the default, samples a law that
+    is narrower, and is the one that moves networks. A loss or gradient that is not
+    finite is a rejected proposal. Keeps two copies of the weights.
 
     Args:
         learning_rate: epsilon, as in `keras.optimizers.SGD`; at least 0, or a schedule.
@@ -82,8 +82,8 @@ class RSGLD(MetropolisSampler):
         **options,
     ):
         first_beta = 1.0
-        if beta != "auto":
-            first_beta = _validate.number(
+        if not (isinstance(beta, str) and beta == "auto"):
+            beta = first_beta = _validate.number(
                 "beta", beta, _validate.Interval(1.0), hint='Or "auto".'
             )
         super().__init__(

@@ -24,8 +24,8 @@ _REFUSED = {
     "their ensemble.",
     "ema_momentum": "Keep samples with `mh.PosteriorSamples` and average the "
     "predictions of their ensemble.",
-    "ema_overwrite_frequency": "Keep samples with `mh.PosteriorSamples` and average the "
-    "predictions of their ensemble.",
+    "ema_overwrite_frequency": "Keep samples with `mh.PosteriorSamples` and average "
+    "the predictions of their ensemble.",
     "gradient_accumulation_steps": "Use a larger batch in `fit`.",
     "loss_scale_factor": "Train in float32 or with the policy 'mixed_bfloat16', which "
     "needs no loss scaling.",
@@ -203,6 +203,9 @@ class Sampler(keras.optimizers.Optimizer):
         Only a Metropolis-Hastings sampler has anything to do here: during `fit` its
         model holds the proposal that is evaluated next.
         """
+
+    def propose(self):
+        """Goes on after `settle`: puts the point to evaluate next into the model."""
 
     def get_config(self):
         """The arguments of the constructor."""

@@ -1,0 +1,77 @@
+"""The contract table: every sampler enters here with one row."""
+
+import keras_mhmcmc as mh
+
+TRAIN_SIZE = 96
+BATCH_SIZE = 16
+
+
+def sgld(**options):
+    return mh.SGLD(0.05, train_size=TRAIN_SIZE, **options)
+
+
+def psgld(**options):
+    return mh.PSGLD(0.005, train_size=TRAIN_SIZE, **options)
+
+
+def sghmc(**options):
+    return mh.SGHMC(0.02, train_size=TRAIN_SIZE, **options)
+
+
+def random_walk(**options):
+    return mh.MHBT(0.01, train_size=TRAIN_SIZE, batch_size=BATCH_SIZE, **options)
+
+
+def mhbt_langevin(**options):
+    return mh.MHBT(
+        0.05,
+        train_size=TRAIN_SIZE,
+        batch_size=BATCH_SIZE,
+        proposal=mh.proposals.Langevin(),
+        **options,
+    )
+
+
+def mhbt_reversible(**options):
+    return mh.MHBT(
+        0.05,
+        train_size=TRAIN_SIZE,
+        batch_size=BATCH_SIZE,
+        proposal=mh.proposals.ReversibleLangevin(beta=1.5),
+        **options,
+    )
+
+
+def rsgld(**options):
+    return mh.RSGLD(0.1, train_size=TRAIN_SIZE, batch_size=BATCH_SIZE, **options)
+
+
+def rsgld_paper(**options):
+    return mh.RSGLD(
+        0.1,
+        train_size=TRAIN_SIZE,
+        batch_size=BATCH_SIZE,
+        beta=2.0,
+        beta_adaptation="paper",
+        **options,
+    )
+
+
+def mint(**options):
+    return mh.MINT(0.05, train_size=TRAIN_SIZE, batch_size=BATCH_SIZE, **options)
+
+
+# name -> (factory, copies of the weights that it keeps, whether it is an MH sampler)
+SAMPLERS = {
+    "sgld": (sgld, 0, False),
+    "psgld": (psgld, 1, False),
+    "sghmc": (sghmc, 1, False),
+    "mhbt_random_walk": (random_walk, 1, True),
+    "mhbt_langevin": (mhbt_langevin, 2, True),
+    "mhbt_reversible": (mhbt_reversible, 2, True),
+    "rsgld": (rsgld, 2, True),
+    "rsgld_paper": (rsgld_paper, 2, True),
+    "mint": (mint, 2, True),
+}
+
+METROPOLIS = [name for name, row in SAMPLERS.items() if row[2]]

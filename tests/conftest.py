@@ -1,0 +1,21 @@
+"""What all tests share: the framework's set-up. Seeds belong to the tests."""
+
+import os
+
+if os.environ.get("KERAS_BACKEND") == "torch":
+    import torch  # before keras, which may import TensorFlow
+
+import keras
+
+# On recent GPUs TF32 would cost the products of matrices thirteen bits.
+if keras.backend.backend() == "jax":
+    import jax
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+elif keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+elif keras.backend.backend() == "torch":
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False

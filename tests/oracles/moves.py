@@ -1,0 +1,82 @@
+"""Proposals of Metropolis-Hastings and their densities; a position is one vector.
+
+The log ratio is computed from its definition, as a difference of the log densities of
+two points under two proposals. `normalized=False` leaves the normalising constants of
+the Gaussians out, as the paper does in eq. (37).
+"""
+
+import numpy as np
+
+
+def random_walk(position, normals, noise):
+    return position + noise * normals
+
+
+def langevin(position, gradient, normals, step, noise):
+    return position - step * gradient + noise * normals
+
+
+def reversible(position, gradient, normals, uniform, step, noise, beta):
+    """The proposed position, and whether it went forward (down the gradient)."""
+    if uniform < 0.5:
+        return position - step * gradient + noise * normals, True
+    return position + step * gradient + beta * noise * normals, False
+
+
+def log_normal(x, mean, deviation, normalized=True):
+    """Log density of a spherical normal distribution."""
+    log_density = -0.5 * np.sum(((x - mean) / deviation) ** 2)
+    if normalized:
+        log_density -= len(x) * np.log(deviation * np.sqrt(2 * np.pi))
+    return log_density
+
+
+def log_sum_exp(terms):
+    highest = max(terms)
+    return highest + np.log(sum(np.exp(term - highest) for term in terms))
+
+
+def log_q_random_walk(start, end, noise):
+    return log_normal(end, start, noise)
+
+
+def log_q_langevin(start, gradient, end, step, noise):
+    return log_normal(end, start - step * gradient, noise)
+
+
+def log_q_reversible(start, gradient, end, step, noise, beta, normalized):
+    """Log density of the mixture of a move down and a wider move up the gradient."""
+    down = log_normal(end, start - step * gradient, noise, normalized)
+    up = log_normal(end, start + step * gradient, beta * noise, normalized)
+    return log_sum_exp([np.log(0.5) + down, np.log(0.5) + up])
+
+
+def langevin_log_ratio(start, gradient, end, new_gradient, step, noise):
+    """log q(end -> start) - log q(start -> end)."""
+    there = log_q_langevin(start, gradient, end, step, noise)
+    back = log_q_langevin(end, new_gradient, start, step, noise)
+    return back - there
+
+
+def reversible_log_ratio(
+    start, gradient, end, new_gradient, step, noise, beta, normalized
+):
+    """log q(end -> start) - log q(start -> end)."""
+    there = log_q_reversible(start, gradient, end, step, noise, beta, normalized)
+    back = log_q_reversible(end, new_gradient, start, step, noise, beta, normalized)
+    return back - there
+
+
+def metropolis_log_ratio(energy, new_energy, temperature, log_q_ratio):
+    """Log of pi(end) q(end -> start) / (pi(start) q(start -> end))."""
+    return -(new_energy - energy) / temperature + log_q_ratio
+
+
+def strong_gradient_limit(start, gradient, end, step, noise):
+    """The beta that ends the strong-gradient regime, 2 epsilon |g| / (s sqrt(d)).
+
+    With the one thing that a forward move shows of it: -(end - start).g is epsilon g.g
+    in the mean.
+    """
+    product = max(-np.dot(end - start, gradient), 0.0)
+    return 2 * np.sqrt(step * product) / (noise * np.sqrt(len(start)))

@@ -1,0 +1,53 @@
+"""One step of SGLD, pSGLD and SGHMC; a position is a list of float64 arrays."""
+
+import numpy as np
+
+
+def sgld_step(position, gradient, normals, learning_rate, temperature, train_size):
+    """theta - epsilon grad(U/N) + sqrt(2 epsilon T / N) Z."""
+    deviation = np.sqrt(2 * learning_rate * temperature / train_size)
+    return [
+        x - learning_rate * g + deviation * z
+        for x, g, z in zip(position, gradient, normals, strict=True)
+    ]
+
+
+def psgld_step(
+    position,
+    second_moment,
+    gradient,
+    normals,
+    learning_rate,
+    temperature,
+    train_size,
+    decay,
+    epsilon,
+):
+    """SGLD with the metric G = 1 / (lambda + sqrt(V)) of each weight."""
+    positions, moments = [], []
+    for x, v, g, z in zip(position, second_moment, gradient, normals, strict=True):
+        v = decay * v + (1 - decay) * g**2
+        metric = 1 / (epsilon + np.sqrt(v))
+        variance = 2 * learning_rate * metric * temperature / train_size
+        positions.append(x - learning_rate * metric * g + np.sqrt(variance) * z)
+        moments.append(v)
+    return positions, moments
+
+
+def sghmc_step(
+    position,
+    velocity,
+    gradient,
+    normals,
+    learning_rate,
+    momentum,
+    temperature,
+    train_size,
+):
+    """The momentum first, then the position by the new momentum."""
+    deviation = np.sqrt(2 * learning_rate * (1 - momentum) * temperature / train_size)
+    velocity = [
+        momentum * v - learning_rate * g + deviation * z
+        for v, g, z in zip(velocity, gradient, normals, strict=True)
+    ]
+    return [x + v for x, v in zip(position, velocity, strict=True)], velocity

@@ -1,0 +1,286 @@
+"""The layout of the package: who imports what, read from the source."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keras_mhmcmc
+
+PACKAGE = Path(keras_mhmcmc.__file__).parent
+FRAMEWORKS = {"jax", "jaxlib", "tensorflow", "torch"}
+HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
+
+# What each module may import from the package, besides its own siblings in a folder.
+# A row may import the rows above it; a module of its own row only where it is named.
+CHECKS = {"_validate", "_serialize"}
+BACKEND = CHECKS | {"_backend"}
+KERNELS = BACKEND | {"kernels"}
+PARTS = {"schedules", "priors", "losses", "proposals"}
+SAMPLERS = KERNELS | PARTS | {"optimizers"}
+COLLECTIONS = SAMPLERS | {"sample_store", "ensemble", "posterior"}
+TOOLS = {"adversarial", "metrics"}
+ALLOWED = {
+    "_validate": set(),
+    "_serialize": set(),
+    "_backend": CHECKS,
+    "kernels": {"_backend"},
+    **dict.fromkeys(PARTS, KERNELS),
+    "optimizers": KERNELS | PARTS,
+    "sample_store": SAMPLERS,
+    "ensemble": SAMPLERS,
+    "posterior": SAMPLERS | {"sample_store", "ensemble"},
+    "metrics": {"_backend", "_validate"},
+    "adversarial": {"_backend", "_validate", "metrics"},
+    "plots": COLLECTIONS | TOOLS,
+    "datasets": COLLECTIONS | TOOLS,
+}
+# Other packages, which a function may import where it needs them.
+INSIDE_FUNCTIONS = {
+    "posterior": {"arviz"},
+    "adversarial": {"pandas"},
+    "plots": {"matplotlib"},
+    "datasets": {"sklearn", "tensorflow_datasets"},
+}
+KERNEL_IMPORTS = {"keras.ops", "math", "numpy", "typing"}
+
+
+def files():
+    """Paths of the package's files, relative to it."""
+    return sorted(
+        path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
+    )
+
+
+def module_of(path):
+    """The row of the table that a file belongs to."""
+    return path.split("/")[0].removesuffix(".py")
+
+
+def parse(path):
+    return ast.parse((PACKAGE / path).read_text())
+
+
+def imports(tree, path="x.py"):
+    """(dotted name, whether inside a function) of every import."""
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) in inside
+        elif isinstance(node, ast.ImportFrom):
+            start = node.module or ""
+            if node.level:
+                above = ["keras_mhmcmc", *path.split("/")[: -node.level]]
+                start = ".".join([*above, start]).rstrip(".")
+            for alias in node.names:
+                yield f"{start}.{alias.name}", id(node) in inside
+
+
+def violations(tree, path):
+    """What the source of `path` does that its row does not allow."""
+    row = module_of(path)
+    found = []
+    for name, inside in imports(tree, path):
+        top, _, rest = name.partition(".")
+        if top in FRAMEWORKS and row != "_backend":
+            found.append(f"imports the framework {name}")
+        elif top == "keras_mhmcmc":
+            target = rest.split(".")[0]
+            if target != row and target not in ALLOWED[row]:
+                found.append(f"imports {name}")
+        elif top not in {"keras", "numpy", *FRAMEWORKS, *sys.stdlib_module_names}:
+            if not inside:
+                found.append(f"imports {name} at its top")
+            if top not in INSIDE_FUNCTIONS.get(row, ()):
+                found.append(f"imports {name}")
+    if row != "_backend":
+        for node in ast.walk(tree):
+            called = node.func if isinstance(node, ast.Call) else None
+            if getattr(called, "attr", getattr(called, "id", "")) == "backend":
+                found.append("asks which backend runs")
+    if row == "kernels":
+        found += kernel_violations(tree, path)
+    return found
+
+
+def kernel_violations(tree, path):
+    found = []
+    for name, _ in imports(tree, path):
+        if name.startswith("keras_mhmcmc."):
+            is_backend = name.split(".")[1] == "_backend"
+            if is_backend and path != "kernels/tensors.py":
+                found.append(f"imports {name}, which only tensors.py may")
+        elif not any(name == f or name.startswith(f + ".") for f in KERNEL_IMPORTS):
+            found.append(f"imports {name}")
+    for node in ast.walk(tree):
+        name = getattr(node, "id", getattr(node, "attr", ""))
+        if isinstance(name, str) and "variable" in name.lower():
+            found.append(f"has the name {name}")
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path in files() if path != "__init__.py"])
+def test_a_file_imports_only_what_its_row_allows(path):
+    assert module_of(path) in ALLOWED, "give the new module a row in ALLOWED"
+    assert violations(parse(path), path) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("optimizers/sgld.py", "import torch"),
+        ("kernels/tensors.py", "import jax.numpy as jnp"),
+        ("posterior.py", "def f():\n    from tensorflow import math"),
+        ("optimizers/sgld.py", "import matplotlib.pyplot"),
+        ("optimizers/sgld.py", "def f():\n    import matplotlib"),
+        ("plots.py", "import matplotlib"),
+        ("datasets.py", "from sklearn import datasets"),
+        ("optimizers/sgld.py", "import keras\nkeras.backend.backend()"),
+        ("ensemble.py", "import keras\nif keras.config.backend() == 'jax': pass"),
+        ("ensemble.py", "from keras.config import backend\nbackend()"),
+        ("kernels/langevin.py", "from keras_mhmcmc import _backend"),
+        ("kernels/langevin.py", "from keras_mhmcmc._backend import draw"),
+        ("kernels/tensors.py", "from keras_mhmcmc import _validate"),
+        ("kernels/langevin.py", "from keras_mhmcmc.optimizers import SGLD"),
+        ("kernels/langevin.py", "import keras"),
+        ("kernels/langevin.py", "from keras import ops, Variable"),
+        ("kernels/langevin.py", "import os"),
+        ("kernels/langevin.py", "x = keras.Variable(1)"),
+        ("kernels/langevin.py", "self.add_variable(1)"),
+        ("priors.py", "from keras_mhmcmc import schedules"),
+        ("proposals.py", "from keras_mhmcmc.optimizers.sampler import Sampler"),
+        ("optimizers/sgld.py", "from .. import posterior"),
+        ("optimizers/sgld.py", "from keras_mhmcmc import ensemble"),
+        ("ensemble.py", "from keras_mhmcmc import posterior"),
+        ("metrics.py", "from keras_mhmcmc import ensemble"),
+        ("_validate.py", "from keras_mhmcmc import _backend"),
+        ("posterior.py", "import keras_mhmcmc as mh"),
+        ("posterior.py", "from keras_mhmcmc import SGLD"),
+    ],
+)
+def test_the_check_of_imports_finds_what_is_not_allowed(path, source):
+    assert violations(ast.parse(source), path) != []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("_backend/torch.py", "import torch\nkeras.backend.backend()"),
+        ("kernels/tensors.py", "from keras_mhmcmc import _backend"),
+        ("kernels/moves.py", "from keras_mhmcmc.kernels import tensors\nimport math"),
+        ("kernels/moves.py", "from . import tensors"),
+        ("optimizers/sgld.py", "from .sampler import Sampler\nfrom .. import priors"),
+        ("posterior.py", "from keras_mhmcmc.ensemble import Ensemble"),
+        ("plots.py", "def f():\n    import matplotlib.pyplot as plt"),
+    ],
+)
+def test_the_check_of_imports_lets_pass_what_is_allowed(path, source):
+    assert violations(ast.parse(source), path) == []
+
+
+@pytest.mark.parametrize("path", files())
+def test_a_file_has_fewer_than_four_hundred_lines(path):
+    assert len((PACKAGE / path).read_text().splitlines()) < 400
+
+
+INITS = [path for path in files() if path.endswith("__init__.py")]
+
+
+def all_of(tree):
+    """The names in `__all__`, or None."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
+            return ast.literal_eval(node.value)
+    return None
+
+
+@pytest.mark.parametrize("path", INITS)
+def test_an_init_only_imports(path):
+    body = parse(path).body
+    assert isinstance(body[0], ast.Expr) and isinstance(body[0].value.value, str)
+    for node in body[1:]:
+        is_all = isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+        is_choice = path == "_backend/__init__.py" and isinstance(node, ast.If)
+        is_import = isinstance(node, ast.Import | ast.ImportFrom)
+        assert is_import or is_all or is_choice, ast.unparse(node)
+
+
+@pytest.mark.parametrize("path", [path for path in INITS if "_backend" not in path])
+def test_an_init_lists_exactly_what_it_imports(path):
+    tree = parse(path)
+    imported = [
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    ]
+    listed = all_of(tree)
+    assert sorted(listed) == listed
+    assert sorted(imported) == listed
+    name = ".".join(["keras_mhmcmc", *path.split("/")[:-1]])
+    module = importlib.import_module(name)
+    assert all(hasattr(module, public) for public in listed)
+
+
+def test_every_public_file_is_reached_from_the_package():
+    for path in files():
+        name = module_of(path)
+        if path.count("/") == 0 and not name.startswith("_"):
+            importlib.import_module(f"keras_mhmcmc.{name}")
+
+
+def test_the_three_backends_define_the_same_names():
+    listed = {}
+    for name in ("jax", "tensorflow", "torch"):
+        tree = parse(f"_backend/{name}.py")
+        defined = {
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        } | {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+        }
+        listed[name] = all_of(tree)
+        public = {name for name in defined if not name.startswith("_")}
+        assert set(listed[name]) == public
+    assert listed["jax"] == listed["tensorflow"] == listed["torch"]
+
+
+def start_import(statement):
+    """A process that imports in a fresh interpreter and prints what was loaded."""
+    code = (
+        f"{statement}; import sys; "
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": path.rstrip(os.pathsep)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_importing_the_package_loads_nothing_that_keras_does_not_load():
+    processes = [start_import(f"import {name}") for name in ("keras", "keras_mhmcmc")]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    for process, (_, errors) in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, errors
+    alone, together = (set(output.split()) for output, _ in outputs)
+    assert "keras_mhmcmc" in together
+    assert "keras_mhmcmc" not in alone
+    assert (together - alone) & (FRAMEWORKS | HEAVY) == set()

@@ -1,0 +1,252 @@
+"""Metrics against scikit-learn, closed forms and limiting cases."""
+
+import doctest
+
+import numpy as np
+import pytest
+from keras import ops
+from sklearn import metrics as sklearn_metrics
+
+from keras_mhmcmc import metrics
+
+LOG2 = np.log(2.0)
+
+
+def random_case(examples=200, classes=5, seed=0):
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet(np.full(classes, 0.7), size=examples)
+    return probabilities, rng.integers(0, classes, size=examples)
+
+
+def test_examples():
+    result = doctest.testmod(metrics)
+    assert result.attempted > 5 and result.failed == 0
+
+
+class TestAgainstScikitLearn:
+    def test_several_classes(self):
+        p, y = random_case()
+        one_hot = np.eye(5)[y]
+        right = sklearn_metrics.accuracy_score(y, p.argmax(1))
+        assert metrics.accuracy(p, y) == pytest.approx(right, abs=1e-15)
+        assert metrics.nll(p, y) == pytest.approx(sklearn_metrics.log_loss(y, p))
+        columns = [
+            sklearn_metrics.brier_score_loss(one_hot[:, k], p[:, k]) for k in range(5)
+        ]
+        assert metrics.brier(p, y) == pytest.approx(sum(columns))
+
+    @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+    def test_two_classes(self, shape):
+        rng = np.random.default_rng(1)
+        p, y = rng.uniform(size=300), rng.integers(0, 2, size=300)
+        column = p.reshape(shape)
+        right = sklearn_metrics.accuracy_score(y, p > 0.5)
+        assert metrics.accuracy(column, y) == pytest.approx(right, abs=1e-15)
+        assert metrics.nll(column, y) == pytest.approx(sklearn_metrics.log_loss(y, p))
+        binary = sklearn_metrics.brier_score_loss(y, p)
+        assert metrics.brier(column, y) == pytest.approx(2.0 * binary)
+
+
+class TestForms:
+    def test_labels_in_three_forms(self):
+        p, y = random_case()
+        for metric in (metrics.accuracy, metrics.nll, metrics.brier, metrics.ece):
+            expected = metric(p, y)
+            assert metric(p, y[:, None]) == expected
+            assert metric(p, np.eye(5)[y]) == expected
+            assert metric(p, y.astype("float32")) == expected
+            assert metric(p, y.tolist()) == expected
+
+    def test_two_columns_and_one_are_the_same(self):
+        p, y = random_case(classes=2)
+        for metric in (metrics.nll, metrics.brier, metrics.ece):
+            assert metric(p[:, 1], y) == pytest.approx(metric(p, y), abs=1e-12)
+        entropy = metrics.predictive_entropy(p[:, 1:])
+        np.testing.assert_allclose(entropy, metrics.predictive_entropy(p), atol=1e-12)
+
+    def test_tensors(self):
+        p, y = random_case()
+        tensor = ops.convert_to_tensor(p, "float32")
+        labels = ops.convert_to_tensor(y, "int32")
+        assert metrics.nll(tensor, labels) == pytest.approx(metrics.nll(p, y), rel=1e-5)
+
+
+class TestNll:
+    def test_no_probability_costs_87_nats(self):
+        assert metrics.nll([[1.0, 0.0]], [1]) == pytest.approx(126.0 * LOG2)
+
+    def test_certain_and_right_costs_nothing(self):
+        assert metrics.nll([[1.0, 0.0]], [0]) == 0.0
+
+    def test_uniform(self):
+        assert metrics.nll(np.full((3, 4), 0.25), [0, 1, 2]) == pytest.approx(2 * LOG2)
+
+    def test_keeps_precision_of_small_probabilities(self):
+        p = np.array([[1.0, 1e-30]])
+        assert metrics.nll(p, [1]) == pytest.approx(30.0 * np.log(10.0))
+
+
+class TestBrier:
+    @pytest.mark.parametrize("label, expected", [(0, 0.0), (1, 2.0)])
+    def test_limits(self, label, expected):
+        assert metrics.brier([[1.0, 0.0]], [label]) == expected
+
+    def test_uniform(self):
+        """(1 - 1/C)^2 + (C - 1)/C^2 = 1 - 1/C."""
+        assert metrics.brier(np.full((2, 4), 0.25), [0, 3]) == pytest.approx(0.75)
+
+
+class TestCalibration:
+    def test_known_gap(self):
+        """Confidence 0.9, accuracy 0.5: the gap is 0.4, whatever the bins."""
+        p, y = np.tile([0.9, 0.1], (10, 1)), np.arange(10) % 2
+        for bins in (1, 2, 10, 15, 100):
+            assert metrics.ece(p, y, bins) == pytest.approx(0.4, abs=1e-12)
+
+    def test_bins_do_not_cancel(self):
+        """Over- and underconfidence cancel in one bin and add up in two."""
+        p = np.repeat([[0.6, 0.4], [0.9, 0.1]], 10, axis=0)
+        y = np.repeat([0, 0, 1], [10, 5, 5])  # accuracies 1.0 and 0.5
+        assert metrics.ece(p, y, bins=1) == pytest.approx(0.0, abs=1e-12)
+        assert metrics.ece(p, y, bins=4) == pytest.approx(0.4)
+
+    def test_calibrated_sample(self):
+        """Labels are drawn from p: the gap of a bin is its standard error."""
+        rng = np.random.default_rng(2)
+        p = rng.uniform(size=100_000)
+        y = rng.uniform(size=p.size) < p
+        # About 13 000 examples in each bin in use: its gap has a deviation <= 0.0044.
+        assert metrics.ece(p, y, bins=15) < 0.0044
+        assert metrics.ece(p**2, y, bins=15) > 0.05
+
+    def test_reliability_by_hand(self):
+        p = [[0.5, 0.5], [0.6, 0.4], [0.2, 0.8], [0.0, 1.0]]
+        table = metrics.reliability(p, [0, 1, 1, 1], bins=5)
+        np.testing.assert_array_equal(table.count, [0, 0, 2, 1, 1])
+        nan = np.nan
+        np.testing.assert_allclose(table.confidence, [nan, nan, 0.55, 0.8, 1.0])
+        np.testing.assert_allclose(table.accuracy, [nan, nan, 0.5, 1.0, 1.0])
+        assert metrics.ece(p, [0, 1, 1, 1], bins=5) == pytest.approx(0.3 / 4)
+
+    def test_bins_are_closed_on_the_right(self):
+        p = [[k / 10, 1 - k / 10] for k in range(6, 11)]
+        table = metrics.reliability(p, [0] * 5, bins=10)
+        np.testing.assert_array_equal(table.count, [0] * 5 + [1] * 5)
+
+
+class TestUncertainty:
+    def test_entropy_closed_forms(self):
+        p = [[0.25] * 4, [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]
+        np.testing.assert_allclose(
+            metrics.predictive_entropy(p), [2 * LOG2, 0.0, LOG2], atol=1e-15
+        )
+
+    def test_identical_members_have_no_information(self):
+        p, _ = random_case()
+        values = metrics.mutual_information(np.stack([p] * 7))
+        assert values.shape == (200,)
+        assert np.all(values >= 0.0)
+        np.testing.assert_allclose(values, 0.0, atol=1e-12)
+
+    def test_opposite_certain_members(self):
+        members = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
+        np.testing.assert_allclose(metrics.mutual_information(members), [LOG2])
+        np.testing.assert_allclose(metrics.mutual_information(members[:, :, 1:]), LOG2)
+
+    def test_weights(self):
+        """The information of certain members is the entropy of the weights."""
+        members = np.eye(3)[:, None, :]
+        weights = np.array([1.0, 2.0, 5.0])
+        share = weights / 8.0
+        expected = -np.sum(share * np.log(share))
+        values = metrics.mutual_information(members, weights)
+        np.testing.assert_allclose(values, [expected])
+
+    def test_weight_is_the_same_as_copies(self):
+        rng = np.random.default_rng(3)
+        members = rng.dirichlet(np.ones(4), size=(3, 20))
+        copies = members[[0, 1, 1, 2, 2, 2]]
+        np.testing.assert_allclose(
+            metrics.mutual_information(members, [1, 2, 3]),
+            metrics.mutual_information(copies),
+            atol=1e-12,
+        )
+
+    def test_is_the_mean_divergence_from_the_mean(self):
+        """Mutual information is the mean KL divergence of a member from the mean."""
+        members = np.random.default_rng(4).dirichlet(np.ones(4), size=(5, 30))
+        ratio = np.log(members / members.mean(0))
+        expected = np.mean(np.sum(members * ratio, axis=2), axis=0)
+        np.testing.assert_allclose(metrics.mutual_information(members), expected)
+
+
+TWO = [[0.5, 0.5], [0.2, 0.8]]
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "probabilities, labels, message",
+    [
+        ([[0.5, 0.6]], [0], "`probabilities` must have rows that sum to 1"),
+        ([[2.0, -1.0]], [0], "`probabilities` must be numbers in"),
+        ([[NAN, 0.5]], [0], "`probabilities` must be numbers in"),
+        ([[float("inf"), 0.5]], [0], "`probabilities` must be numbers in"),
+        ([1.5, 0.5], [0, 1], "`probabilities` must be numbers in"),
+        ([-3.0, 0.5], [0, 1], "Apply a softmax"),
+        ([], [], "`probabilities` must have the shape"),
+        (0.5, [0], "`probabilities` must have the shape"),
+        ([[TWO]], [0], "`probabilities` must have the shape"),
+        (["a", "b"], [0, 1], "`probabilities` must be an array of numbers"),
+        ([[0.5, 0.5], [1.0]], [0, 1], "`probabilities` must be an array of numbers"),
+        (TWO, [0], "`labels` must have one label for each of 2"),
+        (TWO, 0, "`labels` must have one label for each of 2"),
+        (TWO, [0, 2], r"`labels` must be integers in \[0, 2\).*Received: 2 at"),
+        (TWO, [0, -1], r"`labels` must be integers in \[0, 2\)"),
+        (TWO, [0, 0.5], r"`labels` must be integers in \[0, 2\)"),
+        (TWO, [0, NAN], r"`labels` must be integers in \[0, 2\)"),
+        (TWO, [[0.5, 0.5], [0, 1]], "`labels` must be one-hot"),
+        (TWO, [[1, 1], [0, 1]], "`labels` must be one-hot"),
+        (TWO, [[1, 0, 0], [0, 1, 0]], "`labels` must have the shape"),
+        (TWO, ["a", "b"], "`labels` must be an array of numbers"),
+    ],
+)
+def test_bad_input(probabilities, labels, message):
+    for metric in (metrics.accuracy, metrics.nll, metrics.brier, metrics.ece):
+        with pytest.raises(ValueError, match=message):
+            metric(probabilities, labels)
+
+
+@pytest.mark.parametrize("bins", [0, -1, 2.5, True, None])
+def test_bad_bins(bins):
+    for metric in (metrics.ece, metrics.reliability):
+        with pytest.raises(ValueError, match="`bins` must be an integer"):
+            metric(TWO, [0, 1], bins=bins)
+
+
+@pytest.mark.parametrize(
+    "members, weights, message",
+    [
+        (TWO, None, "`member_probabilities` must have the shape"),
+        (np.zeros((0, 3, 2)), None, "`member_probabilities` must have the shape"),
+        ([[[0.5, 0.6]]], None, "`member_probabilities` must have rows that sum to 1"),
+        ([TWO, TWO], [1.0], "`weights` must be 2 numbers"),
+        ([TWO, TWO], [1.0, -1.0], "`weights` must be 2 numbers"),
+        ([TWO, TWO], [0.0, 0.0], "`weights` must be 2 numbers"),
+        ([TWO, TWO], [1.0, NAN], "`weights` must be 2 numbers"),
+        ([TWO, TWO], [1.0, float("inf")], "`weights` must be 2 numbers"),
+        ([TWO, TWO], 1.0, "`weights` must be 2 numbers"),
+    ],
+)
+def test_bad_members(members, weights, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.mutual_information(members, weights)
+
+
+def test_bad_probabilities_of_entropy():
+    with pytest.raises(ValueError, match="`probabilities` must have rows"):
+        metrics.predictive_entropy([[0.5, 0.6]])
+
+
+def test_rounding_of_half_precision_is_allowed():
+    p = np.array([[0.3337, 0.3337, 0.333]])
+    assert metrics.accuracy(p, [0]) == 1.0
