@@ -1,7 +1,11 @@
 """Mini-batch Metropolis-Hastings and Langevin samplers as Keras optimizers."""
 
+from keras_mhmcmc import adversarial
+from keras_mhmcmc import datasets
 from keras_mhmcmc import kernels
 from keras_mhmcmc import losses
+from keras_mhmcmc import metrics
+from keras_mhmcmc import plots
 from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
@@ -23,8 +27,12 @@ __all__ = [
     "RSGLD",
     "SGHMC",
     "SGLD",
+    "adversarial",
+    "datasets",
     "kernels",
     "losses",
+    "metrics",
+    "plots",
     "priors",
     "proposals",
     "schedules",

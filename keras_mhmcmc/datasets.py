@@ -105,8 +105,14 @@ def _from_tensorflow_datasets(name):
             f"pip install keras-mhmcmc[data]. Or pass `data_dir`, a folder with "
             f"{name}.npz."
         ) from error
-    splits = tfds.load(name, split=["train", "test"], batch_size=-1, as_supervised=True)
-    return [array for split in tfds.as_numpy(splits) for array in split]
+    splits = tfds.load(
+        name, split=["train", "test"], batch_size=1024, as_supervised=True
+    )
+    arrays = []
+    for split in splits:
+        batches = list(tfds.as_numpy(split))  # pairs of images and labels
+        arrays += [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+    return arrays
 
 
 def _as_images_and_labels(split, x, y, source):

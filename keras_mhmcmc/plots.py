@@ -118,7 +118,7 @@ def reliability(probabilities, labels, axes=None, bins=15):
         ax.set_title(f"{name}\nECE {ece:.3f}, accuracy {accuracy:.1%}")
         ax.set_xlabel("confidence, the probability\nof the predicted class")
     axes[0].set_ylabel("accuracy (dots)\nshare of all predictions (bars)")
-    axes[0].legend(loc="upper left", frameon=False, fontsize="small")
+    axes[0].legend(loc="upper left", edgecolor="none", fontsize="small")
     return axes[0].figure
 
 
@@ -210,9 +210,10 @@ def _reliability_panel(ax, table, colour):
     }
     for label, (group, fill, width) in groups.items():
         confidence, accuracy = table.confidence[group], table.accuracy[group]
-        ax.vlines(confidence, confidence, accuracy, color=colour, linewidth=width)
-        # On top of the frame, where many of the dots lie.
-        ax.plot(
+        gap = None if label != "accuracy" else "gap"
+        ax.vlines(confidence, confidence, accuracy, colour, linewidth=width, label=gap)
+        # On top of the frame, where many dots lie; the layout need not know of that.
+        (dots,) = ax.plot(
             confidence,
             accuracy,
             linestyle="",
@@ -223,6 +224,7 @@ def _reliability_panel(ax, table, colour):
             zorder=3,
             label=label,
         )
+        dots.set_in_layout(False)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])

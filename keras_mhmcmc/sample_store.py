@@ -79,8 +79,8 @@ class DirectoryStore:
                 "Argument `directory` must be empty for a new run, or the optimizer "
                 "must have been loaded from where the run stopped. Received: "
                 f"directory={self.directory!r}, which holds {len(self.records)} "
-                f"samples up to iteration {self.records[-1].iteration}, and an optimizer at "
-                "iteration 0."
+                f"samples up to iteration {self.records[-1].iteration}, and an "
+                "optimizer at iteration 0."
             )
         self._signature = signature
         later = [f for f, r in self._listed() if r.iteration > iterations]

@@ -84,7 +84,7 @@ def test_the_step_is_traced_once(name, trained):
     if BACKEND == "torch":  # eager: every step runs the Python code
         assert run.traces == EPOCHS * 6
     else:  # TensorFlow traces twice where an optimizer creates variables
-        assert run.first_traces <= 2
+        assert run.first_traces == (1 if BACKEND == "jax" else 2)
         assert run.traces == run.first_traces
 
 
@@ -106,9 +106,9 @@ def test_diagnostics_reach_the_history(name, trained):
 def test_the_energy_is_the_loss_at_full_data_scale(name, trained):
     history = trained(name).history.history
     if name in METROPOLIS:
-        # The states' energy: below that of the points that were evaluated.
-        assert history["energy"][-1] < TRAIN_SIZE * history["loss"][-1] * 1.05
-        assert history["energy"][-1] > TRAIN_SIZE * history["loss"][-1] * 0.5
+        # The states' energy, near that of the points that were evaluated.
+        ratio = np.array(history["energy"]) / (TRAIN_SIZE * np.array(history["loss"]))
+        assert ((ratio > 0.5) & (ratio < 1.5)).all()
     else:
         energies = TRAIN_SIZE * np.array(history["loss"])
         np.testing.assert_allclose(history["energy"], energies, rtol=1e-4)

@@ -12,6 +12,7 @@ __all__ = [
     "NoiseStream",
     "add_scaled",
     "compile_function",
+    "cond",
     "default_chunk",
     "dense",
     "hold_values",
@@ -143,6 +144,11 @@ def sum_squares(xs):
 
 def _at_least_float32(x):
     return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def cond(condition, if_true, if_false):
+    """`if_true()` where the scalar `condition` holds, else `if_false()`."""
+    return jax.lax.cond(condition, if_true, if_false)
 
 
 def compile_function(function):

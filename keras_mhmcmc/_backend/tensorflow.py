@@ -10,6 +10,7 @@ __all__ = [
     "NoiseStream",
     "add_scaled",
     "compile_function",
+    "cond",
     "default_chunk",
     "dense",
     "hold_values",
@@ -125,6 +126,11 @@ def sum_squares(xs):
 
 def _at_least_float32(x):
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
+
+
+def cond(condition, if_true, if_false):
+    """`if_true()` where the scalar `condition` holds, else `if_false()`."""
+    return tf.cond(condition, if_true, if_false)
 
 
 def compile_function(function):

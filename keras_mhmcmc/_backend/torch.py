@@ -9,6 +9,7 @@ __all__ = [
     "NoiseStream",
     "add_scaled",
     "compile_function",
+    "cond",
     "default_chunk",
     "dense",
     "hold_values",
@@ -145,6 +146,13 @@ def sum_squares(xs):
 
 def _at_least_float32(x):
     return x if x.dtype == torch.float64 else x.float()
+
+
+def cond(condition, if_true, if_false):
+    """`if_true()` where the scalar `condition` holds, else `if_false()`."""
+    if condition.device.type == "cpu":  # a host number: reading it stops no queue
+        return if_true() if condition.item() else if_false()
+    return torch.where(condition, if_true(), if_false())
 
 
 def compile_function(function):

@@ -12,6 +12,8 @@ here the steps of the run itself are replayed.
 reaches 90% of the best, in the strong-gradient regime. Acceptance is not monotone in
 beta: it rises steeply where the regime begins, stays, and above the regime the move is
 a random walk that may be accepted more often still and destroys the weights in the end.
+The rise moves from epoch to epoch, and right at its top an epoch may come to accept
+nothing; so beta - 1 is a fifth larger than that.
 
 `paper_*`: the paper's rule. An epoch's acceptance above 0.4 starts an adjustment: beta
 falls in steps of 5% while the acceptance of the last 100 forward steps is above 0.7, by
@@ -23,14 +25,17 @@ falls in steps of 5% while the acceptance of the last 100 forward steps is above
 | r     | `acceptance` | one per trial  | 1    |
 """
 
+import math
 from typing import Any
 from typing import NamedTuple
 
 from keras import ops
 
-REPLAY_TRIALS = 128
+REPLAY_TRIALS = 192
+REPLAY_SMALLEST = 1e-4
 REPLAY_LARGEST = 1e5
 REPLAY_SHARE = 0.9
+REPLAY_MARGIN = 1.2
 
 PAPER_TRIALS = 14  # 0.95^13 = 0.51, the last step before 50%
 PAPER_WINDOW = 100
@@ -54,9 +59,15 @@ class PaperState(NamedTuple):
 
 
 def replay_trials(beta):
-    """The grid of trial values, from 1 to 1e5, whatever `beta` is now."""
-    exponent = ops.arange(REPLAY_TRIALS, dtype="float32") / (REPLAY_TRIALS - 1)
-    return ops.power(REPLAY_LARGEST, exponent)
+    """The grid of trial values, whatever `beta` is now: 1, and 1 + 1e-4 to 1 + 1e5.
+
+    Even in log(beta - 1), since the regime comes down to 1 as gradients get small.
+    """
+    share = ops.arange(REPLAY_TRIALS - 1, dtype="float32") / (REPLAY_TRIALS - 2)
+    excess = REPLAY_SMALLEST * ops.exp(
+        share * math.log(REPLAY_LARGEST / REPLAY_SMALLEST)
+    )
+    return ops.concatenate([ops.ones((1,)), 1.0 + excess])
 
 
 def replay_record(state, acceptance, limit, forward, accepted, proposed):
@@ -71,15 +82,17 @@ def replay_record(state, acceptance, limit, forward, accepted, proposed):
 
 
 def replay_choose(state, beta):
-    """The smallest trial value that reaches 90% of the best mean acceptance."""
+    """The smallest trial value with 90% of the best mean acceptance, and a margin."""
     trials = replay_trials(beta)
     limit = ops.maximum(state.limit / ops.maximum(state.count, 1.0), 1.0)
     acceptance = ops.where(trials <= limit, state.acceptance, 0.0)
     best = ops.max(acceptance)
     smallest = ops.argmax(ops.cast(acceptance >= REPLAY_SHARE * best, "int32"))
+    found = ops.take(trials, smallest)
+    choice = ops.minimum(1.0 + REPLAY_MARGIN * (found - 1.0), limit)
     # Where nothing would have been accepted the record has one thing to say: widen.
     informed = best > 1e-3 * state.count
-    choice = ops.where(informed, ops.take(trials, smallest), ops.maximum(beta, limit))
+    choice = ops.where(informed, choice, ops.maximum(beta, limit))
     return ops.where(state.count > 0, choice, beta)
 
 

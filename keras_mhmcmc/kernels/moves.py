@@ -117,15 +117,16 @@ def reversible_log_ratio(residuals, beta, dimension, normalized):
     return back - out
 
 
-def strong_gradient_limit(residuals, dimension):
+def strong_gradient_limit(residuals):
     """The beta at which the strong-gradient regime ends, from a forward move.
 
-    Proposition 1, case 1: 2 epsilon |grad| / (s sqrt(d)). In a forward move
-    |Delta - epsilon grad|^2 exceeds |Delta + epsilon grad|^2 by 4 epsilon^2 |grad|^2 in
-    the mean.
+    Above it, the wide Gaussian of the backward direction explains the forward move
+    better than the Gaussian that drew it: out_backward / beta^2 < out_forward. For a
+    long gradient it is the bound of Proposition 1, case 1, 2 epsilon |grad| / (s
+    sqrt(d)); for a short one it comes down to 1.
     """
-    excess = residuals.out_backward - residuals.out_forward
-    return ops.sqrt(ops.maximum(2.0 * excess / dimension, 0.0))
+    ratio = residuals.out_backward / ops.maximum(residuals.out_forward, 1e-30)
+    return ops.sqrt(ops.maximum(ratio, 1.0))
 
 
 def strong_gradient_beta(gradient, scales, chains=False):

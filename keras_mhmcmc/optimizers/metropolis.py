@@ -117,7 +117,7 @@ class MetropolisSampler(Sampler):
             metropolis.State(position, gradient, energy),
             pending,
             log_q_ratio,
-            metropolis.moved(delta, pending),
+            self._was_set(position, state.position, pending),
             uniforms[0],
             temperature=temperature,
         )
@@ -133,6 +133,16 @@ class MetropolisSampler(Sampler):
             variables, state, info.has_state, normals, uniforms[1], learning_rate
         )
         return state.energy
+
+    def _was_set(self, position, state_position, pending):
+        """Whether somebody else set the weights; looked at where a refresh is pending."""
+
+        def compare():
+            delta = tensors.subtract(position, state_position)
+            return metropolis.moved(delta, pending)
+
+        is_refresh = pending == metropolis.REFRESH
+        return _backend.cond(is_refresh, compare, lambda: is_refresh)
 
     def _propose(self, variables, state, has_state, normals, uniform, learning_rate):
         scales = self._scales(
@@ -150,9 +160,10 @@ class MetropolisSampler(Sampler):
         _backend.write(variables, proposed)
         self._scales_used.assign(ops.stack([ops.cast(s, "float32") for s in scales]))
         self._forward.assign(ops.cast(forward, "float32"))
-        self._pending.assign(
-            ops.where(has_state, metropolis.PROPOSAL, metropolis.NOTHING)
-        )
+        # Not `where` of two Python numbers: on JAX the result has a weak type, and the
+        # second step is traced anew.
+        nothing = ops.cast(metropolis.NOTHING, "int32")
+        self._pending.assign(ops.where(has_state, metropolis.PROPOSAL, nothing))
 
     def _keep_idle(self, variables):
         """Gives variables without a gradient, which no move touches, their state."""

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
@@ -20,11 +21,11 @@ class RSGLD(MetropolisSampler):
     """Mini-batch Metropolis-Hastings with reversible SGLD proposals.
 
     A step goes down the gradient, or, as often, up it with noise that is wider by a
-    factor beta, and is then accepted or rejected on the next mini-batch. Samples
-    exp(-U/T) approximately with `normalized=True`, where U is the energy in nats,
-    train_size * loss - log prior; the paper's ratio, the default, samples a law that
-    is narrower, and is the one that moves networks. A loss or gradient that is not
-    finite is a rejected proposal. Keeps two copies of the weights.
+    factor beta, and is then accepted or rejected on the next mini-batch.
+    Samples exp(-U/T) approximately with `normalized=True`, where U is the energy in
+    nats, train_size * loss - log prior; the paper's ratio, the default, samples a law
+    that is narrower, and is the one that moves networks. A loss or gradient that is
+    not finite is a rejected proposal. Keeps two copies of the weights.
 
     Args:
         learning_rate: epsilon, as in `keras.optimizers.SGD`; at least 0, or a schedule.
@@ -141,8 +142,11 @@ class RSGLD(MetropolisSampler):
         scales = super()._scales(gradient, learning_rate, temperature)
         beta = ops.convert_to_tensor(self._beta)
         if self.beta == "auto":
-            guess = moves.strong_gradient_beta(gradient, scales)
-            beta = ops.where(beta > 0.0, beta, guess)
+            beta = _backend.cond(
+                beta > 0.0,
+                lambda: ops.convert_to_tensor(self._beta),
+                lambda: moves.strong_gradient_beta(gradient, scales),
+            )
             self._beta.assign(beta)
         return scales._replace(beta=beta)
 
@@ -166,7 +170,7 @@ class RSGLD(MetropolisSampler):
                 info.finite, ops.exp(ops.minimum(ratio + energy_ratio, 0)), 0
             )
 
-        limit = moves.strong_gradient_limit(record, self._dimension)
+        limit = moves.strong_gradient_limit(record)
         seen = (limit, forward, info.accepted, info.proposed)
         warm_up = self.beta == "auto"
         if warm_up or self.beta_adaptation == "replay":

@@ -1,0 +1,168 @@
+"""The data sets: shapes, units, sources, and what is said when one is missing."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from keras_mhmcmc import datasets
+
+
+def arrays(train=6, test=4, dtype="uint8", seed=0):
+    """The four arrays of a tiny set of 3 x 5 pixels."""
+    rng = np.random.default_rng(seed)
+    return {
+        "x_train": rng.integers(0, 256, (train, 3, 5)).astype(dtype),
+        "y_train": rng.integers(0, 10, train).astype("uint8"),
+        "x_test": rng.integers(0, 256, (test, 3, 5)).astype(dtype),
+        "y_test": rng.integers(0, 10, test).astype("uint8"),
+    }
+
+
+def check_units(images, labels):
+    assert images.dtype == np.float32
+    assert images.ndim == 4 and images.shape[-1] == 1
+    assert images.min() >= 0.0 and images.max() <= 1.0
+    assert labels.dtype == np.int32
+    assert labels.shape == (len(images),)
+
+
+def test_digits_are_split_once_and_for_all():
+    (x_train, y_train), (x_test, y_test) = datasets.load("digits")
+    assert x_train.shape == (1437, 8, 8, 1) and x_test.shape == (360, 8, 8, 1)
+    check_units(x_train, y_train)
+    check_units(x_test, y_test)
+    assert x_train.max() == 1.0
+    (again, _), (_, labels_again) = datasets.load("digits")
+    np.testing.assert_array_equal(again, x_train)
+    np.testing.assert_array_equal(labels_again, y_test)
+
+
+def test_digits_are_stratified():
+    (_, y_train), (_, y_test) = datasets.load("digits")
+    of_all = np.bincount(np.concatenate([y_train, y_test]), minlength=10)
+    # The share of each class in the test part is off by less than one image.
+    assert np.all(np.abs(np.bincount(y_test) - of_all * 360 / 1797) < 1.0)
+
+
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    (x_train, y_train), (x_test, y_test) = datasets.load("digits")
+    images = 16.0 * np.concatenate([x_train, x_test]).reshape(1797, 64)
+    ours = np.column_stack([images, np.concatenate([y_train, y_test])])
+    theirs = np.column_stack(load_digits(return_X_y=True))
+    np.testing.assert_array_equal(
+        ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)]
+    )
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+@pytest.mark.parametrize("has_channel", [False, True])
+def test_a_file_is_read(tmp_path, name, has_channel):
+    contents = arrays()
+    if has_channel:
+        contents |= {key: contents[key][..., None] for key in ("x_train", "x_test")}
+    np.savez_compressed(tmp_path / f"{name}.npz", **contents)
+    (x_train, y_train), (x_test, y_test) = datasets.load(name, data_dir=tmp_path)
+    check_units(x_train, y_train)
+    check_units(x_test, y_test)
+    np.testing.assert_allclose(
+        x_train.reshape(6, 3, 5), contents["x_train"].reshape(6, 3, 5) / 255, atol=1e-7
+    )
+    np.testing.assert_array_equal(y_train, contents["y_train"])
+    np.testing.assert_array_equal(y_test, contents["y_test"])
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match="`data_dir`.*mnist.npz.*x_train.*Received"):
+        datasets.load("mnist", data_dir=tmp_path)
+
+
+def test_missing_keys_are_named(tmp_path):
+    contents = arrays()
+    del contents["y_test"], contents["x_train"]
+    np.savez(tmp_path / "mnist.npz", **contents)
+    with pytest.raises(ValueError, match="lacks x_train, y_test and holds"):
+        datasets.load("mnist", data_dir=tmp_path)
+
+
+def test_a_file_of_another_format_is_refused(tmp_path):
+    (tmp_path / "mnist.npz").write_text("not an archive")
+    with pytest.raises(ValueError, match="`data_dir`.*no .npz file"):
+        datasets.load("mnist", data_dir=tmp_path)
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    contents = arrays() | {"y_train": np.array([print] * 6, dtype=object)}
+    np.savez(tmp_path / "mnist.npz", **contents)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        datasets.load("mnist", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x_train": np.zeros((6, 3, 5))}, "x_train must hold images.*float64"),
+        ({"x_test": np.zeros((4, 15), "uint8")}, r"x_test must .*\(4, 15\)"),
+        ({"x_test": np.zeros((4, 3, 5, 3), "uint8")}, r"x_test must .*\(4, 3, 5, 3\)"),
+        ({"y_train": np.zeros(5, "int64")}, r"y_train must .* 6 images.*\(5,\)"),
+        ({"y_test": np.zeros(4)}, "y_test must hold one integer.*float64"),
+    ],
+)
+def test_other_contents_are_refused(tmp_path, change, message):
+    np.savez(tmp_path / "mnist.npz", **(arrays() | change))
+    with pytest.raises(ValueError, match=message):
+        datasets.load("mnist", data_dir=tmp_path)
+
+
+def test_tensorflow_datasets_is_asked_for_both_splits(monkeypatch):
+    contents = arrays()
+    calls = []
+
+    def load(name, *, split, batch_size, as_supervised):
+        calls.append((name, split, as_supervised))
+        return [batches(contents[f"x_{p}"], contents[f"y_{p}"]) for p in split]
+
+    def batches(images, labels, size=4):
+        for i in range(0, len(images), size):
+            yield images[i : i + size, ..., None], labels[i : i + size].astype("int64")
+
+    fake = types.SimpleNamespace(load=load, as_numpy=lambda split: split)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
+    (x_train, y_train), (x_test, y_test) = datasets.load("fashion_mnist")
+    assert calls == [("fashion_mnist", ["train", "test"], True)]
+    check_units(x_train, y_train)
+    check_units(x_test, y_test)
+    np.testing.assert_array_equal(y_train, contents["y_train"])
+    np.testing.assert_array_equal(y_test, contents["y_test"])
+    pixels = contents["x_train"][..., None] / 255
+    np.testing.assert_allclose(x_train, pixels, atol=1e-7)
+
+
+def test_the_real_tensorflow_datasets():
+    tfds = pytest.importorskip(
+        "tensorflow_datasets", reason="tensorflow-datasets is not installed"
+    )
+    with tfds.testing.mock_data(num_examples=7):
+        (x_train, y_train), (x_test, y_test) = datasets.load("mnist")
+    assert x_train.shape == x_test.shape == (7, 28, 28, 1)
+    check_units(x_train, y_train)
+    check_units(x_test, y_test)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("mnist", "tensorflow_datasets"), ("digits", "sklearn.datasets")],
+)
+def test_a_missing_package_names_the_extra(monkeypatch, name, module):
+    monkeypatch.setitem(sys.modules, module, None)  # what makes an import fail
+    with pytest.raises(ImportError, match=r"pip install keras-mhmcmc\[data\]"):
+        datasets.load(name)
+
+
+@pytest.mark.parametrize("name", ["cifar", None, 3])
+def test_unknown_names_are_refused(name):
+    with pytest.raises(ValueError, match="`name` must be one of 'digits'.*Received"):
+        datasets.load(name)

@@ -1,0 +1,126 @@
+"""The examples run, from the command line's arguments to the files that they write."""
+
+import importlib.util
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import keras
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PICTURES = ("adversarial.png", "reliability.png", "robustness.png")
+
+
+def load(name):
+    """The module of an example, imported from its file."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory):
+    """Rows and folder of one quick run of examples/digits.py."""
+    folder = tmp_path_factory.mktemp("digits") / "new" / "out"
+    rows = load("digits").main(["--quick", "--out", str(folder)])
+    yield {row["method"]: row for row in rows}, folder
+    pyplot.close("all")
+
+
+@pytest.mark.slow
+def test_digits_compares_four_methods(quick_run):
+    rows, _ = quick_run
+    assert list(rows) == ["SGD", "SGHMC", "RSGLD", "CMINT"]
+    assert rows["SGD"]["members"] == 1
+    assert all(rows[name]["members"] > 1 for name in list(rows)[1:])
+    for name, row in rows.items():
+        # After four epochs; guessing would give 0.1. The steps down are half of those
+        # of a Metropolis-Hastings sampler, and some are rejected.
+        assert row["accuracy"] > (0.9 if name in ("SGD", "SGHMC") else 0.5)
+        assert 0.0 < row["nll"] < np.log(10)
+        assert 0.0 <= row["ece"] <= 1.0
+        assert row["seconds"] > 0.0
+
+
+@pytest.mark.slow
+def test_digits_reports_acceptance_where_there_is_any(quick_run):
+    rows, _ = quick_run
+    assert rows["SGD"]["acceptance"] is None and rows["SGHMC"]["acceptance"] is None
+    for name in ("RSGLD", "CMINT"):
+        assert 0.0 <= rows[name]["acceptance"] <= 1.0
+
+
+@pytest.mark.slow
+def test_digits_attacks_hurt(quick_run):
+    for row in quick_run[0].values():
+        assert row["fgsm"][0.0] == pytest.approx(row["accuracy"])
+        assert row["fgsm"][0.3] < row["fgsm"][0.1] < row["fgsm"][0.0]
+
+
+@pytest.mark.slow
+def test_digits_saves_its_pictures(quick_run):
+    _, folder = quick_run
+    assert sorted(path.name for path in folder.iterdir()) == list(PICTURES)
+    for name in PICTURES:
+        height, width = pyplot.imread(folder / name).shape[:2]
+        assert height > 300 and width > 300
+
+
+def test_digits_table_is_aligned():
+    digits = load("digits")
+    row = {
+        "method": "SGD",
+        "members": 1,
+        "accuracy": 0.9,
+        "nll": 12.5,
+        "ece": 0.1,
+        "fgsm": dict.fromkeys(digits.STRENGTHS, 0.25),
+        "acceptance": None,
+        "seconds": 1.0,
+    }
+    text = digits.as_text([row, row | {"method": "RSGLD", "acceptance": 0.3}])
+    head, rule, first, second = text.split("\n")
+    assert len(head) == len(rule) == len(first) == len(second)
+    assert first.split()[-2:] == ["—", "1.0"] and second.split()[-2:] == ["0.30", "1.0"]
+    for word in ("method", "accuracy", "NLL", "ECE", "acceptance", "FGSM 0.1"):
+        assert word in head
+
+
+def test_digits_keeps_the_right_iterations():
+    digits = load("digits")
+    model = digits.make_model((8, 8, 1), hidden=4)
+    methods = digits.make_methods(model, 640, steps=1000, settings=digits.SMALL)
+    assert methods["SGD"][1] == {"burn_in": 999}
+    assert methods["SGHMC"][1] == {"burn_in": 500, "every": 20}
+    optimizer, keep = methods["CMINT"]
+    assert keep == {"burn_in": 500, "every": 100}
+    # A kept sample was made at the lowest rate of its round: the next step's is higher.
+    rate = [float(optimizer._learning_rate(step)) for step in range(1000)]
+    rises = [step for step in range(1, 1000) if rate[step] > rate[step - 1]]
+    assert rises == list(range(100, 1000, 100))
+    np.testing.assert_allclose(rate[::100], 0.4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("steps", [10, 23, 45])
+def test_digits_methods_suit_short_runs(steps):
+    digits = load("digits")
+    model = digits.make_model((8, 8, 1), hidden=4)
+    methods = digits.make_methods(model, 64, steps, digits.SMALL)
+    for optimizer, keep in methods.values():
+        assert isinstance(optimizer, keras.optimizers.Optimizer)
+        assert keep["burn_in"] + keep.get("every", 1) <= steps
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--epochs", "0"], ["--dataset", "cifar"], ["--epochs", "many"]]
+)
+def test_digits_refuses_bad_arguments(arguments, capsys):
+    with pytest.raises(SystemExit):
+        load("digits").main(arguments)
+    assert arguments[0] in capsys.readouterr().err.split("error:")[1]

@@ -1,0 +1,250 @@
+"""The pictures: what is drawn where, and which arguments are refused."""
+
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+from keras_mhmcmc import metrics
+from keras_mhmcmc import plots
+from keras_mhmcmc.adversarial import RobustnessTable
+
+EPSILONS = (0.0, 0.1, 0.2)
+ACCURACY = {"SGD": (0.9, 0.5, 0.0), "RSGLD": (0.8, 0.7, 0.25)}
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    pyplot.close("all")
+
+
+def robustness_table():
+    return RobustnessTable(
+        [
+            {"model": m, "epsilon": e, "accuracy": a, "nll": 1.0, "entropy": 1.0}
+            for m, accuracies in ACCURACY.items()
+            for e, a in zip(EPSILONS, accuracies, strict=True)
+        ]
+    )
+
+
+def predictions(examples=60, classes=4, seed=0):
+    """Probabilities, and labels that are drawn from them."""
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet(np.full(classes, 0.3), examples)
+    labels = [rng.choice(classes, p=p) for p in probabilities]
+    return probabilities, np.array(labels)
+
+
+def texts(legend):
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_robustness_draws_a_line_for_each_model():
+    ax = plots.robustness(robustness_table())
+    assert [line.get_label() for line in ax.lines] == list(ACCURACY)
+    for line, accuracies in zip(ax.lines, ACCURACY.values(), strict=True):
+        np.testing.assert_allclose(line.get_xdata(), EPSILONS)
+        np.testing.assert_allclose(line.get_ydata(), 100 * np.array(accuracies))
+    assert texts(ax.get_legend()) == list(ACCURACY)
+    assert "FGSM" in ax.get_title()
+    assert "%" in ax.get_ylabel() and "unit" in ax.get_xlabel()
+
+
+def test_robustness_lines_differ_without_colour():
+    ax = plots.robustness(robustness_table())
+    styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
+    assert len(styles) == len(ACCURACY)
+
+
+def test_robustness_draws_into_given_axes():
+    _, axes = pyplot.subplots(1, 2)
+    assert plots.robustness(robustness_table(), ax=axes[1]) is axes[1]
+    assert not axes[0].lines and len(axes[1].lines) == 2
+    assert len(pyplot.get_fignums()) == 1
+
+
+def test_reliability_has_a_panel_for_each_model():
+    probabilities, labels = predictions()
+    flat = np.full_like(probabilities, 0.25)
+    figure = plots.reliability({"sharp": probabilities, "flat": flat}, labels, bins=5)
+    assert len(figure.axes) == 2
+    for ax, name, values in zip(
+        figure.axes, ("sharp", "flat"), (probabilities, flat), strict=True
+    ):
+        ece = metrics.ece(values, labels, bins=5)
+        assert ax.get_title().startswith(f"{name}\nECE {ece:.3f}")
+        assert "confidence" in ax.get_xlabel()
+    assert "accuracy" in figure.axes[0].get_ylabel()
+    assert {"ideal", "gap", "accuracy", "share"} <= set(
+        texts(figure.axes[0].get_legend())
+    )
+
+
+def test_reliability_draws_accuracies_gaps_and_shares():
+    probabilities, labels = predictions()
+    (ax,) = plots.reliability({"model": probabilities}, labels, bins=5).axes
+    table = metrics.reliability(probabilities, labels, bins=5)
+    drawn = {line.get_label(): line for line in ax.lines}
+    many = drawn["accuracy"].get_xydata()
+    few = drawn["accuracy, n < 10"].get_xydata()
+    full = table.count > 0
+    expected = np.column_stack([table.confidence[full], table.accuracy[full]])
+    dots = np.concatenate([many, few])
+    np.testing.assert_allclose(dots[np.argsort(dots[:, 0])], expected)
+    assert len(many) == np.sum(table.count >= 10)
+
+    segments = [s for c in ax.collections for s in c.get_segments()]
+    assert len(segments) == np.sum(full)
+    for (x, low), (x_too, high) in segments:  # from the diagonal to the dot
+        assert x == x_too and x in (low, high)
+
+    shares = [bar.get_height() for bar in ax.patches]
+    np.testing.assert_allclose(shares, table.count / 60)
+
+
+@pytest.mark.parametrize("confidence", [0.26, 0.999])
+def test_reliability_keeps_its_layout_when_a_group_of_dots_is_empty(confidence):
+    few = np.tile([confidence] + 3 * [(1 - confidence) / 3], (5, 1))
+    probabilities, labels = predictions(examples=5)
+    figure = plots.reliability({"few": few, "other": probabilities}, labels)
+    figure.canvas.draw()  # a collapsed layout would warn
+    for ax in figure.axes:
+        assert ax.get_position().width > 0.25
+
+
+def test_reliability_draws_into_given_axes():
+    probabilities, labels = predictions()
+    figure, axes = pyplot.subplots(2, 2)
+    models = {str(i): probabilities for i in range(4)}
+    assert plots.reliability(models, labels, axes=axes) is figure
+    assert axes[1, 1].get_title().startswith("3\n")
+    assert len(pyplot.get_fignums()) == 1
+
+
+def test_binary_probabilities_are_read_as_those_of_class_1():
+    figure = plots.reliability({"binary": np.array([[0.9], [0.2]])}, [1, 1])
+    assert "accuracy 50.0%" in figure.axes[0].get_title()
+
+
+def grid_arguments(strengths=3, examples=2, shape=(8, 8)):
+    rng = np.random.default_rng(0)
+    probabilities, _ = predictions(strengths * examples)
+    return {
+        "images": rng.uniform(size=(strengths, examples, *shape)),
+        "probabilities": probabilities.reshape(strengths, examples, 4),
+        "labels": np.argmax(probabilities[:examples], axis=1),
+        "epsilons": [0.0, 0.05, 0.1][:strengths],
+    }
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (8, 8, 3)])
+def test_the_grid_has_an_image_for_each_strength_and_example(shape):
+    arguments = grid_arguments(shape=shape)
+    figure = plots.adversarial_grid(**arguments)
+    assert len(figure.axes) == 6
+    for i, ax in enumerate(figure.axes):
+        (image,) = ax.images
+        pixels = arguments["images"][i // 2, i % 2]
+        drawn = np.asarray(image.get_array()).reshape(pixels.shape)
+        np.testing.assert_allclose(drawn, pixels)
+        assert image.get_clim() == (0.0, 1.0)
+    labels = arguments["labels"]
+    assert [ax.get_title() for ax in figure.axes[:2]] == [
+        f"true class {label}" for label in labels
+    ]
+    assert figure.axes[2].get_ylabel() == "strength\n0.05"
+
+
+def test_the_grid_tells_predictions_and_marks_the_wrong_ones():
+    arguments = grid_arguments()
+    figure = plots.adversarial_grid(**arguments)
+    rows = arguments["probabilities"].reshape(6, 4)
+    marks = []
+    for i, (ax, row) in enumerate(zip(figure.axes, rows, strict=True)):
+        text = f"{np.argmax(row)} ({np.max(row):.0%})"
+        is_wrong = np.argmax(row) != arguments["labels"][i % 2]
+        marks.append(is_wrong)
+        assert ax.get_xlabel() == (f"✗ {text}" if is_wrong else text)
+        assert (ax.spines["top"].get_linewidth() > 1) == is_wrong
+    assert not any(marks[:2]) and any(marks)  # the case has both kinds
+
+
+def test_the_grid_explains_itself():
+    figure = plots.adversarial_grid(**grid_arguments(), title="Attacks")
+    lines = figure.get_suptitle().split("\n")
+    assert lines[0] == "Attacks"
+    assert "probability" in lines[1] and "✗" in lines[1]
+
+
+def test_the_grid_draws_into_given_axes():
+    figure, axes = pyplot.subplots(3, 2)
+    assert plots.adversarial_grid(**grid_arguments(), axes=axes) is figure
+    assert all(len(ax.images) == 1 for ax in axes.flat)
+    assert figure.get_suptitle() == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": np.zeros((3, 8, 8))}, r"`images` must .*\(3, 8, 8\)"),
+        ({"images": np.zeros((3, 2, 8, 8, 4))}, "`images` must have the shape"),
+        ({"images": np.zeros((0, 2, 8, 8))}, "`images` must have the shape"),
+        ({"images": np.full((3, 2, 8, 8), 255.0)}, "`images` must lie.*255"),
+        ({"images": np.full((3, 2, 8, 8), np.nan)}, "`images` must lie"),
+        ({"probabilities": np.full((2, 2, 4), 0.25)}, "`probabilities` must have"),
+        ({"probabilities": np.full((3, 2, 4), 0.5)}, "`probabilities` must have rows"),
+        ({"labels": [0]}, "`labels` must have one label"),
+        ({"labels": [0, 4]}, "`labels` must be integers in"),
+        ({"epsilons": [0.0, 0.1]}, "`epsilons` must be 3 numbers"),
+        ({"axes": []}, "`axes` must be 6 matplotlib"),
+        ({"axes": range(6)}, "`axes` must be matplotlib"),
+    ],
+)
+def test_the_grid_refuses_what_does_not_fit(change, message):
+    with pytest.raises(ValueError, match=message):
+        plots.adversarial_grid(**(grid_arguments() | change))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"table": [{"model": "SGD"}]}, "`table` must be what `adversarial"),
+        ({"ax": "left"}, "`ax` must be matplotlib `Axes`.*'left'"),
+    ],
+)
+def test_robustness_refuses_what_does_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        plots.robustness(**({"table": robustness_table()} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"probabilities": np.ones((60, 4)) / 4}, "`probabilities` must be a dict"),
+        ({"probabilities": {}}, "`probabilities` must be a dict"),
+        ({"probabilities": {"logits": np.ones((60, 4))}}, "`probabilities` must"),
+        ({"labels": np.zeros(59)}, "`labels` must"),
+        ({"bins": 0}, "`bins` must be an integer"),
+        ({"axes": [1, 2]}, "`axes` must be 1 matplotlib"),
+        ({"axes": "x"}, "`axes` must be matplotlib"),
+    ],
+)
+def test_reliability_refuses_what_does_not_fit(change, message):
+    probabilities, labels = predictions()
+    arguments = {"probabilities": {"model": probabilities}, "labels": labels}
+    with pytest.raises(ValueError, match=message):
+        plots.reliability(**(arguments | change))
+
+
+def test_a_missing_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    monkeypatch.delattr(matplotlib, "pyplot")
+    with pytest.raises(ImportError, match=r"pip install keras-mhmcmc\[plots\]"):
+        plots.robustness(robustness_table())
