@@ -40,18 +40,18 @@ def assert_same(state, expected):
 D, STEP, NOISE = 6, 0.25, 0.0625
 
 
-def chain_of_moves(count, beta, normalized, seed):
+def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
     """Oracle steps, and the same moves as the kernels' residuals and energy ratios."""
     rng = np.random.default_rng(seed)
     steps, seen = [], []
     scales = moves.Scales(tensor(STEP), tensor(NOISE), tensor(beta))
     for _ in range(count):
-        gradient = rng.normal(size=D).astype("float32").astype("float64")
-        new_gradient = 0.8 * gradient + 0.4 * rng.normal(size=D)
+        gradient = length * rng.normal(size=d).astype("float32").astype("float64")
+        new_gradient = 0.8 * gradient + change * length * rng.normal(size=d)
         new_gradient = new_gradient.astype("float32").astype("float64")
-        start = np.zeros(D)
+        start = np.zeros(d)
         end, forward = oracle_moves.reversible(
-            start, gradient, rng.normal(size=D), rng.uniform(), STEP, NOISE, beta
+            start, gradient, rng.normal(size=d), rng.uniform(), STEP, NOISE, beta
         )
         end = end.astype("float32").astype("float64")
         energy_ratio = float(np.float32(rng.normal(scale=0.5)))
@@ -80,8 +80,8 @@ def chain_of_moves(count, beta, normalized, seed):
     return steps, seen
 
 
-def kernel_acceptance(residuals, energy_ratio, trials, normalized):
-    ratio = moves.reversible_log_ratio(residuals, trials, D, normalized)
+def kernel_acceptance(residuals, energy_ratio, trials, normalized, d=D):
+    ratio = moves.reversible_log_ratio(residuals, trials, d, normalized)
     return ops.exp(ops.minimum(ratio + energy_ratio, 0.0))
 
 
@@ -96,18 +96,21 @@ def empty_replay():
 def test_replay_tries_betas_from_one_to_a_hundred_thousand():
     trials = ops.convert_to_numpy(adaptation.replay_trials(tensor(7.0)))
     np.testing.assert_allclose(trials, oracle.replay_trials(), rtol=1e-5)
+    # Near 1 the excess is what counts; float32 has it to 1.2e-7.
+    excess = oracle.replay_trials() - 1.0
+    np.testing.assert_allclose(trials - 1.0, excess, rtol=2e-5, atol=1.2e-7)
+    assert trials[0] == 1.0
+    assert trials.shape == (192,)
+    assert trials[[1, -1]] == pytest.approx([1.0001, 100001.0], rel=1e-5)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("normalized", [False, True])
-def test_replay_chooses_as_brute_force_over_the_densities_does(normalized, seed):
-    beta = 3.0
-    steps, seen = chain_of_moves(60, beta, normalized, seed)
+def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
+    """Runs the replay over these moves; returns its choice and the regime's end."""
     state = empty_replay()
     trials = adaptation.replay_trials(tensor(beta))
     for step, (residuals, energy_ratio) in zip(steps, seen, strict=True):
-        acceptance = kernel_acceptance(residuals, energy_ratio, trials, normalized)
-        limit = moves.strong_gradient_limit(residuals, D)
+        acceptance = kernel_acceptance(residuals, energy_ratio, trials, normalized, d)
+        limit = moves.strong_gradient_limit(residuals)
         flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
         state = adaptation.replay_record(state, acceptance, limit, *flags)
 
@@ -121,11 +124,34 @@ def test_replay_chooses_as_brute_force_over_the_densities_does(normalized, seed)
     np.testing.assert_allclose(
         ops.convert_to_numpy(state.acceptance), expected, rtol=1e-3, atol=1e-4
     )
+    limit = np.mean([step["limit"] for step in counted])
+    assert float(state.limit) == pytest.approx(limit * len(counted), rel=1e-5)
     choice, margin = oracle.replay_choose(steps, beta)
-    assert 1.0 < choice < np.mean([step["limit"] for step in counted])
     assert margin > 1e-3  # or rounding, not the rule, would decide between two trials
     chosen = float(adaptation.replay_choose(state, tensor(beta)))
     assert chosen == pytest.approx(choice, rel=1e-5)
+    assert chosen - 1.0 == pytest.approx(choice - 1.0, rel=1e-4)
+    return chosen, limit
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_replay_chooses_as_brute_force_over_the_densities_does(normalized, seed):
+    steps, seen = chain_of_moves(60, 3.0, normalized, seed)
+    chosen, limit = assert_replay_is_brute_force(steps, seen, 3.0, normalized)
+    assert (1.0 if normalized else 2.0) < chosen < limit
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_replay_chooses_as_brute_force_does_where_gradients_are_small(seed):
+    # Here x = 2 epsilon |g| / (s sqrt(d)) is 2/3, so that the regime ends at
+    # sqrt(1 + x^2) = 1.20. With h = grad' - grad, |h|^2 = (0.2^2 + 0.8^2) |g|^2, it
+    # begins where beta^2 is 1 + epsilon^2 |h|^2 / (s^2 d), at 1.037.
+    d, length = 400, NOISE / (3 * STEP)
+    steps, seen = chain_of_moves(60, 1.1, False, seed, d, length, change=0.8)
+    chosen, limit = assert_replay_is_brute_force(steps, seen, 1.1, False, d)
+    assert limit == pytest.approx(math.sqrt(13 / 9), rel=0.02)
+    assert 1.037 < chosen < 1.15
 
 
 def test_replay_counts_proposals_that_went_forward_and_no_others():
@@ -151,8 +177,10 @@ def replay_state(acceptance, limit, count=10.0):
     )
 
 
-def first_trial(at_least):
-    return min(trial for trial in oracle.replay_trials() if trial >= at_least)
+def choice_for(at_least):
+    """The choice if nothing but the smallest trial from here on matters."""
+    found = min(trial for trial in oracle.replay_trials() if trial >= at_least)
+    return pytest.approx(1.0 + 1.2 * (found - 1.0), rel=1e-5)
 
 
 def test_replay_takes_the_smallest_beta_at_ninety_percent_of_the_best():
@@ -162,7 +190,7 @@ def test_replay_takes_the_smallest_beta_at_ninety_percent_of_the_best():
 
     state = replay_state(acceptance, limit=1e3)
     chosen = float(adaptation.replay_choose(state, tensor(3.0)))
-    assert chosen == pytest.approx(first_trial(10), rel=1e-5)
+    assert chosen == choice_for(10)
 
 
 def test_replay_looks_at_the_strong_gradient_regime_only():
@@ -172,10 +200,10 @@ def test_replay_looks_at_the_strong_gradient_regime_only():
 
     state = replay_state(acceptance, limit=40.0)
     chosen = float(adaptation.replay_choose(state, tensor(3.0)))
-    assert chosen == pytest.approx(first_trial(10), rel=1e-5)
+    assert chosen == choice_for(10)
     without_limit = replay_state(acceptance, limit=1e9)
     chosen = float(adaptation.replay_choose(without_limit, tensor(3.0)))
-    assert chosen == pytest.approx(first_trial(50.1), rel=1e-5)
+    assert chosen == choice_for(50.1)
 
 
 def test_replay_is_not_misled_by_an_acceptance_that_falls_again():
@@ -184,20 +212,62 @@ def test_replay_is_not_misled_by_an_acceptance_that_falls_again():
 
     state = replay_state(acceptance, limit=100.0)
     chosen = float(adaptation.replay_choose(state, tensor(60.0)))
-    assert chosen == pytest.approx(first_trial(5), rel=1e-5)
+    assert chosen == choice_for(5)
 
 
-def test_replay_can_go_down_to_one_and_never_below():
-    for limit in (0.0, 0.3, 1.0, 30.0):
-        state = replay_state(lambda beta: 0.8, limit=limit)
-        assert float(adaptation.replay_choose(state, tensor(9.0))) == 1.0
+def test_replay_adds_a_fifth_to_the_excess_of_what_it_found():
+    # 11 - 1 lies between steps 105 and 106 of 190 from 1e-4 to 1e5: 9.41 and 10.50.
+    state = replay_state(lambda beta: 0.7 if beta >= 11 else 0.1, limit=100.0)
+    chosen = float(adaptation.replay_choose(state, tensor(3.0)))
+    assert chosen == pytest.approx(1 + 1.2 * 10 ** (9 * 106 / 190 - 4), rel=1e-5)
+    assert chosen == pytest.approx(13.60, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("edge", "limit"), [(10.0, 11.0), (1.1, 1.118), (1.0015, 1.00175)]
+)
+def test_replay_never_leaves_the_strong_gradient_regime(edge, limit):
+    # The edge is in the regime, but a fifth above it would not be.
+    state = replay_state(lambda beta: 0.7 if beta >= edge else 0.1, limit=limit)
+    assert 1.0 + 1.2 * (edge - 1.0) > limit
+    chosen = float(adaptation.replay_choose(state, tensor(3.0)))
+    assert chosen == pytest.approx(limit, rel=1e-6)
+
+
+@pytest.mark.parametrize("edge", [1.0015, 1.003, 1.01, 1.05, 1.08, 1.12, 1.16, 1.2])
+def test_replay_comes_down_towards_one_with_the_gradients(edge):
+    # Acceptance rises at the edge, and above the regime it is that of a random walk.
+    limit = 1.0 + 2.0 * (edge - 1.0)
+
+    def acceptance(beta):
+        return 1.0 if beta > limit else 0.7 if beta >= edge else 0.01
+
+    state = replay_state(acceptance, limit=limit)
+    chosen = float(adaptation.replay_choose(state, tensor(3.0)))
+    found = 1.0 + (chosen - 1.0) / 1.2
+    # The grid has 190 steps for nine decades of beta - 1: a factor 1.115 each.
+    assert edge - 1e-6 <= found < 1.0 + 1.116 * (edge - 1.0)
+    assert found < 1.02 * edge
+    assert chosen < limit
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.3, 1.0, 1.2, 30.0])
+def test_replay_can_go_down_to_one_and_never_below(limit):
+    state = replay_state(lambda beta: 0.8, limit=limit)
+    assert float(adaptation.replay_choose(state, tensor(9.0))) == 1.0
 
 
 @pytest.mark.parametrize(("beta", "expected"), [(2.0, 30.0), (70.0, 70.0)])
-def test_replay_widens_to_the_limit_where_nothing_is_accepted(beta, expected):
-    state = replay_state(lambda beta: 1e-5 if beta < 30 else 0.9, limit=30.0)
+@pytest.mark.parametrize("tiny", [0.0, 1e-5, 9e-4])
+def test_replay_widens_to_the_limit_where_nothing_is_accepted(beta, expected, tiny):
+    state = replay_state(lambda beta: tiny if beta < 30 else 0.9, limit=30.0)
     chosen = float(adaptation.replay_choose(state, tensor(beta)))
     assert chosen == pytest.approx(expected, rel=1e-5)
+
+
+def test_replay_chooses_by_an_acceptance_just_above_nothing():
+    state = replay_state(lambda beta: 1.1e-3 if beta >= 5 else 0.0, limit=30.0)
+    assert float(adaptation.replay_choose(state, tensor(70.0))) == choice_for(5)
 
 
 def test_replay_without_a_forward_step_keeps_beta():

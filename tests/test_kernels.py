@@ -263,17 +263,80 @@ def test_ratio_takes_many_betas_at_once():
     np.testing.assert_allclose(ops.convert_to_numpy(actual), expected, rtol=1e-4)
 
 
-def test_strong_gradient_limit_is_that_of_proposition_one():
-    d, step, noise = 10000, 0.1, 0.05
-    gradient, end, new_gradient = a_move(d, step, noise, 1.0, True, seed=11)
+def kernel_limit(move, step, noise):
+    gradient, end, new_gradient = move
     scales = moves.Scales(tensor(step), tensor(noise), tensor(1.0))
-    lists = [split(x, d) for x in (end, gradient, new_gradient)]
-    limit = float(moves.strong_gradient_limit(moves.residuals(*lists, scales), d))
+    lists = [split(x, len(gradient)) for x in (end, gradient, new_gradient)]
+    return float(moves.strong_gradient_limit(moves.residuals(*lists, scales)))
+
+
+# x = 2 epsilon |grad| / (s sqrt(d)), the bound of the paper's Proposition 1, case 1.
+@pytest.mark.parametrize("x", [1e4, 100.0, 20.0, 3.0, 0.7, 0.1])
+def test_strong_gradient_limit_is_that_of_proposition_one_if_gradients_are_long(x):
+    d, step, noise = 10000, 0.1, 0.05
+    rng = np.random.default_rng(11)
+    gradient = rng.normal(size=d)
+    gradient *= x * noise * math.sqrt(d) / (2 * step * np.linalg.norm(gradient))
+    gradient = gradient.astype("float32").astype("float64")
+    start = np.zeros(d)
+    end, _ = oracle.reversible(
+        start, gradient, rng.normal(size=d), 0.1, step, noise, 1.0
+    )
+    end = end.astype("float32").astype("float64")
+    limit = kernel_limit((gradient, end, gradient), step, noise)
+    # Two chi-squares of 10000 degrees of freedom: each varies by 1.4%.
+    assert limit == pytest.approx(math.sqrt(1 + x**2), rel=0.03)
+    if x >= 20:
+        assert limit == pytest.approx(x, rel=0.03)
+    seen = oracle.strong_gradient_limit(start, gradient, end, step, noise)
+    assert limit == pytest.approx(seen, rel=1e-3 if x > 1e3 else 1e-4)
+    assert limit - 1.0 == pytest.approx(seen - 1.0, rel=1e-3)
+
+
+# |Delta - epsilon grad| / |Delta + epsilon grad| with epsilon grad = (2, 0).
+@pytest.mark.parametrize("noise", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ([-2.0, 1.0], math.sqrt(17.0)),  # (-4, 1) and (0, 1)
+        ([-4.0, 0.0], 3.0),  # (-6, 0) and (-2, 0)
+        ([0.0, 5.0], 1.0),  # as far from both
+        ([2.0, 1.0], 1.0),  # (0, 1) and (4, 1): a move up is not in the regime
+        ([2.0, 0.0], 1.0),
+    ],
+)
+def test_strong_gradient_limit_of_moves_in_the_plane(end, expected, noise):
+    gradient, end = np.array([4.0, 0.0]), np.array(end)
+    seen = oracle.strong_gradient_limit(np.zeros(2), gradient, end, 0.5, noise)
+    assert seen == pytest.approx(expected, rel=1e-9)
+    limit = kernel_limit((gradient, end, -gradient), 0.5, noise)
+    assert limit == pytest.approx(expected, rel=1e-6)
+
+
+def test_strong_gradient_limit_is_one_without_gradient_and_without_noise():
+    move = a_move(50, 0.1, 0.3, 1.0, True, seed=13)
+    assert kernel_limit((0 * move[0], *move[1:]), 0.1, 0.3) == 1.0
+    assert kernel_limit(a_move(50, 0.0, 0.0, 1.0, True, seed=13), 0.0, 0.0) == 1.0
+
+
+def test_strong_gradient_limit_is_where_both_directions_explain_a_move_equally():
+    # The mixture of two equal densities is each of them.
+    gradient, end, new_gradient = a_move(50, 0.1, 0.3, 1.0, True, seed=14)
+    limit = kernel_limit((gradient, end, new_gradient), 0.1, 0.3)
+    assert limit > 1.01
+    down = oracle.log_normal(end, -0.1 * gradient, 0.3, False)
+    at_limit = oracle.log_q_reversible(
+        np.zeros(50), gradient, end, 0.1, 0.3, limit, False
+    )
+    assert at_limit == pytest.approx(down, abs=1e-4)
+
+
+def test_strong_gradient_beta_is_half_the_limit_of_proposition_one():
+    d, step, noise = 10000, 0.1, 0.05
+    gradient, _, _ = a_move(d, step, noise, 1.0, True, seed=11)
+    scales = moves.Scales(tensor(step), tensor(noise), tensor(1.0))
+    guess = float(moves.strong_gradient_beta(split(gradient, d), scales))
     length = np.linalg.norm(gradient)
-    assert limit == pytest.approx(2 * step * length / (noise * math.sqrt(d)), rel=0.02)
-    seen = oracle.strong_gradient_limit(np.zeros(d), gradient, end, step, noise)
-    assert limit == pytest.approx(seen, rel=1e-3)
-    guess = float(moves.strong_gradient_beta(lists[1], scales))
     assert guess == pytest.approx(step * length / (noise * math.sqrt(d)), rel=1e-4)
 
 
@@ -460,7 +523,7 @@ def test_moves_and_their_ratios_are_those_of_each_chain():
             moves.reversible_log_ratio(residuals, scales.beta, d, normalized)
             for normalized in (True, False)
         ]
-        limit = moves.strong_gradient_limit(residuals, d)
+        limit = moves.strong_gradient_limit(residuals)
         guess = moves.strong_gradient_beta(here[1], scales, chains=has_chains)
         return [
             *walked, *moved, *tried, forward, ratio, *residuals, *ratios, limit, guess

@@ -137,13 +137,17 @@ def main():
     fastest = min(normals, key=lambda name: statistics.median(normals[name]))
     draw = statistics.median(normals[fastest])
     floor = medians["SGD"] + draw
-    print(f"{keras.backend.backend()}, {os.cpu_count()} cores, medians of "
-          f"{arguments.rounds} rounds of {STEPS} steps")
+    print(
+        f"{keras.backend.backend()}, {os.cpu_count()} cores, medians of "
+        f"{arguments.rounds} rounds of {STEPS} steps"
+    )
     print(f"{'':20}{'ms/step':>9}{'/ floor':>9}")
     for name, value in medians.items():
         print(f"{name:20}{value:9.2f}{value / floor:9.2f}")
-    print(f"{'floor':20}{floor:9.2f}     1.00   SGD + {draw:.2f} ms for the normals "
-          f"({fastest})")
+    print(
+        f"{'floor':20}{floor:9.2f}     1.00   SGD + {draw:.2f} ms for the normals "
+        f"({fastest})"
+    )
     if arguments.json:
         results = {
             "backend": keras.backend.backend(),

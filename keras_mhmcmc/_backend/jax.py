@@ -148,6 +148,9 @@ def _at_least_float32(x):
 
 def cond(condition, if_true, if_false):
     """`if_true()` where the scalar `condition` holds, else `if_false()`."""
+    if not isinstance(condition, jax.core.Tracer):
+        # Outside a trace `lax.cond` would compile both functions at each call.
+        return if_true() if condition else if_false()
     return jax.lax.cond(condition, if_true, if_false)
 
 

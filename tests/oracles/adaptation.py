@@ -8,15 +8,17 @@ import numpy as np
 
 
 def replay_trials():
-    """128 values from 1 to 1e5, each larger than the last by one factor."""
-    return np.logspace(0, 5, 128)
+    """1, and 191 values whose excess over 1 goes from 1e-4 to 1e5 by one factor."""
+    return np.append(1.0, 1.0 + np.logspace(-4, 5, 191))
 
 
 def replay_choose(steps, beta):
     """The smallest trial in the regime that reaches 90% of the best acceptance there.
 
-    Returns the choice, and by how much the closest trial missed being judged the other
-    way, relative to the best acceptance.
+    Its excess over 1 is made a fifth larger, as far as the regime goes. Returns the
+    choice, and by how much the closest trial missed being judged the other way: as too
+    little accepted, relative to the best acceptance, or as in or out of the regime,
+    relative to the excess of the limit.
     """
     steps = [step for step in steps if step["forward"] and step["proposed"]]
     if not steps:
@@ -29,8 +31,12 @@ def replay_choose(steps, beta):
     best = max(means.values())
     if best <= 1e-3:
         return max(beta, limit), np.inf
+    found = min(trial for trial, mean in means.items() if mean >= 0.9 * best)
     margin = min(abs(mean - 0.9 * best) for mean in means.values()) / best
-    return min(trial for trial, mean in means.items() if mean >= 0.9 * best), margin
+    if limit > 1:
+        gap = np.min(np.abs(replay_trials() - limit)) / (limit - 1)
+        margin = min(margin, gap)
+    return min(found + (found - 1) / 5, limit), margin
 
 
 def paper_choose(steps, beta):

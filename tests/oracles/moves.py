@@ -73,10 +73,20 @@ def metropolis_log_ratio(energy, new_energy, temperature, log_q_ratio):
 
 
 def strong_gradient_limit(start, gradient, end, step, noise):
-    """The beta that ends the strong-gradient regime, 2 epsilon |g| / (s sqrt(d)).
+    """The beta that ends the strong-gradient regime, found by bisection; at least 1.
 
-    With the one thing that a forward move shows of it: -(end - start).g is epsilon g.g
-    in the mean.
+    There the Gaussians of both directions, without their constants, explain a move
+    equally well. The wide one explains it the better the wider it is.
     """
-    product = max(-np.dot(end - start, gradient), 0.0)
-    return 2 * np.sqrt(step * product) / (noise * np.sqrt(len(start)))
+    down = log_normal(end, start - step * gradient, noise, False)
+
+    def is_beyond(beta):
+        return log_normal(end, start + step * gradient, beta * noise, False) >= down
+
+    low, high = 0.0, np.log(1e12)
+    if is_beyond(1.0):
+        return 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_beyond(np.exp(middle)) else (middle, high)
+    return np.exp(high)
