@@ -135,7 +135,7 @@ class MetropolisSampler(Sampler):
         return state.energy
 
     def _was_set(self, position, state_position, pending):
-        """Whether somebody else set the weights; looked at where a refresh is pending."""
+        """Whether somebody else set the weights since they were settled."""
 
         def compare():
             delta = tensors.subtract(position, state_position)
