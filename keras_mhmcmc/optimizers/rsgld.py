@@ -116,27 +116,29 @@ class RSGLD(MetropolisSampler):
         self._warm_up = self.add_variable(
             (), constant(float(_WARM_UP) if is_auto else 0.0), "float32", name="warm_up"
         )
-        self._replay = [
-            self.add_variable(shape, dtype="float32", name=name)
-            for name, shape in (
-                ("replay_acceptance", (adaptation.REPLAY_TRIALS,)),
-                ("replay_limit", ()),
-                ("replay_count", ()),
-            )
-        ]
-        self._paper = []
+        replay, paper = {}, {}
+        if is_auto or self.beta_adaptation == "replay":
+            replay = {
+                "replay_acceptance": (adaptation.REPLAY_TRIALS,),
+                "replay_limit": (),
+                "replay_count": (),
+            }
         if self.beta_adaptation == "paper":
-            trials = (adaptation.PAPER_WINDOW, adaptation.PAPER_TRIALS)
-            self._paper = [
-                self.add_variable(shape, dtype="float32", name=name)
-                for name, shape in (
-                    ("paper_acceptance", trials),
-                    ("paper_count", ()),
-                    ("paper_accepted", ()),
-                    ("paper_proposed", ()),
-                )
-            ]
+            paper = {
+                "paper_acceptance": (adaptation.PAPER_WINDOW, adaptation.PAPER_TRIALS),
+                "paper_count": (),
+                "paper_accepted": (),
+                "paper_proposed": (),
+            }
+        self._replay = self._add_records(replay)
+        self._paper = self._add_records(paper)
         self._dimension = tensors.size(variables)
+
+    def _add_records(self, shapes):
+        return [
+            self.add_variable(shape, dtype="float32", name=name)
+            for name, shape in shapes.items()
+        ]
 
     def _scales(self, gradient, learning_rate, temperature):
         scales = super()._scales(gradient, learning_rate, temperature)

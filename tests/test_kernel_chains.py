@@ -1,0 +1,165 @@
+"""The chain axis: K chains at once are K separate calls."""
+
+import numpy as np
+import pytest
+from keras import ops
+from kernel_tools import PROPOSALS
+from kernel_tools import K
+from kernel_tools import assert_chains_equal
+from kernel_tools import assert_close
+from kernel_tools import chain
+from kernel_tools import chains
+from kernel_tools import float32
+from kernel_tools import tensor
+from kernel_tools import tensors_of
+
+from keras_mhmcmc.kernels import hamiltonian
+from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.kernels import metropolis
+from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.kernels import tensors
+
+
+def test_list_algebra_with_a_chain_axis_is_one_call_for_each_chain():
+    rng = np.random.default_rng(14)
+    xs, ys, a = chains(rng), chains(rng), float32([0.5, -2.0, 0.0])
+    condition = np.array([True, False, True])
+    added = tensors.add_scaled(tensors_of(xs), tensor(a), tensors_of(ys))
+    chosen = tensors.select(tensor(condition, "bool"), tensors_of(xs), tensors_of(ys))
+    squares = tensors.sum_squares(tensors_of(xs), chains=True)
+    assert tuple(ops.shape(squares)) == (K,)
+    assert tensors.size(tensors_of(xs), chains=True) == 1 + 4 + 6
+    assert tensors.size(chain(xs, 0)) == 1 + 4 + 6
+    for k in range(K):
+        x, y = chain(xs, k), chain(ys, k)
+        assert_close(
+            [t[k] for t in added],
+            [ops.convert_to_numpy(t) for t in tensors.add_scaled(x, tensor(a[k]), y)],
+        )
+        assert_close(
+            [t[k] for t in chosen],
+            [
+                ops.convert_to_numpy(t)
+                for t in tensors.select(tensor(condition[k], "bool"), x, y)
+            ],
+            rtol=0,
+            atol=0,
+        )
+        expected = sum(np.sum(x[k] ** 2) for x in xs)
+        assert float(squares[k]) == pytest.approx(expected, rel=1e-5)
+        assert float(tensors.sum_squares(x)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("has_chains", [False, True])
+def test_squares_of_half_precision_weights_are_summed_in_float32(has_chains):
+    ones = ops.cast(ops.ones((1, 1001)), "bfloat16")
+    total = tensors.sum_squares([ones], chains=has_chains)
+    assert float(ops.reshape(ops.cast(total, "float32"), ())) == 1001.0
+
+
+def test_steps_take_one_learning_rate_and_temperature_for_each_chain():
+    rng = np.random.default_rng(15)
+    x, v, g, z = (chains(rng) for _ in range(4))
+    moment = [np.abs(array) for array in v]
+    rates, temperatures = [0.1, 0.3, 0.7], [1.0, 0.0, 4.0]
+
+    def run(pick, rate, temperature):
+        settings = dict(
+            learning_rate=tensor(rate), temperature=tensor(temperature), train_size=5
+        )
+        here = [pick(array) for array in (x, v, moment, g, z)]
+        sgld = langevin.sgld_step(here[0], here[3], here[4], **settings)
+        psgld, second = langevin.psgld_step(
+            here[0], *here[2:], decay=0.9, epsilon=0.1, **settings
+        )
+        position, velocity = hamiltonian.sghmc_step(
+            here[0], here[1], *here[3:], momentum=0.8, **settings
+        )
+        return [*sgld, *psgld, *second, *position, *velocity]
+
+    together = run(tensors_of, rates, temperatures)
+    separate = [
+        run(lambda arrays, k=k: chain(arrays, k), rates[k], temperatures[k])
+        for k in range(K)
+    ]
+    assert_chains_equal(together, separate)
+
+
+def test_moves_and_their_ratios_are_those_of_each_chain():
+    rng = np.random.default_rng(16)
+    x, g, new, z = (chains(rng) for _ in range(4))
+    step, noise, beta = [0.1, 0.3, 0.5], [0.2, 0.1, 0.4], [1.0, 2.0, 5.0]
+    uniform = [0.2, 0.8, 0.4]
+
+    def run(pick, uniform, step, noise, beta, has_chains):
+        scales = moves.Scales(tensor(step), tensor(noise), tensor(beta))
+        here = [pick(array) for array in (x, g, new, z)]
+        walked = moves.random_walk(here[0], here[3], scales)
+        moved = moves.langevin(here[0], here[1], here[3], scales)
+        tried, forward = moves.reversible(
+            here[0], here[1], here[3], tensor(uniform), scales
+        )
+        delta = tensors.subtract(tried, here[0])
+        ratio = moves.langevin_log_ratio(
+            delta, here[1], here[2], scales, chains=has_chains
+        )
+        residuals = moves.residuals(delta, here[1], here[2], scales, chains=has_chains)
+        d = tensors.size(delta, chains=has_chains)
+        ratios = [
+            moves.reversible_log_ratio(residuals, scales.beta, d, normalized)
+            for normalized in (True, False)
+        ]
+        limit = moves.strong_gradient_limit(residuals)
+        guess = moves.strong_gradient_beta(here[1], scales, chains=has_chains)
+        return [
+            *walked, *moved, *tried, forward, ratio, *residuals, *ratios, limit, guess
+        ]  # fmt: skip
+
+    together = run(tensors_of, uniform, step, noise, beta, True)
+    separate = [
+        run(
+            lambda arrays, k=k: chain(arrays, k),
+            uniform[k],
+            step[k],
+            noise[k],
+            beta[k],
+            False,
+        )
+        for k in range(K)
+    ]
+    assert_chains_equal(together, separate, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", PROPOSALS)
+def test_a_proposal_gives_each_chain_its_own_ratio(name):
+    rng = np.random.default_rng(17)
+    x, g, new, z = (chains(rng) for _ in range(4))
+    proposal, uniform = PROPOSALS[name], [0.2, 0.8, 0.4]
+
+    def run(pick, uniform, has_chains):
+        scales = proposal.scales(tensor(0.1), 2.0, 10)
+        here = [pick(array) for array in (x, g, new, z)]
+        end, forward = proposal.propose(
+            here[0], here[1], here[3], tensor(uniform), scales
+        )
+        delta = tensors.subtract(end, here[0])
+        ratio = proposal.log_ratio(delta, here[1], here[2], scales, has_chains)
+        return [*end, forward, ratio]
+
+    together = run(tensors_of, uniform, True)
+    # The symmetric ratio is one number for all chains.
+    together[-1] = ops.broadcast_to(together[-1], (K,))
+    separate = [
+        run(lambda arrays, k=k: chain(arrays, k), uniform[k], False) for k in range(K)
+    ]
+    assert_chains_equal(together, separate, rtol=1e-4, atol=1e-4)
+
+
+def test_a_refresh_that_moved_is_told_for_each_chain():
+    delta = [tensor([[0.0, 0.0], [0.0, 1e-3], [1.0, 0.0], [0.0, 0.0]])]
+    pending = tensor([2, 2, 1, 0], "int32")
+    told = ops.convert_to_numpy(metropolis.moved(delta, pending, chains=True))
+    assert told.tolist() == [False, True, False, False]
+    for k in range(4):
+        alone = metropolis.moved([delta[0][k]], pending[k])
+        assert bool(alone) == told[k]
