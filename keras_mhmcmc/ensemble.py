@@ -95,7 +95,9 @@ class Ensemble(keras.Model):
 
     def call(self, inputs):
         """The weighted mean of the members' predictions."""
-        weights = ops.softmax(self._log_weights)
+        # Not `softmax`, which warns of a single member.
+        weights = ops.exp(self._log_weights)
+        weights = weights / ops.sum(weights)
 
         def mean(outputs):
             return ops.tensordot(ops.cast(weights, outputs.dtype), outputs, axes=1)

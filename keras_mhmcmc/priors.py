@@ -41,7 +41,7 @@ class Gaussian(Prior):
     Example:
 
     >>> import keras
-    >>> variable = keras.Variable([3.0, 4.0], name="kernel")
+    >>> variable = keras.Variable([3.0, 4.0], name="kernel", trainable=False)
     >>> prior = Gaussian({"kernel": 0.5}).bind([variable])
     >>> round(float(prior.energy([variable.value])), 3)
     50.0
