@@ -115,8 +115,7 @@ class ReversibleLangevin(Proposal):
         normalized: if True, the density ratio carries the normalising constants of
             both directions, and detailed balance is exact. The default, False, is the
             paper's ratio, which leaves them out: in high dimension nothing would be
-            accepted otherwise, and in low dimension the variance comes out too small
-            (0.83 of the target at beta = 1.5 in two dimensions).
+            accepted otherwise, and in low dimension the variance comes out too small.
 
     Raises:
         ValueError: an argument is outside its range.
