@@ -2,6 +2,7 @@
 
 from keras_mhmcmc import adversarial
 from keras_mhmcmc import datasets
+from keras_mhmcmc import diagnostics
 from keras_mhmcmc import kernels
 from keras_mhmcmc import losses
 from keras_mhmcmc import metrics
@@ -9,6 +10,9 @@ from keras_mhmcmc import plots
 from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
+from keras_mhmcmc.chains import ChainState
+from keras_mhmcmc.chains import Draws
+from keras_mhmcmc.chains import sample
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.optimizers import MHBT
 from keras_mhmcmc.optimizers import MINT
@@ -19,6 +23,8 @@ from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.posterior import PosteriorSamples
 
 __all__ = [
+    "ChainState",
+    "Draws",
     "Ensemble",
     "MHBT",
     "MINT",
@@ -29,11 +35,13 @@ __all__ = [
     "SGLD",
     "adversarial",
     "datasets",
+    "diagnostics",
     "kernels",
     "losses",
     "metrics",
     "plots",
     "priors",
     "proposals",
+    "sample",
     "schedules",
 ]

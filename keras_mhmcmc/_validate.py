@@ -57,6 +57,16 @@ def integer(name, value, low, hint=""):
     return int(value)
 
 
+def seed(value):
+    """A seed that every backend takes."""
+    value = integer("seed", value, 0)
+    if value >= 2**31:
+        raise ValueError(
+            f"Argument `seed` must be less than 2**31. Received: seed={value}"
+        )
+    return value
+
+
 def choice(name, value, options):
     """`value` if it is one of `options`, or a `ValueError` that lists them."""
     if not any(value is option or value == option for option in options):

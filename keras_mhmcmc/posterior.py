@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc import diagnostics
 from keras_mhmcmc.ensemble import ensemble_of
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.sample_store import DirectoryStore
@@ -145,7 +146,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             )
         names = [variable.path for variable in model.weights]
         draws = dict(zip(names, self._store.read(model), strict=True))
-        return to_arviz({name: draw[None] for name, draw in draws.items()})
+        return diagnostics.to_arviz({name: draw[None] for name, draw in draws.items()})
 
     def _check_not_empty(self):
         if len(self) == 0:
@@ -248,19 +249,6 @@ class PosteriorSamples(keras.callbacks.Callback):
                 f"at {first}. Lower them or train for more epochs. "
                 f"Received: burn_in={self.burn_in}, every={self.every}"
             )
-
-
-def to_arviz(draws):
-    """Arrays (chain, draw, ...) by name as an ArviZ object; ArviZ 0.2x and 1.x."""
-    try:
-        import arviz
-    except ImportError as error:
-        raise ImportError(
-            "`to_arviz` needs ArviZ: pip install keras-mhmcmc[stats]"
-        ) from error
-    if int(arviz.__version__.split(".")[0]) >= 1:
-        return arviz.from_dict({"posterior": draws})
-    return arviz.from_dict(posterior=draws)
 
 
 def _state_values(model):

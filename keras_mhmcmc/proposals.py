@@ -175,3 +175,15 @@ def _noise_temperature(value):
     if value is None:
         return None
     return _validate.number("noise_temperature", value, _validate.POSITIVE)
+
+
+def checked(proposal, default):
+    """A proposal, `default` where there is none, or a `ValueError` that lists them."""
+    if proposal is None:
+        return default
+    return _validate.instance(
+        "proposal",
+        proposal,
+        Proposal,
+        "one of `mh.proposals`: RandomWalk(), Langevin(), ReversibleLangevin(beta)",
+    )

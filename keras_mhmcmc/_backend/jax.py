@@ -15,6 +15,7 @@ __all__ = [
     "cond",
     "default_chunk",
     "dense",
+    "draw_from",
     "hold_values",
     "map_members",
     "read",
@@ -76,22 +77,27 @@ class NoiseStream:
         state = self._state.value
         key = jax.random.fold_in(jax.random.key(state[0]), state[1])
         self._state.assign(state + jnp.array([0, 1], state.dtype))
-        # One flat draw for all weights compiles in a fraction of the time that one for
-        # each takes; the barrier keeps XLA from repeating it in every use.
-        sizes = [tensor.size for tensor in tensors]
-        dtype = _at_least_float32(tensors[0])
-        smallest = jnp.nextafter(jnp.array(-1, dtype), jnp.array(0, dtype))
-        count = uniforms + sum(sizes)
-        # Padded, since XLA takes six times as long for an odd number on a CPU.
-        shape = (count + -count % 64,)
-        flat = jax.random.uniform(key, shape, dtype, smallest, 1.0)
-        flat = jax.lax.optimization_barrier(flat)
-        normals = math.sqrt(2.0) * jax.lax.erf_inv(flat[uniforms:count])
-        parts = jnp.split(normals, list(itertools.accumulate(sizes))[:-1])
-        return [
-            part.reshape(tensor.shape).astype(tensor.dtype)
-            for part, tensor in zip(parts, tensors, strict=True)
-        ], 0.5 * (flat[:uniforms].astype(jnp.float32) + 1.0)
+        return draw_from(key, tensors, uniforms)
+
+
+def draw_from(key, tensors, uniforms):
+    """Standard normals shaped like `tensors`, and a vector of `uniforms`, of a key."""
+    # One flat draw for all weights compiles in a fraction of the time that one for
+    # each takes; the barrier keeps XLA from repeating it in every use.
+    sizes = [tensor.size for tensor in tensors]
+    dtype = _at_least_float32(tensors[0])
+    smallest = jnp.nextafter(jnp.array(-1, dtype), jnp.array(0, dtype))
+    count = uniforms + sum(sizes)
+    # Padded, since XLA takes six times as long for an odd number on a CPU.
+    shape = (count + -count % 64,)
+    flat = jax.random.uniform(key, shape, dtype, smallest, 1.0)
+    flat = jax.lax.optimization_barrier(flat)
+    normals = math.sqrt(2.0) * jax.lax.erf_inv(flat[uniforms:count])
+    parts = jnp.split(normals, list(itertools.accumulate(sizes))[:-1])
+    return [
+        part.reshape(tensor.shape).astype(tensor.dtype)
+        for part, tensor in zip(parts, tensors, strict=True)
+    ], 0.5 * (flat[:uniforms].astype(jnp.float32) + 1.0)
 
 
 def refuse_replicas():

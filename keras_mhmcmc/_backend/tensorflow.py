@@ -13,6 +13,7 @@ __all__ = [
     "cond",
     "default_chunk",
     "dense",
+    "draw_from",
     "hold_values",
     "map_members",
     "read",
@@ -54,20 +55,25 @@ class NoiseStream:
         """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
         state = tf.convert_to_tensor(self._state.value)
         self._state.assign(state + tf.constant([0, 1], state.dtype))
-        sizes = [math.prod(tensor.shape) for tensor in tensors]
-        dtype = _at_least_float32(tensors[0]).dtype
-        flat = tf.random.stateless_uniform(
-            (uniforms + sum(sizes),), state, dtype=dtype, alg="philox"
-        )
-        # The inverse error function of one flat uniform draw: under XLA on a CPU
-        # three times as fast as `stateless_normal`. Shifted by half a step of the
-        # float32 grid, so that -1, whose normal is infinite, is never drawn.
-        centred = 2.0 * (flat[uniforms:] + 2.0**-24) - 1.0
-        normals = tf.split(math.sqrt(2.0) * tf.math.erfinv(centred), sizes)
-        return [
-            tf.cast(tf.reshape(normal, tensor.shape), tensor.dtype)
-            for normal, tensor in zip(normals, tensors, strict=True)
-        ], tf.cast(flat[:uniforms], tf.float32)
+        return draw_from(state, tensors, uniforms)
+
+
+def draw_from(state, tensors, uniforms):
+    """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+    sizes = [math.prod(tensor.shape) for tensor in tensors]
+    dtype = tf.float64 if tensors[0].dtype == tf.float64 else tf.float32
+    flat = tf.random.stateless_uniform(
+        (uniforms + sum(sizes),), state, dtype=dtype, alg="philox"
+    )
+    # The inverse error function of one flat uniform draw: under XLA on a CPU three
+    # times as fast as `stateless_normal`. Shifted by half a step of the float32 grid,
+    # so that -1, whose normal is infinite, is never drawn.
+    centred = 2.0 * (flat[uniforms:] + 2.0**-24) - 1.0
+    normals = tf.split(math.sqrt(2.0) * tf.math.erfinv(centred), sizes)
+    return [
+        tf.cast(tf.reshape(normal, tensor.shape), tensor.dtype)
+        for normal, tensor in zip(normals, tensors, strict=True)
+    ], tf.cast(flat[:uniforms], tf.float32)
 
 
 def refuse_replicas():

@@ -12,6 +12,7 @@ __all__ = [
     "cond",
     "default_chunk",
     "dense",
+    "draw_from",
     "hold_values",
     "map_members",
     "read",
@@ -71,16 +72,20 @@ class NoiseStream:
             value[1].add_(1)
         self._version = (value.data_ptr(), value._version)
 
-        uniform = torch.rand(uniforms, generator=self._generator, device=device)
-        sizes = [tensor.numel() for tensor in tensors]
-        dtype = _at_least_float32(tensors[0]).dtype
-        flat = torch.randn(
-            sum(sizes), generator=self._generator, device=device, dtype=dtype
-        )
-        return [
-            part.view(tensor.shape).to(tensor.dtype)
-            for part, tensor in zip(flat.split(sizes), tensors, strict=True)
-        ], uniform
+        return draw_from(self._generator, tensors, uniforms)
+
+
+def draw_from(generator, tensors, uniforms):
+    """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+    device = generator.device
+    uniform = torch.rand(uniforms, generator=generator, device=device)
+    sizes = [tensor.numel() for tensor in tensors]
+    dtype = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
+    flat = torch.randn(sum(sizes), generator=generator, device=device, dtype=dtype)
+    return [
+        part.view(tensor.shape).to(tensor.dtype)
+        for part, tensor in zip(flat.split(sizes), tensors, strict=True)
+    ], uniform
 
 
 def _mix(seed, count):

@@ -1,10 +1,33 @@
-"""The mathematics of the samplers: pure functions of tensors and given draws."""
+"""The mathematics of the samplers, and the kernels for `mh.sample` made of it.
+
+The modules hold pure functions of tensors and given draws. `sgld`, `psgld`, `sghmc`,
+`mhbt` and `mint` build kernels for `mh.sample`; they are defined in `transitions`.
+"""
 
 from keras_mhmcmc.kernels import adaptation
+from keras_mhmcmc.kernels import batches
 from keras_mhmcmc.kernels import hamiltonian
 from keras_mhmcmc.kernels import langevin
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.transitions import mhbt
+from keras_mhmcmc.transitions import mint
+from keras_mhmcmc.transitions import psgld
+from keras_mhmcmc.transitions import sghmc
+from keras_mhmcmc.transitions import sgld
 
-__all__ = ["adaptation", "hamiltonian", "langevin", "metropolis", "moves", "tensors"]
+__all__ = [
+    "adaptation",
+    "batches",
+    "hamiltonian",
+    "langevin",
+    "metropolis",
+    "mhbt",
+    "mint",
+    "moves",
+    "psgld",
+    "sghmc",
+    "sgld",
+    "tensors",
+]

@@ -13,6 +13,8 @@ Equations, with q the density of the proposal:
             + log q_I'(theta' -> theta) - log q_I(theta -> theta')
     accept (theta', I') if log u < log r, u uniform on (0, 1)
 
+    MINT's temperature: T = n^(1 - lambda), lambda = alpha log m / log n
+
 A *refresh* proposes the position itself with a new batch. Its densities cancel, so the
 same rule with the energies alone is an exact move on (theta, I). It is what follows
 after the current state was put back into a model.
@@ -25,7 +27,7 @@ proposes the next one (`moves`) from the state that `decide` returns.
 | theta             | `position`    | list of tensors  | weights                     |
 | -g_I(theta)       | `gradient`    | list of tensors  | nats per example and weight |
 | -n mu_I(theta)    | `energy`      | scalar, or (K,)  | nats                        |
-| T = n / c_n       | `temperature` | scalar           | 1                           |
+| T = n / c_n       | `temperature` | scalar, or (K,)  | 1                           |
 | u                 | `uniform`     | scalar, or (K,)  | 1                           |
 """
 
@@ -102,3 +104,8 @@ def decide(state, evaluated, pending, log_q_ratio, restart, uniform, *, temperat
     )
     has_state = ((pending != NOTHING) & ~restart) | accepted
     return state, Info(accepted, proposed, finite, has_state, log_ratio)
+
+
+def mint_temperature(alpha, train_size, batch_size):
+    """MINT's temperature n^(1 - lambda), with n^lambda = m^alpha."""
+    return train_size / batch_size**alpha

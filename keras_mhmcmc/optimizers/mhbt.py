@@ -1,12 +1,11 @@
 """Mini-batch Metropolis-Hastings as Keras optimizers: MHBT and MINT."""
 
-import math
-
 import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
 from keras_mhmcmc.optimizers.sampler import checked_temperature
 
@@ -67,7 +66,7 @@ class MHBT(MetropolisSampler):
             learning_rate,
             train_size=train_size,
             batch_size=batch_size,
-            proposal=checked_proposal(proposal, proposals.RandomWalk()),
+            proposal=proposals.checked(proposal, proposals.RandomWalk()),
             temperature=batch_temperature(temperature, train_size, batch_size),
             prior=prior,
             seed=seed,
@@ -135,8 +134,8 @@ class MINT(MetropolisSampler):
             learning_rate,
             train_size=train_size,
             batch_size=batch_size,
-            proposal=checked_proposal(proposal, proposals.Langevin()),
-            temperature=mint_temperature(alpha, train_size, batch_size),
+            proposal=proposals.checked(proposal, proposals.Langevin()),
+            temperature=_mint_temperature(alpha, train_size, batch_size),
             prior=prior,
             seed=seed,
             name=name,
@@ -160,21 +159,7 @@ def batch_temperature(temperature, train_size, batch_size):
     return train_size / _validate.batch_size(batch_size, train_size)
 
 
-def mint_temperature(alpha, train_size, batch_size):
-    """MINT's temperature N^(1 - lambda), with lambda = alpha log m / log N."""
+def _mint_temperature(alpha, train_size, batch_size):
     train_size = _validate.integer("train_size", train_size, 2)
     batch_size = _validate.batch_size(batch_size, train_size)
-    exponent = alpha * math.log(batch_size) / math.log(train_size)
-    return train_size ** (1.0 - exponent)
-
-
-def checked_proposal(proposal, default):
-    """A proposal, `default` where there is none, or a `ValueError` that lists them."""
-    if proposal is None:
-        return default
-    return _validate.instance(
-        "proposal",
-        proposal,
-        proposals.Proposal,
-        "one of `mh.proposals`: RandomWalk(), Langevin(), ReversibleLangevin(beta)",
-    )
+    return metropolis.mint_temperature(alpha, train_size, batch_size)

@@ -1,0 +1,84 @@
+"""PyTorch: draws without variables, functions along a chain axis, and the loop."""
+
+import math
+
+import torch
+from keras import ops
+
+from keras_mhmcmc._backend import torch as core
+
+__all__ = ["compile_chains", "draw", "gather", "map_chains"]
+
+
+def draw(seed, step, shapes, uniforms):
+    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
+    generator = torch.Generator(device=ops.convert_to_tensor(0.0).device)
+    generator.manual_seed(core._mix(seed, step))
+    like = [torch.empty(shape, device="meta") for shape in shapes]
+    normals, flat = core.draw_from(generator, like, math.prod(uniforms))
+    return normals, flat.view(uniforms)
+
+
+def gather(arrays, index):
+    """Rows of each array."""
+    return [array[index] for array in arrays]
+
+
+def map_chains(function, constants, differentiate):
+    """`function(position, extra, constants)` for each chain, with its gradient.
+
+    Returns a function of lists of tensors with a chain axis, which gives the values,
+    shape (K,), and the gradients with respect to the position, or an empty list.
+    """
+
+    def value(position, extra):
+        return function(position, extra, constants)
+
+    if not differentiate:
+        mapped = torch.func.vmap(value)
+
+        def evaluate(position, extra):
+            with torch.no_grad():
+                return mapped(position, extra), []
+
+        return evaluate
+
+    mapped = torch.func.vmap(torch.func.grad_and_value(value))
+
+    def evaluate(position, extra):
+        gradient, values = mapped(position, extra)
+        return values, gradient
+
+    return evaluate
+
+
+def compile_chains(step, noise, records, capacity):
+    """A loop of many steps that keeps what is due; PyTorch runs it as it stands.
+
+    Args:
+        step: function of (state, constants, draws, number of the step), which gives
+            the next state, a list of tensors to record and a list of counts.
+        noise: function of (seed, number of the step), the step's draws.
+        records: not needed here.
+        capacity: how many records one call can keep.
+
+    Returns:
+        A function of (state, constants, seed, start, steps, first, every). It runs
+        `steps` steps, the first of which has the number `start`; records the step that
+        comes after `first` others, and then each `every`-th; and gives the state, the
+        records with a first axis, and the sums of the counts over all steps.
+    """
+
+    @torch.no_grad()
+    def run(state, constants, seed, start, steps, first, every):
+        kept, counts = [], None
+        for number in range(steps):
+            draws = noise(seed, start + number)
+            state, record, new = step(state, constants, draws, start + number)
+            counts = new if counts is None else list(map(torch.add, counts, new))
+            if number >= first and (number - first) % every == 0:
+                kept.append(record)
+        buffers = [torch.stack(values) for values in zip(*kept, strict=True)]
+        return state, buffers, counts
+
+    return run

@@ -1,0 +1,196 @@
+"""The law that `mh.sample` draws from: checked functions, and their energy in nats."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc.kernels import batches
+
+tree = keras.tree
+
+
+class Target:
+    """U(theta) of many chains at once, from what the user gave.
+
+    The energy of one chain on a mini-batch I is -(N/m sum_I log p(x_i|theta) + log
+    prior), or minus the log density. Positions are lists of tensors here, the leaves of
+    the user's structure.
+    """
+
+    def __init__(
+        self,
+        *,
+        log_density=None,
+        log_likelihood=None,
+        log_prior=None,
+        data=None,
+        batch_size=None,
+        replacement=False,
+    ):
+        _check_functions(log_density, log_likelihood, log_prior, data, batch_size)
+        self._log_density = log_density
+        self._log_likelihood = log_likelihood
+        self._log_prior = log_prior
+        self.constants = []  # the data's arrays, as tensors
+        self.train_size = None  # None: no data
+        self.batch_size = None
+        self.replacement = _validate.choice("replacement", replacement, (True, False))
+        if data is not None:
+            self._data = data
+            arrays = _checked_arrays(data)
+            self.train_size = len(arrays[0])
+            size = self.train_size if batch_size is None else batch_size
+            size = _validate.integer("batch_size", size, 1)
+            if size > self.train_size:
+                raise ValueError(
+                    "Argument `batch_size` must be at most the number of examples in "
+                    f"`data`. Received: batch_size={size}, and data with "
+                    f"{self.train_size} examples"
+                )
+            self.batch_size = size
+            self.constants = [ops.convert_to_tensor(array) for array in arrays]
+
+    @property
+    def draws_batches(self):
+        """Whether a step draws mini-batches: not when a batch is all of the data."""
+        return self.batch_size is not None and self.batch_size < self.train_size
+
+    @property
+    def num_uniforms(self):
+        """Uniform draws of one chain that a step's mini-batch is made of."""
+        return batches.ROUNDS if self.draws_batches else 0
+
+    def batch_indices(self, uniforms, batch_size=None):
+        """Mini-batches of all chains from uniforms (num_uniforms, K): a list, (K, m).
+
+        The list is empty where a batch is all of the data.
+        """
+        if not self.draws_batches:
+            return []
+        size = self.batch_size if batch_size is None else batch_size
+        return [batches.draw_batches(uniforms, self.train_size, size, self.replacement)]
+
+    def energies(self, structure, constants, differentiate):
+        """A function of (positions with a chain axis, batch indices).
+
+        It gives U, shape (K,), in nats, and the gradients of U/N, or an empty list.
+        """
+        scale = 1.0 / (self.train_size or 1)
+
+        def mean_energy(position, indices, constants):
+            position = tree.pack_sequence_as(structure, position)
+            return scale * self._energy(position, indices, constants)
+
+        evaluate = _backend.map_chains(mean_energy, constants, differentiate)
+
+        def energies(position, indices):
+            values, gradient = evaluate(position, indices)
+            return values / scale, gradient
+
+        return energies
+
+    def _energy(self, position, indices, constants):
+        if self._log_density is not None:
+            return -ops.cast(self._log_density(position), "float32")
+        arrays = constants
+        if indices:
+            arrays = _backend.gather(constants, indices[0])
+        batch = tree.pack_sequence_as(self._data, arrays)
+        log_likelihood = ops.cast(self._log_likelihood(position, batch), "float32")
+        energy = -self.train_size * ops.mean(log_likelihood)
+        if self._log_prior is not None:
+            energy = energy - ops.cast(self._log_prior(position), "float32")
+        return energy
+
+    def check(self, position):
+        """Raises unless the functions give the right shapes at one chain's position."""
+        if self._log_density is not None:
+            value = self._log_density(position)
+            _check_shape(
+                "log_density", value, (), position, "one number, the log density"
+            )
+            return
+        arrays = [array[: self.batch_size] for array in self.constants]
+        value = self._log_likelihood(
+            position, tree.pack_sequence_as(self._data, arrays)
+        )
+        _check_shape(
+            "log_likelihood",
+            value,
+            (self.batch_size,),
+            position,
+            "one log-likelihood for each example of the batch, neither summed nor "
+            "averaged",
+        )
+        if self._log_prior is not None:
+            value = self._log_prior(position)
+            _check_shape(
+                "log_prior", value, (), position, "one number, the log density"
+            )
+
+
+def _check_functions(log_density, log_likelihood, log_prior, data, batch_size):
+    functions = {
+        "log_density": log_density,
+        "log_likelihood": log_likelihood,
+        "log_prior": log_prior,
+    }
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise ValueError(
+                f"Argument `{name}` must be a function. Received: {name}={function!r}"
+            )
+    if (log_density is None) == (log_likelihood is None):
+        raise ValueError(
+            "Arguments `log_density` and `log_likelihood`: exactly one of them must be "
+            "given, a log density of the position alone, or a log-likelihood of the "
+            "position and a batch of `data`. Received: "
+            + ("both" if log_density is not None else "neither")
+        )
+    if log_density is not None:
+        others = {"log_prior": log_prior, "data": data, "batch_size": batch_size}
+        for name, value in others.items():
+            if value is not None:
+                raise ValueError(
+                    f"Argument `{name}` goes with `log_likelihood`; a `log_density` "
+                    f"holds everything itself. Received: {name} and `log_density`"
+                )
+    elif data is None:
+        raise ValueError(
+            "Argument `data` must be given with `log_likelihood`: an array, or a tuple "
+            "or dict of arrays with one row for each example. Received: data=None"
+        )
+
+
+def _checked_arrays(data):
+    arrays = [np.asarray(ops.convert_to_numpy(a)) for a in tree.flatten(data)]
+    shapes = [array.shape for array in arrays]
+    if not arrays or any(len(shape) == 0 or shape[0] == 0 for shape in shapes):
+        raise ValueError(
+            "Argument `data` must hold arrays with at least one row, one row for each "
+            f"example. Received: arrays of the shapes {shapes}"
+        )
+    if len({shape[0] for shape in shapes}) > 1:
+        raise ValueError(
+            "Argument `data` must hold arrays of equal length, one row for each "
+            f"example. Received: arrays of the shapes {shapes}"
+        )
+    if shapes[0][0] > batches.LARGEST_TRAIN_SIZE:
+        raise ValueError(
+            f"Argument `data` must have at most {batches.LARGEST_TRAIN_SIZE} examples. "
+            f"Received: {shapes[0][0]}"
+        )
+    return [a.astype("float32") if a.dtype == "float64" else a for a in arrays]
+
+
+def _check_shape(name, value, shape, position, meaning):
+    actual = tuple(ops.shape(value))
+    if actual != shape:
+        shapes = tree.map_structure(lambda x: tuple(ops.shape(x)), position)
+        raise ValueError(
+            f"Argument `{name}` must give {meaning}, shape {shape}, for the position "
+            f"of one chain. Received: a function that gives shape {actual} at a "
+            f"position of shape {shapes}"
+        )

@@ -1,0 +1,101 @@
+"""`Draws`: what `mh.sample` returns, and the state to go on from."""
+
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_mhmcmc import diagnostics
+
+
+class ChainState(NamedTuple):
+    """Where chains stopped: pass it as `init` to go on, as if they had not.
+
+    It is made of numpy arrays and numbers, so that it can be pickled.
+    """
+
+    values: list  # the leaves of the kernel's state
+    structure: Any  # of a position
+    shapes: list  # of the position's tensors, the chain axis first
+    steps: int  # so far
+    seed: int
+
+
+class Draws:
+    """Draws of many chains.
+
+    Attributes:
+        position: the draws, in the structure of a position; arrays of shape
+            (chain, draw, ...).
+        weights: importance weights with mean 1 over all draws, shape (chain, draw).
+        info: dict of arrays: `energy`, U in nats of each draw (on its mini-batch),
+            shape (chain, draw); and for each chain, over the steps after the burn-in,
+            `acceptance` and whatever else the kernel counts, shape (chain,).
+        state: a `ChainState` to go on from.
+        interrupted: whether the run was stopped by Ctrl-C.
+    """
+
+    def __init__(self, position, log_weights, info, state, interrupted=False):
+        self.position = position
+        self.weights = normalized_weights(log_weights)
+        self.info = info
+        self.state = state
+        self.interrupted = interrupted
+
+    @property
+    def num_chains(self):
+        """Number of chains."""
+        return self.weights.shape[0]
+
+    def __len__(self):
+        """Number of draws of each chain."""
+        return self.weights.shape[1]
+
+    def __repr__(self):
+        shapes = keras.tree.map_structure(lambda x: x.shape, self.position)
+        return (
+            f"Draws(chains={self.num_chains}, draws={len(self)}, position={shapes}, "
+            f"acceptance={np.nanmean(self.info['acceptance']):.3f})"
+            if "acceptance" in self.info
+            else f"Draws(chains={self.num_chains}, draws={len(self)}, "
+            f"position={shapes})"
+        )
+
+    def by_name(self):
+        """The draws as a dict of arrays (chain, draw, ...), named by their place."""
+        return named_leaves(self.position)
+
+    def to_arviz(self):
+        """The draws as an ArviZ object, with the energy among its sample statistics.
+
+        Raises:
+            ImportError: ArviZ is not installed.
+        """
+        statistics = {
+            name: value for name, value in self.info.items() if value.ndim == 2
+        }
+        return diagnostics.to_arviz(self.by_name(), statistics)
+
+
+def named_leaves(position):
+    """Leaves of a structure by name: its keys, or `position` for a single tensor."""
+    if not keras.tree.is_nested(position):
+        return {"position": position}
+    if isinstance(position, dict):
+        return {
+            (name if leaf_name == "position" else f"{name}.{leaf_name}"): leaf
+            for name, part in position.items()
+            for leaf_name, leaf in named_leaves(part).items()
+        }
+    parts = {str(i): part for i, part in enumerate(position)}
+    return {f"position.{k}": v for k, v in named_leaves(parts).items()}
+
+
+def normalized_weights(log_weights):
+    """Weights with mean 1 from their logarithms."""
+    log_weights = np.asarray(log_weights, "float64")
+    if log_weights.size == 0:
+        return log_weights
+    weights = np.exp(log_weights - log_weights.max())
+    return weights / weights.mean()

@@ -1,0 +1,280 @@
+"""`sample`: chains for any density, as one vectorised and compiled program."""
+
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc.chains import loop
+from keras_mhmcmc.chains.density import Target
+from keras_mhmcmc.chains.draws import ChainState
+from keras_mhmcmc.chains.draws import Draws
+from keras_mhmcmc.chains.start import starting_positions
+from keras_mhmcmc.transitions import Kernel
+from keras_mhmcmc.transitions import Step
+
+tree = keras.tree
+
+
+def sample(
+    kernel,
+    init,
+    *,
+    log_likelihood=None,
+    data=None,
+    batch_size=None,
+    log_prior=None,
+    log_density=None,
+    num_steps,
+    num_chains=1,
+    burn_in=0,
+    every=1,
+    seed=0,
+    replacement=False,
+    progress=True,
+):
+    """Runs many chains of a kernel on any density.
+
+    Samples exp(-U/T) as the kernel's documentation says, with the energy U = -log
+    density in nats, or U = -(sum of log-likelihoods + log prior) over all of the data.
+    All chains run as one vectorised program in a compiled loop; each draws its own
+    mini-batches. Memory grows with the draws that are kept, and with nothing else.
+
+    Each step evaluates the density once, the first one at `init`; a draw is a position
+    that was evaluated, with its own energy.
+
+    Args:
+        kernel: what `mh.kernels.sgld`, `psgld`, `sghmc`, `mhbt` or `mint` builds.
+        init: where the chains start, a tensor or a dict (or tuple) of tensors: one
+            position for all chains, or tensors with a first axis of length
+            `num_chains`. Or the `state` of earlier draws: then the chains go on from
+            there, bit for bit as if they had not stopped (`num_chains` and `seed` are
+            those of the state).
+        log_likelihood: function of (position, batch) of one chain, which gives the
+            log-likelihood of each example, shape (batch_size,), in nats, written with
+            `keras.ops`. `batch` has the structure of `data`.
+        data: array, or tuple or dict of arrays, with one row for each example.
+        batch_size: examples in a mini-batch, m; defaults to all of the data.
+        log_prior: function of a position, its log density; None is a flat prior.
+        log_density: function of a position, its log density up to a constant, instead
+            of `log_likelihood` and `data`.
+        num_steps: steps of each chain, more than `burn_in`.
+        num_chains: number of chains, K.
+        burn_in: steps before the first one that may be kept.
+        every: keep each `every`-th step after that (thinning).
+        seed: integer in [0, 2**31) that makes the run repeatable.
+        replacement: whether a mini-batch may hold an example twice. By default it is
+            drawn without replacement, as in the papers.
+        progress: whether to show a bar with rate, acceptance and time left.
+
+    Returns:
+        `Draws`: `position`, `weights`, `info`, `state`, `to_arviz()`. After Ctrl-C,
+        with a warning, the draws until then.
+
+    Raises:
+        ValueError: an argument is outside its range, a function gives a wrong shape, or
+            the density at `init` is not finite; before anything is compiled.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> from keras import ops
+    >>> draws = mh.sample(
+    ...     mh.kernels.mhbt(2.0),
+    ...     [0.0, 0.0],
+    ...     log_density=lambda x: -0.5 * ops.sum(ops.square(x)),
+    ...     num_steps=600,
+    ...     num_chains=20,
+    ...     burn_in=100,
+    ...     progress=False,
+    ... )
+    >>> draws.position.shape
+    (20, 500, 2)
+
+    Reference: Wu, Wang and Wong (2020), section 3.1; Li and Wong (2017), algorithm 1.
+    """
+    _validate.instance(
+        "kernel", kernel, Kernel, "built by `mh.kernels`, such as mh.kernels.sgld(0.1)"
+    )
+    plan = checked_plan(num_steps, burn_in, every)
+    seed = _validate.seed(seed)
+    target = Target(
+        log_density=log_density,
+        log_likelihood=log_likelihood,
+        log_prior=log_prior,
+        data=data,
+        batch_size=batch_size,
+        replacement=replacement,
+    )
+    kernel = kernel.fit(target.train_size, target.batch_size)
+    if isinstance(init, ChainState):
+        structure, shapes, start, seed = (
+            init.structure,
+            init.shapes,
+            init.steps,
+            init.seed,
+        )
+        state = _restored(kernel, init)
+    else:
+        num_chains = _validate.integer("num_chains", num_chains, 1)
+        structure = starting_positions(init, num_chains, target.check)
+        position, start = tree.flatten(structure), 0
+        shapes = [tuple(ops.shape(x)) for x in position]
+        state = kernel.init(position)
+    program = Program(kernel, target, structure, shapes)
+    if start == 0:
+        program.check_start(state, seed)
+
+    outcome = loop.run(
+        program.step,
+        program.noise,
+        state,
+        target.constants,
+        plan,
+        seed=seed,
+        start=start,
+        names=kernel.count_names,
+        progress=progress,
+    )
+    return program.draws(outcome, seed, start)
+
+
+class Program:
+    """One step of K chains of a kernel on a target, as the compiled loop takes it."""
+
+    def __init__(self, kernel, target, structure, shapes):
+        self.kernel = kernel
+        self.target = target
+        self.num_chains = shapes[0][0]
+        self.structure = tree.map_structure(lambda _: 0, structure)
+        self._shapes = shapes
+
+    def noise(self, seed, number):
+        """The draws of a step: normals, and uniforms (kernel's and batch's, K)."""
+        uniforms = self.kernel.num_uniforms + self.target.num_uniforms
+        shape = (uniforms, self.num_chains)
+        return _backend.draw(seed, number, self._shapes, shape)
+
+    def step(self, state, constants, draws, number):
+        """The next state, what to record, and counts."""
+        state, record = self._advance(state, constants, draws, number)
+        records = [*record.position, record.energy, record.log_weight]
+        counts = [record.counts[name] for name in self.kernel.count_names]
+        return state, records, counts
+
+    def _advance(self, state, constants, draws, number):
+        normals, uniforms = draws
+        own = self.kernel.num_uniforms
+        evaluate = self.target.energies(
+            self.structure, constants, self.kernel.uses_gradient
+        )
+        energy, gradient = evaluate(
+            self.kernel.point(state), self.target.batch_indices(uniforms[own:])
+        )
+        train_size = self.target.train_size or 1
+        step = Step(energy, gradient, normals, uniforms[:own], number, train_size)
+        return self.kernel.advance(state, step)
+
+    def check_start(self, state, seed):
+        """Raises where the energy of a chain is not finite at its start."""
+        _, uniforms = self.noise(seed, 0)
+        indices = self.target.batch_indices(uniforms[self.kernel.num_uniforms :])
+        constants, point = self.target.constants, self.kernel.point(state)
+
+        def energies(point, indices, constants):
+            return self.target.energies(self.structure, constants, False)(
+                point, indices
+            )[0]
+
+        energy = _backend.compile_function(energies)(point, indices, constants)
+        energy = ops.convert_to_numpy(energy)
+        if not np.isfinite(energy).all():
+            bad = int(np.argmin(np.isfinite(energy)))
+            position = [ops.convert_to_numpy(x)[bad] for x in point]
+            raise ValueError(
+                "Argument `init` must be where the log density is finite. Received: a "
+                f"position of chain {bad} at which it is {-energy[bad]} "
+                f"({np.sum(~np.isfinite(energy))} of {self.num_chains} chains): "
+                f"{position}"
+            )
+
+    def draws(self, outcome, seed, start):
+        """The `Draws` of a run."""
+        arrays = outcome.arrays
+        if arrays is None:
+            arrays = [np.empty((s[0], 0, *s[1:]), "float32") for s in self._shapes]
+            arrays += [np.empty((self.num_chains, 0), "float32")] * 2
+        *position, energy, log_weights = arrays
+        state = ChainState(
+            [ops.convert_to_numpy(x) for x in tree.flatten(outcome.state)],
+            self.structure,
+            self._shapes,
+            start + outcome.steps,
+            seed,
+        )
+        info = {"energy": energy, **summarized(outcome.counts, self.num_chains)}
+        self._warn_of_lost_chains(info)
+        return Draws(
+            tree.pack_sequence_as(self.structure, position),
+            log_weights,
+            info,
+            state,
+            outcome.interrupted,
+        )
+
+    def _warn_of_lost_chains(self, info):
+        lost = ~np.isfinite(info["energy"]).all(axis=1)
+        if lost.any():
+            warnings.warn(
+                f"{lost.sum()} of {self.num_chains} chains ran to where the log "
+                "density is not finite; their draws are useless. Lower "
+                "`learning_rate`, or use `mh.kernels.mhbt`, which rejects such moves.",
+                stacklevel=4,
+            )
+
+
+def checked_plan(num_steps, burn_in, every):
+    """How long to run and what to keep, or a `ValueError`."""
+    num_steps = _validate.integer("num_steps", num_steps, 1)
+    burn_in = _validate.integer("burn_in", burn_in, 0)
+    every = _validate.integer("every", every, 1)
+    plan = loop.Plan(num_steps, burn_in, every)
+    if plan.num_draws < 1:
+        raise ValueError(
+            "Argument `num_steps` must be at least `burn_in` + `every`, for a draw to "
+            f"be kept. Received: num_steps={num_steps}, burn_in={burn_in}, "
+            f"every={every}"
+        )
+    return plan
+
+
+def summarized(counts, num_chains):
+    """Counts as shares where they are shares, each of shape (chain,)."""
+    counts = {name: np.zeros(num_chains) + value for name, value in counts.items()}
+    info = {}
+    for name, value in counts.items():
+        if name.endswith("proposed"):
+            accepted = counts[name.removesuffix("proposed") + "accepted"]
+            share = np.divide(accepted, value, where=value > 0, out=value * np.nan)
+            info[name.removesuffix("proposed") + "acceptance"] = share
+        elif not name.endswith("accepted"):
+            info[name] = value
+    return info
+
+
+def _restored(kernel, saved):
+    """The kernel's state, from the arrays of a `ChainState`."""
+    template = kernel.init([ops.zeros(shape) for shape in saved.shapes])
+    expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
+    actual = [x.shape for x in saved.values]
+    if expected != actual:
+        raise ValueError(
+            "Argument `init` must be the state of draws of the same kernel. Received: "
+            f"a state with arrays of shapes {actual}, where this kernel's have the "
+            f"shapes {expected}"
+        )
+    values = [ops.convert_to_tensor(x) for x in saved.values]
+    return tree.pack_sequence_as(template, values)

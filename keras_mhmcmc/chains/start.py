@@ -1,0 +1,89 @@
+"""Where chains start: one position for all of them, or one for each."""
+
+import keras
+import numpy as np
+from keras import ops
+
+tree = keras.tree
+
+
+def starting_positions(init, num_chains, check):
+    """`init` as a structure whose tensors have a chain axis of length `num_chains`.
+
+    `init` is one position, from which all chains start, or holds one for each chain
+    along the first axis of all its tensors. The first axis decides: an axis of length
+    `num_chains` is the chain axis. Where `init` is made of vectors alone, that may be
+    one position with `num_chains` values, or `num_chains` numbers: then `check`, which
+    raises an error at a position that the log density does not take, decides.
+    """
+    arrays = tree.map_structure(_checked_array, _without_lists(init))
+    flat = tree.flatten(arrays)
+    if not flat:
+        raise ValueError(
+            "Argument `init` must be a position: an array, or a tuple or dict of "
+            f"arrays. Received: init={init!r}"
+        )
+    has_axis = all(a.ndim > 0 and a.shape[0] == num_chains for a in flat)
+    if has_axis and all(array.ndim == 1 for array in flat):
+        has_axis = _are_scalars(arrays, num_chains, check)
+    if not has_axis:
+        arrays = tree.map_structure(
+            lambda a: np.broadcast_to(a, (num_chains, *a.shape)), arrays
+        )
+    check(first_chain(arrays))
+    return tree.map_structure(lambda a: ops.convert_to_tensor(a), arrays)
+
+
+def first_chain(arrays):
+    """The position of the first chain, as tensors."""
+    return tree.map_structure(lambda a: ops.convert_to_tensor(a[0]), arrays)
+
+
+def _without_lists(init):
+    """Lists of numbers are arrays; dicts and tuples are structures."""
+    if isinstance(init, dict):
+        return {name: _without_lists(value) for name, value in init.items()}
+    if isinstance(init, tuple):
+        return tuple(_without_lists(value) for value in init)
+    if not isinstance(init, list):
+        return init
+    try:
+        return np.asarray(init)
+    except ValueError as error:
+        raise ValueError(
+            "Argument `init` may have lists of numbers, and dicts or tuples of "
+            f"tensors. Received: the list {init}"
+        ) from error
+
+
+def _checked_array(value):
+    array = np.asarray(ops.convert_to_numpy(value))
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise ValueError(
+            "Argument `init` must hold finite numbers. "
+            f"Received: init with an array of type {array.dtype}: {array}"
+        )
+    return array.astype("float32")
+
+
+def _are_scalars(arrays, num_chains, check):
+    """Whether vectors of length `num_chains` are one number for each chain."""
+    as_vector = tree.map_structure(ops.convert_to_tensor, arrays)
+    takes_vector = _passes(check, as_vector)
+    takes_scalar = _passes(check, first_chain(arrays))
+    if takes_vector and takes_scalar and num_chains > 1:
+        raise ValueError(
+            f"Argument `init` has the shape ({num_chains},) with {num_chains} chains: "
+            f"one position of {num_chains} values, or a number for each chain? Give "
+            f"it the shape ({num_chains}, {num_chains}) for the first, "
+            f"({num_chains}, 1) for the second. Received: num_chains={num_chains}"
+        )
+    return takes_scalar and not takes_vector
+
+
+def _passes(check, position):
+    try:
+        check(position)
+    except Exception:  # the user's function may raise anything at a wrong shape
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""What a kernel for `mh.sample` is, and what a step gives it and takes from it."""
+
+from typing import Any
+from typing import NamedTuple
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc.schedules import Schedule
+
+
+class Step(NamedTuple):
+    """What `Kernel.advance` is given besides the state."""
+
+    energy: Any  # U at the point, nats, (K,)
+    gradient: list  # of U/N at the point; empty for kernels that need none
+    normals: list  # shaped like the position
+    uniforms: Any  # (num_uniforms, K)
+    number: Any  # of the step, from 0
+    train_size: int
+
+
+class Record(NamedTuple):
+    """An evaluated position, and what the step says of it."""
+
+    position: list
+    energy: Any  # (K,)
+    log_weight: Any  # (K,)
+    counts: dict  # name -> (K,), added up over the steps
+
+
+class Kernel:
+    """Abstract: a transition kernel of K chains."""
+
+    uses_gradient = True
+    # Uniform draws that a step needs for each chain.
+    num_uniforms = 2
+    # Names of what a step counts.
+    count_names = ("nonfinite",)
+
+    def fit(self, train_size, batch_size):
+        """This kernel with whatever follows from the data; None: there is no data."""
+        return self
+
+    def init(self, position):
+        """The state before the first step, a named tuple of tensors and lists."""
+        raise NotImplementedError
+
+    def point(self, state):
+        """The position to evaluate next."""
+        raise NotImplementedError
+
+    def advance(self, state, step):
+        """The next state, and the `Record` of this step."""
+        raise NotImplementedError
+
+
+def at_step(value, number):
+    """The value of a schedule at a step; anything else as it is."""
+    return value(number) if isinstance(value, Schedule) else value
+
+
+def checked_learning_rate(value):
+    if isinstance(value, Schedule):
+        return value
+    return _validate.number(
+        "learning_rate",
+        value,
+        _validate.NOT_NEGATIVE,
+        hint="A `LearningRateSchedule` will do as well.",
+    )
+
+
+def checked_temperature(value, interval):
+    if isinstance(value, Schedule):
+        return value
+    return _validate.number(
+        "temperature",
+        value,
+        interval,
+        hint="A `LearningRateSchedule` will do as well.",
+    )
