@@ -60,7 +60,7 @@ class Target:
     @property
     def num_uniforms(self):
         """Uniform draws of one chain that a step's mini-batch is made of."""
-        return batches.ROUNDS if self.draws_batches else 0
+        return batches.num_rounds(self.train_size) if self.draws_batches else 0
 
     def batch_indices(self, uniforms, batch_size=None):
         """Mini-batches of all chains from uniforms (num_uniforms, K): a list, (K, m).

@@ -38,7 +38,7 @@ class Draws:
 
     def __init__(self, position, log_weights, info, state, interrupted=False):
         self.position = position
-        self.weights = normalized_weights(log_weights)
+        self.weights = normalized_weights(log_weights, info["energy"].shape)
         self.info = info
         self.state = state
         self.interrupted = interrupted
@@ -92,10 +92,9 @@ def named_leaves(position):
     return {f"position.{k}": v for k, v in named_leaves(parts).items()}
 
 
-def normalized_weights(log_weights):
-    """Weights with mean 1 from their logarithms."""
-    log_weights = np.asarray(log_weights, "float64")
-    if log_weights.size == 0:
-        return log_weights
-    weights = np.exp(log_weights - log_weights.max())
+def normalized_weights(log_weights, shape):
+    """Weights with mean 1 from their logarithms; None are equal weights."""
+    if log_weights is None:
+        return np.broadcast_to(1.0, shape)
+    weights = np.exp(np.asarray(log_weights, "float64") - log_weights.max())
     return weights / weights.mean()

@@ -13,8 +13,8 @@ from keras_mhmcmc import _backend
 
 _SECONDS = 0.5  # of a piece, between two updates of the bar
 _FIRST_STEPS = 8
-_BUFFER_BYTES = 2**25
-_BUFFER_DRAWS = 4096
+_BUFFER_BYTES = 2**22
+_BUFFER_DRAWS = 2**12
 
 
 class Plan(NamedTuple):
@@ -99,7 +99,7 @@ def run(step, noise, state, constants, plan, *, seed, start, names, progress):
                 if arrays is None:
                     arrays = [_room(record, plan.num_draws) for record in records]
                 for array, record in zip(arrays, records, strict=True):
-                    array[:, kept : kept + draws] = np.moveaxis(record, 0, 1)
+                    array[kept : kept + draws] = record
             # From here on the piece counts, all of it at once.
             state, done, kept = new_state, done + steps, kept + draws
             if done > plan.burn_in:
@@ -117,7 +117,9 @@ def run(step, noise, state, constants, plan, *, seed, start, names, progress):
             "that were kept until then are returned.",
             stacklevel=3,
         )
-    arrays = [array[:, :kept] for array in arrays] if arrays is not None else None
+    if arrays is not None:
+        # Views: the draws lie one after the other in memory, as they came.
+        arrays = [np.moveaxis(array[:kept], 0, 1) for array in arrays]
     return Outcome(state, arrays, totals, done, interrupted)
 
 
@@ -129,8 +131,7 @@ def _capacity(state, plan):
 
 
 def _room(record, num_draws):
-    _, chains, *shape = record.shape
-    return np.empty((chains, num_draws, *shape), record.dtype)
+    return np.empty((num_draws, *record.shape[1:]), record.dtype)
 
 
 def _shown(counts):

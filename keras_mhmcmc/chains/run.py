@@ -161,7 +161,9 @@ class Program:
     def step(self, state, constants, draws, number):
         """The next state, what to record, and counts."""
         state, record = self._advance(state, constants, draws, number)
-        records = [*record.position, record.energy, record.log_weight]
+        records = [*record.position, record.energy]
+        if self.kernel.has_weights:
+            records.append(record.log_weight)
         counts = [record.counts[name] for name in self.kernel.count_names]
         return state, records, counts
 
@@ -207,7 +209,8 @@ class Program:
         if arrays is None:
             arrays = [np.empty((s[0], 0, *s[1:]), "float32") for s in self._shapes]
             arrays += [np.empty((self.num_chains, 0), "float32")] * 2
-        *position, energy, log_weights = arrays
+        position, energy = arrays[: len(self._shapes)], arrays[len(self._shapes)]
+        log_weights = arrays[-1] if self.kernel.has_weights else None
         state = ChainState(
             [ops.convert_to_numpy(x) for x in tree.flatten(outcome.state)],
             self.structure,
@@ -226,7 +229,8 @@ class Program:
         )
 
     def _warn_of_lost_chains(self, info):
-        lost = ~np.isfinite(info["energy"]).all(axis=1)
+        # A chain that was lost stays so.
+        lost = ~np.isfinite(info["energy"][:, -1:])
         if lost.any():
             warnings.warn(
                 f"{lost.sum()} of {self.num_chains} chains ran to where the log "

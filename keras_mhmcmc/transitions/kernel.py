@@ -23,8 +23,8 @@ class Record(NamedTuple):
 
     position: list
     energy: Any  # (K,)
-    log_weight: Any  # (K,)
     counts: dict  # name -> (K,), added up over the steps
+    log_weight: Any = None  # (K,), of kernels that have weights
 
 
 class Kernel:
@@ -33,6 +33,8 @@ class Kernel:
     uses_gradient = True
     # Uniform draws that a step needs for each chain.
     num_uniforms = 2
+    # Whether draws have importance weights.
+    has_weights = False
     # Names of what a step counts.
     count_names = ("nonfinite",)
 

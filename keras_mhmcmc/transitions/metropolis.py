@@ -127,8 +127,7 @@ class MetropolisKernel(Kernel):
             *current, point, ops.cast(pending, "int32"), forward, *scales
         )
         counts = self._counts(info, state.forward)
-        log_weight = ops.zeros_like(current.energy)
-        return state_after, Record(current.position, current.energy, log_weight, counts)
+        return state_after, Record(current.position, current.energy, counts)
 
     def _counts(self, info, forward):
         accepted = info.proposed & info.accepted

@@ -33,6 +33,7 @@ class StochasticGradientKernel(Kernel):
     learning_rate: Any
     temperature: Any
     has_memory: bool
+    num_uniforms = 0
 
     def init(self, position):
         memory = [ops.zeros_like(x) for x in position] if self.has_memory else []
@@ -53,7 +54,7 @@ class StochasticGradientKernel(Kernel):
         )
         finite = ops.isfinite(step.energy)
         counts = {"nonfinite": ops.cast(~finite, "float32")}
-        record = Record(state.point, step.energy, 0.0 * step.energy, counts)
+        record = Record(state.point, step.energy, counts)
         return PointState(point, memory), record
 
 
