@@ -12,6 +12,7 @@ from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
 from keras_mhmcmc.chains import ChainState
 from keras_mhmcmc.chains import Draws
+from keras_mhmcmc.chains import ParallelChains
 from keras_mhmcmc.chains import sample
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.optimizers import MHBT
@@ -29,6 +30,7 @@ __all__ = [
     "MHBT",
     "MINT",
     "PSGLD",
+    "ParallelChains",
     "PosteriorSamples",
     "RSGLD",
     "SGHMC",

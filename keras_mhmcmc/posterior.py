@@ -12,6 +12,7 @@ from keras_mhmcmc.sample_store import DirectoryStore
 from keras_mhmcmc.sample_store import MemoryStore
 from keras_mhmcmc.sample_store import Record
 from keras_mhmcmc.sample_store import host_copies
+from keras_mhmcmc.stacked import StackedModel
 
 
 class PosteriorSamples(keras.callbacks.Callback):
@@ -115,7 +116,8 @@ class PosteriorSamples(keras.callbacks.Callback):
         """An `mh.Ensemble` of the samples.
 
         Args:
-            model: the model that was sampled, or one of the same architecture.
+            model: the model that was sampled, or one of the same architecture. All
+                chains of an `mh.ParallelChains` are members of the ensemble.
             activation: what turns the model's outputs into the quantity to average,
                 as in `keras.activations.get`. None takes it from the loss that `model`
                 is compiled with: softmax or sigmoid for a cross-entropy from logits,
@@ -125,10 +127,21 @@ class PosteriorSamples(keras.callbacks.Callback):
             ValueError: there are no samples, or `model` has other weights.
         """
         self._check_not_empty()
-        return ensemble_of(model, self._store.read(model), self.weights, activation)
+        stacked, weights = self._store.read(model), self.weights
+        if isinstance(model, StackedModel):
+            # (draws, chains, ...): every draw of every chain is a member.
+            stacked = [
+                draws.reshape(-1, *draws.shape[2:])
+                for draws in model.member_weights(stacked)
+            ]
+            weights = np.repeat(weights, model.num_chains)
+            model = model.template
+        return ensemble_of(model, stacked, weights, activation)
 
     def to_arviz(self, model=None):
-        """The samples as an ArviZ object, one chain, variables named by their paths.
+        """The samples as an ArviZ object, variables named by their paths.
+
+        One chain, or those of an `mh.ParallelChains`: arrays (chain, draw, ...).
 
         Args:
             model: the model that was sampled; None is the one of the last `fit`.
@@ -144,9 +157,14 @@ class PosteriorSamples(keras.callbacks.Callback):
                 "Argument `model` must be the model that was sampled, since loaded "
                 "samples do not know the names of its variables. Received: model=None"
             )
+        draws = self._store.read(model)
+        if isinstance(model, StackedModel):
+            draws = [np.moveaxis(d, 1, 0) for d in model.member_weights(draws)]
+            model = model.template
+        else:
+            draws = [draw[None] for draw in draws]
         names = [variable.path for variable in model.weights]
-        draws = dict(zip(names, self._store.read(model), strict=True))
-        return diagnostics.to_arviz({name: draw[None] for name, draw in draws.items()})
+        return diagnostics.to_arviz(dict(zip(names, draws, strict=True)))
 
     def _check_not_empty(self):
         if len(self) == 0:

@@ -110,10 +110,10 @@ class BoundGaussian:
         """The priors of some of the weights."""
         return BoundGaussian([self._precisions[index] for index in indices])
 
-    def energy(self, position):
-        """-log density in nats, without its constant."""
+    def energy(self, position, chains=False):
+        """-log density in nats, without its constant; (K,) of them with `chains`."""
         terms = [
-            0.5 * precision * tensors.sum_squares([x])
+            0.5 * precision * tensors.sum_squares([x], chains)
             for precision, x in zip(self._precisions, position, strict=True)
             if precision > 0.0
         ]

@@ -13,6 +13,7 @@ from keras_mhmcmc import posterior
 from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
+from keras_mhmcmc.chains import parallel
 from keras_mhmcmc.optimizers import mhbt
 from keras_mhmcmc.optimizers import psgld
 from keras_mhmcmc.optimizers import rsgld
@@ -32,6 +33,7 @@ MODULES = [
     ensemble,
     mh.losses,
     mhbt,
+    parallel,
     posterior,
     priors,
     proposals,

@@ -23,7 +23,7 @@ KERNELS = BACKEND | {"kernels"}
 PARTS = {"schedules", "priors", "losses", "proposals"}
 SAMPLERS = KERNELS | PARTS | {"optimizers"}
 CHAINS = KERNELS | PARTS | {"transitions", "diagnostics"}
-COLLECTIONS = SAMPLERS | CHAINS | {"chains"} | {"sample_store", "ensemble", "posterior"}
+COLLECTIONS = SAMPLERS | CHAINS | {"chains", "sample_store", "ensemble", "posterior"}
 TOOLS = {"adversarial", "metrics"}
 ALLOWED = {
     "_validate": set(),
@@ -34,10 +34,11 @@ ALLOWED = {
     "transitions": KERNELS | PARTS,
     "diagnostics": {"_validate"},
     "optimizers": KERNELS | PARTS,
-    "chains": CHAINS,
+    "chains": CHAINS | {"optimizers", "stacked"},
+    "stacked": set(),
     "sample_store": SAMPLERS,
     "ensemble": SAMPLERS,
-    "posterior": SAMPLERS | {"diagnostics", "sample_store", "ensemble"},
+    "posterior": SAMPLERS | {"diagnostics", "sample_store", "ensemble", "stacked"},
     "metrics": {"_backend", "_validate"},
     "adversarial": {"_backend", "_validate", "metrics"},
     "plots": COLLECTIONS | TOOLS,

@@ -101,7 +101,7 @@ def test_metropolis_hastings_keeps_an_asymmetric_law_exactly(name, temperature):
 
 # A normal mean with N observations: mini-batches have a known effect.
 N, M = 400, 200
-# Two values, so that all batches have nearly the same spread, and nearly the same weight
+# Two values: then all batches have nearly the same spread, and so nearly one weight
 # in the law of (theta, I).
 DATA = np.repeat([-1.3, 2.7], N // 2).astype("float32")[:, None]
 MEAN, VARIANCE = float(DATA.mean()), float(DATA.var(ddof=1))

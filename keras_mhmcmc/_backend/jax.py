@@ -60,6 +60,10 @@ class LossObserver:
         identity.defvjp(forward, backward)
         return identity(loss)
 
+    def keep(self, loss):
+        """Keeps a value of the loss that is not part of a differentiated function."""
+        self._loss = loss
+
     def take(self):
         """The loss of this step, or None; a loss is handed out once."""
         loss, self._loss = self._loss, None
@@ -75,13 +79,13 @@ class NoiseStream:
     def draw(self, tensors, uniforms):
         """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
         state = self._state.value
-        key = jax.random.fold_in(jax.random.key(state[0]), state[1])
         self._state.assign(state + jnp.array([0, 1], state.dtype))
-        return draw_from(key, tensors, uniforms)
+        return draw_from(state, tensors, uniforms)
 
 
-def draw_from(key, tensors, uniforms):
-    """Standard normals shaped like `tensors`, and a vector of `uniforms`, of a key."""
+def draw_from(state, tensors, uniforms):
+    """Standard normals shaped like `tensors`, and uniforms, from (seed, step count)."""
+    key = jax.random.fold_in(jax.random.key(state[0]), state[1])
     # One flat draw for all weights compiles in a fraction of the time that one for
     # each takes; the barrier keeps XLA from repeating it in every use.
     sizes = [tensor.size for tensor in tensors]

@@ -18,9 +18,8 @@ _BLOCK_STEPS = 256
 
 def draw(seed, step, shapes, uniforms):
     """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
-    key = jax.random.fold_in(jax.random.key(seed), step)
     like = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    normals, flat = core.draw_from(key, like, math.prod(uniforms))
+    normals, flat = core.draw_from((seed, step), like, math.prod(uniforms))
     return normals, flat.reshape(uniforms)
 
 

@@ -39,6 +39,10 @@ class LossObserver:
         self._loss = tf.stop_gradient(loss)
         return loss
 
+    def keep(self, loss):
+        """Keeps a value of the loss that is not part of a differentiated function."""
+        self._loss = loss
+
     def take(self):
         """The loss of this step, or None; a loss is handed out once."""
         loss, self._loss = self._loss, None

@@ -19,9 +19,11 @@ nothing; so beta - 1 is a fifth larger than that.
 falls in steps of 5% while the acceptance of the last 100 forward steps is above 0.7, by
 50% at most. An epoch's acceptance below 0.2 raises beta by 5%.
 
+For K chains every scalar has the shape (K,), and every record a leading chain axis.
+
 | paper | name         | shape          | unit |
 |-------|--------------|----------------|------|
-| beta  | `beta`       | scalar         | 1    |
+| beta  | `beta`       | scalar, or (K,)| 1    |
 | r     | `acceptance` | one per trial  | 1    |
 """
 
@@ -73,9 +75,10 @@ def replay_trials(beta):
 def replay_record(state, acceptance, limit, forward, accepted, proposed):
     """Adds one step; only proposals that went forward count."""
     counted = forward & proposed
+    counted_trials = ops.expand_dims(counted, -1)
     # A weight of zero does not silence a value that is not finite; `where` does.
     return ReplayState(
-        state.acceptance + ops.where(counted, acceptance, 0.0),
+        state.acceptance + ops.where(counted_trials, acceptance, 0.0),
         state.limit + ops.where(counted & ops.isfinite(limit), limit, 0.0),
         state.count + ops.cast(counted, "float32"),
     )
@@ -85,9 +88,11 @@ def replay_choose(state, beta):
     """The smallest trial value with 90% of the best mean acceptance, and a margin."""
     trials = replay_trials(beta)
     limit = ops.maximum(state.limit / ops.maximum(state.count, 1.0), 1.0)
-    acceptance = ops.where(trials <= limit, state.acceptance, 0.0)
-    best = ops.max(acceptance)
-    smallest = ops.argmax(ops.cast(acceptance >= REPLAY_SHARE * best, "int32"))
+    in_regime = trials <= ops.expand_dims(limit, -1)
+    acceptance = ops.where(in_regime, state.acceptance, 0.0)
+    best = ops.max(acceptance, axis=-1)
+    reached = acceptance >= REPLAY_SHARE * ops.expand_dims(best, -1)
+    smallest = ops.argmax(ops.cast(reached, "int32"), axis=-1)
     found = ops.take(trials, smallest)
     choice = ops.minimum(1.0 + REPLAY_MARGIN * (found - 1.0), limit)
     # Where nothing would have been accepted the record has one thing to say: widen.
@@ -98,16 +103,20 @@ def replay_choose(state, beta):
 
 def paper_trials(beta):
     """The values that one adjustment phase can reach: 5% smaller each."""
-    return beta * ops.power(0.95, ops.arange(PAPER_TRIALS, dtype="float32"))
+    factors = ops.power(0.95, ops.arange(PAPER_TRIALS, dtype="float32"))
+    return ops.expand_dims(beta, -1) * factors
 
 
 def paper_record(state, acceptance, limit, forward, accepted, proposed):
     """Adds one step; only proposals that went forward enter the ring."""
-    row = ops.arange(PAPER_WINDOW) == ops.cast(state.count % PAPER_WINDOW, "int32")
-    is_written = ops.expand_dims(row & forward & proposed, -1)
+    counted = forward & proposed
+    place = ops.cast(state.count % PAPER_WINDOW, "int32")
+    row = ops.arange(PAPER_WINDOW) == ops.expand_dims(place, -1)
+    is_written = ops.expand_dims(row & ops.expand_dims(counted, -1), -1)
+    acceptance = ops.expand_dims(acceptance, -2)
     return PaperState(
         ops.where(is_written, acceptance, state.acceptance),
-        state.count + ops.cast(forward & proposed, "float32"),
+        state.count + ops.cast(counted, "float32"),
         state.accepted + ops.cast(accepted & proposed, "float32"),
         state.proposed + ops.cast(proposed, "float32"),
     )
@@ -116,10 +125,10 @@ def paper_record(state, acceptance, limit, forward, accepted, proposed):
 def paper_choose(state, beta):
     """The paper's rule at the end of an epoch."""
     rows = ops.maximum(ops.minimum(state.count, float(PAPER_WINDOW)), 1.0)
-    mean = ops.sum(state.acceptance, axis=0) / rows
+    mean = ops.sum(state.acceptance, axis=-2) / ops.expand_dims(rows, -1)
     # The number of 5% steps: trials in a row, from the present beta, above 0.7.
-    above = ops.cumprod(ops.cast(mean > 0.7, "float32"))
-    steps = ops.minimum(ops.sum(above), PAPER_TRIALS - 1.0)
+    above = ops.cumprod(ops.cast(mean > 0.7, "float32"), axis=-1)
+    steps = ops.minimum(ops.sum(above, axis=-1), PAPER_TRIALS - 1.0)
     epoch = state.accepted / ops.maximum(state.proposed, 1.0)
     beta = ops.where(epoch > 0.4, beta * ops.power(0.95, steps), beta)
     beta = ops.where((epoch < 0.2) & (state.proposed > 0), beta * 1.05, beta)

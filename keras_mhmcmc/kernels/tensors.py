@@ -14,8 +14,8 @@ from keras_mhmcmc import _backend
 
 def add_scaled(xs, a, ys):
     """x + a y for each tensor."""
-    if isinstance(a, float) or len(a.shape) == 0:
-        return _backend.add_scaled(xs, a, ys)
+    if isinstance(a, float) or math.prod(a.shape) == 1:
+        return _backend.add_scaled(xs, _single(a), ys)
     return [
         x + ops.cast(_along_chains(a, x), x.dtype) * y
         for x, y in zip(xs, ys, strict=True)
@@ -29,8 +29,8 @@ def subtract(xs, ys):
 
 def select(condition, xs, ys):
     """x where `condition` holds, else y, for each tensor (or each chain of it)."""
-    if len(condition.shape) == 0:
-        return _backend.select(condition, xs, ys)
+    if math.prod(condition.shape) == 1:
+        return _backend.select(_single(condition), xs, ys)
     return [
         ops.where(_along_chains(condition, x), x, y)
         for x, y in zip(xs, ys, strict=True)
@@ -41,6 +41,8 @@ def sum_squares(xs, chains=False):
     """Sum of squares over all tensors: a float32 scalar, or (K,) with `chains`."""
     if not chains:
         return _backend.sum_squares(xs)
+    if xs and xs[0].shape[0] == 1:
+        return ops.reshape(_backend.sum_squares(xs), (1,))
     rows = [ops.reshape(ops.cast(x, "float32"), (x.shape[0], -1)) for x in xs]
     return sum(ops.sum(ops.square(x), axis=1) for x in rows)
 
@@ -48,6 +50,11 @@ def sum_squares(xs, chains=False):
 def size(xs, chains=False):
     """Number of weights of one chain, a Python integer."""
     return sum(math.prod(x.shape[1:] if chains else x.shape) for x in xs)
+
+
+def _single(scalar):
+    """The scalar of a single chain, with which the algebra is faster."""
+    return scalar if isinstance(scalar, float) else ops.reshape(scalar, ())
 
 
 def _along_chains(scalar, tensor):

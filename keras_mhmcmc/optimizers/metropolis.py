@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
@@ -57,6 +58,7 @@ class MetropolisSampler(Sampler):
         )
         self.batch_size = _validate.batch_size(batch_size, self.train_size)
         self.proposal = proposal
+        self._accepted = None
 
     # Where beta comes from; `RSGLD` adapts it.
 
@@ -65,7 +67,9 @@ class MetropolisSampler(Sampler):
 
     def _log_q_ratio(self, delta, gradient, new_gradient, scales):
         """The density ratio of a move, and what is recorded of it."""
-        ratio = self.proposal.log_ratio(delta, gradient, new_gradient, scales)
+        ratio = self.proposal.log_ratio(
+            delta, gradient, new_gradient, scales, self._has_chains
+        )
         return ratio, None
 
     def _adapt(
@@ -76,13 +80,18 @@ class MetropolisSampler(Sampler):
     # Variables.
 
     def _build_slots(self, variables):
-        self._pending = self.add_variable((), dtype="int32", name="pending")
-        self._scales_used = self.add_variable(
-            (3,), constant(list(moves.STILL)), "float32", name="scales"
+        self._pending = self.add_variable(
+            self._chain_shape(), dtype="int32", name="pending"
         )
-        self._forward = self.add_variable((), dtype="float32", name="forward")
-        self._energy = self.add_variable((), dtype="float32", name="energy")
-        self._tally = self.add_variable((len(_COUNTS),), dtype="float32", name="tally")
+        self._scales_used = self.add_variable(
+            self._chain_shape(3), constant(list(moves.STILL)), "float32", name="scales"
+        )
+        scalar = {"shape": self._chain_shape(), "dtype": "float32"}
+        self._forward = self.add_variable(**scalar, name="forward")
+        self._energy = self.add_variable(**scalar, name="energy")
+        self._tally = self.add_variable(
+            self._chain_shape(len(_COUNTS)), dtype="float32", name="tally"
+        )
         self._positions = self.add_optimizer_variables(variables, "position")
         self._gradients = []
         if self.proposal.uses_gradient:
@@ -102,7 +111,8 @@ class MetropolisSampler(Sampler):
         normals, uniforms = self._noise.draw(position, 2)
         pending = ops.convert_to_tensor(self._pending)
         forward = ops.convert_to_tensor(self._forward) > 0.5
-        scales = moves.Scales(*ops.unstack(ops.convert_to_tensor(self._scales_used), 3))
+        scales_used = ops.convert_to_tensor(self._scales_used)
+        scales = moves.Scales(*ops.unstack(scales_used, 3, axis=-1))
 
         state = metropolis.State(
             _backend.read(positions),
@@ -118,9 +128,11 @@ class MetropolisSampler(Sampler):
             pending,
             log_q_ratio,
             self._was_set(position, state.position, pending),
-            uniforms[0],
+            uniforms[..., 0],
             temperature=temperature,
         )
+        if self._has_chains:
+            self._accepted = info.accepted
         self._count(info, forward)
         self._adapt(record, before, energy, temperature, info, forward)
 
@@ -130,7 +142,7 @@ class MetropolisSampler(Sampler):
         _backend.write(gradients, state.gradient)
         self._energy.assign(state.energy)
         self._propose(
-            variables, state, info.has_state, normals, uniforms[1], learning_rate
+            variables, state, info.has_state, normals, uniforms[..., 1], learning_rate
         )
         return state.energy
 
@@ -139,10 +151,10 @@ class MetropolisSampler(Sampler):
 
         def compare():
             delta = tensors.subtract(position, state_position)
-            return metropolis.moved(delta, pending)
+            return metropolis.moved(delta, pending, self._has_chains)
 
         is_refresh = pending == metropolis.REFRESH
-        return _backend.cond(is_refresh, compare, lambda: is_refresh)
+        return _backend.cond(ops.any(is_refresh), compare, lambda: is_refresh)
 
     def _propose(self, variables, state, has_state, normals, uniform, learning_rate):
         scales = self._scales(
@@ -158,7 +170,9 @@ class MetropolisSampler(Sampler):
             state.position, state.gradient, normals, uniform, scales
         )
         _backend.write(variables, proposed)
-        self._scales_used.assign(ops.stack([ops.cast(s, "float32") for s in scales]))
+        self._scales_used.assign(
+            ops.stack([ops.cast(s, "float32") for s in scales], axis=-1)
+        )
         self._forward.assign(ops.cast(forward, "float32"))
         # Not `where` of two Python numbers: on JAX the result has a weak type, and the
         # second step is traced anew.
@@ -183,24 +197,35 @@ class MetropolisSampler(Sampler):
             info.proposed & ~forward,
             ~info.finite,
         ]
-        counts = ops.stack([ops.cast(count, "float32") for count in counts])
+        counts = ops.stack([ops.cast(count, "float32") for count in counts], axis=-1)
         self._tally.assign(ops.convert_to_tensor(self._tally) + counts)
 
     # What users and callbacks call.
 
     def _has_state(self):
+        """Whether any chain has a state."""
         scalars = [self._pending, *self._positions] if self.built else []
         return (
             self.built
             and _backend.hold_values(scalars)
-            and int(self._pending) != metropolis.NOTHING
+            and bool(np.any(self._read_pending() != metropolis.NOTHING))
         )
+
+    def _read_pending(self):
+        return ops.convert_to_numpy(self._pending)
 
     def state_values(self):
         """The current state of the chain: one tensor for each trainable variable."""
-        if self._has_state():
-            return _backend.read(self._positions)
-        return super().state_values()
+        values = super().state_values()
+        if not self._has_state():
+            return values
+        has_state = ops.convert_to_tensor(self._read_pending() != metropolis.NOTHING)
+        return tensors.select(has_state, _backend.read(self._positions), values)
+
+    def take_accepted(self):
+        """Whether each chain took the point of this step; handed out once."""
+        accepted, self._accepted = self._accepted, None
+        return accepted
 
     def settle(self):
         """Puts the current state of the chain into the model's variables.
@@ -211,8 +236,15 @@ class MetropolisSampler(Sampler):
         at its end, and `mh.PosteriorSamples` at each epoch's end and before validation.
         """
         if self._has_state():
-            _backend.write_copies(self._trainable_variables, self._positions)
-            self._pending.assign(metropolis.REFRESH)
+            pending = self._read_pending()
+            if (pending != metropolis.NOTHING).all():
+                _backend.write_copies(self._trainable_variables, self._positions)
+            else:
+                _backend.write(self._trainable_variables, self.state_values())
+            refresh = np.where(
+                pending == metropolis.NOTHING, pending, metropolis.REFRESH
+            )
+            self._pending.assign(refresh)
 
     def propose(self):
         """Puts a new proposal into the model's variables, after `settle`.
@@ -221,28 +253,33 @@ class MetropolisSampler(Sampler):
         does not depend on it. Has no effect where there is nothing to go on from:
         before the first step, without `settle`, or after somebody set the weights.
         """
-        if not self._has_state() or int(self._pending) != metropolis.REFRESH:
+        if not self._has_state():
             return
         variables = self._trainable_variables
+        values = _backend.read(variables)
+        delta = tensors.subtract(values, _backend.read(self._positions))
+        squares = ops.convert_to_numpy(tensors.sum_squares(delta, self._has_chains))
+        goes_on = (self._read_pending() == metropolis.REFRESH) & (squares == 0.0)
+        if not goes_on.any():
+            return
+        has_state = ops.convert_to_tensor(goes_on)
         state = metropolis.State(
-            _backend.read(self._positions),
+            # A chain that does not go on is evaluated where it stands.
+            tensors.select(has_state, _backend.read(self._positions), values),
             _backend.read(self._gradients),
             ops.convert_to_tensor(self._energy),
         )
-        delta = tensors.subtract(_backend.read(variables), state.position)
-        if float(tensors.sum_squares(delta)) > 0.0:
-            return
         normals, uniforms = self._noise.draw(state.position, 2)
         rate = ops.convert_to_tensor(self.learning_rate)
-        has_state = ops.convert_to_tensor(True)
-        self._propose(variables, state, has_state, normals, uniforms[1], rate)
+        self._propose(variables, state, has_state, normals, uniforms[..., 1], rate)
 
     def finalize_variable_values(self, var_list):
         """Settles, at the end of `fit`."""
         self.settle()
 
     def _counts(self):
-        counts = dict(zip(_COUNTS, ops.convert_to_numpy(self._tally), strict=True))
+        tally = np.moveaxis(ops.convert_to_numpy(self._tally), -1, 0)
+        counts = dict(zip(_COUNTS, tally, strict=True))
         forward, backward = counts["forward_proposed"], counts["backward_proposed"]
         accepted = counts["forward_accepted"] + counts["backward_accepted"]
         report = {"acceptance": _share(accepted, forward + backward)}
@@ -252,11 +289,11 @@ class MetropolisSampler(Sampler):
                 counts["backward_accepted"], backward
             )
             report["beta"] = self._current_beta()
-        report["nonfinite"] = float(counts["nonfinite"])
+        report["nonfinite"] = counts["nonfinite"]
         return report
 
     def _current_beta(self):
-        return self.proposal.beta
+        return np.full(self._chain_shape(), self.proposal.beta)
 
     def _count_variables(self):
         return [self._tally]
@@ -267,4 +304,4 @@ class MetropolisSampler(Sampler):
 
 
 def _share(part, whole):
-    return float(part / whole) if whole > 0 else math.nan
+    return np.where(whole > 0, part / np.maximum(whole, 1.0), math.nan)

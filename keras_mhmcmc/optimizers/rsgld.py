@@ -1,5 +1,6 @@
 """Reversible SGLD with an adapted beta as a Keras optimizer."""
 
+import keras
 from keras import ops
 
 from keras_mhmcmc import _backend
@@ -111,10 +112,16 @@ class RSGLD(MetropolisSampler):
         # 0 until "auto" has seen a gradient. Initializers, since on TensorFlow `build`
         # may be traced into the step, where an assignment would be repeated.
         self._beta = self.add_variable(
-            (), constant(0.0 if is_auto else self.beta), "float32", name="beta"
+            self._chain_shape(),
+            constant(0.0 if is_auto else self.beta),
+            "float32",
+            name="beta",
         )
         self._warm_up = self.add_variable(
-            (), constant(float(_WARM_UP) if is_auto else 0.0), "float32", name="warm_up"
+            self._chain_shape(),
+            constant(float(_WARM_UP) if is_auto else 0.0),
+            "float32",
+            name="warm_up",
         )
         replay, paper = {}, {}
         if is_auto or self.beta_adaptation == "replay":
@@ -132,11 +139,11 @@ class RSGLD(MetropolisSampler):
             }
         self._replay = self._add_records(replay)
         self._paper = self._add_records(paper)
-        self._dimension = tensors.size(variables)
+        self._dimension = tensors.size(variables, self._has_chains)
 
     def _add_records(self, shapes):
         return [
-            self.add_variable(shape, dtype="float32", name=name)
+            self.add_variable(self._chain_shape(*shape), dtype="float32", name=name)
             for name, shape in shapes.items()
         ]
 
@@ -144,16 +151,20 @@ class RSGLD(MetropolisSampler):
         scales = super()._scales(gradient, learning_rate, temperature)
         beta = ops.convert_to_tensor(self._beta)
         if self.beta == "auto":
-            beta = _backend.cond(
-                beta > 0.0,
-                lambda: ops.convert_to_tensor(self._beta),
-                lambda: moves.strong_gradient_beta(gradient, scales),
-            )
+            known = beta
+
+            def first():
+                chosen = moves.strong_gradient_beta(gradient, scales, self._has_chains)
+                return ops.where(known > 0.0, known, chosen)
+
+            beta = _backend.cond(ops.all(known > 0.0), lambda: known, first)
             self._beta.assign(beta)
         return scales._replace(beta=beta)
 
     def _log_q_ratio(self, delta, gradient, new_gradient, scales):
-        residuals = self.proposal.residuals(delta, gradient, new_gradient, scales)
+        residuals = self.proposal.residuals(
+            delta, gradient, new_gradient, scales, self._has_chains
+        )
         ratio = self.proposal.log_ratio_at(residuals, scales.beta, self._dimension)
         return ratio, residuals
 
@@ -167,10 +178,12 @@ class RSGLD(MetropolisSampler):
         beta = ops.convert_to_tensor(self._beta)
 
         def acceptance(trials):
-            ratio = self.proposal.log_ratio_at(record, trials, self._dimension)
-            return ops.where(
-                info.finite, ops.exp(ops.minimum(ratio + energy_ratio, 0)), 0
+            residuals, energies, finite = keras.tree.map_structure(
+                lambda value: ops.expand_dims(value, -1),
+                (record, energy_ratio, info.finite),
             )
+            ratio = self.proposal.log_ratio_at(residuals, trials, self._dimension)
+            return ops.where(finite, ops.exp(ops.minimum(ratio + energies, 0)), 0)
 
         limit = moves.strong_gradient_limit(record)
         seen = (limit, forward, info.accepted, info.proposed)
@@ -201,10 +214,13 @@ class RSGLD(MetropolisSampler):
 
     def _store(self, variables, state, is_spent):
         for variable, value in zip(variables, state, strict=True):
-            variable.assign(ops.where(is_spent, 0.0 * value, value))
+            spent = is_spent
+            while 0 < len(spent.shape) < len(value.shape):
+                spent = ops.expand_dims(spent, -1)
+            variable.assign(ops.where(spent, 0.0 * value, value))
 
     def _current_beta(self):
-        return float(ops.convert_to_numpy(self._beta))
+        return ops.convert_to_numpy(self._beta)
 
     def get_config(self):
         """The arguments of the constructor."""

@@ -1,8 +1,10 @@
 """What every sampler is besides its kernel: an abstract Keras optimizer."""
 
+import math
 import random
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
@@ -42,6 +44,8 @@ class Sampler(keras.optimizers.Optimizer):
 
     # Whether `_move` can do without the loss (a custom loop may not provide it).
     needs_loss = False
+    # What `diagnostics` adds up over chains.
+    _summed = ("nonfinite",)
 
     def __init__(
         self, learning_rate, *, train_size, temperature, prior, seed, name, options
@@ -70,15 +74,10 @@ class Sampler(keras.optimizers.Optimizer):
             raise ValueError(
                 f"Argument `seed` must be less than 2**31. Received: seed={seed}"
             )
+        # None: one chain. K: the variables have a leading chain axis of length K.
+        self.num_chains = None
         self._observer = _backend.LossObserver()
-        first = self.seed if self.seed is not None else _fresh_seed()
-        self._noise_state = self.add_variable(
-            shape=(2,),
-            initializer=constant([first, 0]),
-            dtype=_backend.SEED_DTYPE,
-            name="noise_state",
-        )
-        self._noise = _backend.NoiseStream(self._noise_state)
+        self._first_seed = self.seed if self.seed is not None else _fresh_seed()
 
     # What a final class provides.
 
@@ -94,7 +93,7 @@ class Sampler(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def _counts(self):
-        """What `diagnostics` reports besides the energy."""
+        """What `diagnostics` reports besides the energy: scalars, or arrays (K,)."""
         return {}
 
     def _count_variables(self):
@@ -117,11 +116,53 @@ class Sampler(keras.optimizers.Optimizer):
                     f"Received: constraint={variable.constraint}"
                 )
         super().build(variables)
+        seeds = [self._first_seed]
+        if self._has_chains:
+            seeds = seeds_along_chains(self._first_seed, self.num_chains)
+        self._noise_state = self.add_variable(
+            shape=self._chain_shape(2),
+            initializer=constant([[seed, 0] for seed in seeds]),
+            dtype=_backend.SEED_DTYPE,
+            name="noise_state",
+        )
+        stream = _backend.ChainsNoise if self._has_chains else _backend.NoiseStream
+        self._noise = stream(self._noise_state)
         self._bound_prior = None if self.prior is None else self.prior.bind(variables)
         self._energy_mean = self.add_variable(
-            shape=(2,), dtype="float32", name="energy_mean"
+            shape=self._chain_shape(2), dtype="float32", name="energy_mean"
         )
         self._build_slots(variables)
+
+    @property
+    def _has_chains(self):
+        return self.num_chains is not None
+
+    def _chain_shape(self, *shape):
+        """The shape of a variable that each chain has one of."""
+        return (self.num_chains, *shape) if self._has_chains else shape
+
+    def use_chains(self, num_chains):
+        """Makes this the optimizer of stacked variables, one chain along each row.
+
+        `mh.ParallelChains` calls it before `build`. The losses of the chains then come
+        through `observe_losses`.
+        """
+        if self.built and self.num_chains != num_chains:
+            raise ValueError(
+                "Argument `optimizer` must be new: this one has the state of a run of "
+                "another model. Make it again with the same arguments, or with "
+                "`type(optimizer).from_config(optimizer.get_config())`. "
+                f"Received: optimizer={self.name!r}"
+            )
+        self.num_chains = num_chains
+
+    def observe_losses(self, losses):
+        """Keeps the chains' training losses, shape (K,), for the next `apply`."""
+        self._observer.keep(losses)
+
+    def take_accepted(self):
+        """Whether each chain took the point of this step; None: all of them did."""
+        return None
 
     def _slots_of(self, slots, variables):
         return [slots[self._get_variable_index(variable)] for variable in variables]
@@ -153,7 +194,7 @@ class Sampler(keras.optimizers.Optimizer):
             prior = prior.of(indices)
             gradient = prior.add_gradient(position, gradient, self.train_size)
             if energy is not None:
-                energy = energy + prior.energy(position)
+                energy = energy + prior.energy(position, self._has_chains)
 
         rate = ops.convert_to_tensor(learning_rate)
         energy = self._move(variables, position, gradient, energy, rate)
@@ -161,11 +202,12 @@ class Sampler(keras.optimizers.Optimizer):
             self._record_energy(energy)
 
     def _record_energy(self, energy):
-        count, mean = ops.unstack(ops.convert_to_tensor(self._energy_mean), 2)
+        sums = ops.convert_to_tensor(self._energy_mean)
+        count, mean = ops.unstack(sums, 2, axis=-1)
         count = count + 1.0
         # A running mean, since a float32 sum of many energies loses their digits.
         mean = mean + (energy - mean) / count
-        self._energy_mean.assign(ops.stack([count, mean]))
+        self._energy_mean.assign(ops.stack([count, mean], axis=-1))
 
     def _current_temperature(self):
         if isinstance(self.temperature, Schedule):
@@ -179,13 +221,25 @@ class Sampler(keras.optimizers.Optimizer):
 
         `energy` is the mean of U in nats, over the points that were evaluated or, for
         a Metropolis-Hastings sampler, over the states of the chain. Empty before the
-        first step.
+        first step. Of several chains, counts are sums and all else means.
         """
+        return {
+            name: _over_chains(values, is_count=name in self._summed)
+            for name, values in self.chain_diagnostics().items()
+        }
+
+    def chain_diagnostics(self):
+        """`diagnostics` of each chain, as a dict of arrays (chains,)."""
         if not self.built:
             return {}
-        count, mean = ops.convert_to_numpy(self._energy_mean)
-        energy = {"energy": float(mean)} if count > 0 else {}
-        return self._counts() | energy
+        count, mean = np.moveaxis(ops.convert_to_numpy(self._energy_mean), -1, 0)
+        report = self._counts()
+        if (count > 0).all():
+            report["energy"] = mean
+        return {
+            name: np.array(values, "float64").reshape(self.num_chains or 1)
+            for name, values in report.items()
+        }
 
     def reset_diagnostics(self):
         """Starts the counts and means of `diagnostics` anew."""
@@ -256,12 +310,27 @@ def _refuse(options):
 
 
 def constant(values):
-    """An initializer that gives these values."""
+    """An initializer that gives these values, to each chain the same if need be."""
 
     def initialize(shape, dtype):
-        return ops.convert_to_tensor(values, dtype=dtype)
+        repeats = max(math.prod(shape) // np.size(values), 1)
+        tiled = np.tile(np.ravel(values), repeats).reshape(shape)
+        return ops.convert_to_tensor(tiled, dtype=dtype)
 
     return initialize
+
+
+def seeds_along_chains(seed, num_chains):
+    """`seed` for the first chain, and draws of one generator for the others."""
+    others = np.random.default_rng(seed).integers(0, 2**31, num_chains - 1)
+    return [seed, *map(int, others)]
+
+
+def _over_chains(values, is_count):
+    known = values[~np.isnan(values)]
+    if is_count:
+        return float(known.sum())
+    return float(known.mean()) if known.size else math.nan
 
 
 def _fresh_seed():

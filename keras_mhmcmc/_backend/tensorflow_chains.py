@@ -1,0 +1,187 @@
+"""TensorFlow: many chains of one model on one device."""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from keras_mhmcmc._backend.tensorflow import draw_from
+
+__all__ = [
+    "ChainTrainer",
+    "ChainsNoise",
+    "NotVectorizable",
+    "accelerated",
+    "chain_gradients",
+    "chain_outputs",
+    "devices_of_chains",
+    "loop_above",
+    "over_chains",
+    "place_chains",
+    "writable_optimizer",
+]
+
+
+class NotVectorizable(Exception):
+    """A model that cannot be evaluated for all chains in one pass."""
+
+
+class ChainsNoise:
+    """`NoiseStream` for chains: `state` has a row (seed, step count) for each."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def draw(self, tensors, uniforms):
+        """Normals shaped like `tensors`, and `uniforms` numbers for each chain."""
+        state = tf.convert_to_tensor(self._state.value)
+        self._state.assign(state + tf.constant([0, 1], state.dtype))
+        if state.shape[0] == 1:
+            normals, uniform = draw_from(state[0], [x[0] for x in tensors], uniforms)
+            return [normal[None] for normal in normals], uniform[None]
+        specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in tensors]
+        return tf.map_fn(
+            lambda row: draw_from(row, specs, uniforms),
+            state,
+            fn_output_signature=(specs, tf.TensorSpec((uniforms,), tf.float32)),
+        )
+
+
+def accelerated():
+    """Whether the computation runs on something faster than a CPU."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
+def loop_above():
+    """Weights of a chain from which a loop over chains is faster, on a CPU."""
+    return 100_000
+
+
+def devices_of_chains(num_chains):
+    """The number of devices that the chains are spread over."""
+    return 1
+
+
+def place_chains(variables, num_chains):
+    """Nothing to place: all chains are on one device."""
+
+
+def over_chains(step, chains, shared, data, chunk):
+    """`step` for `chunk` chains at a time, 1 or all of them.
+
+    `step(chains, shared, data)` gives the new values of both lists of tensors: those
+    of `chains` have a leading chain axis, those of `shared` belong to all chains.
+    """
+    count = chains[0].shape[0]
+    if chunk > 1 or count == 1:
+        return step(chains, shared, data)
+
+    def body(index, chains, _):
+        single = [x[index][None] for x in chains]
+        single, new_shared = step(single, shared, data)
+        # Under XLA in place: the weights of one chain stay in the processor's cache
+        # for the whole of its step.
+        chains = [_write_row(x, index, y) for x, y in zip(chains, single, strict=True)]
+        return index + 1, chains, new_shared
+
+    _, chains, shared = tf.while_loop(
+        lambda index, *_: index < count,
+        body,
+        (tf.constant(0), list(chains), list(shared)),
+        maximum_iterations=count,
+    )
+    return chains, shared
+
+
+def _write_row(stacked, index, row):
+    row = tf.cast(row, stacked.dtype)
+    return tf.tensor_scatter_nd_update(stacked, [[index]], row)
+
+
+def chain_gradients(function, trainable, rest):
+    """Losses, gradients and auxiliary outputs of `function(trainable, rest)`."""
+
+    def single(values):
+        trainable, rest = values
+        with tf.GradientTape() as tape:
+            tape.watch(trainable)
+            loss, auxiliary = function(trainable, rest)
+        gradient = tape.gradient(loss, trainable, unconnected_gradients="zero")
+        return loss, [tf.convert_to_tensor(g) for g in gradient], auxiliary
+
+    return _each(single, (list(trainable), rest))
+
+
+def chain_outputs(function, values):
+    """`function(values)` for each chain."""
+    return _each(function, values)
+
+
+def _each(function, values):
+    """`function` for each chain: vectorised, and as it stands for one chain."""
+    if tf.nest.flatten(values)[0].shape[0] == 1:
+        outputs = function(tf.nest.map_structure(lambda x: x[0], values))
+        return tf.nest.map_structure(lambda x: tf.expand_dims(x, 0), outputs)
+    try:
+        return tf.vectorized_map(function, values, fallback_to_while_loop=True)
+    except ValueError as error:
+        if "pfor" in str(error) or "vectoriz" in str(error):
+            raise NotVectorizable(str(error)) from error
+        raise
+
+
+@contextlib.contextmanager
+def writable_optimizer(optimizer):
+    """A scope in which `optimizer` obeys `keras.StatelessScope`.
+
+    Keras' optimizers write to `tf.Variable`s directly on TensorFlow, for the sake of
+    `tf.distribute`. The methods of the base class that they replace write to Keras
+    variables, as on the other backends.
+    """
+    names = ("assign", "assign_add", "assign_sub")
+    names = (*names, "_backend_update_step", "_apply_weight_decay")
+    own = type(optimizer)._backend_update_step
+    if own.__module__.startswith("keras_mhmcmc"):
+        names = names[:3]
+    for name in names:
+        method = getattr(BaseOptimizer, name).__get__(optimizer)
+        object.__setattr__(optimizer, name, method)
+    # The key of a variable, of which a scope would give another tensor.
+    object.__setattr__(optimizer, "_var_key", lambda v: v._value._unique_id)
+    try:
+        yield
+    finally:
+        for name in (*names, "_var_key"):
+            object.__delattr__(optimizer, name)
+
+
+class ChainTrainer:
+    """The step functions that Keras' trainer calls, around `_run_step`."""
+
+    def train_step(self, data):
+        """One step of all chains."""
+        return self._step(data, True)
+
+    def test_step(self, data):
+        """The evaluation of one batch by all chains."""
+        return self._step(data, False)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # Keras leaves building to the traced step; the metrics' variables of the
+        # chains must be there before.
+        if iterator is not None:
+            specs = iterator._distributed_dataset.element_spec
+            data_batch = keras.tree.map_structure(
+                lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
+                specs,
+            )
+        self._symbolic_build(data_batch=data_batch)
+
+    def _step(self, data, training):
+        variables = self._step_variables(training)
+        values = [tf.convert_to_tensor(variable.value) for variable in variables]
+        logs, values = self._run_step(values, data, training)
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        return logs

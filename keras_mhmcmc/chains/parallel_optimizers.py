@@ -1,0 +1,47 @@
+"""Which optimizers move stacked weights as one optimizer for each chain would."""
+
+import keras
+
+from keras_mhmcmc.optimizers.sampler import Sampler
+
+# They treat every weight by itself, so a leading chain axis changes nothing.
+_ELEMENTWISE = (
+    keras.optimizers.Adadelta,
+    keras.optimizers.Adagrad,
+    keras.optimizers.Adam,
+    keras.optimizers.Adamax,
+    keras.optimizers.Ftrl,
+    keras.optimizers.Lion,
+    keras.optimizers.Nadam,
+    keras.optimizers.RMSprop,
+    keras.optimizers.SGD,
+)
+
+# Options that would mix chains, or that keep counts which a loop would repeat.
+_REFUSED = {
+    "clipnorm": "The norm would be that of all chains. Use `clipvalue`.",
+    "global_clipnorm": "The norm would be that of all chains. Use `clipvalue`.",
+    "use_ema": "Keep weights with `mh.PosteriorSamples` instead.",
+    "gradient_accumulation_steps": "Use a larger batch in `fit`.",
+}
+
+
+def checked(optimizer):
+    """`optimizer`, or a `ValueError` that says why it would mix the chains."""
+    if optimizer is None or isinstance(optimizer, Sampler):
+        return optimizer
+    if not isinstance(optimizer, _ELEMENTWISE):
+        names = ", ".join(kind.__name__ for kind in _ELEMENTWISE)
+        raise ValueError(
+            "Argument `optimizer` must be a sampler of this package or one of Keras' "
+            f"optimizers that treat every weight by itself: {names}. Another one would "
+            f"mix the chains. Received: optimizer={type(optimizer).__name__}"
+        )
+    for option, remedy in _REFUSED.items():
+        value = getattr(optimizer, option)
+        if value is not None and value is not False:
+            raise ValueError(
+                f"Argument `optimizer` must not have `{option}`. {remedy} "
+                f"Received: {option}={value!r}"
+            )
+    return optimizer
