@@ -166,6 +166,25 @@ class PosteriorSamples(keras.callbacks.Callback):
         names = [variable.path for variable in model.weights]
         return diagnostics.to_arviz(dict(zip(names, draws, strict=True)))
 
+    def predictions(self, model, x, activation=None, batch_size=None):
+        """Predictions of every sample, shape (chain, draw, examples, ...).
+
+        For `mh.diagnostics.summary({"p": ...})`: the weights of a network can be
+        exchanged without changing it, so chains agree in their predictions sooner
+        than in their weights.
+
+        Args:
+            model: the model that was sampled; an `mh.ParallelChains` has its chains.
+            x: inputs, as for `keras.Model.predict`.
+            activation: as in `ensemble`.
+            batch_size: as for `keras.Model.predict`.
+
+        Raises:
+            ValueError: there are no samples, or `model` has other weights.
+        """
+        members = self.ensemble(model, activation).predict_members(x, batch_size)
+        return np.moveaxis(members.reshape(len(self), -1, *members.shape[1:]), 1, 0)
+
     def _check_not_empty(self):
         if len(self) == 0:
             raise ValueError(

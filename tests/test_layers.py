@@ -46,7 +46,7 @@ ALLOWED = {
 }
 # Other packages, which a function may import where it needs them.
 INSIDE_FUNCTIONS = {
-    "diagnostics": {"arviz"},
+    "diagnostics": {"arviz", "pandas"},
     "adversarial": {"pandas"},
     "plots": {"matplotlib"},
     "datasets": {"sklearn", "tensorflow_datasets"},

@@ -54,17 +54,22 @@ class Draws:
 
     def __repr__(self):
         shapes = keras.tree.map_structure(lambda x: x.shape, self.position)
-        return (
-            f"Draws(chains={self.num_chains}, draws={len(self)}, position={shapes}, "
-            f"acceptance={np.nanmean(self.info['acceptance']):.3f})"
-            if "acceptance" in self.info
-            else f"Draws(chains={self.num_chains}, draws={len(self)}, "
-            f"position={shapes})"
-        )
+        parts = [
+            f"chains={self.num_chains}",
+            f"draws={len(self)}",
+            f"position={shapes}",
+        ]
+        if "acceptance" in self.info:
+            parts.append(f"acceptance={np.mean(self.info['acceptance']):.3f}")
+        return f"Draws({', '.join(parts)})"
 
     def by_name(self):
         """The draws as a dict of arrays (chain, draw, ...), named by their place."""
         return named_leaves(self.position)
+
+    def summary(self, names=None):
+        """Mean, sd, R-hat and effective sample sizes; see `mh.diagnostics.summary`."""
+        return diagnostics.summary(self.by_name(), names)
 
     def to_arviz(self):
         """The draws as an ArviZ object, with the energy among its sample statistics.
