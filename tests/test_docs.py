@@ -14,11 +14,14 @@ from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
 from keras_mhmcmc.chains import parallel
+from keras_mhmcmc.chains import run
 from keras_mhmcmc.optimizers import mhbt
 from keras_mhmcmc.optimizers import psgld
 from keras_mhmcmc.optimizers import rsgld
 from keras_mhmcmc.optimizers import sghmc
 from keras_mhmcmc.optimizers import sgld
+from keras_mhmcmc.transitions import metropolis
+from keras_mhmcmc.transitions import stochastic_gradient
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,16 +35,20 @@ BLOCKS = [
 MODULES = [
     ensemble,
     mh.losses,
+    mh.diagnostics,
     mhbt,
+    metropolis,
     parallel,
     posterior,
     priors,
     proposals,
     psgld,
     rsgld,
+    run,
     schedules,
     sghmc,
     sgld,
+    stochastic_gradient,
 ]
 
 
