@@ -13,6 +13,8 @@ from keras_mhmcmc import schedules
 from keras_mhmcmc.chains import ChainState
 from keras_mhmcmc.chains import Draws
 from keras_mhmcmc.chains import ParallelChains
+from keras_mhmcmc.chains import equi_energy
+from keras_mhmcmc.chains import replica_exchange
 from keras_mhmcmc.chains import sample
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.optimizers import MHBT
@@ -38,12 +40,14 @@ __all__ = [
     "adversarial",
     "datasets",
     "diagnostics",
+    "equi_energy",
     "kernels",
     "losses",
     "metrics",
     "plots",
     "priors",
     "proposals",
+    "replica_exchange",
     "sample",
     "schedules",
 ]

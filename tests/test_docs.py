@@ -1,6 +1,7 @@
 """What the documentation says runs, and what is public is documented."""
 
 import doctest
+import importlib
 import inspect
 import pathlib
 import re
@@ -33,6 +34,9 @@ BLOCKS = [
     )
 ]
 MODULES = [
+    # A function of the same name hides the module.
+    importlib.import_module("keras_mhmcmc.chains.equi_energy"),
+    importlib.import_module("keras_mhmcmc.chains.replica_exchange"),
     ensemble,
     mh.losses,
     mh.diagnostics,

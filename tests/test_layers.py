@@ -48,6 +48,7 @@ ALLOWED = {
 INSIDE_FUNCTIONS = {
     "diagnostics": {"arviz", "pandas"},
     "adversarial": {"pandas"},
+    "chains": {"pandas"},
     "plots": {"matplotlib"},
     "datasets": {"sklearn", "tensorflow_datasets"},
 }

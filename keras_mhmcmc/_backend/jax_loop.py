@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_mhmcmc._backend import jax as core
 
-__all__ = ["compile_chains", "draw", "gather", "map_chains"]
+__all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
 
 # Values that are drawn at once for several steps: small draws cost little more than
 # one, and many chains fill a block by themselves.
@@ -28,22 +28,33 @@ def gather(arrays, index):
     return [array.at[index].get(mode="promise_in_bounds") for array in arrays]
 
 
-def map_chains(function, constants, differentiate):
+def when(condition, function, values):
+    """`function(values)` where the scalar `condition` holds, else `values`."""
+    return jax.lax.cond(condition, function, lambda values: values, values)
+
+
+def map_chains(function, constants, differentiate, auxiliary=False):
     """`function(position, extra, constants)` for each chain, with its gradient.
 
     Returns a function of lists of tensors with a chain axis, which gives the values,
-    shape (K,), and the gradients with respect to the position, or an empty list.
+    shape (K,), and the gradients with respect to the position, or an empty list. With
+    `auxiliary`, `function` gives a value and a list of other numbers, and a third
+    result is the list of these, each of shape (K,).
     """
 
     def evaluate(position, extra):
+        gradient = []
         if differentiate:
-            return jax.value_and_grad(function)(position, extra, constants)
-        return function(position, extra, constants), []
+            call = jax.value_and_grad(function, has_aux=auxiliary)
+            value, gradient = call(position, extra, constants)
+        else:
+            value = function(position, extra, constants)
+        return (value[0], gradient, value[1]) if auxiliary else (value, gradient)
 
     return jax.vmap(evaluate)
 
 
-def compile_chains(step, noise, records, capacity):
+def compile_chains(step, noise, records, capacity, fuse=True):
     """A loop of many steps, compiled once, that keeps what is due.
 
     Args:
@@ -53,6 +64,7 @@ def compile_chains(step, noise, records, capacity):
         records: function of a state and constants, abstractly: the shapes of what
             `step` records and counts.
         capacity: how many records one call can keep.
+        fuse: whether TensorFlow compiles with XLA; the others do not read it.
 
     Returns:
         A function of (state, constants, seed, start, steps, first, every), integers of

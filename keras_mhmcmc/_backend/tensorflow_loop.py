@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_mhmcmc._backend import tensorflow as core
 
-__all__ = ["compile_chains", "draw", "gather", "map_chains"]
+__all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
 
 
 def draw(seed, step, shapes, uniforms):
@@ -22,29 +22,44 @@ def gather(arrays, index):
     return [tf.gather(array, index) for array in arrays]
 
 
-def map_chains(function, constants, differentiate):
+def when(condition, function, values):
+    """`function(values)` where the scalar `condition` holds, else `values`."""
+    condition = tf.convert_to_tensor(condition)
+    return tf.cond(condition, lambda: function(values), lambda: values)
+
+
+def map_chains(function, constants, differentiate, auxiliary=False):
     """`function(position, extra, constants)` for each chain, with its gradient.
 
     Returns a function of lists of tensors with a chain axis, which gives the values,
-    shape (K,), and the gradients with respect to the position, or an empty list.
+    shape (K,), and the gradients with respect to the position, or an empty list. With
+    `auxiliary`, `function` gives a value and a list of other numbers, and a third
+    result is the list of these, each of shape (K,).
     """
 
     def one(elements):
         return function(*elements, constants)
 
     def evaluate(position, extra):
-        if not differentiate:
-            return tf.vectorized_map(one, (position, extra)), []
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(position)
+            tape.watch(position if differentiate else [])
             values = tf.vectorized_map(one, (position, extra))
-        zeros = tf.UnconnectedGradients.ZERO
-        return values, tape.gradient(values, position, unconnected_gradients=zeros)
+        values, others = values if auxiliary else (values, None)
+        gradient = []
+        if differentiate:
+            zeros = tf.UnconnectedGradients.ZERO
+            gradient = tape.gradient(values, position, unconnected_gradients=zeros)
+            # A gradient of gathered rows may be sparse, and forgets its shape.
+            gradient = [
+                tf.reshape(tf.convert_to_tensor(part), x.shape)
+                for part, x in zip(gradient, position, strict=True)
+            ]
+        return (values, gradient, others) if auxiliary else (values, gradient)
 
     return evaluate
 
 
-def compile_chains(step, noise, records, capacity):
+def compile_chains(step, noise, records, capacity, fuse=True):
     """A loop of many steps, compiled once, that keeps what is due.
 
     Args:
@@ -54,6 +69,7 @@ def compile_chains(step, noise, records, capacity):
         records: function of a state and constants, abstractly: the shapes of what
             `step` records and counts.
         capacity: how many records one call can keep.
+        fuse: whether TensorFlow compiles with XLA; the others do not read it.
 
     Returns:
         A function of (state, constants, seed, start, steps, first, every), integers of
@@ -65,7 +81,7 @@ def compile_chains(step, noise, records, capacity):
 
     shapes = []
 
-    @tf.function(jit_compile=True, autograph=False)
+    @tf.function(jit_compile=fuse, autograph=False)
     def run(state, constants, seed, start, steps, first, every):
         like, counts_like = shapes
         buffers = [tf.zeros((capacity + 1, *x.shape), x.dtype) for x in like]

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_mhmcmc._backend import torch as core
 
-__all__ = ["compile_chains", "draw", "gather", "map_chains"]
+__all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
 
 
 def draw(seed, step, shapes, uniforms):
@@ -24,11 +24,18 @@ def gather(arrays, index):
     return [array[index] for array in arrays]
 
 
-def map_chains(function, constants, differentiate):
+def when(condition, function, values):
+    """`function(values)` where the scalar `condition` holds, else `values`."""
+    return function(values) if condition else values
+
+
+def map_chains(function, constants, differentiate, auxiliary=False):
     """`function(position, extra, constants)` for each chain, with its gradient.
 
     Returns a function of lists of tensors with a chain axis, which gives the values,
-    shape (K,), and the gradients with respect to the position, or an empty list.
+    shape (K,), and the gradients with respect to the position, or an empty list. With
+    `auxiliary`, `function` gives a value and a list of other numbers, and a third
+    result is the list of these, each of shape (K,).
     """
 
     def value(position, extra):
@@ -39,20 +46,22 @@ def map_chains(function, constants, differentiate):
 
         def evaluate(position, extra):
             with torch.no_grad():
-                return mapped(position, extra), []
+                values = mapped(position, extra)
+            return (values[0], [], values[1]) if auxiliary else (values, [])
 
         return evaluate
 
-    mapped = torch.func.vmap(torch.func.grad_and_value(value))
+    gradient_of = torch.func.grad_and_value(value, has_aux=auxiliary)
+    mapped = torch.func.vmap(gradient_of)
 
     def evaluate(position, extra):
         gradient, values = mapped(position, extra)
-        return values, gradient
+        return (values[0], gradient, values[1]) if auxiliary else (values, gradient)
 
     return evaluate
 
 
-def compile_chains(step, noise, records, capacity):
+def compile_chains(step, noise, records, capacity, fuse=True):
     """A loop of many steps that keeps what is due; PyTorch runs it as it stands.
 
     Args:
@@ -61,6 +70,7 @@ def compile_chains(step, noise, records, capacity):
         noise: function of (seed, number of the step), the step's draws.
         records: not needed here.
         capacity: how many records one call can keep.
+        fuse: whether TensorFlow compiles with XLA; the others do not read it.
 
     Returns:
         A function of (state, constants, seed, start, steps, first, every). It runs

@@ -7,6 +7,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc.kernels import batches
+from keras_mhmcmc.kernels import exchange
 
 tree = keras.tree
 
@@ -72,37 +73,51 @@ class Target:
         size = self.batch_size if batch_size is None else batch_size
         return [batches.draw_batches(uniforms, self.train_size, size, self.replacement)]
 
-    def energies(self, structure, constants, differentiate):
+    def energies(self, structure, constants, differentiate, variance=False):
         """A function of (positions with a chain axis, batch indices).
 
-        It gives U, shape (K,), in nats, and the gradients of U/N, or an empty list.
+        It gives U, shape (K,), in nats, and the gradients of U/N, or an empty list; and
+        with `variance` that of U's estimate, in nats^2, shape (K,).
         """
         scale = 1.0 / (self.train_size or 1)
 
         def mean_energy(position, indices, constants):
             position = tree.pack_sequence_as(structure, position)
-            return scale * self._energy(position, indices, constants)
+            if not variance:
+                return scale * self._energy(position, indices, constants)
+            each = self.log_likelihoods(position, indices, constants)
+            energy = self._energy(position, indices, constants, each)
+            spread = exchange.energy_variance(each, self.train_size, self.replacement)
+            return scale * energy, [spread]
 
-        evaluate = _backend.map_chains(mean_energy, constants, differentiate)
+        evaluate = _backend.map_chains(mean_energy, constants, differentiate, variance)
 
         def energies(position, indices):
-            values, gradient = evaluate(position, indices)
-            return values / scale, gradient
+            values, gradient, *others = evaluate(position, indices)
+            return values / scale, gradient, *sum(others, [])
 
         return energies
 
-    def _energy(self, position, indices, constants):
-        if self._log_density is not None:
-            return -ops.cast(self._log_density(position), "float32")
+    def log_likelihoods(self, position, indices, constants):
+        """One chain's log-likelihood of each example of a batch, float32."""
         arrays = constants
         if indices:
             arrays = _backend.gather(constants, indices[0])
         batch = tree.pack_sequence_as(self._data, arrays)
-        log_likelihood = ops.cast(self._log_likelihood(position, batch), "float32")
-        energy = -self.train_size * ops.mean(log_likelihood)
-        if self._log_prior is not None:
-            energy = energy - ops.cast(self._log_prior(position), "float32")
-        return energy
+        return ops.cast(self._log_likelihood(position, batch), "float32")
+
+    def log_prior(self, position):
+        """One chain's log prior, float32."""
+        if self._log_prior is None:
+            return 0.0
+        return ops.cast(self._log_prior(position), "float32")
+
+    def _energy(self, position, indices, constants, each=None):
+        if self._log_density is not None:
+            return -ops.cast(self._log_density(position), "float32")
+        if each is None:
+            each = self.log_likelihoods(position, indices, constants)
+        return -self.train_size * ops.mean(each) - self.log_prior(position)
 
     def check(self, position):
         """Raises unless the functions give the right shapes at one chain's position."""

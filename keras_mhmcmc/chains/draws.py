@@ -34,14 +34,28 @@ class Draws:
             `acceptance` and whatever else the kernel counts, shape (chain,).
         state: a `ChainState` to go on from.
         interrupted: whether the run was stopped by Ctrl-C.
+        levels: of `mh.replica_exchange` and `mh.equi_energy` with `keep_all`: a tuple
+            of `Draws`, one for each temperature, the coldest first.
+        rings: of `mh.equi_energy`: a `RingTable`.
     """
 
-    def __init__(self, position, log_weights, info, state, interrupted=False):
+    def __init__(
+        self,
+        position,
+        log_weights,
+        info,
+        state,
+        interrupted=False,
+        levels=(),
+        rings=None,
+    ):
         self.position = position
         self.weights = normalized_weights(log_weights, info["energy"].shape)
         self.info = info
         self.state = state
         self.interrupted = interrupted
+        self.levels = levels
+        self.rings = rings
 
     @property
     def num_chains(self):
@@ -78,7 +92,9 @@ class Draws:
             ImportError: ArviZ is not installed.
         """
         statistics = {
-            name: value for name, value in self.info.items() if value.ndim == 2
+            name: value
+            for name, value in self.info.items()
+            if value.shape == self.weights.shape
         }
         return diagnostics.to_arviz(self.by_name(), statistics)
 

@@ -55,7 +55,20 @@ class Outcome(NamedTuple):
     interrupted: bool
 
 
-def run(step, noise, state, constants, plan, *, seed, start, names, progress):
+def run(
+    step,
+    noise,
+    state,
+    constants,
+    plan,
+    *,
+    seed,
+    start,
+    names,
+    progress,
+    record_size=None,
+    fuse=True,
+):
     """Runs `plan.num_steps` steps of chains, from the step number `start` on.
 
     Args:
@@ -70,6 +83,9 @@ def run(step, noise, state, constants, plan, *, seed, start, names, progress):
         start: number of the first step.
         names: names of the counts.
         progress: whether to show a bar.
+        record_size: numbers in a record; defaults to those in the state, which has no
+            fewer.
+        fuse: whether XLA compiles the loop on TensorFlow.
     """
 
     def shapes(state, constants):
@@ -81,8 +97,10 @@ def run(step, noise, state, constants, plan, *, seed, start, names, progress):
         bar = keras.utils.Progbar(
             plan.num_steps, unit_name="step", stateful_metrics=["acceptance"]
         )
-    capacity = _capacity(state, plan)
-    program = _backend.compile_chains(step, noise, shapes, capacity)
+    if record_size is None:
+        record_size = sum(int(np.prod(x.shape)) for x in keras.tree.flatten(state))
+    capacity = _capacity(record_size, plan)
+    program = _backend.compile_chains(step, noise, shapes, capacity, fuse)
     done, kept, wanted, interrupted = 0, 0, _FIRST_STEPS, False
     try:
         while done < plan.num_steps:
@@ -123,9 +141,7 @@ def run(step, noise, state, constants, plan, *, seed, start, names, progress):
     return Outcome(state, arrays, totals, done, interrupted)
 
 
-def _capacity(state, plan):
-    # A record is no larger than the state.
-    size = sum(int(np.prod(x.shape)) for x in keras.tree.flatten(state))
+def _capacity(size, plan):
     capacity = _BUFFER_BYTES // (4 * max(size, 1))
     return int(np.clip(capacity, 1, min(_BUFFER_DRAWS, max(plan.num_draws, 1))))
 

@@ -117,7 +117,7 @@ def sample(
             init.steps,
             init.seed,
         )
-        state = _restored(kernel, init)
+        state = restored(kernel, init)
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
@@ -171,13 +171,18 @@ class Program:
         normals, uniforms = draws
         own = self.kernel.num_uniforms
         evaluate = self.target.energies(
-            self.structure, constants, self.kernel.uses_gradient
+            self.structure,
+            constants,
+            self.kernel.uses_gradient,
+            self.kernel.uses_energy_variance,
         )
-        energy, gradient = evaluate(
+        energy, gradient, *variance = evaluate(
             self.kernel.point(state), self.target.batch_indices(uniforms[own:])
         )
         train_size = self.target.train_size or 1
-        step = Step(energy, gradient, normals, uniforms[:own], number, train_size)
+        step = Step(
+            energy, gradient, normals, uniforms[:own], number, train_size, *variance
+        )
         return self.kernel.advance(state, step)
 
     def check_start(self, state, seed):
@@ -269,7 +274,7 @@ def summarized(counts, num_chains):
     return info
 
 
-def _restored(kernel, saved):
+def restored(kernel, saved):
     """The kernel's state, from the arrays of a `ChainState`."""
     template = kernel.init([ops.zeros(shape) for shape in saved.shapes])
     expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]

@@ -6,6 +6,8 @@ The modules hold pure functions of tensors and given draws. `sgld`, `psgld`, `sg
 
 from keras_mhmcmc.kernels import adaptation
 from keras_mhmcmc.kernels import batches
+from keras_mhmcmc.kernels import equi_energy
+from keras_mhmcmc.kernels import exchange
 from keras_mhmcmc.kernels import hamiltonian
 from keras_mhmcmc.kernels import langevin
 from keras_mhmcmc.kernels import metropolis
@@ -20,6 +22,8 @@ from keras_mhmcmc.transitions import sgld
 __all__ = [
     "adaptation",
     "batches",
+    "equi_energy",
+    "exchange",
     "hamiltonian",
     "langevin",
     "metropolis",

@@ -2,9 +2,10 @@
 
 They take the same arguments as the optimizers of the same name; the sizes N and m come
 from the data. A step evaluates the energy (and the gradient) of K chains once, at the
-positions that `point` gives, and `advance` moves on from there. What a step records is
-a position that was evaluated, with its own energy: for a Metropolis-Hastings kernel the
-chain's state, otherwise the point from which the step moved on.
+positions that `point` gives; `decide` says where the chains are then, and `move` goes
+on from there. What a step records is a position that was evaluated, with its own
+energy: for a Metropolis-Hastings kernel the chain's state, otherwise the point from
+which the step moved on.
 """
 
 from keras_mhmcmc.transitions.kernel import Kernel

@@ -16,6 +16,16 @@ class Step(NamedTuple):
     uniforms: Any  # (num_uniforms, K)
     number: Any  # of the step, from 0
     train_size: int
+    energy_variance: Any = None  # of U's estimate, (K,), where a kernel uses it
+
+
+class Current(NamedTuple):
+    """Where chains are between the two halves of a step."""
+
+    position: list
+    gradient: list
+    energy: Any  # (K,)
+    memory: Any  # whatever else a kernel keeps
 
 
 class Record(NamedTuple):
@@ -28,9 +38,14 @@ class Record(NamedTuple):
 
 
 class Kernel:
-    """Abstract: a transition kernel of K chains."""
+    """Abstract: a transition kernel of K chains.
+
+    A step has two halves, `decide` and `move`; `advance` is both.
+    """
 
     uses_gradient = True
+    # Whether a step needs the variance of the energy's estimate on its mini-batch.
+    uses_energy_variance = False
     # Uniform draws that a step needs for each chain.
     num_uniforms = 2
     # Whether draws have importance weights.
@@ -50,9 +65,23 @@ class Kernel:
         """The position to evaluate next."""
         raise NotImplementedError
 
+    def decide(self, state, step):
+        """Where the chains are after the evaluation, and the step's counts."""
+        raise NotImplementedError
+
+    def move(self, current, step):
+        """The next state, from where the chains are."""
+        raise NotImplementedError
+
+    def tempered(self, temperature, learning_rate=None):
+        """This kernel at another temperature, and learning rate where one is given."""
+        raise NotImplementedError
+
     def advance(self, state, step):
         """The next state, and the `Record` of this step."""
-        raise NotImplementedError
+        current, counts = self.decide(state, step)
+        record = Record(current.position, current.energy, counts)
+        return self.move(current, step), record
 
 
 def at_step(value, number):
@@ -60,11 +89,11 @@ def at_step(value, number):
     return value(number) if isinstance(value, Schedule) else value
 
 
-def checked_learning_rate(value):
+def checked_learning_rate(value, name="learning_rate"):
     if isinstance(value, Schedule):
         return value
     return _validate.number(
-        "learning_rate",
+        name,
         value,
         _validate.NOT_NEGATIVE,
         hint="A `LearningRateSchedule` will do as well.",

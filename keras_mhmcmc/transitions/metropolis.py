@@ -11,8 +11,8 @@ from keras_mhmcmc import proposals
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.transitions.kernel import Current
 from keras_mhmcmc.transitions.kernel import Kernel
-from keras_mhmcmc.transitions.kernel import Record
 from keras_mhmcmc.transitions.kernel import at_step
 from keras_mhmcmc.transitions.kernel import checked_learning_rate
 from keras_mhmcmc.transitions.kernel import checked_temperature
@@ -90,9 +90,7 @@ class MetropolisKernel(Kernel):
     def point(self, state):
         return state.point
 
-    def advance(self, state, step):
-        temperature = at_step(self.temperature, step.number)
-        rate = at_step(self.learning_rate, step.number)
+    def decide(self, state, step):
         scales = moves.Scales(state.step, state.noise, state.beta)
         delta = tensors.subtract(state.point, state.position)
         log_q_ratio = self.proposal.log_ratio(
@@ -105,13 +103,19 @@ class MetropolisKernel(Kernel):
             log_q_ratio,
             ops.zeros_like(state.forward),
             step.uniforms[0],
-            temperature=temperature,
+            temperature=at_step(self.temperature, step.number),
         )
+        counts = self._counts(info, state.forward)
+        return Current(*current, memory=info.has_state), counts
 
+    def move(self, current, step):
+        has_state = current.memory
+        temperature = at_step(self.temperature, step.number)
+        rate = at_step(self.learning_rate, step.number)
         scales = self.proposal.scales(rate, temperature, step.train_size)
         scales = moves.Scales(
             *(
-                ops.where(info.has_state, ops.cast(scale, "float32"), still)
+                ops.where(has_state, ops.cast(scale, "float32"), still)
                 for scale, still in zip(scales, moves.STILL, strict=True)
             )
         )
@@ -122,12 +126,15 @@ class MetropolisKernel(Kernel):
             step.uniforms[1],
             scales,
         )
-        pending = ops.where(info.has_state, metropolis.PROPOSAL, metropolis.NOTHING)
-        state_after = MetropolisState(
-            *current, point, ops.cast(pending, "int32"), forward, *scales
+        pending = ops.where(has_state, metropolis.PROPOSAL, metropolis.NOTHING)
+        pending = ops.cast(pending, "int32")
+        return MetropolisState(*current[:3], point, pending, forward, *scales)
+
+    def tempered(self, temperature, learning_rate=None):
+        rate = self.learning_rate if learning_rate is None else learning_rate
+        return dataclasses.replace(
+            self, temperature=temperature, learning_rate=rate, alpha=None
         )
-        counts = self._counts(info, state.forward)
-        return state_after, Record(current.position, current.energy, counts)
 
     def _counts(self, info, forward):
         accepted = info.proposed & info.accepted

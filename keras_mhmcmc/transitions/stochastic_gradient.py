@@ -9,8 +9,8 @@ from keras import ops
 from keras_mhmcmc import _validate
 from keras_mhmcmc.kernels import hamiltonian
 from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.transitions.kernel import Current
 from keras_mhmcmc.transitions.kernel import Kernel
-from keras_mhmcmc.transitions.kernel import Record
 from keras_mhmcmc.transitions.kernel import at_step
 from keras_mhmcmc.transitions.kernel import checked_learning_rate
 from keras_mhmcmc.transitions.kernel import checked_temperature
@@ -27,9 +27,9 @@ class PointState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StochasticGradientKernel(Kernel):
-    """Kernels that always move: SGLD, pSGLD, SGHMC; `move` is their kernel function."""
+    """Kernels that always move: SGLD, pSGLD, SGHMC; `rule` is their kernel function."""
 
-    move: Any
+    rule: Any
     learning_rate: Any
     temperature: Any
     has_memory: bool
@@ -42,20 +42,26 @@ class StochasticGradientKernel(Kernel):
     def point(self, state):
         return state.point
 
-    def advance(self, state, step):
-        point, memory = self.move(
-            state.point,
-            state.memory,
-            step.gradient,
+    def decide(self, state, step):
+        nonfinite = ops.cast(~ops.isfinite(step.energy), "float32")
+        current = Current(state.point, step.gradient, step.energy, state.memory)
+        return current, {"nonfinite": nonfinite}
+
+    def move(self, current, step):
+        point, memory = self.rule(
+            current.position,
+            current.memory,
+            current.gradient,
             step.normals,
             learning_rate=at_step(self.learning_rate, step.number),
             temperature=at_step(self.temperature, step.number),
             train_size=step.train_size,
         )
-        finite = ops.isfinite(step.energy)
-        counts = {"nonfinite": ops.cast(~finite, "float32")}
-        record = Record(state.point, step.energy, counts)
-        return PointState(point, memory), record
+        return PointState(point, memory)
+
+    def tempered(self, temperature, learning_rate=None):
+        rate = self.learning_rate if learning_rate is None else learning_rate
+        return dataclasses.replace(self, temperature=temperature, learning_rate=rate)
 
 
 def sgld(learning_rate, *, temperature=1.0):
