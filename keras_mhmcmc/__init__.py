@@ -16,6 +16,7 @@ from keras_mhmcmc.chains import ParallelChains
 from keras_mhmcmc.chains import equi_energy
 from keras_mhmcmc.chains import replica_exchange
 from keras_mhmcmc.chains import sample
+from keras_mhmcmc.chains import targets
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.optimizers import MHBT
 from keras_mhmcmc.optimizers import MINT
@@ -50,4 +51,5 @@ __all__ = [
     "replica_exchange",
     "sample",
     "schedules",
+    "targets",
 ]

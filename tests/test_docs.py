@@ -16,6 +16,7 @@ from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
 from keras_mhmcmc.chains import parallel
 from keras_mhmcmc.chains import run
+from keras_mhmcmc.chains import targets
 from keras_mhmcmc.optimizers import mhbt
 from keras_mhmcmc.optimizers import psgld
 from keras_mhmcmc.optimizers import rsgld
@@ -53,6 +54,7 @@ MODULES = [
     sghmc,
     sgld,
     stochastic_gradient,
+    targets,
 ]
 
 

@@ -124,3 +124,62 @@ def test_digits_refuses_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit):
         load("digits").main(arguments)
     assert arguments[0] in capsys.readouterr().err.split("error:")[1]
+
+
+def run_example(name, arguments, folder):
+    """Rows of an example, which has to save a picture that is not tiny."""
+    picture = folder / "new" / f"{name}.png"
+    rows = load(name).main(["--quick", *arguments, "--output", str(picture)])
+    height, width = pyplot.imread(picture).shape[:2]
+    assert height > 300 and width > 800
+    pyplot.close("all")
+    return rows
+
+
+@pytest.mark.slow
+def test_tempered_gaussian_nears_the_exact_law(tmp_path):
+    arguments = ["--chains=200", "--steps=120", "--train-size=5000", "--batch-size=200"]
+    rows = run_example("tempered_gaussian", arguments, tmp_path)
+    assert [row["dimension"] for row in rows] == [2, 2, 5, 5]
+    for row in rows:
+        assert row["distances"][0] > 0.8  # chains start far away
+        assert row["distances"][-1] < row["distances"][0] - 0.3
+
+
+@pytest.mark.slow
+def test_gaussian_mixture_crosses_where_tempering_joins(tmp_path):
+    arguments = ["--steps=2000", "--train-size=5000", "--batch-size=500"]
+    rows = run_example("gaussian_mixture", arguments, tmp_path)
+    mini = [row for row in rows if row["method"] == "MHBT"]
+    full = [row for row in rows if row["method"] == "full batch"]
+    assert mini[0]["crossings"] > 20 and mini[1]["crossings"] > 5
+    assert all(row["crossings"] == 0 for row in full if row["distance"] > 1)
+
+
+@pytest.mark.slow
+def test_acceptance_of_reversible_moves_is_higher(tmp_path):
+    arguments = ["--steps=50", "--dimensions", "20", "--train-size=2000"]
+    rows = run_example("acceptance", [*arguments, "--batch-size=500"], tmp_path)
+    rows = {row["name"]: row for row in rows}
+    for row in rows.values():
+        assert row["acceptance"][0] > 0.8 and row["acceptance"][-1] < 0.1
+    reversible, langevin = rows["RSGLD, beta = 2"], rows["SGLD"]
+    assert reversible["largest"][0] > langevin["largest"][0]
+
+
+@pytest.mark.slow
+def test_mint_mixture_has_one_sampler_that_changes_modes(tmp_path):
+    arguments = ["--steps=400", "--train-size=20000", "--batch-size=400"]
+    rows = run_example("mint_mixture", [*arguments, "--runs=1"], tmp_path)
+    changes = {row["method"]: row["changes"] for row in rows}
+    assert changes["MINT"] > 1
+    assert changes["SGLD"] == changes["SGHMC"] == 0
+
+
+@pytest.mark.slow
+def test_logistic_learns(tmp_path):
+    arguments = ["--chains=3", "--passes=0.1"]
+    rows = run_example("logistic_1v7", arguments, tmp_path)
+    accuracy = {row["method"]: row["accuracy"][:, -1].mean() for row in rows}
+    assert list(accuracy) == ["MINT", "tempered MCMC", "MCMC"]
+    assert min(accuracy.values()) > 0.8
