@@ -9,6 +9,7 @@ PYTHON        ?= python3
 KERAS_BACKEND ?= jax
 BACKENDS      ?= jax tensorflow torch
 PYTEST_ARGS   ?=
+JOBS          ?= 2
 DEMO_ARGS     ?=
 
 VENVS      := .venv
@@ -36,7 +37,8 @@ help:
 	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
 	@echo "             DEMO_ARGS='...' is passed on)"
 	@echo "make test    style check, then the tests on every backend"
-	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects)"
+	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects,"
+	@echo "             JOBS=4 runs as many processes; each takes up to 4 GB with JAX)"
 	@echo "make lint    style check alone"
 	@echo "make clean   remove the virtual environments and caches"
 
@@ -63,8 +65,9 @@ test: $(TEST)/.stamp
 	$(TEST)/bin/ruff format --check . || failed="$$failed ruff-format"; \
 	for backend in $(BACKENDS); do \
 	    echo "== pytest on $$backend"; \
-	    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 \
-	        $(TEST)/bin/python -m pytest $(PYTEST_ARGS) || failed="$$failed $$backend"; \
+	    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 \
+	        $(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) \
+	        || failed="$$failed $$backend"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "== FAILED:$$failed" >&2; exit 1; fi; \
 	echo "== all passed: ruff $(BACKENDS)"
