@@ -200,10 +200,12 @@ def mlp_results(mlp, tmp_path_factory):
     """Results of a run of examples/mnist_mlp.py, and the picture."""
     picture = tmp_path_factory.mktemp("mlp") / "new" / "picture.png"
     sizes = ["--epochs", "2", "--chains", "2", "--rates", "0.1"]
+    mlp.HIDDEN.update(table1=40, fig3=20)
     results = mlp.main(["--quick", *sizes, "--output", str(picture)])
     return results, picture
 
 
+@pytest.mark.slow
 def test_mlp_table_has_every_chain_and_method(mlp_results):
     rows = {row["method"]: row for row in mlp_results[0]["table1"]}
     assert list(rows) == ["RSGLD", "SGD", "SGLD"]
@@ -218,6 +220,7 @@ def test_mlp_table_has_every_chain_and_method(mlp_results):
     assert 0.0 <= rows["RSGLD"]["acceptance"] <= 1.0 <= rows["RSGLD"]["beta"]
 
 
+@pytest.mark.slow
 def test_mlp_curves_have_an_error_for_each_sample(mlp_results):
     rows = {row["method"]: row for row in mlp_results[0]["fig3"]}
     assert list(rows) == ["SGD", "SGD-M", "SGLD", "SGHMC", "MINT", "CMINT"]
@@ -231,6 +234,7 @@ def test_mlp_curves_have_an_error_for_each_sample(mlp_results):
     assert 10 <= len(rows["CMINT"]["epochs"]) <= 12
 
 
+@pytest.mark.slow
 def test_mlp_saves_its_picture(mlp_results):
     height, width = pyplot.imread(mlp_results[1]).shape[:2]
     assert height > 300 and width > 3 * height
