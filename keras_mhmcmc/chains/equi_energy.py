@@ -16,6 +16,7 @@ from keras_mhmcmc.chains.ladder import Settings
 from keras_mhmcmc.chains.rings import collected
 from keras_mhmcmc.chains.run import checked_plan
 from keras_mhmcmc.chains.start import starting_positions
+from keras_mhmcmc.chains.start import without_lists
 from keras_mhmcmc.kernels import equi_energy as kernel
 
 tree = keras.tree
@@ -240,6 +241,7 @@ def _checked_reference(reference, structure):
     """The reference's leaves, as arrays; `init`'s first position by default."""
     if reference is None:
         return [ops.convert_to_numpy(x)[0] for x in tree.flatten(structure)]
+    reference = without_lists(reference)
     try:
         tree.assert_same_structure(reference, structure)
     except (TypeError, ValueError):

@@ -16,7 +16,7 @@ def starting_positions(init, num_chains, check):
     one position with `num_chains` values, or `num_chains` numbers: then `check`, which
     raises an error at a position that the log density does not take, decides.
     """
-    arrays = tree.map_structure(_checked_array, _without_lists(init))
+    arrays = tree.map_structure(_checked_array, without_lists(init))
     flat = tree.flatten(arrays)
     if not flat:
         raise ValueError(
@@ -39,12 +39,12 @@ def first_chain(arrays):
     return tree.map_structure(lambda a: ops.convert_to_tensor(a[0]), arrays)
 
 
-def _without_lists(init):
+def without_lists(init):
     """Lists of numbers are arrays; dicts and tuples are structures."""
     if isinstance(init, dict):
-        return {name: _without_lists(value) for name, value in init.items()}
+        return {name: without_lists(value) for name, value in init.items()}
     if isinstance(init, tuple):
-        return tuple(_without_lists(value) for value in init)
+        return tuple(without_lists(value) for value in init)
     if not isinstance(init, list):
         return init
     try:
