@@ -184,6 +184,7 @@ def replica_exchange(
         start=start,
         names=kernel.count_names,
         progress=progress,
+        fuse=not target.draws_batches,  # as in `sample`
     )
     state = ChainState(
         [ops.convert_to_numpy(x) for x in tree.flatten(outcome.state)],

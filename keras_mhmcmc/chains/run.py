@@ -138,6 +138,8 @@ def sample(
         start=start,
         names=kernel.count_names,
         progress=progress,
+        # On TensorFlow XLA takes minutes to compile a likelihood of gathered batches.
+        fuse=not target.draws_batches,
     )
     return program.draws(outcome, seed, start)
 
