@@ -179,7 +179,7 @@ def test_modes_are_found_that_the_cold_chain_alone_misses():
     )
     assert (alone.position > 0).all()
     draws = run(
-        kernel, 2.0, (1.0, 4.0, 16.0), steps=600, chains=100, log_density=two_modes
+        kernel, 2.0, (1.0, 4.0, 16.0), steps=2400, chains=100, log_density=two_modes
     )
     share = (draws.position < 0).mean(axis=1)
     assert abs(share.mean() - 0.5) < 5 * share.std() / 10 + 0.02
