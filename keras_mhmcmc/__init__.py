@@ -18,15 +18,20 @@ from keras_mhmcmc.chains import replica_exchange
 from keras_mhmcmc.chains import sample
 from keras_mhmcmc.chains import targets
 from keras_mhmcmc.ensemble import Ensemble
+from keras_mhmcmc.optimizers import CSGHMC
+from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import MHBT
 from keras_mhmcmc.optimizers import MINT
 from keras_mhmcmc.optimizers import PSGLD
 from keras_mhmcmc.optimizers import RSGLD
 from keras_mhmcmc.optimizers import SGHMC
 from keras_mhmcmc.optimizers import SGLD
+from keras_mhmcmc.partition import suggest_partition
 from keras_mhmcmc.posterior import PosteriorSamples
 
 __all__ = [
+    "CSGHMC",
+    "CSGLD",
     "ChainState",
     "Draws",
     "Ensemble",
@@ -51,5 +56,6 @@ __all__ = [
     "replica_exchange",
     "sample",
     "schedules",
+    "suggest_partition",
     "targets",
 ]

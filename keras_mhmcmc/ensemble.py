@@ -1,5 +1,7 @@
 """`Ensemble`: a Keras model that averages the predictions of posterior samples."""
 
+import warnings
+
 import keras
 import numpy as np
 from keras import ops
@@ -7,6 +9,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.kernels import importance
 
 _ACTIVATION_OF_LOGITS = {
     "SparseCategoricalCrossentropy": "softmax",
@@ -149,6 +152,7 @@ class Ensemble(keras.Model):
             )
         for variable, value in zip(self._stacked, stacked, strict=True):
             variable.assign(value)
+        warn_of_few(weights)
         smallest = np.finfo("float32").tiny
         self._log_weights.assign(np.log(np.maximum(weights / weights.max(), smallest)))
 
@@ -170,6 +174,29 @@ class Ensemble(keras.Model):
             config["member"], custom_objects
         )
         return cls(**config)
+
+
+def effective_number(weights):
+    """How many equally weighted samples the weighted ones are worth."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.ravel(weights))
+    return float(importance.effective_sample_size(logs))
+
+
+def warn_of_few(weights):
+    """Warns where hardly more than one of several samples counts."""
+    if np.size(weights) < 2:
+        return
+    number = effective_number(weights)
+    if number < 2.0:
+        warnings.warn(
+            f"The importance weights of the {np.size(weights)} samples have an "
+            f"effective sample size of {number:.2f}: the ensemble is hardly more than "
+            "one sample. Keep more samples after a longer burn-in, use a wider "
+            "`energy_gap` or a smaller `zeta`; or even the weights out with "
+            "`weight_power`, which changes the law.",
+            stacklevel=3,
+        )
 
 
 class _Box:

@@ -6,7 +6,9 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
+from keras_mhmcmc.ensemble import effective_number
 from keras_mhmcmc.ensemble import ensemble_of
+from keras_mhmcmc.ensemble import warn_of_few
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.sample_store import DirectoryStore
 from keras_mhmcmc.sample_store import MemoryStore
@@ -77,6 +79,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         self.directory = directory
         self._store = MemoryStore() if directory is None else DirectoryStore(directory)
         self._is_training = False
+        self._is_awaiting = False
 
     @classmethod
     def load(cls, directory):
@@ -105,12 +108,40 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     @property
     def weights(self):
-        """The importance weight of each sample, with mean 1, shape (samples,)."""
+        """The importance weight of each sample, with mean 1, shape (samples,).
+
+        Where the chains of an `mh.ParallelChains` have weights of their own, the shape
+        is (samples, chains).
+        """
         logs = np.array([record.log_weight for record in self._store.records])
         if len(logs) == 0:
             return logs
         weights = np.exp(logs - logs.max())
         return weights / weights.mean()
+
+    @property
+    def weight_ess(self):
+        """Effective sample size of the weights: 1 to the number of samples.
+
+        How many equally weighted samples the weighted ones are worth.
+        """
+        self._check_not_empty()
+        return effective_number(self.weights)
+
+    @property
+    def energies(self):
+        """U of each sample in nats, on the mini-batch that evaluated it.
+
+        Shape (samples,), or (samples, chains); NaN where it is not known, as with an
+        optimizer that is not a sampler. `mh.suggest_partition` takes them.
+        """
+        return np.array(
+            [
+                np.nan if record.energy is None else record.energy
+                for record in self._store.records
+            ],
+            "float64",
+        )
 
     def ensemble(self, model, activation=None):
         """An `mh.Ensemble` of the samples.
@@ -134,7 +165,9 @@ class PosteriorSamples(keras.callbacks.Callback):
                 draws.reshape(-1, *draws.shape[2:])
                 for draws in model.member_weights(stacked)
             ]
-            weights = np.repeat(weights, model.num_chains)
+            if weights.ndim == 1:
+                weights = np.repeat(weights, model.num_chains)
+            weights = weights.reshape(-1)
             model = model.template
         return ensemble_of(model, stacked, weights, activation)
 
@@ -183,7 +216,12 @@ class PosteriorSamples(keras.callbacks.Callback):
             ValueError: there are no samples, or `model` has other weights.
         """
         members = self.ensemble(model, activation).predict_members(x, batch_size)
-        return np.moveaxis(members.reshape(len(self), -1, *members.shape[1:]), 1, 0)
+
+        def by_chain(outputs):
+            outputs = outputs.reshape(len(self), -1, *outputs.shape[1:])
+            return np.moveaxis(outputs, 1, 0)
+
+        return keras.tree.map_structure(by_chain, members)
 
     def _check_not_empty(self):
         if len(self) == 0:
@@ -207,6 +245,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         self._iteration = self._read_iteration(model)
         self._check_reachable()
         self._store.open(model, self._iteration)
+        self._is_awaiting = self._is_pending(model)
         self._is_training = True
         self._is_epoch_finished = True
 
@@ -240,12 +279,18 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         self._is_training = False
+        self._revise_last(self.model)
+        self._store.flush()
+        if len(self) > 1:
+            warn_of_few(self.weights)
 
     def _finish_epoch(self):
         model = self.model
         iteration = self._read_iteration(model)
         self._epoch_diagnostics = {}
         if isinstance(model.optimizer, Sampler):
+            self._revise_last(model)
+            model.optimizer.check_epoch()
             self._epoch_diagnostics = model.optimizer.diagnostics()
             model.optimizer.settle()
         if self.every is None and iteration > self.burn_in:
@@ -260,15 +305,42 @@ class PosteriorSamples(keras.callbacks.Callback):
         return since >= self.every and since // self.every > kept // self.every
 
     def _keep(self, model, iteration):
+        self._revise_last(model)
+        record = Record(iteration, 0.0)
+        if isinstance(model.optimizer, Sampler):
+            model.optimizer.mark_sample()
+            record = _record(iteration, model.optimizer.sample_info())
+            self._is_awaiting = True
         state = _state_values(model)
         pending = host_copies(model.trainable_variables)
         _assign(model.trainable_variables, state)
         try:
-            self._store.append(Record(iteration, 0.0), model)
+            self._store.append(record, model)
         finally:
             _assign(model.trainable_variables, pending)
         if self.max_samples is not None and len(self) > self.max_samples:
             self._store.drop_first()
+
+    def _revise_last(self, model):
+        """Gives the newest sample its own energy and weight, once it is evaluated."""
+        if not self._is_awaiting:
+            return
+        info = model.optimizer.sample_info()
+        if info.is_final:
+            iteration = self._store.records[-1].iteration
+            self._store.revise_last(_record(iteration, info))
+            self._is_awaiting = False
+
+    def _is_pending(self, model):
+        """Whether the optimizer still waits for the evaluation of the newest sample."""
+        optimizer = model.optimizer
+        return (
+            isinstance(optimizer, Sampler)
+            and optimizer.built
+            and len(self) > 0
+            and self._store.records[-1].iteration == self._iteration
+            and not optimizer.sample_info().is_final
+        )
 
     def _read_iteration(self, model):
         return int(ops.convert_to_numpy(model.optimizer.iterations))
@@ -286,6 +358,16 @@ class PosteriorSamples(keras.callbacks.Callback):
                 f"at {first}. Lower them or train for more epochs. "
                 f"Received: burn_in={self.burn_in}, every={self.every}"
             )
+
+
+def _record(iteration, info):
+    """The `Record` of a sample; NaN, of an energy that nothing observed, as None."""
+    energy, log_weight = np.asarray(info.energy), np.asarray(info.log_weight)
+    return Record(
+        iteration,
+        log_weight.tolist() if log_weight.any() else 0.0,
+        energy.tolist() if np.isfinite(energy).all() else None,
+    )
 
 
 def _state_values(model):

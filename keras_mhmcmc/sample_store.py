@@ -16,7 +16,8 @@ class Record(NamedTuple):
     """What is known of a kept sample besides its weights."""
 
     iteration: int
-    log_weight: float
+    log_weight: float | list  # a list has one for each chain
+    energy: float | list | None = None  # U, nats; None: not known
 
 
 class MemoryStore:
@@ -36,6 +37,13 @@ class MemoryStore:
         """Keeps the weights that `model` holds now."""
         self._arrays.append(host_copies(model.weights))
         self.records.append(record)
+
+    def revise_last(self, record):
+        """Replaces what is known of the newest sample."""
+        self.records[-1] = record
+
+    def flush(self):
+        """Has nothing to write."""
 
     def drop_first(self):
         """Forgets the oldest sample."""
@@ -101,6 +109,14 @@ class DirectoryStore:
         self.records.append(record)
         self._write_manifest()
 
+    def revise_last(self, record):
+        """Replaces what is known of the newest sample; the next write has it."""
+        self.records[-1] = record
+
+    def flush(self):
+        """Writes what is known of the samples."""
+        self._write_manifest()
+
     def drop_first(self):
         """Forgets the oldest sample, the manifest first."""
         oldest = self._files.pop(0)
@@ -159,7 +175,11 @@ class DirectoryStore:
                 name = entry["file"]
                 if os.path.basename(name) != name or not name.endswith(".weights.h5"):
                     raise ValueError(f"it lists {name!r}, which is no sample file here")
-                record = Record(int(entry["iteration"]), float(entry["log_weight"]))
+                record = Record(
+                    int(entry["iteration"]),
+                    _numbers(entry["log_weight"]),
+                    _numbers(entry.get("energy")),
+                )
                 self._files.append(name)
                 self.records.append(record)
             self._signature = [list(weight) for weight in manifest["weights"]]
@@ -186,6 +206,13 @@ class DirectoryStore:
     def _remove(self, names):
         for name in names:
             os.remove(self._path(name))
+
+
+def _numbers(value):
+    """A number of a manifest, or a list of them; None stands for itself."""
+    if value is None:
+        return None
+    return [float(x) for x in value] if isinstance(value, list) else float(value)
 
 
 def host_copies(values):

@@ -48,6 +48,58 @@ class PowerDecay(Schedule):
 
 
 @serializable
+class RobbinsMonro(Schedule):
+    """Step sizes of a stochastic approximation, scale / (offset + k^power) at most.
+
+    The value at iteration k is min(maximum, scale / (offset + k^power)). The defaults
+    are those of the contour samplers.
+
+    Args:
+        scale: greater than 0.
+        power: exponent of the decay, in (0.5, 1], as convergence asks for.
+        offset: number added to k^power, greater than 0; the decay begins where k^power
+            exceeds it.
+        maximum: largest value, greater than 0; None is no limit.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> size = RobbinsMonro(scale=1.0, power=0.6, offset=100.0, maximum=None)
+    >>> round(float(size(0)), 6)
+    0.01
+
+    Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
+    dynamics algorithm", appendix D.3; Robbins and Monro (1951), "A stochastic
+    approximation method".
+    """
+
+    def __init__(self, scale=10.0, power=0.8, offset=100.0, maximum=3e-3):
+        super().__init__()
+        exponents = _validate.Interval(0.5, 1.0, low_open=True, high_open=False)
+        self.scale = _validate.number("scale", scale, _validate.POSITIVE)
+        self.power = _validate.number("power", power, exponents)
+        self.offset = _validate.number("offset", offset, _validate.POSITIVE)
+        if maximum is not None:
+            maximum = _validate.number("maximum", maximum, _validate.POSITIVE)
+        self.maximum = maximum
+
+    def __call__(self, step):
+        grown = ops.power(ops.cast(step, "float32"), self.power)
+        value = self.scale / (self.offset + grown)
+        return value if self.maximum is None else ops.minimum(value, self.maximum)
+
+    def get_config(self):
+        return {
+            "scale": self.scale,
+            "power": self.power,
+            "offset": self.offset,
+            "maximum": self.maximum,
+        }
+
+
+@serializable
 class CyclicalCosine(Schedule):
     """Half a cosine from `initial` down to 0, begun anew each cycle.
 

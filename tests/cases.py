@@ -61,6 +61,18 @@ def mint(**options):
     return mh.MINT(0.05, train_size=TRAIN_SIZE, batch_size=BATCH_SIZE, **options)
 
 
+# The energy of the contract's data lies between 20 and 200 nats.
+CONTOUR = dict(energy_min=20.0, energy_gap=8.0, partitions=40, zeta=1.0)
+
+
+def csgld(**options):
+    return mh.CSGLD(0.05, train_size=TRAIN_SIZE, **CONTOUR, **options)
+
+
+def csghmc(**options):
+    return mh.CSGHMC(0.02, train_size=TRAIN_SIZE, **CONTOUR, **options)
+
+
 # name -> (factory, copies of the weights that it keeps, whether it is an MH sampler)
 SAMPLERS = {
     "sgld": (sgld, 0, False),
@@ -72,6 +84,8 @@ SAMPLERS = {
     "rsgld": (rsgld, 2, True),
     "rsgld_paper": (rsgld_paper, 2, True),
     "mint": (mint, 2, True),
+    "csgld": (csgld, 0, False),
+    "csghmc": (csghmc, 1, False),
 }
 
 METROPOLIS = [name for name, row in SAMPLERS.items() if row[2]]

@@ -145,8 +145,8 @@ def test_each_iteration_uses_new_noise(name):
     moves = [move for move in moves if np.abs(move).max() > 0]
     assert len(moves) >= 2
     for before, after in zip(moves, moves[1:], strict=False):
-        # SGHMC keeps 0.9 of the last move; the others keep nothing of it.
-        kept = 0.9 if name == "sghmc" else 0.0
+        # SGHMC and CSGHMC keep 0.9 of the last move; the others keep nothing of it.
+        kept = 0.9 if name in ("sghmc", "csghmc") else 0.0
         fresh = after - kept * before
         assert np.abs(fresh).max() > 0
         assert abs(np.corrcoef(fresh, before)[0, 1]) < 0.35

@@ -21,8 +21,9 @@ CHECKS = {"_validate", "_serialize"}
 BACKEND = CHECKS | {"_backend"}
 KERNELS = BACKEND | {"kernels"}
 PARTS = {"schedules", "priors", "losses", "proposals"}
-SAMPLERS = KERNELS | PARTS | {"optimizers"}
-CHAINS = KERNELS | PARTS | {"transitions", "diagnostics"}
+LAWS = KERNELS | PARTS | {"partition"}
+SAMPLERS = LAWS | {"optimizers"}
+CHAINS = LAWS | {"transitions", "diagnostics"}
 COLLECTIONS = SAMPLERS | CHAINS | {"chains", "sample_store", "ensemble", "posterior"}
 TOOLS = {"adversarial", "metrics"}
 ALLOWED = {
@@ -31,9 +32,10 @@ ALLOWED = {
     "_backend": CHECKS,
     "kernels": {"_backend"},
     **dict.fromkeys(PARTS, KERNELS),
-    "transitions": KERNELS | PARTS,
+    "partition": KERNELS | {"schedules"},
+    "transitions": LAWS,
     "diagnostics": {"_validate"},
-    "optimizers": KERNELS | PARTS,
+    "optimizers": LAWS,
     "chains": CHAINS | {"optimizers", "stacked"},
     "stacked": set(),
     "sample_store": SAMPLERS,

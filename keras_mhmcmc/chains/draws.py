@@ -1,12 +1,16 @@
 """`Draws`: what `mh.sample` returns, and the state to go on from."""
 
+import warnings
 from typing import Any
 from typing import NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
+from keras_mhmcmc.kernels import importance
 
 
 class ChainState(NamedTuple):
@@ -31,7 +35,9 @@ class Draws:
         weights: importance weights with mean 1 over all draws, shape (chain, draw).
         info: dict of arrays: `energy`, U in nats of each draw (on its mini-batch),
             shape (chain, draw); and for each chain, over the steps after the burn-in,
-            `acceptance` and whatever else the kernel counts, shape (chain,).
+            `acceptance` and whatever else the kernel counts, shape (chain,). Contour
+            kernels add `pdf`, the learned density, and `visits` of its subregions,
+            shape (chain, partitions).
         state: a `ChainState` to go on from.
         interrupted: whether the run was stopped by Ctrl-C.
         levels: of `mh.replica_exchange` and `mh.equi_energy` with `keep_all`: a tuple
@@ -81,21 +87,65 @@ class Draws:
         """The draws as a dict of arrays (chain, draw, ...), named by their place."""
         return named_leaves(self.position)
 
+    @property
+    def weight_ess(self):
+        """Effective sample size of the weights: 1 to the number of all draws.
+
+        How many equally weighted draws the weighted ones are worth; that neighbours
+        depend on each other is not part of it.
+        """
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.ravel(self.weights))
+        return float(importance.effective_sample_size(logs))
+
+    def resample(self, num_draws=None, seed=0):
+        """Draws of all chains with equal weights, in the structure of a position.
+
+        Systematic resampling: each draw is taken as often as its weight says, rounded
+        up or down.
+
+        Args:
+            num_draws: how many to take; None is as many as there are.
+            seed: integer in [0, 2**31).
+
+        Returns:
+            arrays of shape (num_draws, ...).
+
+        Reference: Kitagawa (1996), "Monte Carlo filter and smoother for non-Gaussian
+        nonlinear state space models".
+        """
+        uniform = np.random.default_rng(_validate.seed(seed)).uniform()
+        if num_draws is None:
+            num_draws = self.weights.size
+        num_draws = _validate.integer("num_draws", num_draws, 1)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.ravel(self.weights))
+        chosen = importance.systematic(logs, uniform, num_draws)
+        chosen = np.unravel_index(ops.convert_to_numpy(chosen), self.weights.shape)
+        return keras.tree.map_structure(lambda x: x[chosen], self.position)
+
     def summary(self, names=None):
-        """Mean, sd, R-hat and effective sample sizes; see `mh.diagnostics.summary`."""
+        """Mean, sd, R-hat and effective sample sizes; see `mh.diagnostics.summary`.
+
+        Of the draws as they are: with importance weights, take `resample` for what
+        depends on the law.
+        """
+        if np.ptp(self.weights) > 0:
+            warnings.warn(
+                "The draws have importance weights, which the summary does not use: it "
+                "is that of the flattened law. Take `draws.resample()` for moments of "
+                "the posterior.",
+                stacklevel=2,
+            )
         return diagnostics.summary(self.by_name(), names)
 
     def to_arviz(self):
-        """The draws as an ArviZ object, with the energy among its sample statistics.
+        """The draws as an ArviZ object; energy and weight are sample statistics.
 
         Raises:
             ImportError: ArviZ is not installed.
         """
-        statistics = {
-            name: value
-            for name, value in self.info.items()
-            if value.shape == self.weights.shape
-        }
+        statistics = {"energy": self.info["energy"], "weight": self.weights}
         return diagnostics.to_arviz(self.by_name(), statistics)
 
 

@@ -227,6 +227,7 @@ class Program:
         )
         info = {"energy": energy, **summarized(outcome.counts, self.num_chains)}
         self._warn_of_lost_chains(info)
+        info |= self.kernel.report(outcome.state, info)
         return Draws(
             tree.pack_sequence_as(self.structure, position),
             log_weights,

@@ -41,11 +41,15 @@ def sghmc_step(
     momentum,
     temperature,
     train_size,
+    multiplier=1.0,
 ):
-    """One SGHMC step: the next position and velocity."""
+    """One SGHMC step: the next position and velocity.
+
+    `multiplier` scales the gradient alone.
+    """
     friction = 1.0 - momentum
     noise = langevin.noise_scale(learning_rate * friction, temperature, train_size)
     change = tensors.add_scaled(velocity, -friction, velocity)
-    change = tensors.add_scaled(change, -learning_rate, gradient)
+    change = tensors.add_scaled(change, -learning_rate * multiplier, gradient)
     velocity = tensors.add_scaled(change, noise, normals)
     return tensors.add_scaled(position, 1.0, velocity), velocity

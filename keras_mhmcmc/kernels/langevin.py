@@ -39,10 +39,19 @@ def noise_scale(learning_rate, temperature, train_size):
     return ops.sqrt(2.0 * learning_rate * temperature / train_size)
 
 
-def sgld_step(position, gradient, normals, *, learning_rate, temperature, train_size):
-    """One SGLD step: the next position."""
+def sgld_step(
+    position,
+    gradient,
+    normals,
+    *,
+    learning_rate,
+    temperature,
+    train_size,
+    multiplier=1.0,
+):
+    """One SGLD step: the next position. `multiplier` scales the gradient alone."""
     noise = noise_scale(learning_rate, temperature, train_size)
-    drifted = tensors.add_scaled(position, -learning_rate, gradient)
+    drifted = tensors.add_scaled(position, -learning_rate * multiplier, gradient)
     return tensors.add_scaled(drifted, noise, normals)
 
 

@@ -1,5 +1,7 @@
 """The samplers as Keras optimizers."""
 
+from keras_mhmcmc.optimizers.csgld import CSGHMC
+from keras_mhmcmc.optimizers.csgld import CSGLD
 from keras_mhmcmc.optimizers.mhbt import MHBT
 from keras_mhmcmc.optimizers.mhbt import MINT
 from keras_mhmcmc.optimizers.psgld import PSGLD
@@ -7,4 +9,4 @@ from keras_mhmcmc.optimizers.rsgld import RSGLD
 from keras_mhmcmc.optimizers.sghmc import SGHMC
 from keras_mhmcmc.optimizers.sgld import SGLD
 
-__all__ = ["MHBT", "MINT", "PSGLD", "RSGLD", "SGHMC", "SGLD"]
+__all__ = ["CSGHMC", "CSGLD", "MHBT", "MINT", "PSGLD", "RSGLD", "SGHMC", "SGLD"]

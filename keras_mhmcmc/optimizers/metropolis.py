@@ -10,6 +10,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.optimizers.sampler import SampleInfo
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.sampler import constant
 
@@ -226,6 +227,14 @@ class MetropolisSampler(Sampler):
         """Whether each chain took the point of this step; handed out once."""
         accepted, self._accepted = self._accepted, None
         return accepted
+
+    def mark_sample(self):
+        """Has nothing to wait for: the state was evaluated when it was proposed."""
+
+    def sample_info(self):
+        """Energy of the current state, and log importance weight, which is 0."""
+        energy = ops.convert_to_numpy(self._energy)
+        return SampleInfo(energy, np.zeros(self._chain_shape()), True)
 
     def settle(self):
         """Puts the current state of the chain into the model's variables.

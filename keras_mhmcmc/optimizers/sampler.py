@@ -2,6 +2,8 @@
 
 import math
 import random
+from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -34,6 +36,14 @@ _REFUSED = {
 }
 
 
+class SampleInfo(NamedTuple):
+    """What a sampler knows of a sample."""
+
+    energy: Any  # U, nats, () or (chains,)
+    log_weight: Any
+    is_final: bool
+
+
 class Sampler(keras.optimizers.Optimizer):
     """Abstract: an optimizer whose iterates are draws from a posterior.
 
@@ -44,6 +54,8 @@ class Sampler(keras.optimizers.Optimizer):
 
     # Whether `_move` can do without the loss (a custom loop may not provide it).
     needs_loss = False
+    # Whether samples have importance weights.
+    has_weights = False
     # What `diagnostics` adds up over chains.
     _summed = ("nonfinite",)
 
@@ -128,8 +140,10 @@ class Sampler(keras.optimizers.Optimizer):
         stream = _backend.ChainsNoise if self._has_chains else _backend.NoiseStream
         self._noise = stream(self._noise_state)
         self._bound_prior = None if self.prior is None else self.prior.bind(variables)
-        self._energy_mean = self.add_variable(
-            shape=self._chain_shape(2), dtype="float32", name="energy_mean"
+        # Count and mean of energies, the last one, whether the last sample waits for
+        # its own, and that.
+        self._energies = self.add_variable(
+            shape=self._chain_shape(5), dtype="float32", name="energies"
         )
         self._build_slots(variables)
 
@@ -202,12 +216,18 @@ class Sampler(keras.optimizers.Optimizer):
             self._record_energy(energy)
 
     def _record_energy(self, energy):
-        sums = ops.convert_to_tensor(self._energy_mean)
-        count, mean = ops.unstack(sums, 2, axis=-1)
+        state = ops.convert_to_tensor(self._energies)
+        count, mean, _, awaited, sample = ops.unstack(state, 5, axis=-1)
         count = count + 1.0
         # A running mean, since a float32 sum of many energies loses their digits.
         mean = mean + (energy - mean) / count
-        self._energy_mean.assign(ops.stack([count, mean], axis=-1))
+        sample = ops.where(awaited > 0.0, energy, sample)
+        state = [count, mean, energy, ops.zeros_like(awaited), sample]
+        self._energies.assign(ops.stack(state, axis=-1))
+
+    def _is_awaited(self):
+        """Whether the point of this step is a sample that waits for its energy."""
+        return ops.convert_to_tensor(self._energies)[..., 3] > 0.0
 
     def _current_temperature(self):
         if isinstance(self.temperature, Schedule):
@@ -232,7 +252,8 @@ class Sampler(keras.optimizers.Optimizer):
         """`diagnostics` of each chain, as a dict of arrays (chains,)."""
         if not self.built:
             return {}
-        count, mean = np.moveaxis(ops.convert_to_numpy(self._energy_mean), -1, 0)
+        state = ops.convert_to_numpy(self._energies)
+        count, mean = state[..., 0], state[..., 1]
         report = self._counts()
         if (count > 0).all():
             report["energy"] = mean
@@ -244,12 +265,44 @@ class Sampler(keras.optimizers.Optimizer):
     def reset_diagnostics(self):
         """Starts the counts and means of `diagnostics` anew."""
         if self.built:
-            for variable in [self._energy_mean, *self._count_variables()]:
+            for variable in self._count_variables():
                 variable.assign(ops.zeros(variable.shape, dtype=variable.dtype))
+            state = np.array(ops.convert_to_numpy(self._energies))
+            state[..., :2] = 0.0
+            self._energies.assign(state)
 
     def state_values(self):
         """The current state of the chain: one tensor for each trainable variable."""
         return _backend.read(self._trainable_variables)
+
+    def mark_sample(self):
+        """Says that the current state is kept: the next step evaluates it.
+
+        That step keeps its energy, and its importance weight where there is one, for
+        `sample_info`, until another state is marked.
+        """
+        state = np.array(ops.convert_to_numpy(self._energies))
+        state[..., 3] = 1.0
+        self._energies.assign(state)
+
+    def sample_info(self):
+        """Energy and log importance weight of the sample that was marked last.
+
+        Returns:
+            `SampleInfo`, numbers or arrays (chains,). Until the sample is evaluated, by
+            the next step, both are those of the point before it.
+        """
+        state = ops.convert_to_numpy(self._energies)
+        count, _, last, awaited, sample = np.moveaxis(state, -1, 0)
+        is_final = not (awaited > 0.0).any()
+        energy = sample if is_final else last
+        return SampleInfo(energy, self._log_weight_of_sample(is_final), is_final)
+
+    def _log_weight_of_sample(self, is_final):
+        return np.zeros(self._chain_shape())
+
+    def check_epoch(self):
+        """Warns, once, where the run of an epoch shows wrong settings."""
 
     def settle(self):
         """Puts the current state of the chain into the model's variables.

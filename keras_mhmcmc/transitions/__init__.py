@@ -8,6 +8,8 @@ energy: for a Metropolis-Hastings kernel the chain's state, otherwise the point 
 which the step moved on.
 """
 
+from keras_mhmcmc.transitions.contour import csghmc
+from keras_mhmcmc.transitions.contour import csgld
 from keras_mhmcmc.transitions.kernel import Kernel
 from keras_mhmcmc.transitions.kernel import Record
 from keras_mhmcmc.transitions.kernel import Step
@@ -21,6 +23,8 @@ __all__ = [
     "Kernel",
     "Record",
     "Step",
+    "csghmc",
+    "csgld",
     "mhbt",
     "mint",
     "psgld",

@@ -73,6 +73,10 @@ class Kernel:
         """The next state, from where the chains are."""
         raise NotImplementedError
 
+    def report(self, state, info):
+        """More for the draws' `info`, from the last state; it may warn."""
+        return {}
+
     def tempered(self, temperature, learning_rate=None):
         """This kernel at another temperature, and learning rate where one is given."""
         raise NotImplementedError

@@ -47,7 +47,8 @@ class StochasticGradientKernel(Kernel):
         current = Current(state.point, step.gradient, step.energy, state.memory)
         return current, {"nonfinite": nonfinite}
 
-    def move(self, current, step):
+    def move(self, current, step, **settings):
+        """The next state; `settings` are further ones of the kernel function."""
         point, memory = self.rule(
             current.position,
             current.memory,
@@ -56,6 +57,7 @@ class StochasticGradientKernel(Kernel):
             learning_rate=at_step(self.learning_rate, step.number),
             temperature=at_step(self.temperature, step.number),
             train_size=step.train_size,
+            **settings,
         )
         return PointState(point, memory)
 

@@ -1,0 +1,178 @@
+"""Contour stochastic gradient MCMC: a flattened energy, and importance weights for it.
+
+Papers: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin dynamics
+algorithm for simulations of multi-modal distributions", eq. (5) to (10), (57) and
+appendix D.1; Deng, Liang, Hao, Lin and Liang (2022), "Interacting contour stochastic
+gradient Langevin dynamics", for the field with exponent 1 and the shared density.
+
+Law: the chain samples exp(-U(x)/T) / Psi(U(x))^zeta, where Psi interpolates the masses
+theta(i) of the energy's m subregions; with the importance weights Psi(U(x))^zeta draws
+have the law exp(-U(x)/T).
+
+Equations, with J the subregion of the point that was just evaluated:
+
+    J       = 1 where U <= u_1,  i where u_{i-1} < U <= u_i,  m where U > u_{m-1}
+    theta   <- theta(i) + omega (theta(J)^p + omega rho 1{i >= J}) (1{i = J} - theta(i))
+    factor  = 1 + zeta T (log theta(J) - log theta((J-1) v 1)) / du
+    or        1 + zeta T (log theta((J+1) ^ m) - log theta(J)) / du   (D.1, "forward")
+
+    Psi(U)  = theta(J) exp((log theta(J) - log theta((J-1) v 1)) (U - u_J) / du)
+
+with p = zeta, eq. (10), whose fixed point is the mass of each subregion under
+exp(-U/T), or p = 1, eq. (15), whose fixed point is that mass to the power 1/zeta. The
+factor scales the gradient of U, and not the noise. With rho > 0 eq. (57) adds to the
+sum of theta; here theta is divided by its sum.
+
+The paper weights a draw by theta(J)^zeta. Inside a subregion Psi is not constant,
+though: on its mixture of section 4.1, with du = 1 and zeta = 0.75, those weights move
+the mean from 0 to 0.25 (by quadrature), and Psi(U)^zeta, eq. (5), does not. Where the
+factor is limited, the weights use the slope that is left.
+
+Everything is kept as log theta: theta of a subregion that is never visited decays
+without end, and float32 would make it 0. Subregions are counted from 0 here.
+
+| paper         | name                | shape          | unit           |
+|---------------|---------------------|----------------|----------------|
+| U             | `energy`            | (...)          | nats           |
+| J             | `index`             | (...), int32   | 1, from 0      |
+| log theta     | `log_pdf`           | (..., m)       | nats           |
+| omega         | `step_size`         | scalar         | 1              |
+| T             | `temperature`       | scalar         | 1              |
+| u_1           | `energy_min`        | float          | nats           |
+| du            | `energy_gap`        | float          | nats           |
+| m             | `partitions`        | int            | 1              |
+| zeta          | `zeta`              | float          | 1              |
+| p             | `exponent`          | float          | 1              |
+| rho           | `rho`               | float          | 1              |
+
+(...) is () for one chain and (K,) for K chains.
+"""
+
+from typing import NamedTuple
+
+from keras import ops
+
+
+class Contour(NamedTuple):
+    """The numbers of a contour sampler that stay as they are."""
+
+    energy_min: float
+    energy_gap: float
+    partitions: int
+    zeta: float
+    exponent: float
+    rho: float
+    is_forward: bool  # whether the factor looks at the next subregion
+    max_multiplier: float | None
+    weight_power: float
+
+
+def partition_index(energy, contour):
+    """J, the subregion of each energy; the first one where it is not finite."""
+    above = ops.ceil((energy - contour.energy_min) / contour.energy_gap)
+    above = ops.where(ops.isfinite(energy), above, ops.zeros_like(above))
+    return ops.cast(ops.clip(above, 0, contour.partitions - 1), "int32")
+
+
+def learned(log_pdf, energy, step_size, contour):
+    """log theta after the energy of one more point; as it was where that is not finite.
+
+    Each chain learns a theta of its own.
+    """
+    index = partition_index(energy, contour)
+    visited = _at(log_pdf, index)
+    low, high, log_high = _rates(visited, step_size, contour)
+    gained = ops.logaddexp(visited + ops.log1p(-high), log_high)
+    bins, index = _bins(contour), index[..., None]
+    decay = ops.log1p(-low)[..., None]
+    if contour.rho > 0.0:
+        decay = ops.where(bins >= index, ops.log1p(-high)[..., None], decay)
+    new = ops.where(bins == index, gained[..., None], log_pdf + decay)
+    return ops.where(ops.isfinite(energy)[..., None], _normalized(new), log_pdf)
+
+
+def learned_together(log_pdf, energy, step_size, contour):
+    """log theta, shape (m,), after the energies (K,) of K chains that share it.
+
+    The field is the mean of the chains'. An energy that is not finite has no part.
+    """
+    index = partition_index(energy, contour)
+    finite = ops.isfinite(energy)[:, None]
+    count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
+    low, high, log_high = _rates(ops.take(log_pdf, index), step_size, contour)
+    bins, index = _bins(contour), index[:, None]
+    taken = ops.where(bins >= index, high[:, None], low[:, None])
+    taken = ops.where(finite, taken, ops.zeros_like(taken))
+    kept = log_pdf + ops.log1p(-ops.sum(taken, axis=0) / count)
+    given = ops.where((bins == index) & finite, log_high[:, None], _LOG_OF_NOTHING)
+    gained = ops.logsumexp(given, axis=0) - ops.log(count)
+    return _normalized(ops.logaddexp(kept, gained))
+
+
+def visited(visits, energy, contour):
+    """`visits` of each subregion, int32, with one more energy; one that is finite."""
+    hits = partition_index(energy, contour)[..., None] == _bins(contour)
+    return visits + ops.cast(hits & ops.isfinite(energy)[..., None], "int32")
+
+
+def gradient_multiplier(log_pdf, energy, temperature, contour):
+    """The factor of the gradient of U: below 0 it drives the chain uphill."""
+    _, _, slope = _segment(log_pdf, energy, temperature, contour)
+    return 1.0 + contour.zeta * temperature * slope
+
+
+def log_weight(log_pdf, energy, temperature, contour):
+    """Logarithm of the importance weight of a point with this energy."""
+    index, end, slope = _segment(log_pdf, energy, temperature, contour)
+    upper = contour.energy_min + contour.energy_gap * ops.cast(index, "float32")
+    # The last subregion has no upper end: Psi stays constant there, so that a chain
+    # that was thrown far up has no weight that grows with its energy. A point whose
+    # energy is not finite stands for nothing.
+    log_psi = end + slope * ops.minimum(energy - upper, 0.0)
+    log_psi = ops.where(ops.isfinite(energy), log_psi, _LOG_OF_NOTHING)
+    return contour.weight_power * log_psi
+
+
+def _segment(log_pdf, energy, temperature, contour):
+    """J, log Psi at the upper end of subregion J, and its slope there, as limited."""
+    index = partition_index(energy, contour)
+    if contour.is_forward:
+        end = _at(log_pdf, ops.minimum(index + 1, contour.partitions - 1))
+        slope = (end - _at(log_pdf, index)) / contour.energy_gap
+    else:
+        end = _at(log_pdf, index)
+        slope = (end - _at(log_pdf, ops.maximum(index - 1, 0))) / contour.energy_gap
+    if contour.max_multiplier is not None:
+        scale = ops.convert_to_tensor(contour.zeta * temperature, "float32")
+        steepest = (-contour.max_multiplier - 1.0) / scale
+        slope = ops.clip(slope, steepest, (contour.max_multiplier - 1.0) / scale)
+    return index, end, slope
+
+
+# A finite stand-in for log 0, which not every backend adds well.
+_LOG_OF_NOTHING = -1e30
+
+
+def _rates(log_visited, step_size, contour):
+    """omega (theta(J)^p + omega rho 1{i >= J}): where i < J, elsewhere, and its log."""
+    log_low = ops.log(step_size) + contour.exponent * log_visited
+    low = ops.exp(log_low)
+    if contour.rho == 0.0:
+        return low, low, log_low
+    high = low + step_size * step_size * contour.rho
+    return low, high, ops.log(high)
+
+
+def _at(log_pdf, index):
+    """log theta(J) of each chain."""
+    return ops.take_along_axis(log_pdf, index[..., None], axis=-1)[..., 0]
+
+
+def _bins(contour):
+    return ops.arange(contour.partitions, dtype="int32")
+
+
+def _normalized(log_pdf):
+    # theta sums to nearly 1, so that nothing overflows.
+    total = ops.sum(ops.exp(log_pdf), axis=-1, keepdims=True)
+    return log_pdf - ops.log(total)

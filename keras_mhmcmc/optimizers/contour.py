@@ -1,0 +1,188 @@
+"""What contour samplers share: the learned density of the energy, as slots."""
+
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import partition as partition_
+from keras_mhmcmc.kernels import contour
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.optimizers.sampler import constant
+from keras_mhmcmc.schedules import Schedule
+
+# What is added up between two resets; `low` and `high` are the extreme energies.
+_TALLY = ("count", "index", "multiplier", "first", "last", "nonfinite", "low", "high")
+
+
+_FEWEST = 10  # energies from which something can be said of a partition
+
+
+class ContourSampler(Sampler):
+    """Abstract: a sampler that flattens the energy and weights its samples.
+
+    A final class moves the weights in `_move`, with the gradient scaled by
+    `_multiplier`.
+    """
+
+    needs_loss = True
+    has_weights = True
+
+    def __init__(self, learning_rate, *, partition, **options):
+        super().__init__(learning_rate, **options)
+        self._partition_arguments = partition
+        self._partition = partition_.checked_partition(**partition)
+        self._has_warned = False
+
+    def _build_slots(self, variables):
+        bins = self._partition.contour.partitions
+        self._log_pdf = self.add_variable(
+            self._chain_shape(bins),
+            constant(self._partition.log_pdf),
+            "float32",
+            name="log_pdf",
+        )
+        self._visits = self.add_variable(
+            self._chain_shape(bins), dtype="int32", name="visits"
+        )
+        self._tally = self.add_variable(
+            self._chain_shape(len(_TALLY)), dtype="float32", name="tally"
+        )
+        # Of the last point that was evaluated, and of the last sample.
+        self._log_weight = self.add_variable(
+            self._chain_shape(2), dtype="float32", name="log_weight"
+        )
+
+    def _multiplier(self, energy):
+        """The factor of the gradient; learns from the energy before."""
+        settings = self._partition.contour
+        log_pdf = ops.convert_to_tensor(self._log_pdf)
+        if self._partition.adapt:
+            size = self._partition.step_size
+            if isinstance(size, Schedule):
+                size = size(self._iterations)
+            log_pdf = contour.learned(log_pdf, energy, size, settings)
+            self._log_pdf.assign(log_pdf)
+        temperature = self._current_temperature()
+        factor = contour.gradient_multiplier(log_pdf, energy, temperature, settings)
+        self._count(energy, factor)
+        weight = contour.log_weight(log_pdf, energy, temperature, settings)
+        _, sample = ops.unstack(ops.convert_to_tensor(self._log_weight), 2, axis=-1)
+        sample = ops.where(self._is_awaited(), weight, sample)
+        self._log_weight.assign(ops.stack([weight, sample], axis=-1))
+        return factor
+
+    def _count(self, energy, factor):
+        settings = self._partition.contour
+        visits = ops.convert_to_tensor(self._visits)
+        self._visits.assign(contour.visited(visits, energy, settings))
+        index = contour.partition_index(energy, settings)
+        finite = ops.isfinite(energy)
+        tally = ops.unstack(ops.convert_to_tensor(self._tally), len(_TALLY), axis=-1)
+        *sums, low, high = tally
+        seen = [
+            ops.ones_like(energy),
+            ops.cast(index + 1, "float32"),
+            factor,
+            ops.cast(index == 0, "float32"),
+            ops.cast(index == settings.partitions - 1, "float32"),
+        ]
+        nothing = ops.zeros_like(energy)
+        sums = [
+            *(
+                total + ops.where(finite, value, nothing)
+                for total, value in zip(sums[:-1], seen, strict=True)
+            ),
+            sums[-1] + ops.cast(~finite, "float32"),
+        ]
+        is_first = finite & (tally[0] == 0.0)
+        lower = is_first | (finite & (energy < low))
+        higher = is_first | (finite & (energy > high))
+        extremes = [ops.where(lower, energy, low), ops.where(higher, energy, high)]
+        self._tally.assign(ops.stack([*sums, *extremes], axis=-1))
+
+    # What users and callbacks call.
+
+    def learned_pdf(self):
+        """theta, the learned mass of each subregion, shape (partitions,).
+
+        Of several chains, shape (chains, partitions).
+        """
+        return np.exp(ops.convert_to_numpy(self._log_pdf).astype("float64"))
+
+    def visits(self):
+        """How often the run was in each subregion, shape (partitions,).
+
+        Of several chains, shape (chains, partitions).
+        """
+        return ops.convert_to_numpy(self._visits)
+
+    def _log_weight_of_sample(self, is_final):
+        return ops.convert_to_numpy(self._log_weight)[..., int(is_final)]
+
+    def check_epoch(self):
+        """Warns, once, where most energies lie outside the partition."""
+        if not self._has_warned:
+            tally = self._summed_tally()
+            count = tally["count"]
+            if count < _FEWEST:
+                return
+            self._warn(
+                partition_.outside_message(
+                    tally["first"] / count,
+                    tally["last"] / count,
+                    tally["low"],
+                    tally["high"],
+                    self._partition.contour.partitions,
+                )
+            )
+
+    def finalize_variable_values(self, var_list):
+        """Looks at the partition, at the end of `fit`."""
+        if not (self.built and _backend.hold_values([self._tally, self._visits])):
+            return
+        self.check_epoch()
+        if not self._has_warned:
+            bins = self._partition.contour.partitions
+            tally = self._summed_tally()
+            visits = self.visits().reshape(-1, bins).sum(0)
+            message = partition_.empty_message(visits, tally["low"], tally["high"])
+            self._warn(message)
+
+    def _warn(self, message):
+        if message is not None:
+            self._has_warned = True
+            warnings.warn(message, stacklevel=4)
+
+    def _summed_tally(self):
+        tally = ops.convert_to_numpy(self._tally).reshape(-1, len(_TALLY))
+        known = tally[tally[:, 0] > 0]
+        summed = dict(zip(_TALLY, tally.astype("float64").sum(0), strict=True))
+        if len(known):
+            summed |= {"low": known[:, -2].min(), "high": known[:, -1].max()}
+        return summed
+
+    def _counts(self):
+        tally = np.moveaxis(ops.convert_to_numpy(self._tally), -1, 0)
+        counts = dict(zip(_TALLY, tally, strict=True))
+        steps = np.where(counts["count"] > 0, counts["count"], np.nan)
+        return {
+            "partition": counts["index"] / steps,
+            "multiplier": counts["multiplier"] / steps,
+            "nonfinite": counts["nonfinite"],
+        }
+
+    def _count_variables(self):
+        return [self._tally]
+
+    def get_config(self):
+        """The arguments of the constructor."""
+        arguments = dict(self._partition_arguments)
+        if arguments["pdf"] is not None:
+            arguments["pdf"] = np.asarray(arguments["pdf"], "float64").tolist()
+        arguments["step_size"] = keras.saving.serialize_keras_object(
+            arguments["step_size"]
+        )
+        return super().get_config() | arguments

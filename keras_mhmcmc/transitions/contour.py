@@ -1,0 +1,240 @@
+"""Kernels for `mh.sample` on a flattened energy: CSGLD, CSGHMC."""
+
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc import partition as partition_
+from keras_mhmcmc.kernels import contour
+from keras_mhmcmc.transitions.kernel import Kernel
+from keras_mhmcmc.transitions.kernel import Record
+from keras_mhmcmc.transitions.kernel import at_step
+from keras_mhmcmc.transitions.stochastic_gradient import StochasticGradientKernel
+from keras_mhmcmc.transitions.stochastic_gradient import sghmc
+from keras_mhmcmc.transitions.stochastic_gradient import sgld
+
+
+class ContourState(NamedTuple):
+    """The state of K chains, each with its own learned density or all with one."""
+
+    base: Any
+    log_pdf: Any  # (K, partitions), or (partitions,) where it is shared
+    visits: Any  # (K, partitions), int32
+
+
+@dataclasses.dataclass(frozen=True)
+class ContourKernel(Kernel):
+    """A kernel of `base` on the energy that its own visits flatten."""
+
+    base: StochasticGradientKernel
+    partition: partition_.Partition
+    shared_density: bool
+    num_uniforms = 0
+    has_weights = True
+
+    def init(self, position):
+        chains, bins = position[0].shape[0], self.partition.contour.partitions
+        log_pdf = ops.convert_to_tensor(self.partition.log_pdf)
+        if not self.shared_density:
+            log_pdf = ops.tile(log_pdf[None], (chains, 1))
+        visits = ops.zeros((chains, bins), dtype="int32")
+        return ContourState(self.base.init(position), log_pdf, visits)
+
+    def point(self, state):
+        return self.base.point(state.base)
+
+    def advance(self, state, step):
+        settings = self.partition.contour
+        log_pdf = state.log_pdf
+        if self.partition.adapt:
+            learn = contour.learned_together if self.shared_density else contour.learned
+            size = at_step(self.partition.step_size, step.number)
+            log_pdf = learn(log_pdf, step.energy, size, settings)
+        per_chain = log_pdf
+        if self.shared_density:
+            per_chain = ops.broadcast_to(log_pdf[None], state.visits.shape)
+
+        current, counts = self.base.decide(state.base, step)
+        temperature = at_step(self.base.temperature, step.number)
+        factor = contour.gradient_multiplier(
+            per_chain, step.energy, temperature, settings
+        )
+        base = self.base.move(current, step, multiplier=factor)
+        record = Record(
+            current.position,
+            current.energy,
+            counts,
+            contour.log_weight(per_chain, step.energy, temperature, settings),
+        )
+        visits = contour.visited(state.visits, step.energy, settings)
+        return ContourState(base, log_pdf, visits), record
+
+    def report(self, state, info):
+        """The learned density and the visits of each chain; warns of a bad partition.
+
+        `pdf` and `visits`, shape (chain, partitions), count from the first step on.
+        """
+        visits = ops.convert_to_numpy(state.visits)
+        log_pdf = np.asarray(ops.convert_to_numpy(state.log_pdf), "float64")
+        energy = info["energy"][np.isfinite(info["energy"])]
+        if energy.size > 0:
+            partition_.warn_of_run(visits.sum(0), energy.min(), energy.max())
+        pdf = np.broadcast_to(np.exp(log_pdf), visits.shape)
+        return {"pdf": pdf, "visits": visits}
+
+
+def csgld(
+    learning_rate,
+    *,
+    energy_min,
+    energy_gap,
+    partitions,
+    zeta,
+    temperature=1.0,
+    step_size=None,
+    random_field="zeta",
+    difference="backward",
+    max_multiplier=5.0,
+    weight_power=None,
+    rho=0.0,
+    pdf=None,
+    adapt=True,
+    shared_density=False,
+):
+    """Contour SGLD, a kernel for `mh.sample`.
+
+    Samples exp(-U/T) / Psi(U)^zeta, with Psi the learned mass of the energy's
+    subregions; with the weights of the draws, exp(-U/T), up to the bias of a finite
+    step, of gradient noise and of the width of the subregions.
+
+    Args:
+        learning_rate: step, as in `mh.CSGLD`, at least 0, or a schedule.
+        energy_min: u_1, upper end of the first subregion, in nats.
+        energy_gap: width of the others, in nats, greater than 0.
+        partitions: number of subregions, m, at least 2.
+        zeta: how far the energy is flattened, greater than 0: 1 makes its histogram
+            flat.
+        temperature: T, at least 0, or a schedule.
+        step_size: omega, a schedule that falls, or a number in (0, 1); None is
+            `mh.schedules.RobbinsMonro()`.
+        random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J).
+        difference: "backward" or "forward", the slope of log theta that is used.
+        max_multiplier: largest absolute value of the gradient's factor, at least 1;
+            None is no limit.
+        weight_power: weights are Psi(U)^weight_power; None is zeta, which is exact.
+        rho: bias of the update towards low energies, eq. (57), at least 0.
+        pdf: first theta, shape (partitions,); None falls linearly.
+        adapt: whether theta is learned; False samples with `pdf` as it is (KSGLD).
+        shared_density: whether all chains learn one theta together (ICSGLD) instead of
+            one each.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.csgld(
+    ...     0.1, energy_min=2.0, energy_gap=1.0, partitions=50, zeta=0.75
+    ... )
+
+    Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
+    dynamics algorithm", algorithm 1; Deng, Liang, Hao, Lin and Liang (2022),
+    "Interacting contour stochastic gradient Langevin dynamics", algorithm 1.
+    """
+    partition = partition_.checked_partition(
+        energy_min=energy_min,
+        energy_gap=energy_gap,
+        partitions=partitions,
+        zeta=zeta,
+        step_size=step_size,
+        random_field=random_field,
+        difference=difference,
+        max_multiplier=max_multiplier,
+        weight_power=weight_power,
+        rho=rho,
+        pdf=pdf,
+        adapt=adapt,
+    )
+    _validate.choice("shared_density", shared_density, (True, False))
+    base = sgld(learning_rate, temperature=temperature)
+    return ContourKernel(base, partition, shared_density)
+
+
+def csghmc(
+    learning_rate,
+    *,
+    energy_min,
+    energy_gap,
+    partitions,
+    zeta,
+    momentum=0.9,
+    temperature=1.0,
+    step_size=None,
+    random_field="zeta",
+    difference="backward",
+    max_multiplier=5.0,
+    weight_power=None,
+    rho=0.0,
+    pdf=None,
+    adapt=True,
+    shared_density=False,
+):
+    """Contour SGHMC, a kernel for `mh.sample`.
+
+    Samples the position from exp(-U/T) / Psi(U)^zeta, and with the weights of the draws
+    from exp(-U/T), as `mh.kernels.csgld` does, whose arguments it has.
+
+    Args:
+        learning_rate: step, as in `mh.CSGHMC`, at least 0, or a schedule.
+        energy_min: as in `mh.kernels.csgld`, and so for all that follow but `momentum`.
+        energy_gap: width of the subregions, in nats.
+        partitions: number of subregions.
+        zeta: how far the energy is flattened.
+        momentum: share of the velocity that is kept at each step, in [0, 1).
+        temperature: T, at least 0, or a schedule.
+        step_size: of the learned density.
+        random_field: "zeta" or "one".
+        difference: "backward" or "forward".
+        max_multiplier: largest absolute value of the gradient's factor.
+        weight_power: of the importance weights.
+        rho: bias of the update.
+        pdf: first theta.
+        adapt: whether theta is learned.
+        shared_density: whether all chains learn one theta.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.csghmc(
+    ...     0.01, energy_min=2.0, energy_gap=1.0, partitions=50, zeta=0.75
+    ... )
+
+    Reference: Deng, Lin and Liang (2020), section 4.2.
+    """
+    kernel = csgld(
+        learning_rate,
+        energy_min=energy_min,
+        energy_gap=energy_gap,
+        partitions=partitions,
+        zeta=zeta,
+        temperature=temperature,
+        step_size=step_size,
+        random_field=random_field,
+        difference=difference,
+        max_multiplier=max_multiplier,
+        weight_power=weight_power,
+        rho=rho,
+        pdf=pdf,
+        adapt=adapt,
+        shared_density=shared_density,
+    )
+    base = sghmc(learning_rate, momentum=momentum, temperature=temperature)
+    return dataclasses.replace(kernel, base=base)
