@@ -53,7 +53,10 @@ def accelerated():
 
 
 def loop_above():
-    """Weights of a chain from which a loop over chains is faster, on a CPU."""
+    """Weights of a chain above which "auto" loops over chains, on a CPU.
+
+    Measured: the loop is faster from between 42,000 and 79,000 on.
+    """
     return 40_000
 
 

@@ -54,7 +54,10 @@ def accelerated():
 
 
 def loop_above():
-    """Weights of a chain from which a loop over chains is faster, on a CPU."""
+    """Weights of a chain above which "auto" loops over chains, on a CPU.
+
+    A guess: at 79,000 one pass over all chains was measured to be faster still.
+    """
     return 100_000
 
 
