@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc.chains.draws import Draws
+from keras_mhmcmc.chains.states import kept_records
 
 tree = keras.tree
 
@@ -123,10 +124,7 @@ def collected(outcome, ladder, state, levels, base):
         for k in range(ladder.size)
     ]
     kept = ladder.size if settings.keep_all else 1
-    arrays = outcome.arrays
-    if arrays is None:
-        arrays = [np.empty((kept * s[0], 0, *s[1:]), "float32") for s in state.shapes]
-        arrays.append(np.empty((kept * chains, 0)))
+    arrays = kept_records(outcome, state.shapes, kept * chains)
     draws = []
     for k in range(kept):
         *position, energy = [x[k * chains : (k + 1) * chains] for x in arrays]
