@@ -14,8 +14,6 @@ from keras_mhmcmc._backend.jax import draw_from
 __all__ = [
     "ChainTrainer",
     "ChainsNoise",
-    "NotVectorizable",
-    "accelerated",
     "chain_gradients",
     "chain_outputs",
     "devices_of_chains",
@@ -26,10 +24,6 @@ __all__ = [
 ]
 
 _AXIS = "chains"
-
-
-class NotVectorizable(Exception):
-    """A model that cannot be evaluated for all chains in one pass."""
 
 
 class ChainsNoise:
@@ -45,11 +39,6 @@ class ChainsNoise:
         return _each(
             lambda row, single: draw_from(row, single, uniforms), state, tensors
         )
-
-
-def accelerated():
-    """Whether the computation runs on something faster than a CPU."""
-    return jax.default_backend() != "cpu"
 
 
 def loop_above():
