@@ -28,27 +28,27 @@ TOOLS = {"adversarial", "metrics"}
 ALLOWED = {
     "_validate": set(),
     "_serialize": set(),
+    "_table": set(),
     "_backend": CHECKS,
     "kernels": {"_backend"},
     **dict.fromkeys(PARTS, KERNELS),
     "transitions": KERNELS | PARTS,
     "diagnostics": {"_validate"},
     "optimizers": KERNELS | PARTS,
-    "chains": CHAINS | {"optimizers", "stacked"},
+    "chains": CHAINS | {"optimizers", "stacked", "_table"},
     "stacked": set(),
     "sample_store": SAMPLERS,
     "ensemble": SAMPLERS,
     "posterior": SAMPLERS | {"diagnostics", "sample_store", "ensemble", "stacked"},
     "metrics": {"_backend", "_validate"},
-    "adversarial": {"_backend", "_validate", "metrics"},
+    "adversarial": {"_backend", "_validate", "metrics", "_table"},
     "plots": COLLECTIONS | TOOLS,
     "datasets": COLLECTIONS | TOOLS,
 }
 # Other packages, which a function may import where it needs them.
 INSIDE_FUNCTIONS = {
     "diagnostics": {"arviz", "pandas"},
-    "adversarial": {"pandas"},
-    "chains": {"pandas"},
+    "_table": {"pandas"},
     "plots": {"matplotlib"},
     "datasets": {"sklearn", "tensorflow_datasets"},
 }

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mhmcmc import _table
 from keras_mhmcmc.chains.draws import Draws
 from keras_mhmcmc.chains.states import kept_records
 
@@ -38,14 +39,7 @@ class RingTable:
         Raises:
             ImportError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "`to_pandas` needs pandas, which is not installed: pip install pandas. "
-                "Without it, take the attribute `rows`, a list of dicts."
-            ) from error
-        return pandas.DataFrame(self.rows)
+        return _table.data_frame(self.rows)
 
     def __repr__(self):
         last = len(self.rows) - 1
@@ -74,13 +68,7 @@ class RingTable:
                     *(f"{100 * share:.1f}%" for share in shares),
                 ]
             )
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-        return "\n".join(
-            " ".join(
-                cell.rjust(width) for cell, width in zip(line, widths, strict=True)
-            )
-            for line in lines
-        )
+        return _table.aligned(lines)
 
 
 def collected(outcome, ladder, state, levels, base):
