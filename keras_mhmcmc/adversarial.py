@@ -18,6 +18,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc import metrics
 
@@ -199,27 +200,16 @@ class RobustnessTable:
         Raises:
             ImportError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "`to_pandas` needs pandas, which is not installed: pip install pandas. "
-                "Without it, take the attribute `rows`, a list of dicts."
-            ) from error
-        return pandas.DataFrame(self.rows, columns=list(COLUMNS))
+        return _table.data_frame(self.rows)[list(COLUMNS)]
 
     def __repr__(self):
         strengths = self.column(self._models[0], "epsilon")
-        lines = [["accuracy", *(f"{epsilon:g}" for epsilon in strengths)]]
+        width = max(len(name) for name in ["accuracy", *map(str, self._models)])
+        lines = [["accuracy".ljust(width), *(f"{value:g}" for value in strengths)]]
         for model in self._models:
             scores = self.column(model, "accuracy")
-            lines.append([str(model), *(f"{score:.4f}" for score in scores)])
-        first = max(len(line[0]) for line in lines)
-        width = max(len(cell) for line in lines for cell in line[1:])
-        return "\n".join(
-            " ".join([line[0].ljust(first), *(cell.rjust(width) for cell in line[1:])])
-            for line in lines
-        )
+            lines.append([str(model).ljust(width), *(f"{s:.4f}" for s in scores)])
+        return _table.aligned(lines)
 
 
 class _Target:

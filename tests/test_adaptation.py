@@ -82,7 +82,16 @@ def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
 
 def kernel_acceptance(residuals, energy_ratio, trials, normalized, d=D):
     ratio = moves.reversible_log_ratio(residuals, trials, d, normalized)
-    return ops.exp(ops.minimum(ratio + energy_ratio, 0.0))
+    return adaptation.acceptance(ratio, tensor(energy_ratio), flag(True))
+
+
+def test_acceptance_is_one_at_most_and_none_where_something_is_not_finite():
+    ratios = tensor([[-3.0, 0.5, 2.0], [math.nan, 0.0, math.inf]])
+    shares = adaptation.acceptance(
+        ratios, tensor([1.0, -math.inf]), flag([True, False])
+    )
+    expected = [[math.exp(-2.0), 1.0, 1.0], [0.0, 0.0, 0.0]]
+    np.testing.assert_allclose(ops.convert_to_numpy(shares), expected, rtol=1e-6)
 
 
 # Replay.

@@ -10,6 +10,7 @@ from exchange_tools import run
 from keras import ops
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.chains import loop
 
 
 @pytest.mark.parametrize("swap_every", [1, 5, 0.2])
@@ -84,6 +85,31 @@ def test_an_interrupted_run_returns_its_draws(monkeypatch):
         draws = run(KERNELS["sgld"], steps=100000, chains=3, burn_in=0)
     assert draws.interrupted and len(draws) > 0
     assert np.isfinite(draws.position).all()
+
+
+def test_a_run_that_was_stopped_before_its_first_step_goes_on(monkeypatch):
+    def interrupted(plan, *others):
+        raise KeyboardInterrupt
+
+    settings = dict(steps=10, burn_in=0)
+    whole = run(KERNELS["langevin"], chains=3, **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Plan, "piece", interrupted)
+        with pytest.warns(UserWarning, match="Interrupted after 0"):
+            draws = run(KERNELS["langevin"], chains=3, **settings)
+    assert draws.position.shape == (3, 0) and draws.state.steps == 0
+    rest = run(KERNELS["langevin"], draws.state, **settings)
+    np.testing.assert_array_equal(rest.position, whole.position)
+
+
+def test_a_lost_chain_is_reported_where_the_run_was_asked_for():
+    with pytest.warns(UserWarning, match="3 of 3 chains") as caught:
+        mh.replica_exchange(
+            mh.kernels.sgld(1.0), 9.0, temperatures=[1.0, 2.0], num_steps=50,
+            log_density=lambda x: -ops.sum(x**4), num_chains=3, progress=False,
+        )  # fmt: skip
+    places = [w.filename for w in caught if "chains ran" in str(w.message)]
+    assert places == [__file__]
 
 
 BAD = {

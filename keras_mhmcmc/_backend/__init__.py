@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_mhmcmc._backend.errors import NotVectorizable
+
 if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax import *  # noqa: F403
     from keras_mhmcmc._backend.jax_chains import *  # noqa: F403

@@ -10,6 +10,7 @@ __all__ = [
     "SEED_DTYPE",
     "LossObserver",
     "NoiseStream",
+    "accelerated",
     "add_scaled",
     "compile_function",
     "cond",
@@ -181,6 +182,11 @@ def map_members(function, stacked, chunk):
     return jax.lax.map(function, stacked, batch_size=chunk)
 
 
+def accelerated():
+    """Whether the computation runs on something faster than a CPU."""
+    return jax.default_backend() != "cpu"
+
+
 def default_chunk(count):
     """How many members to evaluate side by side: on a CPU one after the other."""
-    return 1 if jax.default_backend() == "cpu" else count
+    return count if accelerated() else 1

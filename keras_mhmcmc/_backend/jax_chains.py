@@ -14,8 +14,6 @@ from keras_mhmcmc._backend.jax import draw_from
 __all__ = [
     "ChainTrainer",
     "ChainsNoise",
-    "NotVectorizable",
-    "accelerated",
     "chain_gradients",
     "chain_outputs",
     "devices_of_chains",
@@ -26,10 +24,6 @@ __all__ = [
 ]
 
 _AXIS = "chains"
-
-
-class NotVectorizable(Exception):
-    """A model that cannot be evaluated for all chains in one pass."""
 
 
 class ChainsNoise:
@@ -47,13 +41,11 @@ class ChainsNoise:
         )
 
 
-def accelerated():
-    """Whether the computation runs on something faster than a CPU."""
-    return jax.default_backend() != "cpu"
-
-
 def loop_above():
-    """Weights of a chain from which a loop over chains is faster, on a CPU."""
+    """Weights of a chain above which "auto" loops over chains, on a CPU.
+
+    Measured: the loop is faster from between 42,000 and 79,000 on.
+    """
     return 40_000
 
 

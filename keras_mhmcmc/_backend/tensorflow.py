@@ -8,6 +8,7 @@ __all__ = [
     "SEED_DTYPE",
     "LossObserver",
     "NoiseStream",
+    "accelerated",
     "add_scaled",
     "compile_function",
     "cond",
@@ -175,6 +176,11 @@ def map_members(function, stacked, chunk):
     return tf.nest.map_structure(lambda *ys: tf.concat(ys, axis=0), *parts)
 
 
+def accelerated():
+    """Whether the computation runs on something faster than a CPU."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 def default_chunk(count):
     """How many members to evaluate side by side: on a CPU one after the other."""
-    return count if tf.config.list_logical_devices("GPU") else 1
+    return count if accelerated() else 1

@@ -7,6 +7,7 @@ __all__ = [
     "SEED_DTYPE",
     "LossObserver",
     "NoiseStream",
+    "accelerated",
     "add_scaled",
     "compile_function",
     "cond",
@@ -190,6 +191,11 @@ def map_members(function, stacked, chunk):
         function([tensor[i] for tensor in stacked]) for i in range(len(stacked[0]))
     ]
     return tree.map_structure(lambda *ys: torch.stack(ys), *outputs)
+
+
+def accelerated():
+    """Whether the computation runs on something faster than a CPU."""
+    return torch.cuda.is_available()
 
 
 def default_chunk(count):

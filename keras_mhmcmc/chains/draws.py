@@ -165,7 +165,7 @@ def named_leaves(position):
 
 def normalized_weights(log_weights, shape):
     """Weights with mean 1 from their logarithms; None are equal weights."""
-    if log_weights is None:
+    if log_weights is None or log_weights.size == 0:
         return np.broadcast_to(1.0, shape)
     weights = np.exp(np.asarray(log_weights, "float64") - log_weights.max())
     return weights / weights.mean()

@@ -8,6 +8,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc.chains import ladder_checks as checks
 from keras_mhmcmc.chains import loop
+from keras_mhmcmc.chains import states
 from keras_mhmcmc.chains.density import Target
 from keras_mhmcmc.chains.draws import ChainState
 from keras_mhmcmc.chains.ladder import COUNTS
@@ -171,23 +172,27 @@ def equi_energy(
         target_acceptance=checks.target(target_acceptance),
         keep_all=_validate.choice("keep_all", keep_all, (True, False)),
     )
-    saved = init if isinstance(init, ChainState) else None
-    if saved is not None:
-        structure, shapes, seed = saved.structure, saved.shapes, saved.seed
-        reference = _first_leaves(saved)
+    resumes = isinstance(init, ChainState)
+    if resumes:
+        values, structure, shapes, start, seed = init
+        # The reference comes before the ladder's own values.
+        reference, values = values[: len(shapes)], values[len(shapes) :]
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
-        position = tree.flatten(structure)
+        position, start = tree.flatten(structure), 0
         shapes = [tuple(ops.shape(x)) for x in position]
         reference = _checked_reference(reference, structure)
-        _check_finite(target, structure, position)
+        states.check_finite(target, structure, position, [])
     each, base, energy = _reference_terms(target, structure, reference)
     levels = checks.levels(energy_levels, lowest_energy, energy, temperatures)
     settings = settings._replace(levels=[level - base for level in levels])
     ladder = Ladder(target, structure, shapes, settings)
-    state = _restored(ladder, saved) if saved else ladder.init(position)
-    start = saved.steps if saved else 0
+    if resumes:
+        origin = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
+        state = states.restored(ladder, shapes, values, origin)
+    else:
+        state = ladder.init(position)
     first = settings.starts[0]  # of the coldest chain
     plan = loop.Plan(
         max(first - start, 0) + num_steps, max(first + burn_in - start, 0), every
@@ -206,13 +211,8 @@ def equi_energy(
         record_size=sum(int(np.prod(s)) for s in shapes)
         * (len(sizes) if settings.keep_all else 1),
     )
-    values = [ops.convert_to_numpy(x) for x in tree.flatten(outcome.state)]
-    state = ChainState(
-        [*reference, *values],
-        tree.map_structure(lambda _: 0, structure),
-        shapes,
-        start + outcome.steps,
-        seed,
+    state = states.saved(
+        [reference, outcome.state], structure, shapes, start + outcome.steps, seed
     )
     return collected(outcome, ladder, state, levels, base)
 
@@ -257,39 +257,3 @@ def _checked_reference(reference, structure):
             f"reference={reference!r}"
         )
     return [x.astype("float32") for x in arrays]
-
-
-def _check_finite(target, structure, position):
-    def energies(position, constants):
-        return target.energies(structure, constants, False)(position, [])[0]
-
-    energy = _backend.compile_function(energies)(position, target.constants)
-    energy = ops.convert_to_numpy(energy)
-    if not np.isfinite(energy).all():
-        bad = int(np.argmin(np.isfinite(energy)))
-        raise ValueError(
-            "Argument `init` must be where the log density is finite. Received: a "
-            f"position of chain {bad} at which it is {-energy[bad]}: "
-            f"{[ops.convert_to_numpy(x)[bad] for x in position]}"
-        )
-
-
-def _first_leaves(saved):
-    """The reference of a saved state: what comes before the ladder's own values."""
-    return saved.values[: len(saved.shapes)]
-
-
-def _restored(ladder, saved):
-    """The ladder's state, from the arrays of a `ChainState`."""
-    template = ladder.init([ops.zeros(shape) for shape in saved.shapes])
-    values = saved.values[len(saved.shapes) :]
-    expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
-    actual = [x.shape for x in values]
-    if expected != actual:
-        raise ValueError(
-            "Argument `init` must be the state of draws of `mh.equi_energy` with the "
-            "same batch sizes and `ring_capacity`. Received: a state with arrays of "
-            f"shapes {actual}, where this ladder's have the shapes {expected}"
-        )
-    values = [ops.convert_to_tensor(x) for x in values]
-    return tree.pack_sequence_as(template, values)

@@ -44,7 +44,7 @@ class Settings(NamedTuple):
     keep_all: bool
 
 
-class ChainState(NamedTuple):
+class LevelState(NamedTuple):
     """One temperature's chains, C of them."""
 
     position: list
@@ -84,7 +84,7 @@ class Ladder:
         order = ops.zeros((self._rounds, self.num_chains), "float32")
         gradient = [ops.zeros_like(x) for x in position]
         chains = [
-            ChainState(
+            LevelState(
                 list(position),
                 gradient,
                 zeros,
@@ -225,7 +225,7 @@ class Ladder:
         step_size, ended = equi_energy.adapted_step_size(
             chain.step_size, *window, settings.target_acceptance
         )
-        chain = ChainState(
+        chain = LevelState(
             tensors.select(accepted, point, chain.position),
             tensors.select(accepted, gradient, chain.gradient),
             ops.where(accepted, energy, chain.energy),

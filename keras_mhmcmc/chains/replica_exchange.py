@@ -1,7 +1,6 @@
 """`replica_exchange`: one kernel at several temperatures that swap their positions."""
 
 import numbers
-import warnings
 
 import keras
 import numpy as np
@@ -9,12 +8,12 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.chains import loop
+from keras_mhmcmc.chains import states
 from keras_mhmcmc.chains.density import Target
 from keras_mhmcmc.chains.draws import ChainState
 from keras_mhmcmc.chains.draws import Draws
 from keras_mhmcmc.chains.run import Program
 from keras_mhmcmc.chains.run import checked_plan
-from keras_mhmcmc.chains.run import restored
 from keras_mhmcmc.chains.run import summarized
 from keras_mhmcmc.chains.start import starting_positions
 from keras_mhmcmc.transitions.exchange import OfReplicas
@@ -148,12 +147,7 @@ def replica_exchange(
     variance = _checked_variance(energy_variance, kernel, target)
     replicas = len(temperatures)
     if isinstance(init, ChainState):
-        structure, shapes, start, seed = (
-            init.structure,
-            init.shapes,
-            init.steps,
-            init.seed,
-        )
+        values, structure, shapes, start, seed = init
         num_chains = _chains_of_state(shapes, replicas)
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
@@ -168,11 +162,11 @@ def replica_exchange(
         kernel, temperatures, num_chains, interval, probability, variance, keep_all
     )
     program = Program(kernel, target, structure, shapes)
-    if start == 0:
+    if isinstance(init, ChainState):
+        state = states.restored(kernel, shapes, values, "the same kernel")
+    else:
         state = kernel.init(position)
         program.check_start(state, seed)
-    else:
-        state = restored(kernel, init)
 
     outcome = loop.run(
         program.step,
@@ -186,13 +180,7 @@ def replica_exchange(
         progress=progress,
         fuse=not target.draws_batches,  # as in `sample`
     )
-    state = ChainState(
-        [ops.convert_to_numpy(x) for x in tree.flatten(outcome.state)],
-        program.structure,
-        shapes,
-        start + outcome.steps,
-        seed,
-    )
+    state = states.saved(outcome.state, structure, shapes, start + outcome.steps, seed)
     return _draws(outcome, kernel, state)
 
 
@@ -205,12 +193,8 @@ def _draws(outcome, kernel, state):
         name: value.reshape(replicas, num_chains) for name, value in counts.items()
     }
     swaps = counts.pop("swap_acceptance")[:-1].T
-    arrays = outcome.arrays
     kept = replicas if kernel.keep_all else 1
-    if arrays is None:
-        shapes = [(num_chains, 0, *shape[1:]) for shape in state.shapes]
-        arrays = [np.empty((kept * s[0], *s[1:]), "float32") for s in shapes]
-        arrays.append(np.empty((kept * num_chains, 0), "float32"))
+    arrays = states.kept_records(outcome, state.shapes, kept * num_chains)
     levels = []
     for r in range(kept):
         *position, energy = [x[r * num_chains : (r + 1) * num_chains] for x in arrays]
@@ -218,21 +202,11 @@ def _draws(outcome, kernel, state):
         info |= {"swap_acceptance": swaps, "temperatures": np.array(temperatures)}
         position = tree.pack_sequence_as(state.structure, position)
         levels.append(Draws(position, None, info, state, outcome.interrupted))
-    _warn_of_lost_chains(levels[0].info["energy"])
+    coldest = levels[0].info["energy"]
+    states.warn_of_lost_chains(~np.isfinite(coldest).all(axis=1))
     if kernel.keep_all:
         levels[0].levels = tuple(levels)
     return levels[0]
-
-
-def _warn_of_lost_chains(energy):
-    lost = ~np.isfinite(energy).all(axis=1)
-    if lost.any():
-        warnings.warn(
-            f"{lost.sum()} of {len(lost)} chains ran to where the log density is not "
-            "finite; their draws are useless. Lower the learning rates, or use "
-            "`mh.kernels.mhbt`, which rejects such moves.",
-            stacklevel=4,
-        )
 
 
 def _repeat(x, replicas):

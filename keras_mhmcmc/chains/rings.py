@@ -4,7 +4,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mhmcmc import _table
 from keras_mhmcmc.chains.draws import Draws
+from keras_mhmcmc.chains.states import kept_records
 
 tree = keras.tree
 
@@ -37,14 +39,7 @@ class RingTable:
         Raises:
             ImportError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "`to_pandas` needs pandas, which is not installed: pip install pandas. "
-                "Without it, take the attribute `rows`, a list of dicts."
-            ) from error
-        return pandas.DataFrame(self.rows)
+        return _table.data_frame(self.rows)
 
     def __repr__(self):
         last = len(self.rows) - 1
@@ -73,13 +68,7 @@ class RingTable:
                     *(f"{100 * share:.1f}%" for share in shares),
                 ]
             )
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-        return "\n".join(
-            " ".join(
-                cell.rjust(width) for cell, width in zip(line, widths, strict=True)
-            )
-            for line in lines
-        )
+        return _table.aligned(lines)
 
 
 def collected(outcome, ladder, state, levels, base):
@@ -123,10 +112,7 @@ def collected(outcome, ladder, state, levels, base):
         for k in range(ladder.size)
     ]
     kept = ladder.size if settings.keep_all else 1
-    arrays = outcome.arrays
-    if arrays is None:
-        arrays = [np.empty((kept * s[0], 0, *s[1:]), "float32") for s in state.shapes]
-        arrays.append(np.empty((kept * chains, 0)))
+    arrays = kept_records(outcome, state.shapes, kept * chains)
     draws = []
     for k in range(kept):
         *position, energy = [x[k * chains : (k + 1) * chains] for x in arrays]

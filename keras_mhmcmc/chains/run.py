@@ -1,7 +1,5 @@
 """`sample`: chains for any density, as one vectorised and compiled program."""
 
-import warnings
-
 import keras
 import numpy as np
 from keras import ops
@@ -9,6 +7,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc.chains import loop
+from keras_mhmcmc.chains import states
 from keras_mhmcmc.chains.density import Target
 from keras_mhmcmc.chains.draws import ChainState
 from keras_mhmcmc.chains.draws import Draws
@@ -111,13 +110,8 @@ def sample(
     )
     kernel = kernel.fit(target.train_size, target.batch_size)
     if isinstance(init, ChainState):
-        structure, shapes, start, seed = (
-            init.structure,
-            init.shapes,
-            init.steps,
-            init.seed,
-        )
-        state = restored(kernel, init)
+        values, structure, shapes, start, seed = init
+        state = states.restored(kernel, shapes, values, "the same kernel")
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
@@ -191,42 +185,19 @@ class Program:
         """Raises where the energy of a chain is not finite at its start."""
         _, uniforms = self.noise(seed, 0)
         indices = self.target.batch_indices(uniforms[self.kernel.num_uniforms :])
-        constants, point = self.target.constants, self.kernel.point(state)
-
-        def energies(point, indices, constants):
-            return self.target.energies(self.structure, constants, False)(
-                point, indices
-            )[0]
-
-        energy = _backend.compile_function(energies)(point, indices, constants)
-        energy = ops.convert_to_numpy(energy)
-        if not np.isfinite(energy).all():
-            bad = int(np.argmin(np.isfinite(energy)))
-            position = [ops.convert_to_numpy(x)[bad] for x in point]
-            raise ValueError(
-                "Argument `init` must be where the log density is finite. Received: a "
-                f"position of chain {bad} at which it is {-energy[bad]} "
-                f"({np.sum(~np.isfinite(energy))} of {self.num_chains} chains): "
-                f"{position}"
-            )
+        point = self.kernel.point(state)
+        states.check_finite(self.target, self.structure, point, indices)
 
     def draws(self, outcome, seed, start):
         """The `Draws` of a run."""
-        arrays = outcome.arrays
-        if arrays is None:
-            arrays = [np.empty((s[0], 0, *s[1:]), "float32") for s in self._shapes]
-            arrays += [np.empty((self.num_chains, 0), "float32")] * 2
+        arrays = states.kept_records(outcome, self._shapes, self.num_chains)
         position, energy = arrays[: len(self._shapes)], arrays[len(self._shapes)]
         log_weights = arrays[-1] if self.kernel.has_weights else None
-        state = ChainState(
-            [ops.convert_to_numpy(x) for x in tree.flatten(outcome.state)],
-            self.structure,
-            self._shapes,
-            start + outcome.steps,
-            seed,
-        )
+        steps = start + outcome.steps
+        state = states.saved(outcome.state, self.structure, self._shapes, steps, seed)
         info = {"energy": energy, **summarized(outcome.counts, self.num_chains)}
-        self._warn_of_lost_chains(info)
+        # A chain that was lost stays so.
+        states.warn_of_lost_chains(~np.isfinite(energy[:, -1:]).all(axis=1))
         info |= self.kernel.report(outcome.state, info)
         return Draws(
             tree.pack_sequence_as(self.structure, position),
@@ -235,17 +206,6 @@ class Program:
             state,
             outcome.interrupted,
         )
-
-    def _warn_of_lost_chains(self, info):
-        # A chain that was lost stays so.
-        lost = ~np.isfinite(info["energy"][:, -1:])
-        if lost.any():
-            warnings.warn(
-                f"{lost.sum()} of {self.num_chains} chains ran to where the log "
-                "density is not finite; their draws are useless. Lower "
-                "`learning_rate`, or use `mh.kernels.mhbt`, which rejects such moves.",
-                stacklevel=4,
-            )
 
 
 def checked_plan(num_steps, burn_in, every):
@@ -275,18 +235,3 @@ def summarized(counts, num_chains):
         elif not name.endswith("accepted"):
             info[name] = value
     return info
-
-
-def restored(kernel, saved):
-    """The kernel's state, from the arrays of a `ChainState`."""
-    template = kernel.init([ops.zeros(shape) for shape in saved.shapes])
-    expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
-    actual = [x.shape for x in saved.values]
-    if expected != actual:
-        raise ValueError(
-            "Argument `init` must be the state of draws of the same kernel. Received: "
-            f"a state with arrays of shapes {actual}, where this kernel's have the "
-            f"shapes {expected}"
-        )
-    values = [ops.convert_to_tensor(x) for x in saved.values]
-    return tree.pack_sequence_as(template, values)

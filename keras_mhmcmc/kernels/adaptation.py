@@ -60,6 +60,19 @@ class PaperState(NamedTuple):
     proposed: Any  # proposals so far
 
 
+def acceptance(log_q_ratio, energy_log_ratio, finite):
+    """min(1, r) of one move under each trial value, 0 where it was not finite.
+
+    Args:
+        log_q_ratio: log q(theta' -> theta) - log q(theta -> theta') under each trial.
+        energy_log_ratio: -(U_I'(theta') - U_I(theta)) / T, a scalar, or (K,).
+        finite: bool, whether energy and gradient of theta' were finite; or (K,).
+    """
+    log_r = log_q_ratio + ops.expand_dims(energy_log_ratio, -1)
+    share = ops.exp(ops.minimum(log_r, 0.0))
+    return ops.where(ops.expand_dims(finite, -1), share, 0.0)
+
+
 def replay_trials(beta):
     """The grid of trial values, whatever `beta` is now: 1, and 1 + 1e-4 to 1 + 1e5.
 

@@ -72,6 +72,11 @@ def moved(delta, pending, chains=False):
     return (pending == REFRESH) & (tensors.sum_squares(delta, chains) > 0)
 
 
+def energy_log_ratio(energy, new_energy, temperature):
+    """-(U_I'(theta') - U_I(theta)) / T, the energies' part of log r."""
+    return (energy - new_energy) / temperature
+
+
 def decide(state, evaluated, pending, log_q_ratio, restart, uniform, *, temperature):
     """Accepts or rejects an evaluated point.
 
@@ -90,7 +95,7 @@ def decide(state, evaluated, pending, log_q_ratio, restart, uniform, *, temperat
     """
     proposed = pending == PROPOSAL
     finite = ops.isfinite(evaluated.energy) & ops.isfinite(log_q_ratio)
-    log_ratio = (state.energy - evaluated.energy) / temperature
+    log_ratio = energy_log_ratio(state.energy, evaluated.energy, temperature)
     log_ratio = log_ratio + ops.where(proposed, log_q_ratio, 0.0)
     log_ratio = ops.where(finite, log_ratio, -math.inf)
 

@@ -8,6 +8,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import adaptation
+from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
@@ -174,16 +175,17 @@ class RSGLD(MetropolisSampler):
         is_epoch_end = (self._iterations + 1) % (
             self.train_size // self.batch_size
         ) == 0
-        energy_ratio = (state_energy - evaluated_energy) / temperature
+        energy_ratio = metropolis.energy_log_ratio(
+            state_energy, evaluated_energy, temperature
+        )
         beta = ops.convert_to_tensor(self._beta)
 
         def acceptance(trials):
-            residuals, energies, finite = keras.tree.map_structure(
-                lambda value: ops.expand_dims(value, -1),
-                (record, energy_ratio, info.finite),
+            residuals = keras.tree.map_structure(
+                lambda value: ops.expand_dims(value, -1), record
             )
             ratio = self.proposal.log_ratio_at(residuals, trials, self._dimension)
-            return ops.where(finite, ops.exp(ops.minimum(ratio + energies, 0)), 0)
+            return adaptation.acceptance(ratio, energy_ratio, info.finite)
 
         limit = moves.strong_gradient_limit(record)
         seen = (limit, forward, info.accepted, info.proposed)
@@ -213,11 +215,8 @@ class RSGLD(MetropolisSampler):
             self._beta.assign(beta)
 
     def _store(self, variables, state, is_spent):
-        for variable, value in zip(variables, state, strict=True):
-            spent = is_spent
-            while 0 < len(spent.shape) < len(value.shape):
-                spent = ops.expand_dims(spent, -1)
-            variable.assign(ops.where(spent, 0.0 * value, value))
+        empty = [ops.zeros_like(value) for value in state]
+        _backend.write(variables, tensors.select(is_spent, empty, list(state)))
 
     def _current_beta(self):
         return ops.convert_to_numpy(self._beta)

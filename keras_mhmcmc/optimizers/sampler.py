@@ -81,11 +81,7 @@ class Sampler(keras.optimizers.Optimizer):
                 "None or a prior such as `mh.priors.Gaussian(1.0)`",
             )
         self.prior = prior
-        self.seed = None if seed is None else _validate.integer("seed", seed, 0)
-        if self.seed is not None and self.seed >= 2**31:
-            raise ValueError(
-                f"Argument `seed` must be less than 2**31. Received: seed={seed}"
-            )
+        self.seed = None if seed is None else _validate.seed(seed)
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains = None
         self._observer = _backend.LossObserver()
