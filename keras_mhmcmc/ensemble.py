@@ -185,10 +185,9 @@ def effective_number(weights):
 
 def warn_of_few(weights):
     """Warns where hardly more than one of several samples counts."""
-    if np.size(weights) < 2:
-        return
     number = effective_number(weights)
-    if number < 2.0:
+    # Two samples of nearly equal weight are worth a little less than two.
+    if number < min(2.0, 0.75 * np.size(weights)):
         warnings.warn(
             f"The importance weights of the {np.size(weights)} samples have an "
             f"effective sample size of {number:.2f}: the ensemble is hardly more than "

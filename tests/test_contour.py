@@ -137,16 +137,17 @@ def test_the_factor_scales_the_gradient_and_not_the_noise():
 
 
 @functools.cache
-def updates(count, exponent_name="zeta", zeta=0.75):
+def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
     """log theta after `count` updates with energies that never leave two bins."""
     settings = partition(zeta=zeta, random_field=exponent_name, partitions=50).contour
-    size = mh.schedules.RobbinsMonro()
+    schedule = mh.schedules.RobbinsMonro()
 
     def step(state, constants, draws, number):
         # Subregions 5 and 6; all others stay empty.
         _, uniforms = draws
         energy = 2.0 + 0.5 * (4.0 + 2.0 * uniforms[0])
-        log_pdf = contour.learned(state[0], energy, size(number), settings)
+        size = schedule(number) if step_size is None else step_size
+        log_pdf = contour.learned(state[0], energy, size, settings)
         return (log_pdf,), [log_pdf], []
 
     def noise(seed, number):
@@ -169,7 +170,7 @@ def updates(count, exponent_name="zeta", zeta=0.75):
 
 def test_theta_keeps_its_sum_and_empty_bins_stay_finite():
     for exponent, zeta in (("zeta", 0.75), ("one", 100.0)):
-        log_pdf = updates(100_000, exponent, zeta)
+        log_pdf = updates(10_000, exponent, zeta, step_size=0.02)
         assert np.isfinite(log_pdf).all()
         assert abs(np.exp(log_pdf).sum() - 1) < 1e-5
         # What float32 without logarithms would have lost.
@@ -177,6 +178,9 @@ def test_theta_keeps_its_sum_and_empty_bins_stay_finite():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    keras.backend.backend() == "torch", reason="a million steps take minutes there"
+)
 def test_theta_keeps_its_sum_after_a_million_updates():
     log_pdf = updates(1_000_000)
     assert np.isfinite(log_pdf).all()

@@ -24,6 +24,7 @@ from keras import ops
 
 def normalized(log_weights):
     """The weights, with sum 1."""
+    log_weights = ops.convert_to_tensor(log_weights)
     weights = ops.exp(log_weights - ops.max(log_weights))
     return weights / ops.sum(weights)
 

@@ -13,8 +13,8 @@ from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.sampler import constant
 from keras_mhmcmc.schedules import Schedule
 
-# What is added up between two resets; `low` and `high` are the extreme energies.
-_TALLY = ("count", "index", "multiplier", "first", "last", "nonfinite", "low", "high")
+# What is added up between two resets.
+_TALLY = ("count", "index", "multiplier", "first", "last", "nonfinite")
 
 
 _FEWEST = 10  # energies from which something can be said of a partition
@@ -50,9 +50,12 @@ class ContourSampler(Sampler):
         self._tally = self.add_variable(
             self._chain_shape(len(_TALLY)), dtype="float32", name="tally"
         )
-        # Of the last point that was evaluated, and of the last sample.
-        self._log_weight = self.add_variable(
-            self._chain_shape(2), dtype="float32", name="log_weight"
+        # Log weights of the last point and of the last sample, and extreme energies.
+        self._points = self.add_variable(
+            self._chain_shape(4),
+            constant([0.0, 0.0, np.inf, -np.inf]),
+            "float32",
+            name="points",
         )
 
     def _multiplier(self, energy):
@@ -68,10 +71,14 @@ class ContourSampler(Sampler):
         temperature = self._current_temperature()
         factor = contour.gradient_multiplier(log_pdf, energy, temperature, settings)
         self._count(energy, factor)
+        points = ops.convert_to_tensor(self._points)
+        _, sample, low, high = ops.unstack(points, 4, axis=-1)
         weight = contour.log_weight(log_pdf, energy, temperature, settings)
-        _, sample = ops.unstack(ops.convert_to_tensor(self._log_weight), 2, axis=-1)
         sample = ops.where(self._is_awaited(), weight, sample)
-        self._log_weight.assign(ops.stack([weight, sample], axis=-1))
+        finite = ops.isfinite(energy)
+        low = ops.where(finite, ops.minimum(low, energy), low)
+        high = ops.where(finite, ops.maximum(high, energy), high)
+        self._points.assign(ops.stack([weight, sample, low, high], axis=-1))
         return factor
 
     def _count(self, energy, factor):
@@ -81,7 +88,6 @@ class ContourSampler(Sampler):
         index = contour.partition_index(energy, settings)
         finite = ops.isfinite(energy)
         tally = ops.unstack(ops.convert_to_tensor(self._tally), len(_TALLY), axis=-1)
-        *sums, low, high = tally
         seen = [
             ops.ones_like(energy),
             ops.cast(index + 1, "float32"),
@@ -91,17 +97,11 @@ class ContourSampler(Sampler):
         ]
         nothing = ops.zeros_like(energy)
         sums = [
-            *(
-                total + ops.where(finite, value, nothing)
-                for total, value in zip(sums[:-1], seen, strict=True)
-            ),
-            sums[-1] + ops.cast(~finite, "float32"),
+            total + ops.where(finite, value, nothing)
+            for total, value in zip(tally[:-1], seen, strict=True)
         ]
-        is_first = finite & (tally[0] == 0.0)
-        lower = is_first | (finite & (energy < low))
-        higher = is_first | (finite & (energy > high))
-        extremes = [ops.where(lower, energy, low), ops.where(higher, energy, high)]
-        self._tally.assign(ops.stack([*sums, *extremes], axis=-1))
+        failures = tally[-1] + ops.cast(~finite, "float32")
+        self._tally.assign(ops.stack([*sums, failures], axis=-1))
 
     # What users and callbacks call.
 
@@ -120,49 +120,41 @@ class ContourSampler(Sampler):
         return ops.convert_to_numpy(self._visits)
 
     def _log_weight_of_sample(self, is_final):
-        return ops.convert_to_numpy(self._log_weight)[..., int(is_final)]
+        return ops.convert_to_numpy(self._points)[..., int(is_final)]
 
     def check_epoch(self):
-        """Warns, once, where most energies lie outside the partition."""
-        if not self._has_warned:
-            tally = self._summed_tally()
-            count = tally["count"]
-            if count < _FEWEST:
-                return
+        """Warns, once, where most energies since the reset lie outside the partition.
+
+        `mh.PosteriorSamples` calls it at each epoch's end.
+        """
+        tally = ops.convert_to_numpy(self._tally).reshape(-1, len(_TALLY)).sum(0)
+        counts = dict(zip(_TALLY, tally, strict=True))
+        if counts["count"] >= _FEWEST:
             self._warn(
                 partition_.outside_message(
-                    tally["first"] / count,
-                    tally["last"] / count,
-                    tally["low"],
-                    tally["high"],
+                    counts["first"] / counts["count"],
+                    counts["last"] / counts["count"],
+                    *self._extremes(),
                     self._partition.contour.partitions,
                 )
             )
 
     def finalize_variable_values(self, var_list):
         """Looks at the partition, at the end of `fit`."""
-        if not (self.built and _backend.hold_values([self._tally, self._visits])):
-            return
-        self.check_epoch()
-        if not self._has_warned:
-            bins = self._partition.contour.partitions
-            tally = self._summed_tally()
-            visits = self.visits().reshape(-1, bins).sum(0)
-            message = partition_.empty_message(visits, tally["low"], tally["high"])
-            self._warn(message)
+        if self.built and _backend.hold_values([self._points, self._visits]):
+            visits = self.visits().reshape(-1, self._partition.contour.partitions)
+            if visits.sum() >= _FEWEST:
+                message = partition_.run_message(visits.sum(0), *self._extremes())
+                self._warn(message)
+
+    def _extremes(self):
+        points = ops.convert_to_numpy(self._points)
+        return points[..., 2].min(), points[..., 3].max()
 
     def _warn(self, message):
-        if message is not None:
+        if message is not None and not self._has_warned:
             self._has_warned = True
             warnings.warn(message, stacklevel=4)
-
-    def _summed_tally(self):
-        tally = ops.convert_to_numpy(self._tally).reshape(-1, len(_TALLY))
-        known = tally[tally[:, 0] > 0]
-        summed = dict(zip(_TALLY, tally.astype("float64").sum(0), strict=True))
-        if len(known):
-            summed |= {"low": known[:, -2].min(), "high": known[:, -1].max()}
-        return summed
 
     def _counts(self):
         tally = np.moveaxis(ops.convert_to_numpy(self._tally), -1, 0)

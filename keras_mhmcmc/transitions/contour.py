@@ -1,6 +1,7 @@
 """Kernels for `mh.sample` on a flattened energy: CSGLD, CSGHMC."""
 
 import dataclasses
+import warnings
 from typing import Any
 from typing import NamedTuple
 
@@ -82,7 +83,9 @@ class ContourKernel(Kernel):
         log_pdf = np.asarray(ops.convert_to_numpy(state.log_pdf), "float64")
         energy = info["energy"][np.isfinite(info["energy"])]
         if energy.size > 0:
-            partition_.warn_of_run(visits.sum(0), energy.min(), energy.max())
+            message = partition_.run_message(visits.sum(0), energy.min(), energy.max())
+            if message is not None:
+                warnings.warn(message, stacklevel=4)
         pdf = np.broadcast_to(np.exp(log_pdf), visits.shape)
         return {"pdf": pdf, "visits": visits}
 
