@@ -9,6 +9,7 @@ import pytest
 
 import keras_mhmcmc as mh
 
+PARTITION = dict(energy_min=10.0, energy_gap=1.0, partitions=20, zeta=1.0)
 SAMPLERS = {
     "SGLD": (mh.SGLD, {}),
     "PSGLD": (mh.PSGLD, {}),
@@ -16,9 +17,11 @@ SAMPLERS = {
     "MHBT": (mh.MHBT, dict(batch_size=10)),
     "RSGLD": (mh.RSGLD, dict(batch_size=10)),
     "MINT": (mh.MINT, dict(batch_size=10)),
+    "CSGLD": (mh.CSGLD, PARTITION),
+    "CSGHMC": (mh.CSGHMC, PARTITION),
 }
 ALL = tuple(SAMPLERS)
-LANGEVIN = ("SGLD", "PSGLD", "SGHMC")
+LANGEVIN = ("SGLD", "PSGLD", "SGHMC", "CSGLD", "CSGHMC")
 METROPOLIS = ("MHBT", "RSGLD", "MINT")
 
 

@@ -260,6 +260,35 @@ def test_the_weights_of_the_subregions_are_not():
     assert weighted_mean("backward", step_weights=True) > 0.2
 
 
+def test_the_field_does_not_change_the_weights():
+    """With theta(J) in the update, theta is a root of the mass; the weight stays.
+
+    On the paper's mixture with zeta = 2, Psi^zeta gives the mean energy, as it does
+    with any theta, and Psi, the weight of the authors' code, does not.
+    """
+    run = functools.partial(
+        mh.sample,
+        init=4.0,
+        log_density=mixture,
+        num_steps=60_000,
+        num_chains=30,
+        every=10,
+        burn_in=20_000,
+        seed=4,
+        progress=False,
+    )
+    settings = MIXTURE | dict(zeta=2.0, random_field="one", energy_gap=1.0)
+    exact = run(mh.kernels.csgld(0.05, **settings))
+    share = np.average(exact.info["energy"], weights=exact.weights)
+    # By quadrature, up to the noise of 30 chains and the bias of the step.
+    density = np.exp(-mixture_energy(LIMITS))
+    expected = np.average(mixture_energy(LIMITS), weights=density)
+    assert abs(share - expected) < 0.1
+    root = run(mh.kernels.csgld(0.05, **settings, weight_power=1.0))
+    biased = np.average(root.info["energy"], weights=root.weights)
+    assert biased > expected + 0.3
+
+
 # Importance weights.
 
 

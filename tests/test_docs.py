@@ -10,6 +10,7 @@ import pytest
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import ensemble
+from keras_mhmcmc import partition
 from keras_mhmcmc import posterior
 from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
@@ -17,11 +18,13 @@ from keras_mhmcmc import schedules
 from keras_mhmcmc.chains import parallel
 from keras_mhmcmc.chains import run
 from keras_mhmcmc.chains import targets
+from keras_mhmcmc.optimizers import csgld
 from keras_mhmcmc.optimizers import mhbt
 from keras_mhmcmc.optimizers import psgld
 from keras_mhmcmc.optimizers import rsgld
 from keras_mhmcmc.optimizers import sghmc
 from keras_mhmcmc.optimizers import sgld
+from keras_mhmcmc.transitions import contour
 from keras_mhmcmc.transitions import metropolis
 from keras_mhmcmc.transitions import stochastic_gradient
 
@@ -38,12 +41,15 @@ MODULES = [
     # A function of the same name hides the module.
     importlib.import_module("keras_mhmcmc.chains.equi_energy"),
     importlib.import_module("keras_mhmcmc.chains.replica_exchange"),
+    contour,
+    csgld,
     ensemble,
     mh.losses,
     mh.diagnostics,
     mhbt,
     metropolis,
     parallel,
+    partition,
     posterior,
     priors,
     proposals,
