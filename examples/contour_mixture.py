@@ -1,4 +1,4 @@
-"""CSGLD flattens a mixture's energy and weighs its two modes: CSGLD paper, Fig. 1 and 2.
+"""CSGLD flattens a mixture's energy and weighs both modes: CSGLD paper, Fig. 1, 2.
 
 The law is 0.4 N(-6, 1) + 0.6 N(4, 1), whose mean is 0. SGLD starts at 0, falls into the
 mode at 4 and stays there. CSGLD learns theta, the mass of each of 50 subregions of the
@@ -45,6 +45,8 @@ LONG_STEPS = (0.1, 0.05, 0.02)
 NOISE = 0.1  # standard deviation of a gradient's
 ROWS = 1000  # N, of the noise
 CHECKPOINTS = (10**4, 10**5, 10**6, 10**7)
+PATH = 100_000  # iterations of the paths that are shown
+FLATTENED = (plots.COLOURS[3], plots.COLOURS[4], plots.WRONG)  # colours
 CLOSE, FAR = 0.6, 1.0  # a mean that is right, and one that is wrong
 
 
@@ -219,10 +221,11 @@ def save_picture(truth, rows, args):
     """Saves the figure and says where."""
     figure, axes = pyplot.subplots(2, 2, figsize=(12, 8.4), layout="constrained")
     colours = dict(zip(("CSGLD", "SGLD", "KSGLD"), plots.COLOURS, strict=False))
-    draw_theta(axes[0, 0], truth, rows[0], colours["CSGLD"])
+    last = rows[-len(colours) :]  # with the smallest step
+    draw_theta(axes[0, 0], truth, last[0], colours["CSGLD"])
     draw_errors(axes[0, 1], rows, colours, args)
     draw_energies(axes[1, 0], truth)
-    draw_paths(axes[1, 1], rows[:2], colours, args)
+    draw_paths(axes[1, 1], last[:2], colours, args)
     os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
     figure.savefig(args.output, dpi=150)
     print(f"saved {args.output}")
@@ -234,10 +237,12 @@ def draw_theta(ax, truth, row, colour):
     learned = row["draws"].info["pdf"]
     ax.semilogy(number, learned.T, ".", color=colour, markersize=5, alpha=0.6)
     ax.semilogy(number, truth.masses, color="black", linewidth=1.2)
+    # theta of a subregion that is hardly ever visited falls without end.
+    ax.set_ylim(truth.masses[-1] / 100.0, 30.0)
     ax.plot([], [], ".", color=colour, label=f"learned by CSGLD, {len(learned)} runs")
     ax.plot([], [], color="black", label="truth, by quadrature")
     ax.set(xlabel="subregion of the energy", ylabel=r"mass $\theta$")
-    ax.set_title("(a) the mass of each subregion, learned")
+    ax.set_title(f"(a) the mass of each subregion, learned (step {row['step']})")
     ax.legend()
 
 
@@ -256,10 +261,13 @@ def draw_errors(ax, rows, colours, args):
             linestyle=plots.DASHES[steps.index(row["step"])],
             label=label,
         )
-    ax.axhline(CLOSE, color=plots.GREY, zorder=0)
+    ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0]
+    ax.set_yticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    ax.grid(color=plots.GREY, linewidth=0.6)
     ax.set(xlabel="iteration", ylabel="mean absolute error")
-    ax.set_title(f"(b) error of the estimated mean, {args.runs} runs")
-    ax.legend(fontsize="small")
+    ax.set_title(f"(b) error of the estimated mean, average of {args.runs} runs")
+    ax.legend(fontsize="small", loc="lower left")
 
 
 def draw_energies(ax, truth):
@@ -269,22 +277,22 @@ def draw_energies(ax, truth):
     energy = truth.energy[inside]
     ax.plot(x, energy, color="black", label="original, U(x)")
     for zeta, colour, dash in zip(
-        (0.5, 0.75, 1.0), plots.COLOURS, ("--", "-.", ":"), strict=False
+        (0.5, 0.75, 1.0), FLATTENED, ("--", "-.", ":"), strict=True
     ):
         flattened = energy + zeta * log_psi
         # Only differences of an energy matter: all curves share their lowest value.
         flattened += energy.min() - flattened.min()
         ax.plot(x, flattened, color=colour, linestyle=dash, label=rf"$\zeta$ = {zeta}")
-    ax.set(xlabel="x", ylabel="energy in nats", ylim=(0, 20))
+    ax.set(xlabel="x", ylabel="energy in nats", ylim=(0, 17))
     ax.set_title(r"(c) the energy, and flattened: U + $\zeta$ log $\Psi$(U)")
     ax.legend(loc="upper right")
 
 
 def draw_paths(ax, rows, colours, args):
-    """One run of CSGLD and one of SGLD."""
+    """The beginning of one run of CSGLD and of SGLD."""
     for row in rows:
-        path = row["draws"].position[0]
-        stride = max(len(path) // 2000, 1)
+        path = row["draws"].position[0, : PATH // args.every]
+        stride = max(len(path) // 1000, 1)
         iterations = args.every * np.arange(1, len(path) + 1)
         ax.plot(
             iterations[::stride],
@@ -292,14 +300,14 @@ def draw_paths(ax, rows, colours, args):
             color=colours[row["method"]],
             marker=".",
             markersize=3,
-            linewidth=0.3,
+            linewidth=0.5,
             label=row["method"],
         )
     for mode in (-6.0, 4.0):
         ax.axhline(mode, color="black", linestyle="--", linewidth=0.8)
-    ax.set(xlabel="iteration", ylabel="x")
-    ax.set_title("(d) one run of each sampler (dashed: the two modes)")
-    ax.legend(loc="upper right", framealpha=1.0)
+    ax.set(xlabel="iteration", ylabel="x", ylim=(-14, 14))
+    ax.set_title("(d) the beginning of one run of each (dashed: the two modes)")
+    ax.legend(loc="upper right", ncols=2)
 
 
 def parse(argv):
