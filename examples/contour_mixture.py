@@ -20,6 +20,16 @@ paper's step epsilon, on the gradient of U, is a learning rate of epsilon N.
     python examples/contour_mixture.py
     python examples/contour_mixture.py --long    # ten times as long, three step sizes
 
+On JAX, half a minute on two busy CPU cores (--long: 7 minutes):
+
+    method  step   error 1e4   error 1e5   error 1e6     close       far  ess
+    CSGLD    0.1        1.90        0.43        0.22  10 of 10   0 of 10   53
+    SGLD     0.1        4.01        4.01        3.77   0 of 10  10 of 10  100
+    KSGLD    0.1        1.21        0.44        0.14  10 of 10   0 of 10   62
+
+A chain climbs above energies of 25 only now and then, so that a few of the paper's 50
+subregions may stay empty: that a warning says so does no harm here.
+
 Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin dynamics
 algorithm for simulations of multi-modal distributions", section 4.1, Fig. 1 and 2.
 """
@@ -183,10 +193,10 @@ def error_at(row, iterations, args):
 def as_text(rows, args):
     """The rows as an aligned table."""
     shown = [c for c in CHECKPOINTS if args.every <= c < args.steps] + [args.steps]
-    head = "".join(f"{f'error {c:.0e}':>14}".replace("+0", "") for c in shown)
+    head = "".join(f"{f'error {c:.0e}'.replace('+0', ''):>12}" for c in shown)
     lines = [f"method  step{head}     close       far  ess   seconds"]
     for row in rows:
-        errors = "".join(f"{error_at(row, c, args):14.2f}" for c in shown)
+        errors = "".join(f"{error_at(row, c, args):12.2f}" for c in shown)
         last = np.abs(row["means"][:, -1])
         draws = row["draws"]
         share = 100.0 * draws.weight_ess / draws.weights.size
@@ -320,7 +330,7 @@ def parse(argv):
     parser.add_argument(
         "--long",
         action="store_true",
-        help=f"10,000,000 iterations, with steps {LONG_STEPS}",
+        help=f"10,000,000 iterations, with the step sizes {LONG_STEPS}",
     )
     parser.add_argument("--seed", type=int, default=0, help="of noise and chains")
     parser.add_argument(

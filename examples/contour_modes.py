@@ -18,6 +18,18 @@ iteration evaluates one gradient, or two with reSGLD, which runs two temperature
 
     python examples/contour_modes.py
 
+On JAX, 10 chains, 2 minutes on two busy CPU cores:
+
+    iterations  method     TV   from     to  together  ess
+       200,000  SGLD     0.51   0.23   0.74      0.11  100
+       200,000  cycSGLD  0.35   0.16   0.54      0.07  100
+       200,000  reSGLD   0.09   0.06   0.14      0.04  100
+       200,000  CSGLD    0.16   0.10   0.24      0.08   48
+     2,000,000  SGLD     0.21   0.14   0.34      0.04  100
+     2,000,000  cycSGLD  0.14   0.09   0.23      0.03  100
+     2,000,000  reSGLD   0.03   0.01   0.04      0.01  100
+     2,000,000  CSGLD    0.06   0.02   0.09      0.03   49
+
 Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin dynamics
 algorithm for simulations of multi-modal distributions", section 4.1, Fig. 3, and
 appendix D.3.
@@ -38,9 +50,11 @@ from matplotlib import pyplot
 import keras_mhmcmc as mh
 from keras_mhmcmc import plots
 
-# The lowest energies of the modes are -6.67 in the middle, -5.78 and -4.89 in the
-# corners: below the first boundary nothing is flattened.
-PARTITION = {"energy_min": -4.75, "energy_gap": 0.25, "partitions": 100, "zeta": 0.75}
+# The modes' lowest energies are -6.67 in the middle, -5.75 at the sides and -4.83 in
+# the corners. The first boundary lies above the first of them, with 14% of the law
+# below. At -4.75, above all modes, it would have 56% below and 9% in the subregion that
+# follows: log Psi would fall by 2 nats within 0.25, less than the energy's noise.
+PARTITION = {"energy_min": -6.0, "energy_gap": 0.25, "partitions": 100, "zeta": 0.75}
 RATE, CYCLIC_RATE = 1e-3, 5e-3
 CYCLES = 20
 TEMPERATURES = (1.0, 3.0)
@@ -189,42 +203,62 @@ def as_text(rows):
 def save_picture(truth, rows, args):
     """Saves the figure, of the shortest runs, and says where."""
     figure, axes = pyplot.subplots(
-        1, 5, figsize=(17, 4), layout="constrained", sharex=True, sharey=True
+        1, 5, figsize=(17, 4.6), layout="constrained", sharex=True, sharey=True
     )
-    axes[0].pcolormesh(
-        truth.axis[::8], truth.axis[::8], truth.density[::8, ::8].T, cmap="Blues"
-    )
+    axis, coarse = truth.axis[::8], truth.density[::8, ::8]
+    axes[0].pcolormesh(axis, axis, coarse.T, cmap="Blues")
     axes[0].set(title="the truth", ylabel=r"$x_2$")
-    for ax, row in zip(axes[1:], rows, strict=False):
+    write_shares(axes[0], truth.shares)
+    shortest = min(args.steps)
+    shown = [row for row in rows if row["steps"] == shortest][: len(METHODS)]
+    for ax, row in zip(axes[1:], shown, strict=True):
         draws, distances = row["draws"], row["distances"]
         # A typical chain, the one with the median distance.
         chosen = np.argsort(distances)[len(distances) // 2]
+        position, weights = draws.position[chosen], draws.weights[chosen]
         points = one_chain(draws, chosen, min(len(draws), 2000))
         ax.plot(*points.T, ".", markersize=3, color=plots.COLOURS[0], alpha=0.3)
+        write_shares(ax, truth.shares_of(position, weights))
         note = "CSGLD, resampled" if row["method"] == "CSGLD" else row["method"]
         ax.set_title(f"{note}: TV {distances[chosen]:.2f}")
     for ax in axes:
         ax.contour(
-            truth.axis[::8],
-            truth.axis[::8],
+            axis,
+            axis,
             truth.energy[::8, ::8].T,
             levels=[-6.0, -4.0, -2.0, 0.0, 2.0],
             colors="black",
-            linewidths=0.5,
+            linewidths=0.4,
             linestyles="solid",
         )
-        ax.axvline(-truth.barrier, color=plots.WRONG, linewidth=0.8, linestyle=":")
-        ax.set(xlabel=r"$x_1$", xlim=(-3, 3), ylim=(-3, 3), aspect="equal")
+        for place in (-truth.barrier, truth.barrier):
+            ax.axvline(place, color=plots.WRONG, linewidth=0.8, linestyle=":")
+            ax.axhline(place, color=plots.WRONG, linewidth=0.8, linestyle=":")
+        ax.set(xlabel=r"$x_1$", xlim=(-2.7, 2.7), ylim=(-2.7, 2.7), aspect="equal")
+    figure.suptitle(
+        f"{shortest:,} iterations of a typical chain that starts in the upper right "
+        "corner: its draws, the share of each of nine modes in %, and the total "
+        "variation distance (TV) from the true shares"
+    )
     os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
     figure.savefig(args.output, dpi=150)
     print(f"saved {args.output}")
 
 
+def write_shares(ax, shares):
+    """Writes the share of each cell into its corner, in %."""
+    for cell, share in enumerate(shares):
+        place = (cell // 3 * 1.72 - 2.6, cell % 3 * 1.72 - 1.2)
+        ax.text(*place, f"{100 * share:.0f}", color=plots.WRONG, fontsize=9)
+
+
 def one_chain(draws, chain, number):
     """Points of one chain with equal weights, resampled by their weights."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(draws.weights[chain : chain + 1])
     one = mh.Draws(
         draws.position[chain : chain + 1],
-        np.log(draws.weights[chain : chain + 1]),
+        log_weights,
         {"energy": draws.info["energy"][chain : chain + 1]},
         draws.state,
     )
