@@ -182,18 +182,17 @@ def test_mint_mixture_has_one_sampler_that_changes_modes(tmp_path):
 
 @pytest.mark.slow
 def test_contour_mixture_has_one_sampler_that_stays(tmp_path):
-    rows = run_example("contour_mixture", ["--steps=2000", "--runs=100"], tmp_path)
+    rows = run_example("contour_mixture", ["--steps=1000", "--runs=200"], tmp_path)
     assert [row["method"] for row in rows] == ["CSGLD", "SGLD", "KSGLD"]
     csgld, sgld, ksgld = (row["draws"] for row in rows)
-    # One chain or none went left at its start.
     assert np.abs(rows[1]["means"][:, -1]).mean() > 3.5
     # CSGLD has begun to flatten the mode it is in; KSGLD does so from the start.
-    assert csgld.position.std(1).mean() > 1.3 * sgld.position.std(1).mean()
+    assert csgld.position.std(1).mean() > 1.25 * sgld.position.std(1).mean()
     theta = csgld.info["pdf"]
-    assert np.all(theta[:, 0] > 3 * theta[:, 5])
-    assert 0.3 < (ksgld.position < -1).mean() < 0.6
-    # 100 chains, each of which is off by about 3.
-    assert abs(rows[2]["means"][:, -1].mean()) < 1.2
+    assert np.all(theta[:, 0] > 10 * theta[:, 5])
+    assert 0.25 < (ksgld.position < -1).mean() < 0.45
+    # 200 chains, each of which is off by about 3.5, on their way from 4 to 0.
+    assert abs(rows[2]["means"][:, -1].mean()) < 1.8
 
 
 def test_contour_mixture_knows_the_masses():
@@ -211,16 +210,15 @@ def test_contour_mixture_knows_the_masses():
 
 @pytest.mark.slow
 def test_contour_modes_compares_four_samplers(tmp_path):
-    arguments = ["--steps", "1000", "2000", "--chains=100"]
-    rows = run_example("contour_modes", arguments, tmp_path)
-    rows = {(row["steps"], row["method"]): row for row in rows}
-    assert len(rows) == 8
+    rows = run_example("contour_modes", ["--steps=400", "--chains=300"], tmp_path)
+    rows = {row["method"]: row for row in rows}
+    assert list(rows) == ["SGLD", "cycSGLD", "reSGLD", "CSGLD"]
     # Nearly all of a chain's draws are in the corner where it started.
-    assert rows[2000, "SGLD"]["distances"].mean() > 0.9
-    for steps, largest in (1000, 0.9), (2000, 0.8):
-        assert rows[steps, "reSGLD"]["distances"].mean() < largest
-    assert rows[2000, "SGLD"]["ess"] == pytest.approx(1.0, abs=1e-3)
-    assert 0.2 < rows[2000, "CSGLD"]["ess"] < 0.99
+    distance = rows["SGLD"]["distances"].mean()
+    assert 0.93 < distance < 0.951
+    assert rows["reSGLD"]["distances"].mean() < distance - 0.03
+    assert rows["SGLD"]["ess"] == pytest.approx(1.0, abs=1e-3)
+    assert 0.5 < rows["CSGLD"]["ess"] < 0.995
 
 
 def test_contour_modes_knows_the_nine_shares():
