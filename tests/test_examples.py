@@ -181,6 +181,63 @@ def test_mint_mixture_has_one_sampler_that_changes_modes(tmp_path):
 
 
 @pytest.mark.slow
+def test_contour_mixture_has_one_sampler_that_stays(tmp_path):
+    rows = run_example("contour_mixture", ["--steps=1000", "--runs=200"], tmp_path)
+    assert [row["method"] for row in rows] == ["CSGLD", "SGLD", "KSGLD"]
+    csgld, sgld, ksgld = (row["draws"] for row in rows)
+    assert np.abs(rows[1]["means"][:, -1]).mean() > 3.5
+    # CSGLD has begun to flatten the mode it is in; KSGLD does so from the start.
+    assert csgld.position.std(1).mean() > 1.25 * sgld.position.std(1).mean()
+    theta = csgld.info["pdf"]
+    assert np.all(theta[:, 0] > 10 * theta[:, 5])
+    assert 0.25 < (ksgld.position < -1).mean() < 0.45
+    # 200 chains, each of which is off by about 3.5, on their way from 4 to 0.
+    assert abs(rows[2]["means"][:, -1].mean()) < 1.8
+
+
+def test_contour_mixture_knows_the_masses():
+    mixture = load("contour_mixture")
+    truth = mixture.Truth()
+    assert truth.masses.sum() == pytest.approx(1.0)
+    assert np.sum(truth.density * truth.x) == pytest.approx(0.0, abs=1e-6)
+    # Weights that are constant within a subregion are biased, as the page says.
+    assert truth.mean_with_theta_weights() == pytest.approx(0.25, abs=0.02)
+    # Psi is continuous, and the mass itself at the upper end of a subregion.
+    log_psi = truth.log_psi()
+    inside = np.abs(truth.x) < 8
+    assert np.abs(np.diff(log_psi[inside])).max() < 0.01
+
+
+@pytest.mark.slow
+def test_contour_modes_compares_four_samplers(tmp_path):
+    rows = run_example("contour_modes", ["--steps=400", "--chains=300"], tmp_path)
+    rows = {row["method"]: row for row in rows}
+    assert list(rows) == ["SGLD", "cycSGLD", "reSGLD", "CSGLD"]
+    # Nearly all of a chain's draws are in the corner where it started.
+    distance = rows["SGLD"]["distances"].mean()
+    assert 0.93 < distance < 0.951
+    assert rows["reSGLD"]["distances"].mean() < distance - 0.03
+    assert rows["SGLD"]["ess"] == pytest.approx(1.0, abs=1e-3)
+    assert 0.5 < rows["CSGLD"]["ess"] < 0.995
+
+
+def test_contour_modes_knows_the_nine_shares():
+    modes = load("contour_modes")
+    truth = modes.Truth()
+    shares = truth.shares.reshape(3, 3)
+    np.testing.assert_allclose(shares, shares.T, atol=1e-6)
+    assert shares.argmax() == 4 and shares.sum() == pytest.approx(1.0)
+    # Without the regulariser the two coordinates are independent.
+    np.testing.assert_allclose(
+        shares, np.outer(shares.sum(0), shares.sum(1)), atol=2e-3
+    )
+    centres = [[x, y] for x in (-1.6, 0, 1.6) for y in (-1.6, 0, 1.6)]
+    assert truth.distance(np.array(centres), truth.shares) == pytest.approx(0.0)
+    only_one = truth.distance(np.array([[0.0, 0.0]]), np.ones(1))
+    assert only_one == pytest.approx(1.0 - shares[1, 1])
+
+
+@pytest.mark.slow
 def test_logistic_learns(tmp_path):
     arguments = ["--chains=3", "--passes=0.1"]
     rows = run_example("logistic_1v7", arguments, tmp_path)
