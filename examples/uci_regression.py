@@ -251,7 +251,7 @@ def as_text(rows):
 LEGEND = f"""\
 Test RMSE in the target's unit, mean ± standard deviation over the repeats, each with
 its own split, first weights and noise; the paper's, after 5,000 epochs, ten repeats.
-weights  effective sample size of the importance weights; at most {MODELS}, the models"""
+weights  effective sample size of the importance weights of the {MODELS} models"""
 
 
 def main(argv=None):
