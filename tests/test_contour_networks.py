@@ -84,13 +84,13 @@ def cifar():
 @pytest.mark.slow
 def test_cifar_learns_synthetic_images(cifar, tmp_path):
     file = tmp_path / "new" / "rows.json"
-    options = ["--methods", "saCSGHMC", "--epochs", "4", "--output", str(file)]
+    options = ["--methods", "saCSGHMC", "--output", str(file)]
     (row,) = rows = cifar.main(["--quick", *options])
     assert json.loads(file.read_text()) == rows
-    assert row["method"] == "saCSGHMC" and row["models"] == 2
+    assert row["method"] == "saCSGHMC" and row["models"] == 3
     # Guessing would give 25.
     assert row["bpe"] >= row["last"] and row["bpe"] > 60.0 and row["bma"] > 60.0
-    assert row["ess"] < 2.0  # the weights differ
+    assert row["ess"] < 3.0  # the weights differ
 
 
 def test_cifar_network_is_resnet20(cifar):
