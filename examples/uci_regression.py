@@ -6,7 +6,10 @@ average for the contour samplers. Prints the test RMSE, in the target's own unit
 the paper's (Deng, Lin and Liang, 2020).
 
     python examples/uci_regression.py --quick
-    python examples/uci_regression.py --data-dir folder --epochs 1000 --repeats 5
+    python examples/uci_regression.py --data-dir folder --epochs 1000 --repeats 3
+
+`folder` has an .npz file with the arrays X and y for each data set. What was measured,
+and what the paper leaves open, stands in docs/examples.md.
 """
 
 import argparse
@@ -26,6 +29,7 @@ import keras_mhmcmc as mh
 HIDDEN = 50
 BATCH = 50
 MODELS = 50  # that are averaged
+FEWEST_EPOCHS = 10
 # The paper's rate multiplies the gradient of the sum over all examples, and so do its
 # "L2 coefficient" and its "weight decay" elsewhere.
 RATE = 5e-6
@@ -313,6 +317,11 @@ def parse(argv):
     parser.add_argument("--seed", type=int, default=0, help="of the first repeat")
     parser.add_argument("--output", help="JSON file for the results")
     args = parser.parse_args(argv)
+    if args.epochs is not None and args.epochs < FEWEST_EPOCHS:
+        parser.error(
+            f"--epochs must be at least {FEWEST_EPOCHS}, so that the plain sampler's "
+            f"energies tell where the partition has to be. Received: {args.epochs}"
+        )
     if args.datasets is not None and args.data_dir is None:
         parser.error("--datasets needs --data-dir, the folder with their files")
     if args.datasets is None:

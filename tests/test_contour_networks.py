@@ -75,6 +75,26 @@ def test_uci_optimizers_have_the_papers_units(uci):
         assert optimizer.has_weights == method.startswith("CS")
 
 
+def test_uci_partition_does_not_drive_uphill(uci):
+    energies, wine = np.linspace(1000.0, 1100.0, 50), uci.TASKS["wine_quality_red"]
+    suggested = uci.mh.suggest_partition(energies)
+    assert uci.make_partition(energies, uci.Task(), None) == suggested
+    assert uci.make_partition(energies, wine, 7.0)["energy_gap"] == 7.0
+    gap = uci.make_partition(energies, wine, None)["energy_gap"]
+    assert gap > suggested["energy_gap"]
+    # The first theta halves at the end: the multiplier there.
+    assert 1.0 - wine.zeta * wine.temperature * np.log(2.0) / gap > 0.0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--epochs", "5"], ["--datasets", "yacht"], ["--repeats", "0"]]
+)
+def test_uci_refuses_bad_arguments(uci, arguments, capsys):
+    with pytest.raises(SystemExit):
+        uci.main(arguments)
+    assert arguments[0] in capsys.readouterr().err.split("error:")[1]
+
+
 @pytest.fixture(scope="module")
 def cifar():
     """The module examples/cifar_resnet.py."""
@@ -117,6 +137,7 @@ def test_cifar_schedules_hold_and_fall(cifar):
     config = optimizer.get_config()
     assert config["energy_gap"] == pytest.approx(1000)
     assert config["zeta"] == pytest.approx(1e6)
+    assert len(config["pdf"]) == 200 and len(set(config["pdf"])) == 1
     assert config["prior"]["config"]["scale"] == pytest.approx(25**-0.5)
     # A tenth of the epochs falls as far.
     short = cifar.make_optimizer("saSGHMC", 50_000, task, 100, 50, args)
