@@ -16,15 +16,17 @@ def load(name, data_dir=None):
     Args:
         name: "digits" (8 x 8 pixels, bundled with scikit-learn; 1,437 images to train
             on and 360 to test on, split once and for all with the same share of each
-            class), or "mnist" or "fashion_mnist" (28 x 28 pixels, 60,000 and 10,000).
+            class), or "mnist" or "fashion_mnist" (28 x 28 pixels, 60,000 and 10,000),
+            or "cifar10" or "cifar100" (32 x 32 pixels in colour, 50,000 and 10,000).
         data_dir: folder that holds `<name>.npz`, with the keys `x_train`, `y_train`,
-            `x_test` and `y_test`: images of shape (N, H, W) or (N, H, W, 1) in uint8,
-            0 to 255, and integer labels of shape (N,). None gets the set through
-            tensorflow-datasets, which downloads it on first use. "digits" needs none.
+            `x_test` and `y_test`: images in uint8, 0 to 255, of shape (N, H, W) or
+            (N, H, W, 1), or (N, H, W, 3) of the sets in colour, and integer labels of
+            shape (N,). None gets the set through tensorflow-datasets, which downloads
+            it on first use. "digits" needs none.
 
     Returns:
         `(x_train, y_train), (x_test, y_test)`: images in float32, in [0, 1], of shape
-        (N, H, W, 1), and labels in int32, of shape (N,).
+        (N, H, W, 1) or (N, H, W, 3), and labels in int32, of shape (N,).
 
     Raises:
         ImportError: scikit-learn ("digits"), or tensorflow-datasets (the others, when
@@ -61,7 +63,15 @@ def _digits(name, data_dir):
 
 
 def _grey_images(name, data_dir):
-    """A data set of grey images in uint8, from a file or tensorflow-datasets."""
+    return _images(name, data_dir, channels=1)
+
+
+def _colour_images(name, data_dir):
+    return _images(name, data_dir, channels=3)
+
+
+def _images(name, data_dir, channels):
+    """A data set of images in uint8, from a file or tensorflow-datasets."""
     if data_dir is None:
         source, arrays = "tensorflow-datasets", _from_tensorflow_datasets(name)
     else:
@@ -69,8 +79,8 @@ def _grey_images(name, data_dir):
         arrays = _from_file(name, source)
     x_train, y_train, x_test, y_test = arrays
     return (
-        *_as_images_and_labels("train", x_train, y_train, source),
-        *_as_images_and_labels("test", x_test, y_test, source),
+        *_as_images_and_labels("train", x_train, y_train, channels, source),
+        *_as_images_and_labels("test", x_test, y_test, channels, source),
     )
 
 
@@ -115,14 +125,18 @@ def _from_tensorflow_datasets(name):
     return arrays
 
 
-def _as_images_and_labels(split, x, y, source):
+def _as_images_and_labels(split, x, y, channels, source):
     x, y = np.asarray(x), np.asarray(y)
-    if x.ndim == 3:
-        x = x[..., None]
-    if x.ndim != 4 or x.shape[-1] != 1 or x.dtype != np.uint8 or len(x) == 0:
+    shapes = f"(N, H, W, {channels})"
+    if channels == 1:
+        shapes = f"(N, H, W) or {shapes}"
+        if x.ndim == 3:
+            x = x[..., None]
+    is_bytes = x.dtype == np.uint8
+    if x.ndim != 4 or x.shape[-1] != channels or not is_bytes or len(x) == 0:
         raise ValueError(
-            f"The array x_{split} must hold images of shape (N, H, W) or (N, H, W, 1) "
-            "in uint8, 0 to 255. "
+            f"The array x_{split} must hold images of shape {shapes} in uint8, 0 to "
+            "255. "
             f"Received: shape {x.shape} and dtype {x.dtype}, from {source!r}"
         )
     if y.shape != (len(x),) or not np.issubdtype(y.dtype, np.integer):
@@ -138,4 +152,6 @@ _LOADERS = {
     "digits": _digits,
     "mnist": _grey_images,
     "fashion_mnist": _grey_images,
+    "cifar10": _colour_images,
+    "cifar100": _colour_images,
 }

@@ -75,6 +75,29 @@ def test_a_file_is_read(tmp_path, name, has_channel):
     np.testing.assert_array_equal(y_test, contents["y_test"])
 
 
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_a_file_in_colour_is_read(tmp_path, name):
+    rng = np.random.default_rng(0)
+    contents = arrays()
+    for key in ("x_train", "x_test"):
+        shape = (*contents[key].shape, 3)
+        contents[key] = rng.integers(256, size=shape, dtype="uint8")
+    np.savez_compressed(tmp_path / f"{name}.npz", **contents)
+    (x_train, y_train), (x_test, _) = datasets.load(name, data_dir=tmp_path)
+    assert x_train.shape == (6, 3, 5, 3) and x_test.shape == (4, 3, 5, 3)
+    assert x_train.dtype == np.float32 and y_train.dtype == np.int32
+    np.testing.assert_allclose(x_train, contents["x_train"] / 255, atol=1e-7)
+    np.testing.assert_array_equal(y_train, contents["y_train"])
+
+
+@pytest.mark.parametrize("shape", [(6, 3, 5), (6, 3, 5, 1)])
+def test_grey_images_are_refused_where_colour_is_wanted(tmp_path, shape):
+    contents = arrays() | {"x_train": np.zeros(shape, "uint8")}
+    np.savez(tmp_path / "cifar10.npz", **contents)
+    with pytest.raises(ValueError, match=r"x_train must .*shape \(N, H, W, 3\) in"):
+        datasets.load("cifar10", data_dir=tmp_path)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match="`data_dir`.*mnist.npz.*x_train.*Received"):
         datasets.load("mnist", data_dir=tmp_path)

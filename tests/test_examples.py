@@ -1,9 +1,6 @@
 """The examples run, from the command line's arguments to the files that they write."""
 
 import argparse
-import importlib.util
-import sys
-from pathlib import Path
 
 import matplotlib
 
@@ -12,20 +9,10 @@ matplotlib.use("Agg")
 import keras
 import numpy as np
 import pytest
+from example_tools import load
 from matplotlib import pyplot
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 PICTURES = ("adversarial.png", "reliability.png", "robustness.png")
-
-
-def load(name):
-    """The module of an example, imported from its file."""
-    if str(EXAMPLES) not in sys.path:
-        sys.path.append(str(EXAMPLES))  # as Python does for a script
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
