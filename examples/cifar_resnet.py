@@ -168,8 +168,8 @@ def make_optimizer(method, n, task, epochs, epoch_steps, args):
         energy_gap=task.energy_gap * n,
         partitions=PARTITIONS,
         zeta=task.zeta * n,
-        # Flat, so that the multiplier is 1 at first. The default falls to half in the
-        # last subregion, where a start with a loss above 4 would be driven uphill.
+        # Flat, so that the multiplier is 1 at first. The default falls by a third and
+        # more between the highest subregions, where a start would be driven uphill.
         pdf=np.full(PARTITIONS, 1 / PARTITIONS),
         step_size=mh.schedules.RobbinsMonro(10.0, 0.75, 1000.0, None),
         # theta to the power zeta, the exact weight, would leave one model.

@@ -144,9 +144,8 @@ def make_optimizer(method, n, task, seed, partition=None):
 def make_partition(energies, task, gap):
     """What the plain sampler's energies suggest; `gap` is another width, or None."""
     partition = mh.suggest_partition(energies)
-    # Between the last two subregions theta falls to half at first. With a large zeta
-    # and a small width this would turn the gradient round up there, and a run that got
-    # there would not come back.
+    # Between the highest subregions theta falls by a third and more at first. With a
+    # large zeta and a small width this would turn the gradient round up there.
     least = task.zeta * task.temperature
     partition["energy_gap"] = (
         max(partition["energy_gap"], least) if gap is None else gap

@@ -197,13 +197,14 @@ def suggest_partition(energies, partitions=100):
     }
 
 
-def fix_of(low, high, partitions):
+def _fix(low, high, partitions):
     """The advice of a warning: a partition for energies between `low` and `high`."""
     low, high = float(low), float(high)
-    gap = max(2.0 * (high - low) / max(partitions - 2, 1), 1e-6)
+    first = low + 0.05 * (high - low)
+    gap = max(2.0 * (high - first) / max(partitions - 2, 1), 1e-6)
     return (
         f"Energies lie between {low:.6g} and {high:.6g}: try "
-        f"`energy_min={low:.6g}, energy_gap={gap:.3g}, partitions={partitions}`, or "
+        f"`energy_min={first:.6g}, energy_gap={gap:.3g}, partitions={partitions}`, or "
         "`mh.suggest_partition(energies)` with the energies of a short pilot run."
     )
 
@@ -222,11 +223,11 @@ def outside_message(below, above, low, high, partitions):
         return None
     return (
         f"{where} of the partition, where a contour sampler does what the plain one "
-        f"does. {fix_of(low, high, partitions)}"
+        f"does. {_fix(low, high, partitions)}"
     )
 
 
-def empty_message(visits, low, high):
+def empty_message(visits, contour):
     """What to say of subregions that a whole run did not visit, or None."""
     visits = np.asarray(visits)
     if visits.sum() < _ENOUGH_VISITS * len(visits):
@@ -237,16 +238,21 @@ def empty_message(visits, low, high):
     inside = int(np.sum(visits[first : last + 1] == 0))
     if first == 0 and inside == 0:
         return None
+    lowest = contour.energy_min + first * contour.energy_gap
+    if first > 0:
+        where = f"the first {first} of {len(visits)} subregions of the energy"
+        fix = f"Raise `energy_min` to {lowest:.6g}, the lowest that was visited."
+    else:
+        where = f"{inside} subregions of the energy between others that were visited"
+        fix = f"Raise `energy_gap`, such as to {2 * contour.energy_gap:.3g}."
     return (
-        f"Of {len(visits)} subregions of the energy the first {first} were never "
-        f"visited, nor were {inside} between others that were. The learned density "
-        "falls without end there, and at their border the multiplier of the gradient "
-        "is only held by `max_multiplier`. Raise `energy_min` above the lowest "
-        f"energies, or `energy_gap`. {fix_of(low, high, len(visits))}"
+        f"No point was in {where}. The learned density falls without end there, and at "
+        "their border the multiplier of the gradient is only held by "
+        f"`max_multiplier`. {fix}"
     )
 
 
-def run_message(visits, low, high):
+def run_message(visits, low, high, contour):
     """What to say of a whole run, whose visits of the subregions are counted, or None.
 
     `low` and `high` are its extreme energies.
@@ -254,4 +260,4 @@ def run_message(visits, low, high):
     total = max(visits.sum(), 1)
     below, above = visits[0] / total, visits[-1] / total
     message = outside_message(below, above, low, high, len(visits))
-    return message or empty_message(visits, low, high)
+    return message or empty_message(visits, contour)

@@ -72,6 +72,7 @@ def test_an_update_is_the_oracles(energy, zeta, field, rho):
     exponent = 1 if field == "one" else zeta
     expected = oracle.updated(theta, index, 0.05, exponent, rho)
     actual = contour.learned(a_log_theta(theta), tensor(energy), 0.05, settings)
+    actual = contour.normalized(actual)
     assert_close([actual], [np.log(expected)])
 
 
@@ -85,7 +86,7 @@ def test_a_shared_update_is_the_mean_of_the_fields(rho):
     actual = contour.learned_together(
         a_log_theta(theta), tensor(energies), 0.05, settings
     )
-    assert_close([actual], [np.log(expected)])
+    assert_close([contour.normalized(actual)], [np.log(expected)])
 
 
 def test_chains_update_each_their_own():
@@ -148,6 +149,7 @@ def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
         energy = 2.0 + 0.5 * (4.0 + 2.0 * uniforms[0])
         size = schedule(number) if step_size is None else step_size
         log_pdf = contour.learned(state[0], energy, size, settings)
+        log_pdf = contour.normalized(log_pdf)
         return (log_pdf,), [log_pdf], []
 
     def noise(seed, number):
@@ -339,7 +341,7 @@ def test_a_contour_chain_crosses_where_sgld_does_not(shared):
     assert (means < 3).mean() > 0.5
     assert (run(mh.kernels.sgld(0.1)).position.mean(axis=1) > 3).mean() > 0.8
     assert draws.info["pdf"].shape == draws.info["visits"].shape == (20, 50)
-    assert (draws.info["visits"].sum(axis=1) == 30_000).all()
+    assert (draws.info["visits"].sum(axis=1) == len(draws)).all()
     np.testing.assert_allclose(draws.info["pdf"].sum(axis=1), 1, atol=1e-5)
     if shared:
         assert (draws.info["pdf"] == draws.info["pdf"][0]).all()
@@ -422,7 +424,7 @@ def test_a_literal_implementation_blows_up_and_ours_does_not():
         step_size=size,
         pdf=np.ones(m),
     )
-    with pytest.warns(UserWarning, match="never visited"):
+    with pytest.warns(UserWarning, match="No point was in the first 10 of 50"):
         draws = mh.sample(
             kernel,
             4.0,

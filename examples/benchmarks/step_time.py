@@ -51,7 +51,22 @@ def optimizers():
         "MHBT, Langevin": mh.MHBT(0.1, proposal=langevin, **sizes),
         "RSGLD": mh.RSGLD(0.1, **sizes),
         "MINT": mh.MINT(0.1, **sizes),
+        "CSGLD, 200 bins": contour(mh.CSGLD, 200),
+        "CSGLD, 10000 bins": contour(mh.CSGLD, 10_000),
+        "CSGHMC, 200 bins": contour(mh.CSGHMC, 200),
     }
+
+
+def contour(sampler, partitions):
+    """A contour sampler whose subregions reach over the energies of the run."""
+    return sampler(
+        0.1 if sampler is mh.CSGLD else 0.01,
+        train_size=SIZE,
+        energy_min=100.0,
+        energy_gap=30_000.0 / partitions,
+        partitions=partitions,
+        zeta=1.0,
+    )
 
 
 def generators(count):
@@ -108,13 +123,17 @@ def main():
     """Measures, prints the table, and writes it as JSON if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=15, help="turns of each")
+    parser.add_argument("--only", nargs="+", help="optimizers to time besides SGD")
     parser.add_argument("--json", help="file to write the results to")
     arguments = parser.parse_args()
 
     rng = np.random.default_rng(0)
     x = rng.random((SIZE, 784), dtype="float32")
     y = rng.integers(0, 10, SIZE)
-    networks = {name: model(optimizer) for name, optimizer in optimizers().items()}
+    chosen = optimizers()
+    if arguments.only:
+        chosen = {name: chosen[name] for name in ["SGD", *arguments.only]}
+    networks = {name: model(optimizer) for name, optimizer in chosen.items()}
     draws = generators(networks["SGD"].count_params())
     for name, network in networks.items():
         print(f"compiling {name}", flush=True)

@@ -18,10 +18,13 @@ Equations, with J the subregion of the point that was just evaluated:
 
     Psi(U)  = theta(J) exp((log theta(J) - log theta((J-1) v 1)) (U - u_J) / du)
 
+In the last subregion, which has no upper end, Psi is constant and the factor is 1, as
+in the authors' code for images; eq. (8) keeps the slope there.
+
 with p = zeta, eq. (10), whose fixed point is the mass of each subregion under
 exp(-U/T), or p = 1, eq. (15), whose fixed point is that mass to the power 1/zeta. The
 factor scales the gradient of U, and not the noise. With rho > 0 eq. (57) adds to the
-sum of theta; here theta is divided by its sum.
+sum of theta; here theta is divided by its sum, at each step then.
 
 The paper weights a draw by theta(J)^zeta. Inside a subregion Psi is not constant,
 though: on its mixture of section 4.1, with du = 1 and zeta = 0.75, those weights move
@@ -77,7 +80,8 @@ def partition_index(energy, contour):
 def learned(log_pdf, energy, step_size, contour):
     """log theta after the energy of one more point; as it was where that is not finite.
 
-    Each chain learns a theta of its own.
+    Each chain learns a theta of its own. The sum is 1 up to rounding, which many steps
+    add up unless `normalized` is called.
     """
     index = partition_index(energy, contour)
     visited = _at(log_pdf, index)
@@ -88,7 +92,7 @@ def learned(log_pdf, energy, step_size, contour):
     if contour.rho > 0.0:
         decay = ops.where(bins >= index, ops.log1p(-high)[..., None], decay)
     new = ops.where(bins == index, gained[..., None], log_pdf + decay)
-    return ops.where(ops.isfinite(energy)[..., None], _normalized(new), log_pdf)
+    return ops.where(ops.isfinite(energy)[..., None], new, log_pdf)
 
 
 def learned_together(log_pdf, energy, step_size, contour):
@@ -106,7 +110,13 @@ def learned_together(log_pdf, energy, step_size, contour):
     kept = log_pdf + ops.log1p(-ops.sum(taken, axis=0) / count)
     given = ops.where((bins == index) & finite, log_high[:, None], _LOG_OF_NOTHING)
     gained = ops.logsumexp(given, axis=0) - ops.log(count)
-    return _normalized(ops.logaddexp(kept, gained))
+    return ops.logaddexp(kept, gained)
+
+
+def normalized(log_pdf):
+    """log theta with a sum of theta that is 1, where it was nearly that."""
+    total = ops.sum(ops.exp(log_pdf), axis=-1, keepdims=True)
+    return log_pdf - ops.log(total)
 
 
 def visited(visits, energy, contour):
@@ -125,11 +135,10 @@ def log_weight(log_pdf, energy, temperature, contour):
     """Logarithm of the importance weight of a point with this energy."""
     index, end, slope = _segment(log_pdf, energy, temperature, contour)
     upper = contour.energy_min + contour.energy_gap * ops.cast(index, "float32")
-    # The last subregion has no upper end: Psi stays constant there, so that a chain
-    # that was thrown far up has no weight that grows with its energy. A point whose
-    # energy is not finite stands for nothing.
-    log_psi = end + slope * ops.minimum(energy - upper, 0.0)
-    log_psi = ops.where(ops.isfinite(energy), log_psi, _LOG_OF_NOTHING)
+    finite = ops.isfinite(energy)
+    distance = ops.where(finite, energy - upper, ops.zeros_like(energy))
+    # A point whose energy is not finite stands for nothing.
+    log_psi = ops.where(finite, end + slope * distance, _LOG_OF_NOTHING)
     return contour.weight_power * log_psi
 
 
@@ -142,6 +151,10 @@ def _segment(log_pdf, energy, temperature, contour):
     else:
         end = _at(log_pdf, index)
         slope = (end - _at(log_pdf, ops.maximum(index - 1, 0))) / contour.energy_gap
+        # The last subregion has no upper end. With a slope there, a chain that was
+        # thrown far up might never come back, or have a weight without limit.
+        is_last = index == contour.partitions - 1
+        slope = ops.where(is_last, ops.zeros_like(slope), slope)
     if contour.max_multiplier is not None:
         scale = ops.convert_to_tensor(contour.zeta * temperature, "float32")
         steepest = (-contour.max_multiplier - 1.0) / scale
@@ -170,9 +183,3 @@ def _at(log_pdf, index):
 
 def _bins(contour):
     return ops.arange(contour.partitions, dtype="int32")
-
-
-def _normalized(log_pdf):
-    # theta sums to nearly 1, so that nothing overflows.
-    total = ops.sum(ops.exp(log_pdf), axis=-1, keepdims=True)
-    return log_pdf - ops.log(total)

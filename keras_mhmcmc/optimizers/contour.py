@@ -67,6 +67,7 @@ class ContourSampler(Sampler):
             if isinstance(size, Schedule):
                 size = size(self._iterations)
             log_pdf = contour.learned(log_pdf, energy, size, settings)
+            log_pdf = contour.normalized(log_pdf)
             self._log_pdf.assign(log_pdf)
         temperature = self._current_temperature()
         factor = contour.gradient_multiplier(log_pdf, energy, temperature, settings)
@@ -144,7 +145,9 @@ class ContourSampler(Sampler):
         if self.built and _backend.hold_values([self._points, self._visits]):
             visits = self.visits().reshape(-1, self._partition.contour.partitions)
             if visits.sum() >= _FEWEST:
-                message = partition_.run_message(visits.sum(0), *self._extremes())
+                message = partition_.run_message(
+                    visits.sum(0), *self._extremes(), self._partition.contour
+                )
                 self._warn(message)
 
     def _extremes(self):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import partition as partition_
 from keras_mhmcmc.kernels import contour
@@ -18,13 +19,16 @@ from keras_mhmcmc.transitions.stochastic_gradient import StochasticGradientKerne
 from keras_mhmcmc.transitions.stochastic_gradient import sghmc
 from keras_mhmcmc.transitions.stochastic_gradient import sgld
 
+# Steps after which theta is given the sum 1 again: the pass over all subregions with
+# exponentials costs more than the rest of the step.
+_ROUNDINGS = 16
+
 
 class ContourState(NamedTuple):
     """The state of K chains, each with its own learned density or all with one."""
 
     base: Any
     log_pdf: Any  # (K, partitions), or (partitions,) where it is shared
-    visits: Any  # (K, partitions), int32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +42,11 @@ class ContourKernel(Kernel):
     has_weights = True
 
     def init(self, position):
-        chains, bins = position[0].shape[0], self.partition.contour.partitions
+        chains = position[0].shape[0]
         log_pdf = ops.convert_to_tensor(self.partition.log_pdf)
         if not self.shared_density:
             log_pdf = ops.tile(log_pdf[None], (chains, 1))
-        visits = ops.zeros((chains, bins), dtype="int32")
-        return ContourState(self.base.init(position), log_pdf, visits)
+        return ContourState(self.base.init(position), log_pdf)
 
     def point(self, state):
         return self.base.point(state.base)
@@ -55,9 +58,13 @@ class ContourKernel(Kernel):
             learn = contour.learned_together if self.shared_density else contour.learned
             size = at_step(self.partition.step_size, step.number)
             log_pdf = learn(log_pdf, step.energy, size, settings)
+            # With rho the sum grows at each step, else by rounding alone.
+            is_due = step.number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
+            log_pdf = _backend.when(is_due, contour.normalized, log_pdf)
         per_chain = log_pdf
         if self.shared_density:
-            per_chain = ops.broadcast_to(log_pdf[None], state.visits.shape)
+            shape = (step.energy.shape[0], settings.partitions)
+            per_chain = ops.broadcast_to(log_pdf[None], shape)
 
         current, counts = self.base.decide(state.base, step)
         temperature = at_step(self.base.temperature, step.number)
@@ -71,19 +78,28 @@ class ContourKernel(Kernel):
             counts,
             contour.log_weight(per_chain, step.energy, temperature, settings),
         )
-        visits = contour.visited(state.visits, step.energy, settings)
-        return ContourState(base, log_pdf, visits), record
+        return ContourState(base, log_pdf), record
 
     def report(self, state, info):
-        """The learned density and the visits of each chain; warns of a bad partition.
+        """The learned density of each chain, and how many draws each subregion has.
 
-        `pdf` and `visits`, shape (chain, partitions), count from the first step on.
+        `pdf` and `visits`, shape (chain, partitions). Warns of a bad partition.
         """
-        visits = ops.convert_to_numpy(state.visits)
+        settings = self.partition.contour
+        place = (info["energy"] - settings.energy_min) / settings.energy_gap
+        place = np.clip(np.nan_to_num(np.ceil(place)), 0, settings.partitions - 1)
+        visits = np.array(
+            [
+                np.bincount(row.astype(int), minlength=settings.partitions)
+                for row in place
+            ]
+        )
         log_pdf = np.asarray(ops.convert_to_numpy(state.log_pdf), "float64")
         energy = info["energy"][np.isfinite(info["energy"])]
         if energy.size > 0:
-            message = partition_.run_message(visits.sum(0), energy.min(), energy.max())
+            message = partition_.run_message(
+                visits.sum(0), energy.min(), energy.max(), settings
+            )
             if message is not None:
                 warnings.warn(message, stacklevel=4)
         pdf = np.broadcast_to(np.exp(log_pdf), visits.shape)

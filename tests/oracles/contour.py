@@ -42,6 +42,8 @@ def updated_together(theta, indices, step, exponent, rho=0.0):
 def slope(theta, index, gap, forward, limit=None, zeta=1.0, temperature=1.0):
     """d log Psi / du in subregion J, as the largest factor limits it."""
     last = len(theta) - 1
+    if index == last:
+        return 0.0
     if forward:
         upper, lower = theta[min(index + 1, last)], theta[index]
     else:
@@ -68,4 +70,4 @@ def log_weight(
     end = theta[min(index + 1, len(theta) - 1)] if forward else theta[index]
     upper = bounds[0] + gap * index
     rise = slope(theta, index, gap, forward, limit, zeta, temperature)
-    return zeta * (np.log(end) + rise * min(energy - upper, 0.0))
+    return zeta * (np.log(end) + rise * (energy - upper))
