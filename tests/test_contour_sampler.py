@@ -120,7 +120,7 @@ def energies_of(posterior, model):
 
 @both
 def test_a_sample_has_the_energy_and_the_weight_of_its_own_point(make):
-    pdf = np.exp(-0.1 * np.arange(40.0))
+    pdf = np.exp(-0.5 * np.arange(40.0))
     optimizer = make(pdf=pdf, adapt=False)
     model, posterior = compiled(optimizer), mh.PosteriorSamples(every=3)
     full_batch_fit(model, posterior, 14)

@@ -124,7 +124,7 @@ def main():
     )
     print(f"{'chains':>7}  {'mh.sample':>10}  {'blackjax':>10}  {'ratio':>6}")
     for chains in arguments.chains:
-        long = int(2e6 / max(chains, 20) ** 0.8)
+        long = int(1e7 / max(chains, 20) ** 0.8)
         long = max(long // (10 if arguments.quick else 1), 200)
         short = long // 10
         peer = make_blackjax(arguments.kernel, chains) if with_peer else None

@@ -83,16 +83,18 @@ def learned(log_pdf, energy, step_size, contour):
     Each chain learns a theta of its own. The sum is 1 up to rounding, which many steps
     add up unless `normalized` is called.
     """
-    index = partition_index(energy, contour)
+    index, finite = partition_index(energy, contour), ops.isfinite(energy)
     visited = _at(log_pdf, index)
     low, high, log_high = _rates(visited, step_size, contour)
     gained = ops.logaddexp(visited + ops.log1p(-high), log_high)
+    gained = ops.where(finite, gained, visited)
+    decay = ops.log1p(-ops.where(finite, low, ops.zeros_like(low)))
     bins, index = _bins(contour), index[..., None]
-    decay = ops.log1p(-low)[..., None]
+    kept = log_pdf + decay[..., None]
     if contour.rho > 0.0:
-        decay = ops.where(bins >= index, ops.log1p(-high)[..., None], decay)
-    new = ops.where(bins == index, gained[..., None], log_pdf + decay)
-    return ops.where(ops.isfinite(energy)[..., None], new, log_pdf)
+        above = ops.log1p(-ops.where(finite, high, ops.zeros_like(high)))
+        kept = ops.where(bins > index, log_pdf + above[..., None], kept)
+    return ops.where(bins == index, gained[..., None], kept)
 
 
 def learned_together(log_pdf, energy, step_size, contour):
