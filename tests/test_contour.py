@@ -42,6 +42,15 @@ def partition(**changes):
     return checked_partition(**(BASE | changes))
 
 
+def learned(log_pdf, energy, step_size, settings, function=contour.learned):
+    return function(log_pdf, contour.locate(energy, settings), step_size, settings)
+
+
+def flattened(log_pdf, energy, temperature, settings):
+    place = contour.locate(energy, settings)
+    return contour.flattened(log_pdf, place, temperature, settings)
+
+
 def a_theta(seed=0, m=12):
     return np.random.default_rng(seed).dirichlet(np.ones(m))
 
@@ -71,7 +80,7 @@ def test_an_update_is_the_oracles(energy, zeta, field, rho):
     index = oracle.index_of(energy, oracle.boundaries(2.0, 0.5, 12))
     exponent = 1 if field == "one" else zeta
     expected = oracle.updated(theta, index, 0.05, exponent, rho)
-    actual = contour.learned(a_log_theta(theta), tensor(energy), 0.05, settings)
+    actual = learned(a_log_theta(theta), tensor(energy), 0.05, settings)
     actual = contour.normalized(actual)
     assert_close([actual], [np.log(expected)])
 
@@ -83,8 +92,8 @@ def test_a_shared_update_is_the_mean_of_the_fields(rho):
     bounds = oracle.boundaries(2.0, 0.5, 12)
     indices = [oracle.index_of(energy, bounds) for energy in energies[:4]]
     expected = oracle.updated_together(theta, indices, 0.05, 0.75, rho)
-    actual = contour.learned_together(
-        a_log_theta(theta), tensor(energies), 0.05, settings
+    actual = learned(
+        a_log_theta(theta), tensor(energies), 0.05, settings, contour.learned_together
     )
     assert_close([contour.normalized(actual)], [np.log(expected)])
 
@@ -92,11 +101,9 @@ def test_a_shared_update_is_the_mean_of_the_fields(rho):
 def test_chains_update_each_their_own():
     settings = partition(rho=1.0).contour
     thetas, energies = [a_theta(1), a_theta(2)], [2.2, 4.9]
-    together = contour.learned(
-        tensor(np.log(thetas)), tensor(energies), tensor(0.1), settings
-    )
+    together = learned(tensor(np.log(thetas)), tensor(energies), tensor(0.1), settings)
     for row, theta, energy in zip(together, thetas, energies, strict=True):
-        alone = contour.learned(a_log_theta(theta), tensor(energy), 0.1, settings)
+        alone = learned(a_log_theta(theta), tensor(energy), 0.1, settings)
         assert_close([row], [ops.convert_to_numpy(alone)])
 
 
@@ -109,10 +116,9 @@ def test_the_factor_and_the_weight_are_the_oracles(energy, limit, difference):
     bounds = oracle.boundaries(2.0, 0.5, 12)
     index = oracle.index_of(energy, bounds)
     logs, energy_ = a_log_theta(theta), tensor(energy)
-    factor = contour.gradient_multiplier(logs, energy_, 1.5, settings)
+    factor, weight = flattened(logs, energy_, 1.5, settings)
     expected = oracle.multiplier(theta, index, 0.5, 0.75, 1.5, forward, limit)
     assert_close([factor], [expected])
-    weight = contour.log_weight(logs, energy_, 1.5, settings)
     expected = oracle.log_weight(theta, energy, bounds, 0.5, 0.75, 1.5, forward, limit)
     assert_close([weight], [expected], atol=1e-5)
 
@@ -148,7 +154,7 @@ def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
         _, uniforms = draws
         energy = 2.0 + 0.5 * (4.0 + 2.0 * uniforms[0])
         size = schedule(number) if step_size is None else step_size
-        log_pdf = contour.learned(state[0], energy, size, settings)
+        log_pdf = learned(state[0], energy, size, settings)
         log_pdf = contour.normalized(log_pdf)
         return (log_pdf,), [log_pdf], []
 
@@ -205,12 +211,14 @@ def test_the_update_in_place_would_lose_the_sum():
 def test_an_energy_that_is_not_finite_teaches_nothing(energy):
     settings = partition().contour
     log_pdf = a_log_theta(a_theta())
-    after = contour.learned(log_pdf, tensor(energy), 0.1, settings)
+    after = learned(log_pdf, tensor(energy), 0.1, settings)
     assert_close([after], [ops.convert_to_numpy(log_pdf)], rtol=0, atol=0)
-    visits = contour.visited(ops.zeros((12,), "int32"), tensor(energy), settings)
+    place = contour.locate(tensor(energy), settings)
+    visits = contour.visited(ops.zeros((12,), "int32"), place, settings)
     assert int(ops.sum(visits)) == 0
-    weight = float(contour.log_weight(log_pdf, tensor(energy), 1.0, settings))
-    assert weight < -1e20
+    factor, weight = flattened(log_pdf, tensor(energy), 1.0, settings)
+    assert np.isfinite(float(factor))
+    assert float(weight) < -1e20
 
 
 # The weights: their law, by quadrature over the paper's mixture.
@@ -239,16 +247,16 @@ def weighted_mean(difference, step_weights):
     mass = np.bincount(index, np.exp(-energy), 50)
     log_pdf = tensor(np.log(np.maximum(mass / mass.sum(), 1e-30)))
     rows = ops.broadcast_to(log_pdf[None], (len(energy), 50))
-    log_psi = ops.convert_to_numpy(contour.log_weight(rows, energies, 1.0, settings))
-    factor = contour.gradient_multiplier(rows, energies, 1.0, settings)
+    factor, log_psi = flattened(rows, energies, 1.0, settings)
+    log_psi = ops.convert_to_numpy(log_psi)
     # The flattened potential is the integral of the factor over the energy.
     potential = np.zeros_like(energy)
     steps_ = np.diff(energy) * ops.convert_to_numpy(factor)[1:]
     potential[1:] = np.cumsum(steps_.astype("float64"))
-    flattened = np.exp(-(potential - potential.min()))
+    law = np.exp(-(potential - potential.min()))
     if step_weights:
         log_psi = 0.75 * np.log(np.maximum(mass / mass.sum(), 1e-30))[index]
-    weights = flattened * np.exp(log_psi - log_psi.max())
+    weights = law * np.exp(log_psi - log_psi.max())
     return np.sum(weights * LIMITS) / weights.sum()
 
 

@@ -51,6 +51,7 @@ without end, and float32 would make it 0. Subregions are counted from 0 here.
 (...) is () for one chain and (K,) for K chains.
 """
 
+from typing import Any
 from typing import NamedTuple
 
 from keras import ops
@@ -77,13 +78,26 @@ def partition_index(energy, contour):
     return ops.cast(ops.clip(above, 0, contour.partitions - 1), "int32")
 
 
-def learned(log_pdf, energy, step_size, contour):
+class Place(NamedTuple):
+    """Where the partition has an energy."""
+
+    energy: Any
+    index: Any  # J, from 0; 0 where the energy is not finite
+    finite: Any
+
+
+def locate(energy, contour):
+    """The `Place` of each energy."""
+    return Place(energy, partition_index(energy, contour), ops.isfinite(energy))
+
+
+def learned(log_pdf, place, step_size, contour):
     """log theta after the energy of one more point; as it was where that is not finite.
 
     Each chain learns a theta of its own. The sum is 1 up to rounding, which many steps
     add up unless `normalized` is called.
     """
-    index, finite = partition_index(energy, contour), ops.isfinite(energy)
+    index, finite = place.index, place.finite
     visited = _at(log_pdf, index)
     low, high, log_high = _rates(visited, step_size, contour)
     gained = ops.logaddexp(visited + ops.log1p(-high), log_high)
@@ -97,13 +111,12 @@ def learned(log_pdf, energy, step_size, contour):
     return ops.where(bins == index, gained[..., None], kept)
 
 
-def learned_together(log_pdf, energy, step_size, contour):
+def learned_together(log_pdf, place, step_size, contour):
     """log theta, shape (m,), after the energies (K,) of K chains that share it.
 
     The field is the mean of the chains'. An energy that is not finite has no part.
     """
-    index = partition_index(energy, contour)
-    finite = ops.isfinite(energy)[:, None]
+    index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
     low, high, log_high = _rates(ops.take(log_pdf, index), step_size, contour)
     bins, index = _bins(contour), index[:, None]
@@ -121,32 +134,28 @@ def normalized(log_pdf):
     return log_pdf - ops.log(total)
 
 
-def visited(visits, energy, contour):
+def visited(visits, place, contour):
     """`visits` of each subregion, int32, with one more energy; one that is finite."""
-    hits = partition_index(energy, contour)[..., None] == _bins(contour)
-    return visits + ops.cast(hits & ops.isfinite(energy)[..., None], "int32")
+    hits = place.index[..., None] == _bins(contour)
+    return visits + ops.cast(hits & place.finite[..., None], "int32")
 
 
-def gradient_multiplier(log_pdf, energy, temperature, contour):
-    """The factor of the gradient of U: below 0 it drives the chain uphill."""
-    _, _, slope = _segment(log_pdf, energy, temperature, contour)
-    return 1.0 + contour.zeta * temperature * slope
+def flattened(log_pdf, place, temperature, contour):
+    """The factor of the gradient of U, and the log importance weight of the point.
+
+    A factor below 0 drives the chain uphill. A point whose energy is not finite stands
+    for nothing: its factor is finite and its weight 0.
+    """
+    end, slope = _segment(log_pdf, place.index, temperature, contour)
+    factor = 1.0 + contour.zeta * temperature * slope
+    upper = contour.energy_min + contour.energy_gap * ops.cast(place.index, "float32")
+    log_psi = end + slope * (place.energy - upper)
+    log_psi = ops.where(place.finite, log_psi, _LOG_OF_NOTHING)
+    return factor, contour.weight_power * log_psi
 
 
-def log_weight(log_pdf, energy, temperature, contour):
-    """Logarithm of the importance weight of a point with this energy."""
-    index, end, slope = _segment(log_pdf, energy, temperature, contour)
-    upper = contour.energy_min + contour.energy_gap * ops.cast(index, "float32")
-    finite = ops.isfinite(energy)
-    distance = ops.where(finite, energy - upper, ops.zeros_like(energy))
-    # A point whose energy is not finite stands for nothing.
-    log_psi = ops.where(finite, end + slope * distance, _LOG_OF_NOTHING)
-    return contour.weight_power * log_psi
-
-
-def _segment(log_pdf, energy, temperature, contour):
-    """J, log Psi at the upper end of subregion J, and its slope there, as limited."""
-    index = partition_index(energy, contour)
+def _segment(log_pdf, index, temperature, contour):
+    """log Psi at the upper end of subregion J, and its slope there, as limited."""
     if contour.is_forward:
         end = _at(log_pdf, ops.minimum(index + 1, contour.partitions - 1))
         slope = (end - _at(log_pdf, index)) / contour.energy_gap
@@ -161,7 +170,7 @@ def _segment(log_pdf, energy, temperature, contour):
         scale = ops.convert_to_tensor(contour.zeta * temperature, "float32")
         steepest = (-contour.max_multiplier - 1.0) / scale
         slope = ops.clip(slope, steepest, (contour.max_multiplier - 1.0) / scale)
-    return index, end, slope
+    return end, slope
 
 
 # A finite stand-in for log 0, which not every backend adds well.

@@ -61,48 +61,47 @@ class ContourSampler(Sampler):
     def _multiplier(self, energy):
         """The factor of the gradient; learns from the energy before."""
         settings = self._partition.contour
+        place = contour.locate(energy, settings)
         log_pdf = ops.convert_to_tensor(self._log_pdf)
         if self._partition.adapt:
             size = self._partition.step_size
             if isinstance(size, Schedule):
                 size = size(self._iterations)
-            log_pdf = contour.learned(log_pdf, energy, size, settings)
+            log_pdf = contour.learned(log_pdf, place, size, settings)
             log_pdf = contour.normalized(log_pdf)
             self._log_pdf.assign(log_pdf)
         temperature = self._current_temperature()
-        factor = contour.gradient_multiplier(log_pdf, energy, temperature, settings)
-        self._count(energy, factor)
-        points = ops.convert_to_tensor(self._points)
-        _, sample, low, high = ops.unstack(points, 4, axis=-1)
-        weight = contour.log_weight(log_pdf, energy, temperature, settings)
-        sample = ops.where(self._is_awaited(), weight, sample)
-        finite = ops.isfinite(energy)
-        low = ops.where(finite, ops.minimum(low, energy), low)
-        high = ops.where(finite, ops.maximum(high, energy), high)
-        self._points.assign(ops.stack([weight, sample, low, high], axis=-1))
+        factor, weight = contour.flattened(log_pdf, place, temperature, settings)
+        self._count(place, factor)
+        self._keep(place, weight)
         return factor
 
-    def _count(self, energy, factor):
+    def _count(self, place, factor):
         settings = self._partition.contour
         visits = ops.convert_to_tensor(self._visits)
-        self._visits.assign(contour.visited(visits, energy, settings))
-        index = contour.partition_index(energy, settings)
-        finite = ops.isfinite(energy)
-        tally = ops.unstack(ops.convert_to_tensor(self._tally), len(_TALLY), axis=-1)
+        self._visits.assign(contour.visited(visits, place, settings))
+        index = ops.cast(place.index, "float32")
+        is_known = ops.cast(place.finite, "float32")
         seen = [
-            ops.ones_like(energy),
-            ops.cast(index + 1, "float32"),
+            ops.ones_like(factor),
+            index + 1.0,
             factor,
-            ops.cast(index == 0, "float32"),
-            ops.cast(index == settings.partitions - 1, "float32"),
+            ops.cast(place.index == 0, "float32"),
+            ops.cast(place.index == settings.partitions - 1, "float32"),
         ]
-        nothing = ops.zeros_like(energy)
-        sums = [
-            total + ops.where(finite, value, nothing)
-            for total, value in zip(tally[:-1], seen, strict=True)
-        ]
-        failures = tally[-1] + ops.cast(~finite, "float32")
-        self._tally.assign(ops.stack([*sums, failures], axis=-1))
+        seen = ops.stack(seen, axis=-1) * is_known[..., None]
+        failed = (1.0 - is_known)[..., None]
+        tally = ops.convert_to_tensor(self._tally)
+        self._tally.assign(tally + ops.concatenate([seen, failed], axis=-1))
+
+    def _keep(self, place, weight):
+        """Keeps what is known of this point, and of the sample if it is one."""
+        points = ops.convert_to_tensor(self._points)
+        _, sample, low, high = ops.unstack(points, 4, axis=-1)
+        sample = ops.where(self._is_awaited(), weight, sample)
+        low = ops.minimum(low, ops.where(place.finite, place.energy, low))
+        high = ops.maximum(high, ops.where(place.finite, place.energy, high))
+        self._points.assign(ops.stack([weight, sample, low, high], axis=-1))
 
     # What users and callbacks call.
 

@@ -53,11 +53,11 @@ class ContourKernel(Kernel):
 
     def advance(self, state, step):
         settings = self.partition.contour
-        log_pdf = state.log_pdf
+        log_pdf, place = state.log_pdf, contour.locate(step.energy, settings)
         if self.partition.adapt:
             learn = contour.learned_together if self.shared_density else contour.learned
             size = at_step(self.partition.step_size, step.number)
-            log_pdf = learn(log_pdf, step.energy, size, settings)
+            log_pdf = learn(log_pdf, place, size, settings)
             # With rho the sum grows at each step, else by rounding alone.
             is_due = step.number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
             log_pdf = _backend.when(is_due, contour.normalized, log_pdf)
@@ -68,16 +68,9 @@ class ContourKernel(Kernel):
 
         current, counts = self.base.decide(state.base, step)
         temperature = at_step(self.base.temperature, step.number)
-        factor = contour.gradient_multiplier(
-            per_chain, step.energy, temperature, settings
-        )
+        factor, log_weight = contour.flattened(per_chain, place, temperature, settings)
         base = self.base.move(current, step, multiplier=factor)
-        record = Record(
-            current.position,
-            current.energy,
-            counts,
-            contour.log_weight(per_chain, step.energy, temperature, settings),
-        )
+        record = Record(current.position, current.energy, counts, log_weight)
         return ContourState(base, log_pdf), record
 
     def report(self, state, info):
