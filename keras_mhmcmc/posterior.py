@@ -309,7 +309,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         record = Record(iteration, 0.0)
         if isinstance(model.optimizer, Sampler):
             model.optimizer.mark_sample()
-            record = _record(iteration, model.optimizer.sample_info())
+            record = _record(iteration, model.optimizer)
             self._is_awaiting = True
         state = _state_values(model)
         pending = host_copies(model.trainable_variables)
@@ -325,10 +325,9 @@ class PosteriorSamples(keras.callbacks.Callback):
         """Gives the newest sample its own energy and weight, once it is evaluated."""
         if not self._is_awaiting:
             return
-        info = model.optimizer.sample_info()
-        if info.is_final:
+        if model.optimizer.sample_info().is_final:
             iteration = self._store.records[-1].iteration
-            self._store.revise_last(_record(iteration, info))
+            self._store.revise_last(_record(iteration, model.optimizer))
             self._is_awaiting = False
 
     def _is_pending(self, model):
@@ -360,14 +359,11 @@ class PosteriorSamples(keras.callbacks.Callback):
             )
 
 
-def _record(iteration, info):
-    """The `Record` of a sample; NaN, of an energy that nothing observed, as None."""
-    energy, log_weight = np.asarray(info.energy), np.asarray(info.log_weight)
-    return Record(
-        iteration,
-        log_weight.tolist() if log_weight.any() else 0.0,
-        energy.tolist() if np.isfinite(energy).all() else None,
-    )
+def _record(iteration, sampler):
+    """The `Record` of the sample that was marked last."""
+    info = sampler.sample_info()
+    log_weight = np.asarray(info.log_weight).tolist() if sampler.has_weights else 0.0
+    return Record(iteration, log_weight, np.asarray(info.energy).tolist())
 
 
 def _state_values(model):

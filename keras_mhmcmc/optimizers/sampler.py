@@ -139,7 +139,10 @@ class Sampler(keras.optimizers.Optimizer):
         # Count and mean of energies, the last one, whether the last sample waits for
         # its own, and that.
         self._energies = self.add_variable(
-            shape=self._chain_shape(5), dtype="float32", name="energies"
+            shape=self._chain_shape(5),
+            initializer=constant([0.0, 0.0, math.nan, 0.0, math.nan]),
+            dtype="float32",
+            name="energies",
         )
         self._build_slots(variables)
 
