@@ -23,7 +23,7 @@ paper's step epsilon, on the gradient of U, is a learning rate of epsilon N.
 On JAX, half a minute on two busy CPU cores (--long: 7 minutes):
 
     method  step   error 1e4   error 1e5   error 1e6     close       far  ess
-    CSGLD    0.1        1.90        0.43        0.22  10 of 10   0 of 10   53
+    CSGLD    0.1        1.88        0.43        0.17  10 of 10   0 of 10   53
     SGLD     0.1        4.01        4.01        3.77   0 of 10  10 of 10  100
     KSGLD    0.1        1.21        0.44        0.14  10 of 10   0 of 10   62
 

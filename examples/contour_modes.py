@@ -24,11 +24,11 @@ On JAX, 10 chains, 2 minutes on two busy CPU cores:
        200,000  SGLD     0.51   0.23   0.74      0.11  100
        200,000  cycSGLD  0.35   0.16   0.54      0.07  100
        200,000  reSGLD   0.09   0.06   0.14      0.04  100
-       200,000  CSGLD    0.16   0.10   0.24      0.08   48
+       200,000  CSGLD    0.19   0.13   0.26      0.10   46
      2,000,000  SGLD     0.21   0.14   0.34      0.04  100
      2,000,000  cycSGLD  0.14   0.09   0.23      0.03  100
      2,000,000  reSGLD   0.03   0.01   0.04      0.01  100
-     2,000,000  CSGLD    0.06   0.02   0.09      0.03   49
+     2,000,000  CSGLD    0.07   0.04   0.12      0.04   49
 
 Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin dynamics
 algorithm for simulations of multi-modal distributions", section 4.1, Fig. 3, and
