@@ -123,6 +123,14 @@ def test_the_factor_and_the_weight_are_the_oracles(energy, limit, difference):
     assert_close([weight], [expected], atol=1e-5)
 
 
+@pytest.mark.parametrize("limit", [None, 1.0, 5.0])
+def test_at_temperature_zero_nothing_is_flattened(limit):
+    settings = partition(max_multiplier=limit).contour
+    factor, weight = flattened(a_log_theta(a_theta()), tensor(4.0), 0.0, settings)
+    assert float(factor) == 1.0
+    assert np.isfinite(float(weight))
+
+
 def test_the_factor_scales_the_gradient_and_not_the_noise():
     rng = np.random.default_rng(4)
     x, g, v, z = (draw(rng) for _ in range(4))

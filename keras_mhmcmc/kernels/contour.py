@@ -18,13 +18,13 @@ Equations, with J the subregion of the point that was just evaluated:
 
     Psi(U)  = theta(J) exp((log theta(J) - log theta((J-1) v 1)) (U - u_J) / du)
 
-In the last subregion, which has no upper end, Psi is constant and the factor is 1, as
-in the authors' code for images; eq. (8) keeps the slope there.
-
 with p = zeta, eq. (10), whose fixed point is the mass of each subregion under
 exp(-U/T), or p = 1, eq. (15), whose fixed point is that mass to the power 1/zeta. The
 factor scales the gradient of U, and not the noise. With rho > 0 eq. (57) adds to the
 sum of theta; here theta is divided by its sum, at each step then.
+
+In the last subregion, which has no upper end, Psi is constant and the factor is 1, as
+in the authors' code for images; eq. (8) keeps the slope there.
 
 The paper weights a draw by theta(J)^zeta. Inside a subregion Psi is not constant,
 though: on its mixture of section 4.1, with du = 1 and zeta = 0.75, those weights move
@@ -167,7 +167,9 @@ def _segment(log_pdf, index, temperature, contour):
         is_last = index == contour.partitions - 1
         slope = ops.where(is_last, ops.zeros_like(slope), slope)
     if contour.max_multiplier is not None:
+        # At T = 0 the factor is 1 whatever the slope is.
         scale = ops.convert_to_tensor(contour.zeta * temperature, "float32")
+        scale = ops.maximum(scale, 1e-30)
         steepest = (-contour.max_multiplier - 1.0) / scale
         slope = ops.clip(slope, steepest, (contour.max_multiplier - 1.0) / scale)
     return end, slope
