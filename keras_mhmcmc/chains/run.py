@@ -46,7 +46,8 @@ def sample(
     that was evaluated, with its own energy.
 
     Args:
-        kernel: what `mh.kernels.sgld`, `psgld`, `sghmc`, `mhbt` or `mint` builds.
+        kernel: what `mh.kernels.sgld`, `psgld`, `sghmc`, `csgld`, `csghmc`, `mhbt` or
+            `mint` builds.
         init: where the chains start, a tensor or a dict (or tuple) of tensors: one
             position for all chains, or tensors with a first axis of length
             `num_chains`. Or the `state` of earlier draws: then the chains go on from
