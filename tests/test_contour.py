@@ -38,6 +38,13 @@ BASE = dict(
 )
 
 
+# The steps themselves are compared with the oracles on every backend.
+long_run = pytest.mark.skipif(
+    keras.backend.backend() == "torch",
+    reason="many steps take minutes where the loop is not compiled",
+)
+
+
 def partition(**changes):
     return checked_partition(**(BASE | changes))
 
@@ -194,9 +201,7 @@ def test_theta_keeps_its_sum_and_empty_bins_stay_finite():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="a million steps take minutes there"
-)
+@long_run
 def test_theta_keeps_its_sum_after_a_million_updates():
     log_pdf = updates(1_000_000)
     assert np.isfinite(log_pdf).all()
@@ -278,6 +283,7 @@ def test_the_weights_of_the_subregions_are_not():
     assert weighted_mean("backward", step_weights=True) > 0.2
 
 
+@long_run
 def test_the_field_does_not_change_the_weights():
     """With theta(J) in the update, theta is a root of the mass; the weight stays.
 
@@ -338,6 +344,7 @@ def mixture(x):
 MIXTURE = dict(energy_min=2.0, energy_gap=1.0, partitions=50, zeta=0.75)
 
 
+@long_run
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_contour_chain_crosses_where_sgld_does_not(shared):
     kernel = mh.kernels.csgld(0.1, **MIXTURE, shared_density=shared)
@@ -465,6 +472,7 @@ def test_energies_outside_the_partition_are_reported_with_the_fix():
         run(mh.kernels.csgld(0.1, energy_min=60.0, **far))
 
 
+@long_run
 def test_a_suggested_partition_holds_the_pilot_and_more():
     pilot = mh.sample(
         mh.kernels.sgld(0.1),
