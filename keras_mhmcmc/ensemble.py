@@ -176,16 +176,9 @@ class Ensemble(keras.Model):
         return cls(**config)
 
 
-def effective_number(weights):
-    """How many equally weighted samples the weighted ones are worth."""
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.ravel(weights))
-    return float(importance.effective_sample_size(logs))
-
-
 def warn_of_few(weights):
     """Warns where hardly more than one of several samples counts."""
-    number = effective_number(weights)
+    number = importance.effective_sample_size(weights)
     # Two samples of nearly equal weight are worth a little less than two.
     if number < min(2.0, 0.75 * np.size(weights)):
         warnings.warn(

@@ -142,8 +142,8 @@ def _log_pdf(pdf, partitions):
                 "subregions without mass a small one. "
                 f"Received: pdf[{bad}]={values[bad]}"
             )
-    values = values / values.max()
-    return (np.log(values) - np.log(values.sum())).astype("float32")
+    logs = np.log(values) - np.log(values.max())
+    return (logs - np.log(np.exp(logs).sum())).astype("float32")
 
 
 def suggest_partition(energies, partitions=100):

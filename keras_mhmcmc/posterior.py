@@ -6,9 +6,9 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
-from keras_mhmcmc.ensemble import effective_number
 from keras_mhmcmc.ensemble import ensemble_of
 from keras_mhmcmc.ensemble import warn_of_few
+from keras_mhmcmc.kernels import importance
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.sample_store import DirectoryStore
 from keras_mhmcmc.sample_store import MemoryStore
@@ -126,7 +126,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         How many equally weighted samples the weighted ones are worth.
         """
         self._check_not_empty()
-        return effective_number(self.weights)
+        return importance.effective_sample_size(self.weights)
 
     @property
     def energies(self):

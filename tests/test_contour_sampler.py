@@ -232,7 +232,6 @@ def test_an_ensemble_of_one_effective_sample_is_reported():
     assert posterior.weight_ess < 2
     with pytest.warns(UserWarning, match="effective sample size of 1.0"):
         posterior.ensemble(model)
-    assert csgld(weight_power=0.0)._partition.contour.weight_power == 0.0
 
 
 # The partition.

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
@@ -94,9 +93,7 @@ class Draws:
         How many equally weighted draws the weighted ones are worth; that neighbours
         depend on each other is not part of it.
         """
-        with np.errstate(divide="ignore"):
-            logs = np.log(np.ravel(self.weights))
-        return float(importance.effective_sample_size(logs))
+        return importance.effective_sample_size(self.weights)
 
     def resample(self, num_draws=None, seed=0):
         """Draws of all chains with equal weights, in the structure of a position.
@@ -118,10 +115,8 @@ class Draws:
         if num_draws is None:
             num_draws = self.weights.size
         num_draws = _validate.integer("num_draws", num_draws, 1)
-        with np.errstate(divide="ignore"):
-            logs = np.log(np.ravel(self.weights))
-        chosen = importance.systematic(logs, uniform, num_draws)
-        chosen = np.unravel_index(ops.convert_to_numpy(chosen), self.weights.shape)
+        chosen = importance.systematic(self.weights, uniform, num_draws)
+        chosen = np.unravel_index(chosen, self.weights.shape)
         return keras.tree.map_structure(lambda x: x[chosen], self.position)
 
     def summary(self, names=None):

@@ -12,32 +12,29 @@ Equations, with w_i the weights of S draws:
 
 Systematic resampling takes each draw n w_i / sum w times, rounded up or down.
 
-| paper | name          | shape | unit                    |
-|-------|---------------|-------|-------------------------|
-| log w | `log_weights` | (S,)  | nats, up to a constant  |
-| U     | `uniform`     | ()    | 1, in [0, 1)            |
-| n     | `num_draws`   | int   | draws                   |
+| paper | name         | shape | unit                   |
+|-------|--------------|-------|------------------------|
+| w     | `weights`    | (S,)  | 1, up to a factor      |
+| U     | `uniform`    | ()    | 1, in [0, 1)           |
+| n     | `num_draws`  | int   | draws                  |
+
+The weights are those of kept draws, numpy arrays: sums of millions of them need
+float64, which not every backend has.
 """
 
-from keras import ops
+import numpy as np
 
 
-def normalized(log_weights):
-    """The weights, with sum 1."""
-    log_weights = ops.convert_to_tensor(log_weights)
-    weights = ops.exp(log_weights - ops.max(log_weights))
-    return weights / ops.sum(weights)
-
-
-def effective_sample_size(log_weights):
+def effective_sample_size(weights):
     """How many equally weighted draws these are worth: 1 to S."""
-    return 1.0 / ops.sum(ops.square(normalized(log_weights)))
+    weights = np.ravel(np.asarray(weights, "float64"))
+    weights = weights / weights.max()
+    return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
-def systematic(log_weights, uniform, num_draws):
+def systematic(weights, uniform, num_draws):
     """Indices of `num_draws` draws with equal weights, in order, shape (num_draws,)."""
-    ends = ops.cumsum(normalized(log_weights))
-    places = (ops.arange(num_draws, dtype=ends.dtype) + uniform) / num_draws
-    # The last end may be rounded to less than 1.
-    last = log_weights.shape[0] - 1
-    return ops.minimum(ops.searchsorted(ends, places, side="right"), last)
+    ends = np.cumsum(np.ravel(np.asarray(weights, "float64")))
+    places = (np.arange(num_draws) + uniform) / num_draws * ends[-1]
+    # A place may be rounded up to the last end.
+    return np.minimum(np.searchsorted(ends, places, side="right"), len(ends) - 1)

@@ -79,12 +79,12 @@ class ContourKernel(Kernel):
         `pdf` and `visits`, shape (chain, partitions). Warns of a bad partition.
         """
         settings = self.partition.contour
-        place = (info["energy"] - settings.energy_min) / settings.energy_gap
-        place = np.clip(np.nan_to_num(np.ceil(place)), 0, settings.partitions - 1)
+        place = contour.locate(ops.convert_to_tensor(info["energy"]), settings)
+        index, finite = map(ops.convert_to_numpy, (place.index, place.finite))
         visits = np.array(
             [
-                np.bincount(row.astype(int), minlength=settings.partitions)
-                for row in place
+                np.bincount(row[known], minlength=settings.partitions)
+                for row, known in zip(index, finite, strict=True)
             ]
         )
         log_pdf = np.asarray(ops.convert_to_numpy(state.log_pdf), "float64")
