@@ -20,12 +20,15 @@ from keras_mhmcmc.chains import targets
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
+from keras_mhmcmc.optimizers import ESM
 from keras_mhmcmc.optimizers import MHBT
 from keras_mhmcmc.optimizers import MINT
 from keras_mhmcmc.optimizers import PSGLD
 from keras_mhmcmc.optimizers import RSGLD
 from keras_mhmcmc.optimizers import SGHMC
+from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
+from keras_mhmcmc.optimizers import SGLDSA
 from keras_mhmcmc.partition import suggest_partition
 from keras_mhmcmc.posterior import PosteriorSamples
 
@@ -34,6 +37,7 @@ __all__ = [
     "CSGLD",
     "ChainState",
     "Draws",
+    "ESM",
     "Ensemble",
     "MHBT",
     "MINT",
@@ -42,7 +46,9 @@ __all__ = [
     "PosteriorSamples",
     "RSGLD",
     "SGHMC",
+    "SGHMCSA",
     "SGLD",
+    "SGLDSA",
     "adversarial",
     "datasets",
     "diagnostics",

@@ -73,6 +73,21 @@ def csghmc(**options):
     return mh.CSGHMC(0.02, train_size=TRAIN_SIZE, **CONTOUR, **options)
 
 
+SPARSE = dict(sparse="kernel|variable", v0=1e-2, v1=1.0)
+
+
+def sgldsa(**options):
+    return mh.SGLDSA(0.05, train_size=TRAIN_SIZE, **SPARSE, **options)
+
+
+def sghmcsa(**options):
+    return mh.SGHMCSA(0.02, train_size=TRAIN_SIZE, **SPARSE, **options)
+
+
+def esm(**options):
+    return mh.ESM(0.02, train_size=TRAIN_SIZE, **SPARSE, **options)
+
+
 # name -> (factory, copies of the weights that it keeps, whether it is an MH sampler)
 SAMPLERS = {
     "sgld": (sgld, 0, False),

@@ -21,7 +21,7 @@ CHECKS = {"_validate", "_serialize"}
 BACKEND = CHECKS | {"_backend"}
 KERNELS = BACKEND | {"kernels"}
 PARTS = {"schedules", "priors", "losses", "proposals"}
-LAWS = KERNELS | PARTS | {"partition"}
+LAWS = KERNELS | PARTS | {"partition", "sparsity"}
 SAMPLERS = LAWS | {"optimizers"}
 CHAINS = LAWS | {"transitions", "diagnostics"}
 COLLECTIONS = SAMPLERS | CHAINS | {"chains", "sample_store", "ensemble", "posterior"}
@@ -34,6 +34,7 @@ ALLOWED = {
     "kernels": {"_backend"},
     **dict.fromkeys(PARTS, KERNELS),
     "partition": KERNELS | {"schedules"},
+    "sparsity": {"schedules"} | CHECKS,
     "transitions": LAWS,
     "diagnostics": {"_validate"},
     "optimizers": LAWS,

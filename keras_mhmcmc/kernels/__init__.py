@@ -5,6 +5,7 @@ The modules hold pure functions of tensors and given draws. `sgld`, `psgld`, `sg
 `transitions`.
 """
 
+from keras_mhmcmc.kernels import adam
 from keras_mhmcmc.kernels import adaptation
 from keras_mhmcmc.kernels import batches
 from keras_mhmcmc.kernels import contour
@@ -13,8 +14,10 @@ from keras_mhmcmc.kernels import exchange
 from keras_mhmcmc.kernels import hamiltonian
 from keras_mhmcmc.kernels import importance
 from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.kernels import layer_noise
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.kernels import spike_slab
 from keras_mhmcmc.kernels import tensors
 from keras_mhmcmc.transitions import csghmc
 from keras_mhmcmc.transitions import csgld
@@ -25,6 +28,7 @@ from keras_mhmcmc.transitions import sghmc
 from keras_mhmcmc.transitions import sgld
 
 __all__ = [
+    "adam",
     "adaptation",
     "batches",
     "contour",
@@ -35,6 +39,7 @@ __all__ = [
     "hamiltonian",
     "importance",
     "langevin",
+    "layer_noise",
     "metropolis",
     "mhbt",
     "mint",
@@ -42,5 +47,6 @@ __all__ = [
     "psgld",
     "sghmc",
     "sgld",
+    "spike_slab",
     "tensors",
 ]

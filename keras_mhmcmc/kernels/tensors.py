@@ -17,7 +17,7 @@ def add_scaled(xs, a, ys):
     if isinstance(a, float) or math.prod(a.shape) == 1:
         return _backend.add_scaled(xs, _single(a), ys)
     return [
-        x + ops.cast(_along_chains(a, x), x.dtype) * y
+        x + ops.cast(along_chains(a, x), x.dtype) * y
         for x, y in zip(xs, ys, strict=True)
     ]
 
@@ -32,8 +32,7 @@ def select(condition, xs, ys):
     if math.prod(condition.shape) == 1:
         return _backend.select(_single(condition), xs, ys)
     return [
-        ops.where(_along_chains(condition, x), x, y)
-        for x, y in zip(xs, ys, strict=True)
+        ops.where(along_chains(condition, x), x, y) for x, y in zip(xs, ys, strict=True)
     ]
 
 
@@ -47,15 +46,26 @@ def sum_squares(xs, chains=False):
     return sum(ops.sum(ops.square(x), axis=1) for x in rows)
 
 
+def dot_squares(x, y, chains=False):
+    """Sum of x y^2 over one tensor: a scalar, or (K,) with `chains`."""
+    return total(x * ops.square(ops.cast(y, x.dtype)), chains)
+
+
+def total(x, chains=False):
+    """Sum over one tensor: a scalar, or (K,) with `chains`."""
+    return ops.sum(ops.reshape(x, (x.shape[0], -1)), axis=1) if chains else ops.sum(x)
+
+
 def size(xs, chains=False):
     """Number of weights of one chain, a Python integer."""
     return sum(math.prod(x.shape[1:] if chains else x.shape) for x in xs)
 
 
+def along_chains(scalar, tensor):
+    """A scalar, or (K,) of them, shaped so that it multiplies `tensor`."""
+    return ops.reshape(scalar, (-1,) + (1,) * (len(tensor.shape) - 1))
+
+
 def _single(scalar):
     """The scalar of a single chain, with which the algebra is faster."""
     return scalar if isinstance(scalar, float) else ops.reshape(scalar, ())
-
-
-def _along_chains(scalar, tensor):
-    return ops.reshape(scalar, (-1,) + (1,) * (len(tensor.shape) - 1))
