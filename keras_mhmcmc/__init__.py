@@ -31,6 +31,7 @@ from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
 from keras_mhmcmc.partition import suggest_partition
 from keras_mhmcmc.posterior import PosteriorSamples
+from keras_mhmcmc.pruning import prune
 
 __all__ = [
     "CSGHMC",
@@ -59,6 +60,7 @@ __all__ = [
     "plots",
     "priors",
     "proposals",
+    "prune",
     "replica_exchange",
     "sample",
     "schedules",

@@ -1,4 +1,4 @@
-"""Registration of the package's objects with Keras serialisation."""
+"""Keras serialisation: of the package's objects, and of models without weights."""
 
 import keras
 
@@ -16,3 +16,9 @@ class Configurable:
     def from_config(cls, config):
         """The object with these arguments."""
         return cls(**config)
+
+
+def architecture(model):
+    """The serialised model, without what it is compiled with."""
+    config = keras.saving.serialize_keras_object(model)
+    return {key: value for key, value in config.items() if key != "compile_config"}

@@ -1,5 +1,7 @@
 """`PosteriorSamples`: the callback that keeps samples of the posterior during `fit`."""
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
@@ -13,7 +15,7 @@ from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.sample_store import DirectoryStore
 from keras_mhmcmc.sample_store import MemoryStore
 from keras_mhmcmc.sample_store import Record
-from keras_mhmcmc.sample_store import host_copies
+from keras_mhmcmc.sample_store import state_in
 from keras_mhmcmc.stacked import StackedModel
 
 
@@ -40,6 +42,8 @@ class PosteriorSamples(keras.callbacks.Callback):
         directory: folder for the samples, one `.weights.h5` file each; None keeps them
             in memory. A folder that holds samples of this run is gone on with.
         max_samples: number of samples to keep, the newest ones; None keeps all.
+        weight_by: "learning_rate" weights each sample by the rate of the step that
+            leaves it, as averages over a run with a decaying rate need; None does not.
 
     Raises:
         ValueError: an argument is outside its range; or, at the start of `fit`, no
@@ -65,16 +69,29 @@ class PosteriorSamples(keras.callbacks.Callback):
     array([ 6,  8, 10, 12])
     >>> posterior.ensemble(model).predict(np.ones((5, 4)), verbose=0).shape
     (5, 1)
+
+    Reference: of `weight_by`, Welling and Teh (2011), "Bayesian learning via stochastic
+    gradient Langevin dynamics", eq. (11).
     """
 
-    def __init__(self, burn_in=0, every=None, directory=None, max_samples=None):
+    def __init__(
+        self,
+        burn_in=0,
+        every=None,
+        directory=None,
+        max_samples=None,
+        weight_by=None,
+    ):
         super().__init__()
         self.burn_in = _validate.integer("burn_in", burn_in, 0)
         if every is not None:
             every = _validate.integer("every", every, 1)
         if max_samples is not None:
             max_samples = _validate.integer("max_samples", max_samples, 1)
+        _validate.choice("weight_by", weight_by, (None, "learning_rate"))
         self.every = every
+        self.weight_by = weight_by
+        self._log_rate = 0.0
         self.max_samples = max_samples
         self.directory = directory
         self._store = MemoryStore() if directory is None else DirectoryStore(directory)
@@ -116,6 +133,11 @@ class PosteriorSamples(keras.callbacks.Callback):
         logs = np.array([record.log_weight for record in self._store.records])
         if len(logs) == 0:
             return logs
+        if logs.max() == -np.inf:
+            raise ValueError(
+                "Argument `weight_by` must leave a sample with a weight: the learning "
+                f"rate is 0 at each of these. Received: weight_by={self.weight_by!r}"
+            )
         weights = np.exp(logs - logs.max())
         return weights / weights.mean()
 
@@ -246,6 +268,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         self._check_reachable()
         self._store.open(model, self._iteration)
         self._is_awaiting = self._is_pending(model)
+        self._log_rate = self._read_log_rate(model)
         self._is_training = True
         self._is_epoch_finished = True
 
@@ -306,18 +329,14 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     def _keep(self, model, iteration):
         self._revise_last(model)
-        record = Record(iteration, 0.0)
+        self._log_rate = self._read_log_rate(model)
+        record = Record(iteration, self._log_rate)
         if isinstance(model.optimizer, Sampler):
             model.optimizer.mark_sample()
-            record = _record(iteration, model.optimizer)
+            record = self._record(iteration, model.optimizer)
             self._is_awaiting = True
-        state = _state_values(model)
-        pending = host_copies(model.trainable_variables)
-        _assign(model.trainable_variables, state)
-        try:
+        with state_in(model):
             self._store.append(record, model)
-        finally:
-            _assign(model.trainable_variables, pending)
         if self.max_samples is not None and len(self) > self.max_samples:
             self._store.drop_first()
 
@@ -327,7 +346,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             return
         if model.optimizer.sample_info().is_final:
             iteration = self._store.records[-1].iteration
-            self._store.revise_last(_record(iteration, model.optimizer))
+            self._store.revise_last(self._record(iteration, model.optimizer))
             self._is_awaiting = False
 
     def _is_pending(self, model):
@@ -340,6 +359,21 @@ class PosteriorSamples(keras.callbacks.Callback):
             and self._store.records[-1].iteration == self._iteration
             and not optimizer.sample_info().is_final
         )
+
+    def _record(self, iteration, sampler):
+        """The `Record` of the sample that was marked last."""
+        info = sampler.sample_info()
+        log_weight = self._log_rate
+        if sampler.has_weights:
+            log_weight = (np.asarray(info.log_weight) + log_weight).tolist()
+        return Record(iteration, log_weight, np.asarray(info.energy).tolist())
+
+    def _read_log_rate(self, model):
+        """Log of the learning rate, if samples are weighted by it."""
+        if self.weight_by is None:
+            return 0.0
+        rate = float(ops.convert_to_numpy(model.optimizer.learning_rate))
+        return math.log(rate) if rate > 0.0 else -math.inf
 
     def _read_iteration(self, model):
         return int(ops.convert_to_numpy(model.optimizer.iterations))
@@ -357,21 +391,3 @@ class PosteriorSamples(keras.callbacks.Callback):
                 f"at {first}. Lower them or train for more epochs. "
                 f"Received: burn_in={self.burn_in}, every={self.every}"
             )
-
-
-def _record(iteration, sampler):
-    """The `Record` of the sample that was marked last."""
-    info = sampler.sample_info()
-    log_weight = np.asarray(info.log_weight).tolist() if sampler.has_weights else 0.0
-    return Record(iteration, log_weight, np.asarray(info.energy).tolist())
-
-
-def _state_values(model):
-    if isinstance(model.optimizer, Sampler):
-        return host_copies(model.optimizer.state_values())
-    return host_copies(model.trainable_variables)
-
-
-def _assign(variables, values):
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)

@@ -1,5 +1,6 @@
 """Where kept samples live: in memory, or one file each in a directory."""
 
+import contextlib
 import json
 import os
 from typing import NamedTuple
@@ -7,6 +8,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 from keras import ops
+
+from keras_mhmcmc.optimizers.sampler import Sampler
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -218,6 +221,24 @@ def _numbers(value):
 def host_copies(values):
     """Copies of tensors or variables as numpy arrays that nothing else writes to."""
     return [np.array(ops.convert_to_numpy(value)) for value in values]
+
+
+@contextlib.contextmanager
+def state_in(model):
+    """`model` with the current state of its chain, and not a pending proposal."""
+    variables = model.trainable_variables
+    pending = host_copies(variables)
+    if isinstance(model.optimizer, Sampler):
+        _assign(variables, host_copies(model.optimizer.state_values()))
+    try:
+        yield
+    finally:
+        _assign(variables, pending)
+
+
+def _assign(variables, values):
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def _signature(model):

@@ -1,5 +1,8 @@
 """The contract table: every sampler enters here with one row."""
 
+from typing import Any
+from typing import NamedTuple
+
 import keras_mhmcmc as mh
 
 TRAIN_SIZE = 96
@@ -88,19 +91,34 @@ def esm(**options):
     return mh.ESM(0.02, train_size=TRAIN_SIZE, **SPARSE, **options)
 
 
-# name -> (factory, copies of the weights that it keeps, whether it is an MH sampler)
+class Case(NamedTuple):
+    """A sampler of the contract."""
+
+    make: Any
+    copies: int  # of the weights that it keeps
+    is_metropolis: bool = False
+    momentum: float = 0.0  # share of a move that the next one repeats
+    has_prior: bool = True  # whether it takes `prior`
+    has_noise: bool = True
+
+
 SAMPLERS = {
-    "sgld": (sgld, 0, False),
-    "psgld": (psgld, 1, False),
-    "sghmc": (sghmc, 1, False),
-    "mhbt_random_walk": (random_walk, 1, True),
-    "mhbt_langevin": (mhbt_langevin, 2, True),
-    "mhbt_reversible": (mhbt_reversible, 2, True),
-    "rsgld": (rsgld, 2, True),
-    "rsgld_paper": (rsgld_paper, 2, True),
-    "mint": (mint, 2, True),
-    "csgld": (csgld, 0, False),
-    "csghmc": (csghmc, 1, False),
+    "sgld": Case(sgld, 0),
+    "psgld": Case(psgld, 1),
+    "sghmc": Case(sghmc, 1, momentum=0.9),
+    "mhbt_random_walk": Case(random_walk, 1, is_metropolis=True),
+    "mhbt_langevin": Case(mhbt_langevin, 2, is_metropolis=True),
+    "mhbt_reversible": Case(mhbt_reversible, 2, is_metropolis=True),
+    "rsgld": Case(rsgld, 2, is_metropolis=True),
+    "rsgld_paper": Case(rsgld_paper, 2, is_metropolis=True),
+    "mint": Case(mint, 2, is_metropolis=True),
+    "csgld": Case(csgld, 0),
+    "csghmc": Case(csghmc, 1, momentum=0.9),
+    "sgldsa": Case(sgldsa, 1, has_prior=False),
+    "sghmcsa": Case(sghmcsa, 2, momentum=0.9, has_prior=False),
+    "esm": Case(esm, 3, has_prior=False, has_noise=False),
 }
 
-METROPOLIS = [name for name, row in SAMPLERS.items() if row[2]]
+METROPOLIS = [name for name, case in SAMPLERS.items() if case.is_metropolis]
+WITH_PRIOR = [name for name, case in SAMPLERS.items() if case.has_prior]
+WITH_NOISE = [name for name, case in SAMPLERS.items() if case.has_noise]

@@ -1,54 +1,26 @@
-"""Arguments: what is refused and how it is said, what is accepted, what is kept."""
-
-import math
-import re
+"""Arguments of the samplers: what is refused and how, and what is accepted."""
 
 import keras
 import numpy as np
 import pytest
+from argument_tools import ALL
+from argument_tools import LANGEVIN
+from argument_tools import METROPOLIS
+from argument_tools import NOT_A_COUNT
+from argument_tools import NOT_A_NUMBER
+from argument_tools import NOT_A_SHARE
+from argument_tools import NOT_AN_INTEGER
+from argument_tools import NOT_FINITE
+from argument_tools import NOT_POSITIVE
+from argument_tools import SPARSIFYING
+from argument_tools import WITH_PRIOR
+from argument_tools import WITHOUT_BATCH
+from argument_tools import assert_refused
+from argument_tools import make
 
 import keras_mhmcmc as mh
 
-PARTITION = dict(energy_min=10.0, energy_gap=1.0, partitions=20, zeta=1.0)
-SAMPLERS = {
-    "SGLD": (mh.SGLD, {}),
-    "PSGLD": (mh.PSGLD, {}),
-    "SGHMC": (mh.SGHMC, {}),
-    "MHBT": (mh.MHBT, dict(batch_size=10)),
-    "RSGLD": (mh.RSGLD, dict(batch_size=10)),
-    "MINT": (mh.MINT, dict(batch_size=10)),
-    "CSGLD": (mh.CSGLD, PARTITION),
-    "CSGHMC": (mh.CSGHMC, PARTITION),
-}
-ALL = tuple(SAMPLERS)
-LANGEVIN = ("SGLD", "PSGLD", "SGHMC", "CSGLD", "CSGHMC")
-METROPOLIS = ("MHBT", "RSGLD", "MINT")
-
-
-def make(sampler, /, **arguments):
-    """The sampler with good arguments, but for these."""
-    cls, good = SAMPLERS[sampler]
-    return cls(**({"learning_rate": 0.1, "train_size": 100} | good | arguments))
-
-
-def assert_refused(name, value, call, *parts):
-    """`call` raises a ValueError with the argument's name, `value`, and `parts`."""
-    with pytest.raises(ValueError) as error:
-        call()
-    message = str(error.value)
-    for part in (f"`{name}`", f"{value!r}", *parts):
-        assert part in message, message
-    assert "Received:" in message
-
-
 # One table: argument, the samplers that have it, values that are refused.
-
-NOT_A_NUMBER = ["0.1", None, True, [0.1], 1j, np.array([0.1])]
-NOT_FINITE = [math.nan, math.inf, -math.inf, np.float32("nan")]
-NOT_AN_INTEGER = [10.0, "10", True, 1.5, math.nan, np.float32(10)]
-NOT_A_COUNT = [0, -1, *NOT_AN_INTEGER, None]
-NOT_A_SHARE = [-0.1, 1.0, 1.5, *NOT_A_NUMBER, *NOT_FINITE]
-NOT_POSITIVE = [0, 0.0, -1.0, *NOT_FINITE]
 
 REFUSED = [
     ("train_size", ALL, NOT_A_COUNT),
@@ -59,7 +31,7 @@ REFUSED = [
     ("temperature", LANGEVIN, [-1.0, *NOT_A_NUMBER, *NOT_FINITE]),
     # None is the default of these two, the temperature N/m.
     ("temperature", ("MHBT", "RSGLD"), [*NOT_POSITIVE, "1.0", True, [1.0]]),
-    ("momentum", ("SGHMC",), NOT_A_SHARE),
+    ("momentum", ("SGHMC", "SGHMCSA"), NOT_A_SHARE),
     ("decay", ("PSGLD",), NOT_A_SHARE),
     ("epsilon", ("PSGLD",), [*NOT_POSITIVE, *NOT_A_NUMBER]),
     ("beta", ("RSGLD",), [0.99, 0.0, -2.0, *NOT_FINITE, None, True, "automatic"]),
@@ -71,8 +43,23 @@ REFUSED = [
     ("proposal", ("MHBT", "MINT"), ["RandomWalk", 1.0, mh.proposals.RandomWalk]),
     ("proposal", ("MHBT", "MINT"), [lambda x: x, mh.priors.Gaussian(1.0)]),
     ("proposal", ("MHBT", "MINT"), ["", 0, False, {}]),
-    ("prior", ALL, [1.0, 0, False, "", "gaussian", {"kernel": 1.0}]),
-    ("prior", ALL, [mh.priors.Gaussian, mh.proposals.RandomWalk()]),
+    ("prior", WITH_PRIOR, [1.0, 0, False, "", "gaussian", {"kernel": 1.0}]),
+    ("prior", WITH_PRIOR, [mh.priors.Gaussian, mh.proposals.RandomWalk()]),
+    *(
+        (name, SPARSIFYING, [*NOT_POSITIVE, *NOT_A_NUMBER])
+        for name in ("v0", "v1", "nu", "lam", "sigma")
+    ),
+    ("a", SPARSIFYING, [0.99, *NOT_FINITE, *NOT_A_NUMBER]),
+    ("b", SPARSIFYING, [0.99, *NOT_FINITE, *NOT_A_NUMBER]),
+    ("delta", SPARSIFYING, [0.0, 1.0, 1.5, *NOT_FINITE, *NOT_A_NUMBER]),
+    ("sparse", SPARSIFYING, ["(", None, 1, True]),
+    ("likelihood", SPARSIFYING, ["normal", None, 1]),
+    ("groups", SPARSIFYING, ["each", None, 1]),
+    ("step_size", ("SGLDSA", "SGHMCSA"), [0.0, 1.01, "0.1", True, *NOT_FINITE]),
+    ("layer_temperatures", ("SGLDSA", "SGHMCSA"), ["yes", None, 2]),
+    ("beta_1", ("ESM",), NOT_A_SHARE),
+    ("beta_2", ("ESM",), NOT_A_SHARE),
+    ("epsilon", ("ESM",), [*NOT_POSITIVE, *NOT_A_NUMBER]),
     ("seed", ALL, [-1, 2**31, 2**40, *NOT_AN_INTEGER]),
 ]
 
@@ -151,13 +138,20 @@ def test_an_unknown_keyword_is_named(sampler, option, value):
     assert_refused(option, value, lambda: make(sampler, **{option: value}))
 
 
-@pytest.mark.parametrize("sampler", LANGEVIN)
+@pytest.mark.parametrize("sampler", WITHOUT_BATCH)
 def test_a_sampler_without_a_batch_size_says_so(sampler):
     assert_refused("batch_size", 10, lambda: make(sampler, batch_size=10))
 
 
-def test_mint_has_no_temperature_of_its_own():
-    assert_refused("temperature", 2.0, lambda: make("MINT", temperature=2.0))
+@pytest.mark.parametrize("sampler", ["MINT", "ESM"])
+def test_a_sampler_without_a_temperature_of_its_own_says_so(sampler):
+    assert_refused("temperature", 2.0, lambda: make(sampler, temperature=2.0))
+
+
+@pytest.mark.parametrize("sampler", SPARSIFYING)
+@pytest.mark.parametrize("v0", [1.0, 2.0])
+def test_a_spike_as_wide_as_the_slab_is_refused(sampler, v0):
+    assert_refused("v0", v0, lambda: make(sampler, v0=v0), "`v1`", "v1=1.0")
 
 
 # Values at the edge that are good, and the value that the config then has.
@@ -193,7 +187,14 @@ ACCEPTED = [
     ("normalized", ("RSGLD",), True, True),
     ("alpha", ("MINT",), 1, 1.0),
     ("alpha", ("MINT",), 1e-3, 1e-3),
-    ("prior", ALL, None, None),
+    ("prior", WITH_PRIOR, None, None),
+    ("v0", SPARSIFYING, np.float32(0.5), 0.5),
+    ("a", SPARSIFYING, 1, 1.0),
+    ("b", SPARSIFYING, np.int64(1000), 1000.0),
+    ("groups", SPARSIFYING, "all", "all"),
+    ("likelihood", SPARSIFYING, "gaussian", "gaussian"),
+    ("step_size", ("SGLDSA",), 1, 1.0),
+    ("layer_temperatures", ("SGHMCSA",), True, True),
     ("seed", ALL, 0, 0),
     ("seed", ALL, 2**31 - 1, 2**31 - 1),
     ("seed", ALL, np.int64(7), 7),
@@ -237,166 +238,3 @@ def test_the_temperatures_of_the_papers_are_the_defaults():
     # MINT's c_n = N^lambda with lambda = alpha log m / log N, which is m^alpha.
     assert 100 / make("MINT").temperature == pytest.approx(10**0.99)
     assert 100 / make("MINT", alpha=0.5).temperature == pytest.approx(10**0.5)
-
-
-# The other objects.
-
-OTHERS = [
-    ("scale", mh.priors.Gaussian, {}, [*NOT_POSITIVE, "1.0", None, True, [1.0]]),
-    ("noise_std", mh.losses.GaussianNLL, {}, [*NOT_POSITIVE, *NOT_A_NUMBER]),
-    (
-        "noise_temperature",
-        mh.proposals.Langevin,
-        {},
-        [*NOT_POSITIVE, "1.0", True, [1.0]],
-    ),
-    (
-        "noise_temperature",
-        mh.proposals.ReversibleLangevin,
-        dict(beta=2.0),
-        [*NOT_POSITIVE, "1.0", True],
-    ),
-    (
-        "beta",
-        mh.proposals.ReversibleLangevin,
-        {},
-        [0.99, -1.0, "auto", *NOT_A_NUMBER, *NOT_FINITE],
-    ),
-    (
-        "normalized",
-        mh.proposals.ReversibleLangevin,
-        dict(beta=2.0),
-        ["yes", None, 2],
-    ),
-]
-POWER = dict(initial=0.1, offset=1.0, power=0.5)
-COSINE = dict(initial=0.1, cycle_steps=10)
-GEOMETRIC = dict(initial=0.1, cycle_steps=10, decay=0.9, decay_steps=5, growth=2.0)
-for cls, good in (
-    (mh.schedules.PowerDecay, POWER),
-    (mh.schedules.CyclicalCosine, COSINE),
-    (mh.schedules.GeometricCycle, GEOMETRIC),
-):
-    bad = {
-        "initial": [-0.1, *NOT_A_NUMBER, *NOT_FINITE],
-        "offset": [*NOT_POSITIVE, *NOT_A_NUMBER],
-        "power": [-0.5, *NOT_A_NUMBER, *NOT_FINITE],
-        "cycle_steps": NOT_A_COUNT,
-        "decay_steps": NOT_A_COUNT,
-        "decay": [0.0, -0.5, 1.01, *NOT_A_NUMBER, *NOT_FINITE],
-        "growth": [0.99, -1.0, *NOT_A_NUMBER, *NOT_FINITE],
-    }
-    OTHERS += [(argument, cls, good, bad[argument]) for argument in good]
-
-
-@pytest.mark.parametrize(
-    ("argument", "cls", "good", "value"),
-    [
-        pytest.param(argument, cls, good, value, id=f"{cls.__name__}-{argument}-{k}")
-        for argument, cls, good, values in OTHERS
-        for k, value in enumerate(values)
-    ],
-)
-def test_a_bad_argument_of_another_object_is_named_and_shown(
-    argument, cls, good, value
-):
-    assert_refused(argument, value, lambda: cls(**(good | {argument: value})))
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, "1", None, math.nan])
-def test_a_bad_scale_of_one_pattern_is_shown(value):
-    assert_refused("scale", value, lambda: mh.priors.Gaussian({"a": 1.0, "b": value}))
-
-
-def test_a_prior_of_no_pattern_is_refused():
-    assert_refused("scale", {}, lambda: mh.priors.Gaussian({}), "leave `prior` away")
-
-
-@pytest.mark.parametrize("pattern", [1, None, "("])
-def test_a_pattern_that_is_no_regular_expression_is_refused(pattern):
-    assert_refused("scale", pattern, lambda: mh.priors.Gaussian({pattern: 1.0}))
-
-
-# Round trips.
-
-ROUND_TRIPS = {
-    "SGLD": dict(learning_rate=0.25, temperature=0.5),
-    "PSGLD": dict(decay=0.9, epsilon=1e-3, temperature=0.0),
-    "SGHMC": dict(momentum=0.5, prior=mh.priors.Gaussian(2.0)),
-    "MHBT": dict(proposal=mh.proposals.ReversibleLangevin(2.0, 0.5, True)),
-    "RSGLD": dict(
-        beta=3.0, beta_adaptation="paper", noise_temperature=0.5, normalized=True
-    ),
-    "MINT": dict(alpha=0.5, proposal=mh.proposals.Langevin(noise_temperature=0.1)),
-}
-COMMON = dict(
-    train_size=50,
-    prior=mh.priors.Gaussian({"kernel": 0.5, "bias": 2.0}),
-    seed=11,
-    name="mine",
-)
-WITH_SCHEDULES = dict(
-    learning_rate=mh.schedules.GeometricCycle(**GEOMETRIC),
-    temperature=mh.schedules.PowerDecay(**POWER),
-)
-
-
-def round_trips():
-    for name, arguments in ROUND_TRIPS.items():
-        yield name, {}
-        yield name, arguments
-        yield name, COMMON | arguments
-        if name != "MINT":  # its temperature follows from alpha
-            yield name, COMMON | arguments | WITH_SCHEDULES
-    yield "MHBT", dict(proposal=mh.proposals.RandomWalk())
-    yield "MINT", dict(proposal=mh.proposals.RandomWalk())
-    yield "RSGLD", dict(beta_adaptation=None)
-
-
-@pytest.mark.parametrize(("sampler", "arguments"), round_trips())
-def test_a_sampler_survives_serialisation(sampler, arguments):
-    optimizer = make(sampler, **arguments)
-    restored = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert type(restored) is type(optimizer)
-    assert restored.get_config() == optimizer.get_config()
-    for argument, value in arguments.items():
-        kept = optimizer.get_config()[argument]
-        if hasattr(value, "get_config"):
-            assert kept["config"] == value.get_config()
-        else:
-            assert kept == value
-
-
-@pytest.mark.parametrize("sampler", ALL)
-def test_the_config_has_every_argument_of_the_constructor(sampler):
-    cls, _ = SAMPLERS[sampler]
-    code = cls.__init__.__code__
-    count = code.co_argcount + code.co_kwonlyargcount
-    assert set(make(sampler).get_config()) == set(code.co_varnames[1:count])
-
-
-@pytest.mark.parametrize(
-    ("proposal", "config"),
-    [
-        (mh.proposals.RandomWalk(), {}),
-        (mh.proposals.Langevin(), {"noise_temperature": None}),
-        (mh.proposals.Langevin(2), {"noise_temperature": 2.0}),
-        (
-            mh.proposals.ReversibleLangevin(1, normalized=True),
-            {"beta": 1.0, "noise_temperature": None, "normalized": True},
-        ),
-    ],
-)
-def test_a_proposal_survives_serialisation(proposal, config):
-    assert proposal.get_config() == config
-    stored = keras.saving.serialize_keras_object(proposal)
-    restored = keras.saving.deserialize_keras_object(stored)
-    assert type(restored) is type(proposal)
-    assert restored.get_config() == config
-
-
-@pytest.mark.parametrize("sampler", ALL)
-def test_the_docstring_names_every_argument(sampler):
-    doc = SAMPLERS[sampler][0].__doc__
-    listed = re.findall(r"^        (\w+): ", doc, re.MULTILINE)
-    assert set(listed) - {"ValueError"} == set(make(sampler).get_config())

@@ -14,16 +14,19 @@ from keras_mhmcmc import partition
 from keras_mhmcmc import posterior
 from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
+from keras_mhmcmc import pruning
 from keras_mhmcmc import schedules
 from keras_mhmcmc.chains import parallel
 from keras_mhmcmc.chains import run
 from keras_mhmcmc.chains import targets
 from keras_mhmcmc.optimizers import csgld
+from keras_mhmcmc.optimizers import esm
 from keras_mhmcmc.optimizers import mhbt
 from keras_mhmcmc.optimizers import psgld
 from keras_mhmcmc.optimizers import rsgld
 from keras_mhmcmc.optimizers import sghmc
 from keras_mhmcmc.optimizers import sgld
+from keras_mhmcmc.optimizers import sgldsa
 from keras_mhmcmc.transitions import contour
 from keras_mhmcmc.transitions import metropolis
 from keras_mhmcmc.transitions import stochastic_gradient
@@ -44,6 +47,7 @@ MODULES = [
     contour,
     csgld,
     ensemble,
+    esm,
     mh.losses,
     mh.diagnostics,
     mhbt,
@@ -53,12 +57,14 @@ MODULES = [
     posterior,
     priors,
     proposals,
+    pruning,
     psgld,
     rsgld,
     run,
     schedules,
     sghmc,
     sgld,
+    sgldsa,
     stochastic_gradient,
     targets,
 ]

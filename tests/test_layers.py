@@ -45,6 +45,7 @@ ALLOWED = {
     "posterior": SAMPLERS | {"diagnostics", "sample_store", "ensemble", "stacked"},
     "metrics": {"_backend", "_validate"},
     "adversarial": {"_backend", "_validate", "metrics", "_table"},
+    "pruning": SAMPLERS | {"_table"},
     "plots": COLLECTIONS | TOOLS,
     "datasets": COLLECTIONS | TOOLS,
 }

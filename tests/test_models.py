@@ -22,7 +22,7 @@ BACKEND = keras.backend.backend()
 
 
 def make(name="rsgld", learning_rate=None, **options):
-    optimizer = SAMPLERS[name][0](**{"seed": 3, **options})
+    optimizer = SAMPLERS[name].make(**{"seed": 3, **options})
     if learning_rate is not None:
         optimizer.learning_rate = learning_rate
     return optimizer

@@ -19,7 +19,7 @@ from models import weights
 import keras_mhmcmc as mh
 
 OPTIMIZERS = {
-    **{name: row[0] for name, row in SAMPLERS.items()},
+    **{name: case.make for name, case in SAMPLERS.items()},
     "sgd": lambda seed: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     "adam": lambda seed: keras.optimizers.Adam(0.01),
 }

@@ -54,6 +54,9 @@ def optimizers():
         "CSGLD, 200 bins": contour(mh.CSGLD, 200),
         "CSGLD, 10000 bins": contour(mh.CSGLD, 10_000),
         "CSGHMC, 200 bins": contour(mh.CSGHMC, 200),
+        "SGLD-SA": sparse(mh.SGLDSA, 0.1),
+        "SGHMC-SA": sparse(mh.SGHMCSA, 0.01),
+        "ESM": sparse(mh.ESM, 1e-3),
     }
 
 
@@ -67,6 +70,11 @@ def contour(sampler, partitions):
         partitions=partitions,
         zeta=1.0,
     )
+
+
+def sparse(sampler, rate):
+    """A spike-and-slab sampler of all kernels."""
+    return sampler(rate, train_size=SIZE, sparse="kernel", v0=1e-3, v1=1.0)
 
 
 def generators(count):

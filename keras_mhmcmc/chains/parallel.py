@@ -8,11 +8,11 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.chains import parallel_optimizers
 from keras_mhmcmc.chains.parallel_history import ChainHistory
 from keras_mhmcmc.chains.parallel_history import ChainMetrics
-from keras_mhmcmc.chains.parallel_start import architecture
 from keras_mhmcmc.chains.parallel_start import initial_values
 from keras_mhmcmc.chains.parallel_values import any_number_of_rows
 from keras_mhmcmc.chains.parallel_values import split

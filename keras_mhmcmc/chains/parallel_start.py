@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mhmcmc._serialize import architecture
+
 
 def initial_values(model, num_chains, seed):
     """Stacked values for each of `model.variables`, the first of them the model's own.
@@ -18,12 +20,6 @@ def initial_values(model, num_chains, seed):
     for _ in range(num_chains - 1):
         members.append(_values(_drawn_again(model, generator)))
     return [np.stack(values) for values in zip(*members, strict=True)]
-
-
-def architecture(model):
-    """The serialised model, without what it is compiled with."""
-    config = keras.saving.serialize_keras_object(model)
-    return {key: value for key, value in config.items() if key != "compile_config"}
 
 
 def _drawn_again(model, generator):

@@ -161,12 +161,16 @@ class SpikeSlabSampler(Sampler):
         Arrays shaped like the sparse kernels, with a leading axis where there are
         several chains. Empty before the first step.
         """
+        inclusions = [inclusion for _, inclusion in self.inclusion_by_variable()]
+        return dict(zip(self._paths, inclusions, strict=True)) if inclusions else {}
+
+    def inclusion_by_variable(self):
+        """Pairs of a sparse variable of the model and its `inclusion_probabilities`."""
         if not self.built:
-            return {}
-        return {
-            path: 1.0 - ops.convert_to_numpy(spike)
-            for path, spike in zip(self._paths, self._spikes, strict=True)
-        }
+            return []
+        variables = [self._trainable_variables[i] for i in self._sparse]
+        inclusions = [1.0 - ops.convert_to_numpy(spike) for spike in self._spikes]
+        return list(zip(variables, inclusions, strict=True))
 
     def _counts(self):
         spikes = [ops.convert_to_numpy(s) for s in self._spikes]

@@ -1,0 +1,108 @@
+"""A smaller copy of a network, without the weights that its prior made small."""
+
+import keras
+import numpy as np
+
+from keras_mhmcmc import _table
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
+
+_SHARES = _validate.Interval(0.0, 1.0, high_open=False)
+
+
+def prune(model, optimizer, threshold=0.5, x=None, y=None, batch_size=None):
+    """A copy of `model` whose weights of low inclusion probability are zero.
+
+    Prints how many weights are left, and, given data, loss and metrics before and
+    after. The model itself stays as it is.
+
+    Args:
+        model: the model that `optimizer` trained, with the weights to prune.
+        optimizer: the `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM` that trained it.
+        threshold: inclusion probability, in [0, 1], below which a weight becomes zero.
+        x: inputs to evaluate both on, as for `keras.Model.evaluate`; None: no report.
+        y: targets of `x`.
+        batch_size: as for `keras.Model.evaluate`.
+
+    Returns:
+        A `keras.Model` of the same architecture, compiled with the same loss and
+        metrics, without an optimizer.
+
+    Raises:
+        ValueError: an argument is not of its kind, or `optimizer` did not train
+            `model`.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> import keras_mhmcmc as mh
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    >>> optimizer = mh.SGLDSA(
+    ...     0.1, train_size=64, sparse="kernel", v0=1e-3, v1=1.0, seed=0
+    ... )
+    >>> model.compile(
+    ...     optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    ... )
+    >>> history = model.fit(np.ones((64, 4)), np.zeros(64), epochs=1, verbose=0)
+    >>> pruned = mh.prune(model, optimizer, threshold=0.0)
+    12 of 12 sparse weights are left (100.0%).
+
+    Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
+    gradient MCMC with a stochastic approximation adaptation", section 3.1.
+    """
+    _validate.instance(
+        "optimizer",
+        optimizer,
+        SpikeSlabSampler,
+        "an `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM`",
+    )
+    threshold = _validate.number("threshold", threshold, _SHARES)
+    kept = _kept_weights(model, optimizer, threshold)
+    pruned = keras.saving.deserialize_keras_object(
+        architecture(model), custom_objects={type(model).__name__: type(model)}
+    )
+    for mine, theirs in zip(model.weights, pruned.weights, strict=True):
+        values = keras.ops.convert_to_numpy(mine)
+        theirs.assign(values * kept[id(mine)] if id(mine) in kept else values)
+    if model.compiled:
+        config = keras.saving.deserialize_keras_object(model.get_compile_config())
+        pruned.compile(**(config | {"optimizer": None}))
+    left = sum(int(mask.sum()) for mask in kept.values())
+    count = sum(mask.size for mask in kept.values())
+    print(f"{left} of {count} sparse weights are left ({left / count:.1%}).")
+    if x is not None:
+        print(_comparison(model, pruned, x, y, batch_size))
+    return pruned
+
+
+def _kept_weights(model, optimizer, threshold):
+    """id of each sparse variable -> whether each of its weights is kept."""
+    masks = {
+        id(variable): inclusion >= threshold
+        for variable, inclusion in optimizer.inclusion_by_variable()
+    }
+    own = {id(variable) for variable in model.trainable_variables}
+    if not masks or not own.issuperset(masks):
+        state = "belongs to another model" if masks else "has not made a step"
+        raise ValueError(
+            "Argument `optimizer` must be the one that `model` was trained with: after "
+            "`fit`, call `mh.prune(model, model.optimizer)`. "
+            f"Received: optimizer={optimizer.name!r}, which {state}."
+        )
+    return masks
+
+
+def _comparison(model, pruned, x, y, batch_size):
+    """Loss and metrics of both models, as a table."""
+    rows = {
+        name: one.evaluate(x, y, batch_size=batch_size, verbose=0, return_dict=True)
+        for name, one in (("before", model), ("after", pruned))
+    }
+    names = list(rows["before"])
+    lines = [["", *names]]
+    for name, row in rows.items():
+        values = [f"{float(np.mean(row[key])):.4f}" for key in names]
+        lines.append([name, *values])
+    return _table.aligned(lines)
