@@ -61,15 +61,31 @@ def learn(groups=GROUPS):
     """One step of our latent variables, compiled."""
 
     def step(position, latents, rss, omega):
-        new = spike_slab.expected(
-            position, latents, prior(groups), train_size=EXAMPLES, rss=rss
-        )
-        return spike_slab.averaged(latents, new, omega)
+        size = dict(step_size=omega, train_size=EXAMPLES)
+        return spike_slab.learned(position, latents, prior(groups), rss=rss, **size)[0]
 
     return _backend.compile_function(step)
 
 
 learned = learn()
+
+
+def energy_of(position, latents):
+    size = dict(step_size=tensor(0.0), train_size=EXAMPLES)
+    _, weighted = spike_slab.learned(position, latents, prior(), **size)
+    return spike_slab.energy(weighted, latents, prior())
+
+
+def pulls_of(position, latents, numbers=None, examples=EXAMPLES):
+    """The prior's part of the gradient alone."""
+    numbers = prior() if numbers is None else numbers
+    rows = zip(position, latents.spike, numbers.groups, strict=True)
+    return [
+        spike_slab.add_gradient(
+            x, ops.zeros_like(x), q, latents.sigma[..., g], numbers, examples
+        )
+        for x, q, g in rows
+    ]
 
 
 def stepped(ours, theirs, weights, rss, omega, groups=GROUPS):
@@ -132,15 +148,14 @@ def test_chains_are_as_if_each_were_alone(is_regression):
             rss = tensor(total) if is_regression else None
             alone[c] = learned(tensors_of(one), alone[c], rss, tensor(0.3))
     position = tensors_of(weights)
-    energies = ops.convert_to_numpy(spike_slab.energy(position, many, prior()))
-    pulls = spike_slab.gradient(position, many, prior(), EXAMPLES)
+    energies, pulls = energy_of(position, many), pulls_of(position, many)
     for c in range(3):
         both = [(many.sigma[c], alone[c].sigma), (many.delta[c], alone[c].delta)]
         both += [(x[c], y) for x, y in zip(many.spike, alone[c].spike, strict=True)]
         mine = [x[c] for x in position]
-        own = spike_slab.gradient(mine, alone[c], prior(), EXAMPLES)
+        own = pulls_of(mine, alone[c])
         both += [(x[c], y) for x, y in zip(pulls, own, strict=True)]
-        both.append((energies[c], spike_slab.energy(mine, alone[c], prior())))
+        both.append((energies[c], energy_of(mine, alone[c])))
         for x, y in both:
             x, y = ops.convert_to_numpy(x), ops.convert_to_numpy(y)
             np.testing.assert_allclose(x, y, rtol=2e-6)
@@ -154,13 +169,10 @@ def test_weights_of_every_size_have_finite_latents(is_regression, size):
     weights = [float32(size * rng.choice([-1, 1], size=s)) for s in SHAPES]
     rss = tensor(3.0) if is_regression else None
     for _ in range(3):
-        new = spike_slab.expected(
-            tensors_of(weights), ours, prior(), train_size=EXAMPLES, rss=rss
-        )
-        ours = spike_slab.averaged(ours, new, 1.0)
+        ours = learned(tensors_of(weights), ours, rss, tensor(1.0))
     for values in ours_as_oracle(ours):
         assert all(np.isfinite(x).all() for x in values)
-    pulls = spike_slab.gradient(tensors_of(weights), ours, prior(), EXAMPLES)
+    pulls = pulls_of(tensors_of(weights), ours)
     assert all(np.isfinite(ops.convert_to_numpy(x)).all() for x in pulls)
     slab = ops.convert_to_numpy(ours.spike[0]).max() < 0.5
     assert slab == (size >= 1.0)
@@ -170,7 +182,7 @@ def test_a_share_of_zero_can_be_left_again():
     ours, _ = first()
     none = ours._replace(delta=tensor(np.zeros(2)))
     large = tensors_of([np.full(shape, 10.0) for shape in SHAPES])
-    new = spike_slab.expected(large, none, prior(), train_size=EXAMPLES)
+    new = learned(large, none, None, tensor(1.0))
     assert float(ops.max(new.spike[0])) < 1e-6
 
 
@@ -179,7 +191,7 @@ def test_a_kappa_near_that_of_the_slab_keeps_its_digits():
     v0, v1 = 1e-5, 100.0
     latents = spike_slab.Latents([tensor([[1e-9]])], tensor([1.0]), tensor([0.5]))
     numbers = spike_slab.SpikeSlab(v0, v1, 1.0, 1.0, 1.0, 1.0, (0,))
-    (pull,) = spike_slab.gradient([tensor([[1.0]])], latents, numbers, 1)
+    (pull,) = pulls_of([tensor([[1.0]])], latents, numbers, 1)
     np.testing.assert_allclose(float(pull[0, 0]), 1e-9 / v0 + 1 / v1, rtol=1e-5)
 
 
@@ -190,10 +202,10 @@ def test_the_gradient_is_that_of_the_energy():
     spike = [tensor(1 - r) for r in new.rho]
     ours = spike_slab.Latents(spike, tensor(new.sigma), tensor(new.delta))
     position = tensors_of(weights)
-    energy = float(spike_slab.energy(position, ours, prior()))
+    energy = float(energy_of(position, ours))
     expected = oracle.prior_energy(weights, new, GROUPS)
     np.testing.assert_allclose(energy, expected, rtol=1e-5)
-    pulls = spike_slab.gradient(position, ours, prior(), EXAMPLES)
+    pulls = pulls_of(position, ours)
     for i, index in ((0, (3, 2)), (1, (6, 5)), (2, (1, 2, 4))):
         moved = [w.copy() for w in weights]
         moved[i][index] += 1e-6

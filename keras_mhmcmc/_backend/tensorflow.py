@@ -10,16 +10,20 @@ __all__ = [
     "NoiseStream",
     "accelerated",
     "add_scaled",
+    "affine",
+    "between",
     "compile_function",
     "cond",
     "default_chunk",
     "dense",
     "draw_from",
+    "fused",
     "hold_values",
     "map_members",
     "read",
     "refuse_replicas",
     "select",
+    "sigmoid_of_affine",
     "sum_squares",
     "value_and_gradient",
     "write",
@@ -137,6 +141,31 @@ def sum_squares(xs):
 
 def _at_least_float32(x):
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
+
+
+def fused(function, *arrays):
+    """Elementwise results of `function(*arrays)`, and sums of products of two.
+
+    `function` returns a list of results and one of pairs, in which None stands for 1;
+    XLA makes one pass of it.
+    """
+    results, pairs = function(*arrays)
+    return results, [tf.reduce_sum(x if y is None else x * y) for x, y in pairs]
+
+
+def affine(x, slope, constant):
+    """slope x + constant."""
+    return slope * x + constant
+
+
+def sigmoid_of_affine(x, slope, constant):
+    """sigmoid(slope x + constant)."""
+    return tf.sigmoid(slope * x + constant)
+
+
+def between(x, y, share):
+    """x + share (y - x)."""
+    return x + share * (y - x)
 
 
 def cond(condition, if_true, if_false):

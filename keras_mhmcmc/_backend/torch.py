@@ -9,16 +9,20 @@ __all__ = [
     "NoiseStream",
     "accelerated",
     "add_scaled",
+    "affine",
+    "between",
     "compile_function",
     "cond",
     "default_chunk",
     "dense",
     "draw_from",
+    "fused",
     "hold_values",
     "map_members",
     "read",
     "refuse_replicas",
     "select",
+    "sigmoid_of_affine",
     "sum_squares",
     "value_and_gradient",
     "write",
@@ -156,6 +160,62 @@ def sum_squares(xs):
 
 def _at_least_float32(x):
     return x if x.dtype == torch.float64 else x.float()
+
+
+# Elements whose intermediate results stay in a core's cache.
+_PIECE = 2**17
+
+
+def fused(function, *arrays):
+    """Elementwise results of `function(*arrays)`, and sums of products of two.
+
+    `function` returns a list of results and one of pairs, in which None stands for 1.
+    On a CPU it is called on pieces that stay in the cache: fresh memory for each
+    intermediate result may cost more than the arithmetic.
+    """
+    first = arrays[0]
+    if first.device.type != "cpu" or first.numel() <= 2 * _PIECE:
+        results, pairs = function(*arrays)
+        return results, [_dot(x, y) for x, y in pairs]
+    whole, totals, start = None, None, 0
+    pieces = (x.reshape(-1).split(_PIECE) for x in arrays)
+    for piece in zip(*pieces, strict=True):
+        results, pairs = function(*piece)
+        sums = [_dot(x, y) for x, y in pairs]
+        if whole is None:
+            whole, totals = [x.new_empty(first.numel()) for x in results], sums
+        else:
+            totals = [x + y for x, y in zip(totals, sums, strict=True)]
+        end = start + piece[0].numel()
+        for x, part in zip(whole, results, strict=True):
+            x[start:end] = part
+        start = end
+    return [x.view(first.shape) for x in whole], totals
+
+
+def _dot(x, y):
+    return x.sum() if y is None else torch.dot(x.reshape(-1), y.reshape(-1))
+
+
+def affine(x, slope, constant):
+    """slope x + constant."""
+    return torch.mul(x, _number(slope)).add_(_number(constant))
+
+
+def sigmoid_of_affine(x, slope, constant):
+    """sigmoid(slope x + constant)."""
+    return affine(x, slope, constant).sigmoid_()
+
+
+def between(x, y, share):
+    """x + share (y - x)."""
+    return torch.lerp(x, y, _number(share))
+
+
+def _number(scalar):
+    """A scalar on the host as a Python number, with which operations are faster."""
+    is_host = torch.is_tensor(scalar) and scalar.ndim == 0 and not scalar.is_cuda
+    return scalar.item() if is_host else scalar
 
 
 def cond(condition, if_true, if_false):

@@ -53,6 +53,7 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc.kernels import tensors
 
 
@@ -76,55 +77,69 @@ class Latents(NamedTuple):
     delta: Any
 
 
-def spike_probability(x, sigma, delta, prior):
-    """1 - rho of eq. (13) for one tensor, from the logarithm of the odds.
+def learned(position, latents, prior, *, step_size, train_size, rss=None):
+    """The latent variables after one more position, eq. (13) to (17).
+
+    With `rss` they are those of a regression. Returns them, and sum kappa beta^2 of
+    each tensor with the kappa that they give, for `energy`.
+    """
+    chains = len(latents.sigma.shape) > 1
+    slopes, constants = _odds_of_spike(latents, prior)
+    spike, fresh, weighted, slabs, sizes = [], [], [], [], []
+    for x, q, g in zip(position, latents.spike, prior.groups, strict=True):
+        (new,), (of_fresh, of_new, total, share) = _pass_over_weights(
+            x, q, slopes[..., g], constants[..., g], step_size, chains
+        )
+        spike.append(new)
+        fresh.append(_gap(prior) * of_fresh + total / prior.v1)
+        weighted.append(_gap(prior) * of_new + total / prior.v1)
+        sizes.append(float(tensors.size([x], chains)))
+        slabs.append(sizes[-1] - share)
+
+    fresh, slabs = _by_group(fresh, prior.groups), _by_group(slabs, prior.groups)
+    size = _sums(sizes, prior.groups)
+    size = ops.convert_to_tensor(size, latents.sigma.dtype)
+    if rss is None:
+        count = size + prior.nu + 2.0
+    else:
+        total = ops.sum(fresh, axis=-1, keepdims=True) + rss[..., None]
+        fresh = ops.broadcast_to(total, fresh.shape)
+        count = ops.sum(size) + train_size + prior.nu
+    sigma = ops.sqrt((fresh + prior.nu * prior.lam) / count)
+    delta = (slabs + (prior.a - 1.0)) / (prior.a + prior.b + size - 2.0)
+    sigma = latents.sigma + step_size * (sigma - latents.sigma)
+    delta = latents.delta + step_size * (delta - latents.delta)
+    return Latents(spike, sigma, delta), weighted
+
+
+def _odds_of_spike(latents, prior):
+    """Eq. (13) as log((1 - rho) / rho) = slope beta^2 + constant: both, of each group.
 
     a / (a + b) itself is 0/0 where a weight is large.
     """
     # A share of exactly 0 or 1 would never be left again.
-    delta = ops.clip(delta, 1e-30, 1.0 - 1e-7)
-    constant = ops.log(delta) - ops.log1p(-delta) + 0.5 * math.log(prior.v0 / prior.v1)
-    slope = 0.5 * _gap(prior) / ops.square(sigma)
-    squares = ops.square(ops.cast(x, sigma.dtype))
-    constant, slope = (tensors.along_chains(value, x) for value in (constant, slope))
-    return ops.sigmoid(-slope * squares - constant)
+    delta = ops.clip(latents.delta, 1e-30, 1.0 - 1e-7)
+    constant = ops.log1p(-delta) - ops.log(delta) - 0.5 * math.log(prior.v0 / prior.v1)
+    return -0.5 * _gap(prior) / ops.square(latents.sigma), constant
 
 
-def expected(position, latents, prior, *, train_size, rss=None):
-    """The latent variables of one EM step at this position, eq. (13) to (16).
+def _pass_over_weights(x, q, slope, constant, step_size, chains):
+    """The averaged 1 - rho of one tensor, and the sums that the rest follows from.
 
-    With `rss` they are those of a regression.
+    Those of (1 - rho) beta^2 with the fresh and with the averaged rho, of beta^2, and
+    of the fresh 1 - rho.
     """
-    chains = _has_chains(latents)
-    spike = [
-        spike_probability(x, latents.sigma[..., g], latents.delta[..., g], prior)
-        for x, g in zip(position, prior.groups, strict=True)
-    ]
-    squares = _scaled_squares(position, spike, prior, chains)
-    squares = _by_group(squares, prior.groups)
-    spikes = _by_group([tensors.total(q, chains) for q in spike], prior.groups)
-    sizes = [float(tensors.size([x], chains)) for x in position]
-    size = ops.convert_to_tensor(_sums(sizes, prior.groups), latents.sigma.dtype)
+    slope, constant = (tensors.along_chains(value, x) for value in (slope, constant))
 
-    if rss is None:
-        total, count = squares, size + prior.nu + 2.0
-    else:
-        total = ops.sum(squares, axis=-1, keepdims=True) + rss[..., None]
-        total = ops.broadcast_to(total, squares.shape)
-        count = ops.sum(size) + train_size + prior.nu
-    sigma = ops.sqrt((total + prior.nu * prior.lam) / count)
-    delta = (size - spikes + (prior.a - 1.0)) / (prior.a + prior.b + size - 2.0)
-    return Latents(spike, sigma, delta)
+    def elementwise(x, q):
+        x = ops.cast(x, q.dtype)
+        square = x * x
+        fresh = _backend.sigmoid_of_affine(square, slope, constant)
+        new = _backend.between(q, fresh, step_size)
+        pairs = [(fresh, square), (new, square), (x, x), (fresh, None)]
+        return [new], pairs
 
-
-def averaged(latents, new, step_size):
-    """Eq. (17): a step of size omega from the latent variables to the new ones."""
-    change = tensors.subtract(new.spike, latents.spike)
-    return Latents(
-        tensors.add_scaled(latents.spike, step_size, change),
-        latents.sigma + step_size * (new.sigma - latents.sigma),
-        latents.delta + step_size * (new.delta - latents.delta),
-    )
+    return tensors.fused(elementwise, x, q, chains=chains)
 
 
 def of_residuals(gradient, energy, latents):
@@ -134,41 +149,33 @@ def of_residuals(gradient, energy, latents):
     return gradient, scale * energy
 
 
-def energy(position, latents, prior):
+def energy(weighted, latents, prior):
     """sum kappa beta^2 / (2 sigma^2), the prior's part of U, in nats."""
-    chains = _has_chains(latents)
-    squares = _scaled_squares(position, latents.spike, prior, chains)
     variances = [ops.square(latents.sigma[..., g]) for g in prior.groups]
-    return sum(u / (2.0 * s) for u, s in zip(squares, variances, strict=True))
+    return sum(u / (2.0 * s) for u, s in zip(weighted, variances, strict=True))
 
 
-def gradient(position, latents, prior, train_size):
-    """kappa beta / (sigma^2 N), the gradient of the prior's part of U/N."""
-    gradients = []
-    for x, q, g in zip(position, latents.spike, prior.groups, strict=True):
-        scale = 1.0 / (train_size * ops.square(latents.sigma[..., g]))
-        slope = tensors.along_chains(scale * _gap(prior), x)
-        constant = tensors.along_chains(scale / prior.v1, x)
-        gradients.append(ops.cast(slope * q + constant, x.dtype) * x)
-    return gradients
+def add_gradient(position, gradient, spike, sigma, prior, train_size):
+    """`gradient` of U/N of one tensor, plus that of its prior, kappa beta/(sigma^2 N).
+
+    `sigma` is that of its group.
+    """
+    scale = 1.0 / (train_size * ops.square(sigma))
+    slope = tensors.along_chains(scale * _gap(prior), position)
+    constant = tensors.along_chains(scale / prior.v1, position)
+
+    def elementwise(u, x, q):
+        factor = _backend.affine(q, slope, constant)
+        return [u + ops.cast(factor, x.dtype) * x], []
+
+    chains = len(sigma.shape) > 0
+    (total,), _ = tensors.fused(elementwise, gradient, position, spike, chains=chains)
+    return total
 
 
 def _gap(prior):
     """1/v0 - 1/v1, so that kappa is (1 - rho) times it, plus 1/v1."""
     return 1.0 / prior.v0 - 1.0 / prior.v1
-
-
-def _has_chains(latents):
-    return len(latents.sigma.shape) > 1
-
-
-def _scaled_squares(position, spike, prior, chains):
-    """sum kappa beta^2 of each tensor."""
-    return [
-        _gap(prior) * tensors.dot_squares(q, x, chains)
-        + tensors.sum_squares([x], chains) / prior.v1
-        for x, q in zip(position, spike, strict=True)
-    ]
 
 
 def _by_group(values, groups):

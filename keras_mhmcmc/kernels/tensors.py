@@ -46,14 +46,18 @@ def sum_squares(xs, chains=False):
     return sum(ops.sum(ops.square(x), axis=1) for x in rows)
 
 
-def dot_squares(x, y, chains=False):
-    """Sum of x y^2 over one tensor: a scalar, or (K,) with `chains`."""
-    return total(x * ops.square(ops.cast(y, x.dtype)), chains)
+def fused(function, *arrays, chains=False):
+    """Elementwise results of `function(*arrays)`, and sums of products of two.
 
-
-def total(x, chains=False):
-    """Sum over one tensor: a scalar, or (K,) with `chains`."""
-    return ops.sum(ops.reshape(x, (x.shape[0], -1)), axis=1) if chains else ops.sum(x)
+    `function` returns a list of results and one of pairs of tensors, whose products are
+    summed, with None for 1: a scalar each, or (K,) with `chains`.
+    """
+    if not chains:
+        return _backend.fused(function, *arrays)
+    results, pairs = function(*arrays)
+    terms = [x if y is None else x * y for x, y in pairs]
+    rows = [ops.reshape(term, (term.shape[0], -1)) for term in terms]
+    return results, [ops.sum(row, axis=1) for row in rows]
 
 
 def size(xs, chains=False):
@@ -63,6 +67,8 @@ def size(xs, chains=False):
 
 def along_chains(scalar, tensor):
     """A scalar, or (K,) of them, shaped so that it multiplies `tensor`."""
+    if len(scalar.shape) == 0:
+        return scalar
     return ops.reshape(scalar, (-1,) + (1,) * (len(tensor.shape) - 1))
 
 

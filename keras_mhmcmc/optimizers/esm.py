@@ -15,7 +15,9 @@ class ESM(SpikeSlabSampler):
 
     Samples nothing: in place of exp(-U/T) it seeks the least U, and its latent
     variables are those of the last step alone (omega = 1). The paper compares its
-    samplers with it. Keeps two copies of the weights, and one more of the sparse ones.
+    samplers with it. From weights that are all small it closes the spike over them
+    (sigma falls with them) and does not leave zero again: begin with a wide
+    initializer. Keeps two copies of the weights, and one more of the sparse ones.
 
     Args:
         learning_rate: as in `keras.optimizers.Adam`; a number that is at least 0, or a

@@ -105,42 +105,56 @@ class SpikeSlabSampler(Sampler):
     def _move(self, variables, position, gradient, energy, learning_rate):
         indices = [self._get_variable_index(variable) for variable in variables]
         weights = _backend.read([self._trainable_variables[i] for i in self._sparse])
-        latents = self._learn(weights, rss=energy if self._is_regression else None)
+        rss = energy if self._is_regression else None
+        latents, weighted = self._learn(weights, rss)
         if self._is_regression:
             gradient, energy = spike_slab.of_residuals(gradient, energy, latents)
 
         others = self._others.of(indices)
         gradient = others.add_gradient(position, gradient, self.train_size)
-        pulls = spike_slab.gradient(weights, latents, self._prior, self.train_size)
-        pulls = dict(zip(self._sparse, pulls, strict=True))
-        gradient = [
-            g + pulls[i] if i in pulls else g
-            for i, g in zip(indices, gradient, strict=True)
-        ]
+        self._add_gradient_of_prior(indices, position, gradient, latents)
         if energy is not None:
             energy = energy + others.energy(position, self._has_chains)
-            energy = energy + spike_slab.energy(weights, latents, self._prior)
+            energy = energy + spike_slab.energy(weighted, latents, self._prior)
         self._step(variables, position, gradient, learning_rate)
         return energy
 
     def _learn(self, weights, rss):
         """The latent variables after the point that was just evaluated."""
+        size = self._sparsity.step_size
+        if isinstance(size, Schedule):
+            size = size(self._iterations)
         old = spike_slab.Latents(
             _backend.read(self._spikes),
             ops.convert_to_tensor(self._sigma),
             ops.convert_to_tensor(self._delta),
         )
-        new = spike_slab.expected(
-            weights, old, self._prior, train_size=self.train_size, rss=rss
+        latents, weighted = spike_slab.learned(
+            weights,
+            old,
+            self._prior,
+            step_size=size,
+            train_size=self.train_size,
+            rss=rss,
         )
-        size = self._sparsity.step_size
-        if isinstance(size, Schedule):
-            size = size(self._iterations)
-        latents = spike_slab.averaged(old, new, size)
         _backend.write(self._spikes, latents.spike)
         self._sigma.assign(latents.sigma)
         self._delta.assign(latents.delta)
-        return latents
+        return latents, weighted
+
+    def _add_gradient_of_prior(self, indices, position, gradient, latents):
+        """Adds to the gradients of the sparse kernels, in place in the list."""
+        for place, index in enumerate(indices):
+            if index in self._sparse:
+                which = self._sparse.index(index)
+                gradient[place] = spike_slab.add_gradient(
+                    position[place],
+                    gradient[place],
+                    latents.spike[which],
+                    latents.sigma[..., self._prior.groups[which]],
+                    self._prior,
+                    self.train_size,
+                )
 
     def _draw(self, variables, position, gradient):
         """Normal draws; those of layers with temperatures of their own are scaled."""
