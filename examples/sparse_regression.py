@@ -41,6 +41,7 @@ EPOCH = 200  # steps; a fit of few long epochs spends little time between them
 # Larger ones compile for longer and are no faster; torch does not compile.
 STEPS_PER_EXECUTION = 1 if keras.backend.backend() == "torch" else 10
 KEPT = 2000  # samples that are averaged, at most
+WITHOUT_PAIR = ("SGLD", "ridge")  # which have neither v0 nor a sigma to learn
 V1, A, B, NU, LAM, DELTA = 100.0, 1.0, float(PREDICTORS), 1.0, 1.0, 0.5
 
 
@@ -52,6 +53,7 @@ class Problem(NamedTuple):
     correlation: float  # of neighbouring predictors
     noise: float  # its variance
     rate: float  # times k^(-1/3)
+    methods: tuple
     paper: dict  # (MAE, MSE) by method, by pair of v0 and the first sigma
 
 
@@ -61,6 +63,7 @@ LINEAR = Problem(
     correlation=0.6,
     noise=3.0,
     rate=0.01,
+    methods=("SGLD-SA", "EMVS", "SGLD", "ridge"),
     paper={
         (1e-3, 0.4): {"SGLD-SA": (1.32, 2.85), "EMVS": (1.43, 3.19)},
         (1e-3, 0.5): {"SGLD-SA": (1.34, 2.90), "EMVS": (3.04, 13.6)},
@@ -75,6 +78,7 @@ LOGISTIC = Problem(
     correlation=0.3,
     noise=0.5,
     rate=1.0,
+    methods=("SGLD-SA", "ESM", "SGLD"),
     paper={
         (1e-2, 0.6): {"SGLD-SA": (0.182, 0.0949), "ESM": (0.240, 0.0982)},
         (1e-1, 0.6): {"SGLD-SA": (0.195, 0.1039), "ESM": (0.454, 0.2080)},
@@ -290,11 +294,10 @@ def main(argv=None):
     for seed in range(args.seed, args.seed + args.seeds):
         data = datasets[seed] = simulate(problem, seed)
         print(f"data set {seed}: {report.scale_text(data, problem)}", flush=True)
-        # SGLD has neither v0 nor sigma.
-        plain = ["SGLD"] if problem.name == "logistic" else ["SGLD", "ridge"]
-        second = "ESM" if problem.name == "logistic" else "EMVS"
-        todo = [(m, pair) for pair in args.pairs for m in ("SGLD-SA", second)]
-        for method, pair in todo + [(method, None) for method in plain]:
+        adaptive = [m for m in args.methods if m not in WITHOUT_PAIR]
+        todo = [(method, pair) for pair in args.pairs for method in adaptive]
+        todo += [(method, None) for method in args.methods if method in WITHOUT_PAIR]
+        for method, pair in todo:
             rows.append(run(method, problem, data, pair, args, seed))
             print(report.row_text(rows[-1]), flush=True)
     print(f"\n{report.table(rows, problem)}\n\n{report.LEGEND[problem.name]}")
@@ -317,6 +320,9 @@ def parse(argv):
         type=two_positive,
         help="v0 and the first sigma, as in 1e-3,0.5; default: the paper's four",
     )
+    parser.add_argument(
+        "--methods", nargs="+", help="some of SGLD-SA, EMVS, ESM, SGLD, ridge"
+    )
     parser.add_argument("--seeds", type=int, default=1, help="data sets; default: 1")
     parser.add_argument("--seed", type=int, default=0, help="of the first data set")
     parser.add_argument(
@@ -328,6 +334,13 @@ def parse(argv):
     parser.add_argument("--output", default="sparse_regression.png", help="the picture")
     args = parser.parse_args(argv)
     args.problem = LOGISTIC if args.logistic else LINEAR
+    if args.methods is None:
+        args.methods = args.problem.methods
+    if not set(args.methods) <= set(args.problem.methods):
+        parser.error(
+            f"--methods must be some of {', '.join(args.problem.methods)} for the "
+            f"{args.problem.name} problem. Received: {' '.join(args.methods)}"
+        )
     if args.pairs is None:
         pairs = [pair for pair in args.problem.paper if pair is not None]
         args.pairs = pairs[1:2] if args.quick else pairs

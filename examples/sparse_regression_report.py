@@ -199,8 +199,8 @@ def draw_weight(rows, data, j, ax):
                 values[0], color=style["color"], linestyle="-.", label=row["method"]
             )
     ax.axvline(data.beta[j], color="black", linestyle="--", label="truth")
-    ax.set(xlabel=f"weight of predictor {j + 1}", ylabel="posterior density")
-    ax.set_title(f"Weight {j + 1} of the true three")
+    ax.set(xlabel="weight", ylabel="posterior density")
+    ax.set_title(f"Weight of predictor {j + 1}")
 
 
 def draw_inclusion(rows, ax):
@@ -238,12 +238,16 @@ def draw_predictions(rows, data, part, problem, ax):
             linestyle="",
             markersize=4,
             alpha=0.6,
+            label=row["method"],
             **STYLES[row["method"]],
         )
     ends = [observed.min(), observed.max()]
-    ax.plot(ends, ends, color="black", linestyle="--")
-    what = "probability by the true weights"
-    ax.set(
-        xlabel=what if problem.name == "logistic" else "observed", ylabel="predicted"
-    )
-    ax.set_title("Training set" if part == "train" else "Test set")
+    ax.plot(ends, ends, color="black", linestyle="--", label="equal")
+    if problem.name == "logistic":
+        ax.set(xlabel="probability by the true weights")
+        ax.set(ylabel="mean predicted probability")
+    else:
+        ax.set(xlabel="observed response", ylabel="mean prediction")
+    examples = "training" if part == "train" else "test"
+    ax.set_title(f"{len(observed)} {examples} examples")
+    ax.legend()
