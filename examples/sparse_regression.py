@@ -41,6 +41,7 @@ EPOCH = 200  # steps; a fit of few long epochs spends little time between them
 # Larger ones compile for longer and are no faster; torch does not compile.
 STEPS_PER_EXECUTION = 1 if keras.backend.backend() == "torch" else 10
 KEPT = 2000  # samples that are averaged, at most
+ESM_START = 0.3  # standard deviation of its first weights
 WITHOUT_PAIR = ("SGLD", "ridge")  # which have neither v0 nor a sigma to learn
 V1, A, B, NU, LAM, DELTA = 100.0, 1.0, float(PREDICTORS), 1.0, 1.0, 0.5
 
@@ -188,7 +189,9 @@ def make_loss(method, problem):
 def fit(method, problem, data, pair, args, seed):
     """Trains by `fit`. Returns outputs, their weights, and rho where it is learned."""
     keras.utils.set_random_seed(seed)  # of the batches
-    dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+    # At zero ESM would stay: its sigma falls at once, and with it the spike's width.
+    start = keras.initializers.RandomNormal(0.0, ESM_START if method == "ESM" else 0.0)
+    dense = keras.layers.Dense(1, use_bias=False, kernel_initializer=start)
     model = keras.Sequential([keras.Input((PREDICTORS,)), dense])
     optimizer = make_optimizer(method, problem, pair, args.rate, seed)
     model.compile(
