@@ -28,7 +28,8 @@ With several data sets: mean ± standard deviation of MAE and MSE, means of the 
     "logistic": """\
 MAE, MSE   mean absolute and mean squared difference between the mean predicted
            probability and the label, 0 or 1, on the test set
-plug-in    the same with the probability that the mean weights predict
+plug-in    the same with the probability that the mean weights predict; most probably
+           what the paper reports
 paper      the paper's MAE and MSE, one data set; SGLD's is the mean of four cells
 beta 1-3   probability that a true predictor is in the slab, the lowest of the three
 others     how many of the 997 others have a probability above 0.5, and above 0.9
@@ -102,17 +103,17 @@ def row_text(row):
 def table(rows, problem):
     """A line for each pair and method."""
     is_logistic = problem.name == "logistic"
-    lines = [["v0, sigma", "method", "MAE", "MSE", "paper"]]
-    lines[0] += ["plug-in"] * is_logistic + ["beta 1-3", "others", "seconds"]
+    lines = [["v0, sigma", "method", "MAE", "MSE", *["plug-in"] * is_logistic]]
+    lines[0] += ["paper", "beta 1-3", "others", "seconds"]
     keys = list(dict.fromkeys((row["pair"], row["method"]) for row in rows))
     for pair, method in keys:
         mine = [r for r in rows if (r["pair"], r["method"]) == (pair, method)]
         cells = [pair_text(pair), method, spread(mine, "mae"), spread(mine, "mse")]
-        paper = problem.paper.get(pair, {}).get(method)
-        cells.append("—" if paper is None else f"{paper[0]:.3g} / {paper[1]:.3g}")
         if is_logistic:
             plug_in = [np.mean([r[f"plug_in_{e}"] for r in mine]) for e in MAE_MSE]
             cells.append(" / ".join(f"{error:.3f}" for error in plug_in))
+        paper = problem.paper.get(pair, {}).get(method)
+        cells.append("—" if paper is None else f"{paper[0]:.3g} / {paper[1]:.3g}")
         if mine[0]["rho"] is None:
             cells += ["—", "—"]
         else:
