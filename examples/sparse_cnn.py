@@ -56,11 +56,12 @@ PASSES = 20  # of Monte Carlo dropout
 MOMENTUM = 0.9
 
 
-def make_optimizer(method, n, args):
-    """The method's optimizer for `n` training images."""
+def make_optimizer(method, n, weights, args):
+    """The method's optimizer for `n` training images; FC1 has `weights` weights."""
     if method in ("Vanilla", "Dropout"):
         return keras.optimizers.Adam(0.001)
-    # Section 3.4: the rate of SGHMC falls as k^(-1/5); here from iteration 100 on.
+    # Section 3.4: the rate of SGHMC falls as k^(-1/5); here from iteration 100 on. Over
+    # the second half of a run that is 13%: the samples are averaged without weights.
     start = 100.0
     options = {
         "learning_rate": mh.schedules.PowerDecay(args.rate * start**0.2, start, 0.2),
@@ -71,15 +72,14 @@ def make_optimizer(method, n, args):
     }
     if method == "SGHMC":
         return mh.SGHMC(prior=mh.priors.Gaussian({"kernel": 1.0}), **options)
-    weights = float(args.sparse_weights)
     return mh.SGHMCSA(
         sparse="fc1/kernel",
         v0=1e-3,
         v1=1.0,
         sigma=args.sigma,
         delta=args.delta,
-        a=weights,
-        b=weights,
+        a=float(weights),
+        b=float(weights),
         layer_temperatures=args.layer_temperatures,
         **options,
     )
@@ -122,9 +122,9 @@ def train(method, train_set, args, progress):
         *PIXELS[args.data],
         dropout=DROPOUT if method == "Dropout" else 0.0,
     )
-    args.sparse_weights = math.prod(model.get_layer("fc1").kernel.shape)
+    weights = math.prod(model.get_layer("fc1").kernel.shape)
     model.compile(
-        optimizer=make_optimizer(method, len(x), args),
+        optimizer=make_optimizer(method, len(x), weights, args),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
@@ -161,6 +161,7 @@ def run(train_set, args):
         row["seconds"] = time.perf_counter() - begin
         if method == "SGHMC-SA":
             row |= {key: logs[key][-1] for key in ("sparsity", "sigma", "delta")}
+            row["weights"] = math.prod(model.get_layer("fc1").kernel.shape)
         predictors[method], rows[method] = predictor, row
         if method == "Dropout":
             # The same weights, with dropout at test time as well.
@@ -213,8 +214,8 @@ NLL       mean negative log-likelihood of the test labels, nats; lower is better
 FGSM e    accuracy in % on {attacked:,} test images, each pixel of which, in [0, 1], is
           moved by e against the method's own prediction; each is attacked by itself
 seconds   of training, compilation included
-SGHMC-SA holds {sparsity:.1%} of the {weights:,} weights of FC1 in the spike (sigma
-{sigma:.4f}, delta {delta:.3f})."""
+SGHMC-SA holds {sparsity:.1%} of the {weights:,} weights of FC1 in the spike: they have
+a mean rho below 1/2 (sigma {sigma:.4f}, delta {delta:.3f})."""
 
 
 def draw(predictors, curve, test_set, args):
@@ -267,30 +268,34 @@ def main(argv=None):
     predictors, rows = run((x, y), args)
     curve = add_scores(rows, predictors, test_set, args)
     rows = [rows[method] for method in METHODS]
-    counts = vars(args) | rows[-1] | {"weights": args.sparse_weights}
     print(f"\n{as_text(rows, REPORTED.get(args.data, {}), args.augment)}\n")
-    print(LEGEND.format(**counts))
+    print(LEGEND.format(attacked=args.attacked, **rows[-1]))
     draw(predictors, curve, test_set, args)
     return rows
 
 
-# The paper's, and those of a quick run. Rates and temperatures were chosen on training
-# images that were held out.
+# The paper's size, and that of a quick run, whose temperature and rate were chosen on
+# training images that were held out.
+#
+# The paper does not say where delta starts. With 0.5, an even prior, all but 0.2% of
+# FC1's weights on MNIST are in the spike after one epoch, before the network has
+# learned, and it is 2.3 points behind a start at 0.9 (on images held out).
 DEFAULT = {
     "data": "mnist",
     "epochs": 300,
     "batch_size": 1000,
-    "rate": 0.1,
-    "temperature": 0.01,
+    "rate": 0.05,
+    "temperature": 0.1,
     "sigma": 0.1,
-    "delta": 0.5,
+    "delta": 0.9,
     "members": 20,
 }
+# With few images a prior weighs more, so that the digits' sigma is larger.
 QUICK = DEFAULT | {
     "data": "digits",
-    "epochs": 40,
+    "epochs": 60,
     "batch_size": 50,
-    "rate": 0.02,
+    "temperature": 0.3,
     "sigma": 0.5,
 }
 
@@ -306,14 +311,14 @@ def parse(argv):
     add("--model", choices=list(models.NETWORKS), default="2-conv-2-fc")
     add("--augment", action="store_true", help="shift and turn the training images")
     add("--train-size", type=at_least_one, help="images to train on; all")
-    add("--epochs", type=at_least_one, help="300, or 40")
+    add("--epochs", type=at_least_one, help="300, or 60")
     add("--batch-size", type=at_least_one, help="1000, or 50")
     add("--members", type=at_least_one, help="samples kept, at most; 20")
-    add("--rate", type=float, help="first learning rate of the samplers: 0.1, or 0.02")
-    add("--temperature", type=float, help="of the samplers; 0.01")
+    add("--rate", type=float, help="first learning rate of the samplers; 0.05")
+    add("--temperature", type=float, help="of the samplers: 0.1, or 0.3")
     add("--layer-temperatures", action="store_true", help="of SGHMC-SA, appendix D.2")
     add("--sigma", type=float, help="first sigma of SGHMC-SA: 0.1, or 0.5")
-    add("--delta", type=float, help="first delta of SGHMC-SA")
+    add("--delta", type=float, help="first delta of SGHMC-SA; 0.9")
     add("--attacked", type=at_least_one, default=1000, help="test images attacked")
     add("--quick", action="store_true", help="a small network on digits")
     add("--seed", type=int, default=0, help="of weights and noise")
