@@ -5,6 +5,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 from keras import layers
+from keras import ops
 from scipy import ndimage
 
 SHIFT = 4  # pixels, at most
@@ -70,13 +71,11 @@ def monte_carlo_dropout(model, passes):
     features = inputs
     for layer in model.layers[:first]:
         features = layer(features)
-    probabilities = []
-    for _ in range(passes):
-        x = at_work(features)
-        for layer in model.layers[first + 1 :]:
-            x = layer(x)
-        probabilities.append(layers.Softmax()(x))
-    return keras.Model(inputs, layers.Average()(probabilities))
+    x = at_work(ops.repeat(features, passes, axis=0))
+    for layer in model.layers[first + 1 :]:
+        x = layer(x)
+    probabilities = ops.reshape(ops.softmax(x), (-1, passes, x.shape[-1]))
+    return keras.Model(inputs, ops.mean(probabilities, axis=1))
 
 
 class _DropoutAtWork(layers.Dropout):

@@ -46,6 +46,8 @@ def test_sparsity_is_learned_by_one_method(quick_run):
     for method, row in rows.items():
         assert ("sparsity" in row) == (method == "SGHMC-SA")
     assert 0.0 <= rows["SGHMC-SA"]["sparsity"] <= 1.0
+    assert rows["SGHMC-SA"]["weights"] == 128 * 50  # 2 x 2 pixels of 32 filters
+    assert 0.1 < rows["SGHMC-SA"]["spike"] < 1.0  # more than at the start
     assert rows["SGHMC-SA"]["sigma"] > 0.0
 
 
@@ -181,8 +183,9 @@ def test_table_is_aligned_and_has_the_paper(cnn):
     assert len(lines) == 2 + len(rows) and len(set(map(len, lines))) == 1
     assert "99.75" in lines[-1] and "—" in lines[4]
     # Every blank of the legend is filled by `main`.
-    counts = {"attacked": 1000, "weights": 5, "sparsity": 0.5}
-    assert "50.0% of the 5 " in cnn.LEGEND.format(**counts, sigma=0.1, delta=0.5)
+    counts = {"attacked": 1000, "weights": 5, "sparsity": 0.5, "spike": 0.4}
+    legend = cnn.LEGEND.format(**counts, sigma=0.1, delta=0.5)
+    assert "40.0% in the spike" in legend and "50.0% with" in legend
 
 
 @pytest.mark.parametrize(
