@@ -163,6 +163,7 @@ def test_augmented_batches_are_new_each_epoch_and_keep_their_labels(cnn):
     assert not np.array_equal(*epochs)
 
 
+@pytest.mark.slow
 def test_augmented_training_runs(cnn):
     args = cnn.parse(["--quick", "--augment", "--epochs=1", "--batch-size=20"])
     args.network = cnn.models.small(cnn.models.NETWORKS["2-conv-bn-3-fc"])
