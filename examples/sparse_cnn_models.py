@@ -82,7 +82,9 @@ class _DropoutAtWork(layers.Dropout):
     """Dropout at test time too; the rest of the network is told that it is tested."""
 
     def call(self, inputs, training=False):
-        return super().call(inputs, training=True)
+        # Not `super().call`: PyTorch's own dropout ignores Keras' seeds.
+        draws = keras.random.uniform(ops.shape(inputs), seed=self.seed_generator)
+        return ops.where(draws >= self.rate, inputs / (1.0 - self.rate), 0.0)
 
 
 class Augmented(keras.utils.PyDataset):
