@@ -53,7 +53,6 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc.kernels import tensors
 
 
@@ -134,8 +133,8 @@ def _pass_over_weights(x, q, slope, constant, step_size, chains):
     def elementwise(x, q):
         x = ops.cast(x, q.dtype)
         square = x * x
-        fresh = _backend.sigmoid_of_affine(square, slope, constant)
-        new = _backend.between(q, fresh, step_size)
+        fresh = tensors.sigmoid_of_affine(square, slope, constant)
+        new = tensors.between(q, fresh, step_size)
         pairs = [(fresh, square), (new, square), (x, x), (fresh, None)]
         return [new], pairs
 
@@ -165,7 +164,7 @@ def add_gradient(position, gradient, spike, sigma, prior, train_size):
     constant = tensors.along_chains(scale / prior.v1, position)
 
     def elementwise(u, x, q):
-        factor = _backend.affine(q, slope, constant)
+        factor = tensors.affine(q, slope, constant)
         return [u + ops.cast(factor, x.dtype) * x], []
 
     chains = len(sigma.shape) > 0

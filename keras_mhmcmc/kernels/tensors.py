@@ -60,6 +60,21 @@ def fused(function, *arrays, chains=False):
     return results, [ops.sum(row, axis=1) for row in rows]
 
 
+def affine(x, slope, constant):
+    """slope x + constant, of one tensor."""
+    return _backend.affine(x, slope, constant)
+
+
+def sigmoid_of_affine(x, slope, constant):
+    """sigmoid(slope x + constant), of one tensor."""
+    return _backend.sigmoid_of_affine(x, slope, constant)
+
+
+def between(x, y, share):
+    """x + share (y - x), of one tensor."""
+    return _backend.between(x, y, share)
+
+
 def size(xs, chains=False):
     """Number of weights of one chain, a Python integer."""
     return sum(math.prod(x.shape[1:] if chains else x.shape) for x in xs)
