@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from keras import ops
+from kernel_tools import tensor
 from oracles import adaptation as oracle
 from oracles import moves as oracle_moves
 
@@ -12,26 +13,18 @@ from keras_mhmcmc.kernels import adaptation
 from keras_mhmcmc.kernels import moves
 
 
-def tensor(value, dtype="float32"):
-    return ops.convert_to_tensor(np.asarray(value, dtype))
-
-
 def flag(value):
     return tensor(value, "bool")
 
 
 def record(function, state, acceptance, limit, forward, accepted, proposed):
-    return function(
-        state,
-        tensor(acceptance),
-        tensor(limit),
-        *map(flag, (forward, accepted, proposed)),
-    )
+    flags = map(flag, (forward, accepted, proposed))
+    return function(state, tensor(acceptance), tensor(limit), *flags)
 
 
 def assert_same(state, expected):
-    for a, e in zip(state, expected, strict=True):
-        np.testing.assert_array_equal(ops.convert_to_numpy(a), ops.convert_to_numpy(e))
+    for pair in zip(state, expected, strict=True):
+        np.testing.assert_array_equal(*map(ops.convert_to_numpy, pair))
 
 
 # Moves of a chain: what the kernels see of them, and what the oracle does. In six

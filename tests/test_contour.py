@@ -2,9 +2,10 @@
 
 import functools
 
-import keras
 import numpy as np
 import pytest
+from contour_tools import long_run
+from contour_tools import partition
 from keras import ops
 from kernel_tools import assert_close
 from kernel_tools import draw
@@ -20,33 +21,6 @@ from keras_mhmcmc.kernels import contour
 from keras_mhmcmc.kernels import hamiltonian
 from keras_mhmcmc.kernels import importance
 from keras_mhmcmc.kernels import langevin
-from keras_mhmcmc.partition import checked_partition
-
-BASE = dict(
-    energy_min=2.0,
-    energy_gap=0.5,
-    partitions=12,
-    zeta=0.75,
-    step_size=None,
-    random_field="zeta",
-    difference="backward",
-    max_multiplier=5.0,
-    weight_power=None,
-    rho=0.0,
-    pdf=None,
-    adapt=True,
-)
-
-
-# The steps themselves are compared with the oracles on every backend.
-long_run = pytest.mark.skipif(
-    keras.backend.backend() == "torch",
-    reason="many steps take minutes where the loop is not compiled",
-)
-
-
-def partition(**changes):
-    return checked_partition(**(BASE | changes))
 
 
 def learned(log_pdf, energy, step_size, settings, function=contour.learned):
@@ -239,19 +213,9 @@ def test_an_energy_that_is_not_finite_teaches_nothing(energy):
 LIMITS = np.linspace(-16.0, 14.0, 300_001)
 
 
-def mixture_energy(x):
-    parts = [np.log(w) - 0.5 * (x - m) ** 2 for w, m in ((0.4, -6), (0.6, 4))]
-    return 0.5 * np.log(2 * np.pi) - np.logaddexp(*parts)
-
-
-def mixture_gradient(x):
-    share = 1 / (1 + 1.5 * np.exp(0.5 * (x + 6) ** 2 - 0.5 * (x - 4) ** 2))
-    return x - 4 + 10 * share
-
-
 def weighted_mean(difference, step_weights):
     """The mean of the flattened mixture with its exact theta, weighted."""
-    energy = mixture_energy(LIMITS)
+    energy = oracle.mixture_energy(LIMITS)
     settings = partition(
         energy_gap=1.0, partitions=50, difference=difference, max_multiplier=None
     ).contour
@@ -283,36 +247,6 @@ def test_the_weights_of_the_subregions_are_not():
     assert weighted_mean("backward", step_weights=True) > 0.2
 
 
-@long_run
-def test_the_field_does_not_change_the_weights():
-    """With theta(J) in the update, theta is a root of the mass; the weight stays.
-
-    On the paper's mixture with zeta = 2, Psi^zeta gives the mean energy, as it does
-    with any theta, and Psi, the weight of the authors' code, does not.
-    """
-    run = functools.partial(
-        mh.sample,
-        init=4.0,
-        log_density=mixture,
-        num_steps=60_000,
-        num_chains=30,
-        every=10,
-        burn_in=20_000,
-        seed=4,
-        progress=False,
-    )
-    settings = MIXTURE | dict(zeta=2.0, random_field="one", energy_gap=1.0)
-    exact = run(mh.kernels.csgld(0.05, **settings))
-    share = np.average(exact.info["energy"], weights=exact.weights)
-    # By quadrature, up to the noise of 30 chains and the bias of the step.
-    density = np.exp(-mixture_energy(LIMITS))
-    expected = np.average(mixture_energy(LIMITS), weights=density)
-    assert abs(share - expected) < 0.1
-    root = run(mh.kernels.csgld(0.05, **settings, weight_power=1.0))
-    biased = np.average(root.info["energy"], weights=root.weights)
-    assert biased > expected + 0.3
-
-
 # Importance weights.
 
 
@@ -329,247 +263,3 @@ def test_systematic_resampling_takes_each_as_often_as_its_weight(uniform, num_dr
     counts = np.bincount(indices, minlength=20)
     assert counts.sum() == num_draws
     assert np.abs(counts - num_draws * weights).max() < 1.01
-
-
-# Runs.
-
-
-def mixture(x):
-    parts = [np.log(w) - 0.5 * ops.square(x - m) for w, m in ((0.4, -6), (0.6, 4))]
-    return ops.logaddexp(*parts) - 0.5 * float(np.log(2 * np.pi))
-
-
-MIXTURE = dict(energy_min=2.0, energy_gap=1.0, partitions=50, zeta=0.75)
-
-
-@long_run
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_contour_chain_crosses_where_sgld_does_not(shared):
-    kernel = mh.kernels.csgld(0.1, **MIXTURE, shared_density=shared)
-    run = functools.partial(
-        mh.sample,
-        init=4.0,
-        log_density=mixture,
-        num_steps=30_000,
-        num_chains=20,
-        every=10,
-        burn_in=5000,
-        seed=2,
-        progress=False,
-    )
-    draws = run(kernel)
-    means = np.average(draws.position, axis=1, weights=draws.weights)
-    assert (means < 3).mean() > 0.5
-    assert (run(mh.kernels.sgld(0.1)).position.mean(axis=1) > 3).mean() > 0.8
-    assert draws.info["pdf"].shape == draws.info["visits"].shape == (20, 50)
-    assert (draws.info["visits"].sum(axis=1) == len(draws)).all()
-    np.testing.assert_allclose(draws.info["pdf"].sum(axis=1), 1, atol=1e-5)
-    if shared:
-        assert (draws.info["pdf"] == draws.info["pdf"][0]).all()
-
-
-def test_zeta_near_zero_is_the_plain_sampler():
-    run = functools.partial(
-        mh.sample,
-        init=[1.0, 2.0],
-        log_density=lambda x: -ops.sum(ops.square(x)),
-        num_steps=200,
-        num_chains=3,
-        progress=False,
-    )
-    settings = dict(energy_min=0.5, energy_gap=0.2, partitions=20, zeta=1e-12)
-    for contour_kernel, plain in (
-        (mh.kernels.csgld(0.1, **settings), mh.kernels.sgld(0.1)),
-        (mh.kernels.csghmc(0.1, **settings), mh.kernels.sghmc(0.1)),
-    ):
-        draws = run(contour_kernel)
-        np.testing.assert_allclose(
-            draws.position, run(plain).position, rtol=1e-5, atol=1e-5
-        )
-        np.testing.assert_allclose(draws.weights, 1.0, rtol=1e-6)
-
-
-def test_a_known_density_is_not_learned():
-    pdf = np.linspace(2.0, 1.0, 50)
-    kernel = mh.kernels.csgld(0.1, **MIXTURE, pdf=pdf, adapt=False)
-    draws = mh.sample(
-        kernel, 4.0, log_density=mixture, num_steps=300, num_chains=2, progress=False
-    )
-    np.testing.assert_allclose(draws.info["pdf"][1], pdf / pdf.sum(), rtol=1e-5)
-
-
-def test_a_contour_chain_goes_on_bit_for_bit():
-    kernel = mh.kernels.csghmc(0.1, **MIXTURE)
-    run = functools.partial(
-        mh.sample, kernel, log_density=mixture, num_chains=3, progress=False
-    )
-    whole = run(4.0, num_steps=200)
-    first = run(4.0, num_steps=120)
-    second = run(first.state, num_steps=80)
-    np.testing.assert_array_equal(second.position, whole.position[:, 120:])
-    np.testing.assert_array_equal(second.info["pdf"], whole.info["pdf"])
-
-
-def literal_run(low, gap, m, size, num_steps, num_chains):
-    """Algorithm 1 as it stands, theta in float32, from a uniform theta."""
-    rng = np.random.default_rng(0)
-    rows = np.arange(num_chains)
-    theta, x = np.full((num_chains, m), 1.0 / m, "float32"), np.full(num_chains, 4.0)
-    for _ in range(num_steps):
-        place = np.ceil((mixture_energy(x) - low) / gap)
-        index = np.clip(np.nan_to_num(place), 0, m - 1).astype(int)
-        rate = size * theta[rows, index] ** 0.75
-        theta *= (1 - rate)[:, None]
-        theta[rows, index] += rate
-        # Compiled programs take numbers below float32's normal ones for 0.
-        theta[theta < np.finfo("float32").tiny] = 0.0
-        slope = np.log(theta[rows, index] / theta[rows, np.maximum(index - 1, 0)]) / gap
-        x = x - 0.1 * (1 + 0.75 * slope) * mixture_gradient(x)
-        x = x + np.sqrt(0.2) * rng.normal(size=num_chains)
-    return x
-
-
-def test_a_literal_implementation_blows_up_and_ours_does_not():
-    """A partition from below the lowest energy, uniform theta, no limit."""
-    low, gap, m, size = -8.0, 1.0, 50, 0.01
-    with np.errstate(all="ignore"):
-        end = literal_run(low, gap, m, size, num_steps=30_000, num_chains=20)
-    assert not np.isfinite(end).all()
-
-    kernel = mh.kernels.csgld(
-        0.1,
-        energy_min=low,
-        energy_gap=gap,
-        partitions=m,
-        zeta=0.75,
-        step_size=size,
-        pdf=np.ones(m),
-    )
-    with pytest.warns(UserWarning, match="No point was in the first 10 of 50"):
-        draws = mh.sample(
-            kernel,
-            4.0,
-            log_density=mixture,
-            num_steps=30_000,
-            every=100,
-            num_chains=20,
-            progress=False,
-        )
-    assert np.isfinite(draws.position).all()
-    assert np.isfinite(draws.weights).all()
-
-
-def test_energies_outside_the_partition_are_reported_with_the_fix():
-    far = dict(energy_gap=1.0, partitions=20, zeta=0.75)
-    run = functools.partial(
-        mh.sample, init=4.0, log_density=mixture, num_steps=500, progress=False
-    )
-    with pytest.warns(UserWarning, match=r"above the last .* try `energy_min="):
-        run(mh.kernels.csgld(0.1, energy_min=-60.0, **far))
-    with pytest.warns(UserWarning, match=r"below the first .* try `energy_min="):
-        run(mh.kernels.csgld(0.1, energy_min=60.0, **far))
-
-
-@long_run
-def test_a_suggested_partition_holds_the_pilot_and_more():
-    pilot = mh.sample(
-        mh.kernels.sgld(0.1),
-        4.0,
-        log_density=mixture,
-        num_steps=2000,
-        num_chains=5,
-        progress=False,
-    )
-    energies = pilot.info["energy"]
-    advice = mh.suggest_partition(energies, partitions=40)
-    top = advice["energy_min"] + advice["energy_gap"] * 38
-    assert energies.min() < advice["energy_min"] < np.median(energies)
-    assert top > energies.max()
-    draws = mh.sample(
-        mh.kernels.csgld(0.1, zeta=0.75, **advice),
-        4.0,
-        log_density=mixture,
-        num_steps=30_000,
-        every=10,
-        num_chains=10,
-        progress=False,
-    )
-    assert (draws.position.min(axis=1) < -4).mean() > 0.5
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"zeta": 0.0}, "`zeta` must be a number"),
-        ({"zeta": -1.0}, "`zeta`"),
-        ({"partitions": 1}, "`partitions` must be an integer that is at least 2"),
-        ({"energy_gap": 0.0}, "`energy_gap`"),
-        ({"energy_min": np.nan}, "`energy_min`"),
-        ({"pdf": np.ones(11)}, r"`pdf` must have one number for each of the 12"),
-        ({"pdf": np.r_[np.ones(11), 0.0]}, r"`pdf` .* pdf\[11\]=0.0"),
-        ({"pdf": np.r_[np.nan, np.ones(11)]}, r"`pdf` .* pdf\[0\]=nan"),
-        ({"adapt": False}, "`pdf` must be given"),
-        ({"max_multiplier": 0.5}, "`max_multiplier`"),
-        ({"random_field": "two"}, "`random_field` must be one of"),
-        ({"difference": "central"}, "`difference` must be one of"),
-        ({"weight_power": -1.0}, "`weight_power`"),
-        ({"rho": -1.0}, "`rho`"),
-        ({"rho": 1e9}, "`step_size` and `rho`"),
-        ({"step_size": 1.5}, "`step_size`"),
-        ({"step_size": mh.schedules.PowerDecay(0.01, 1.0, 0.0)}, "`step_size` must be"),
-        ({"step_size": mh.schedules.CyclicalCosine(0.1, 70)}, "`step_size` must be"),
-        (
-            {"step_size": keras.optimizers.schedules.ExponentialDecay(0.1, 10, 1.5)},
-            "`step_size` must be",
-        ),
-    ],
-)
-def test_bad_arguments_are_named(changes, message):
-    arguments = {**BASE, **changes}
-    kernels = (
-        lambda: mh.kernels.csgld(0.1, **arguments),
-        lambda: mh.kernels.csghmc(0.1, **arguments),
-        lambda: mh.CSGLD(0.1, train_size=10, **arguments),
-        lambda: mh.CSGHMC(0.1, train_size=10, **arguments),
-    )
-    for make in kernels:
-        with pytest.raises(ValueError, match=message):
-            make()
-
-
-@pytest.mark.parametrize("energies", [[], [1.0] * 20, [1.0, 2.0], [np.nan] * 20])
-def test_a_partition_needs_energies_that_differ(energies):
-    with pytest.raises(ValueError, match="`energies` must have at least 10 finite"):
-        mh.suggest_partition(energies)
-
-
-def test_draws_are_resampled_by_their_weights():
-    pdf = np.r_[np.full(25, 3.0), np.full(25, 1.0)]
-    # Half of a flat square has three times the weight of the other half.
-    kernel = mh.kernels.csgld(
-        0.01,
-        energy_min=0.02,
-        energy_gap=0.02,
-        partitions=50,
-        zeta=1.0,
-        pdf=pdf,
-        adapt=False,
-        weight_power=1.0,
-        max_multiplier=1.0,
-    )
-    draws = mh.sample(
-        kernel,
-        {"x": 0.5},
-        log_density=lambda p: -(1.0 - ops.cos(p["x"])),
-        num_steps=500,
-        num_chains=4,
-        progress=False,
-    )
-    assert draws.weights.max() > 1.5 * draws.weights.min()
-    again = draws.resample(num_draws=100_000)["x"]
-    assert again.shape == (100_000,)
-    expected = np.average(draws.position["x"], weights=draws.weights)
-    assert abs(again.mean() - expected) < 2e-3
-    assert 1 <= draws.weight_ess < 2000
-    with pytest.warns(UserWarning, match="have importance weights"):
-        draws.summary()

@@ -71,3 +71,16 @@ def log_weight(
     upper = bounds[0] + gap * index
     rise = slope(theta, index, gap, forward, limit, zeta, temperature)
     return zeta * (np.log(end) + rise * (energy - upper))
+
+
+# The mixture of the paper's section 4.1.
+
+
+def mixture_energy(x):
+    parts = [np.log(w) - 0.5 * (x - m) ** 2 for w, m in ((0.4, -6), (0.6, 4))]
+    return 0.5 * np.log(2 * np.pi) - np.logaddexp(*parts)
+
+
+def mixture_gradient(x):
+    share = 1 / (1 + 1.5 * np.exp(0.5 * (x + 6) ** 2 - 0.5 * (x - 4) ** 2))
+    return x - 4 + 10 * share

@@ -1,0 +1,32 @@
+"""What the tests of contour chains share: a partition, and where they run."""
+
+import keras
+import pytest
+
+from keras_mhmcmc.partition import checked_partition
+
+BASE = dict(
+    energy_min=2.0,
+    energy_gap=0.5,
+    partitions=12,
+    zeta=0.75,
+    step_size=None,
+    random_field="zeta",
+    difference="backward",
+    max_multiplier=5.0,
+    weight_power=None,
+    rho=0.0,
+    pdf=None,
+    adapt=True,
+)
+
+
+# The steps themselves are compared with the oracles on every backend.
+long_run = pytest.mark.skipif(
+    keras.backend.backend() == "torch",
+    reason="many steps take minutes where the loop is not compiled",
+)
+
+
+def partition(**changes):
+    return checked_partition(**(BASE | changes))
