@@ -9,6 +9,7 @@ __all__ = [
     "LossObserver",
     "NoiseStream",
     "accelerated",
+    "add_product",
     "add_scaled",
     "affine",
     "between",
@@ -161,6 +162,11 @@ def affine(x, slope, constant):
 def sigmoid_of_affine(x, slope, constant):
     """sigmoid(slope x + constant)."""
     return tf.sigmoid(slope * x + constant)
+
+
+def add_product(x, y, z):
+    """x + y z."""
+    return x + y * z
 
 
 def between(x, y, share):

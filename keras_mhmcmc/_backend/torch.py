@@ -8,6 +8,7 @@ __all__ = [
     "LossObserver",
     "NoiseStream",
     "accelerated",
+    "add_product",
     "add_scaled",
     "affine",
     "between",
@@ -162,35 +163,13 @@ def _at_least_float32(x):
     return x if x.dtype == torch.float64 else x.float()
 
 
-# Elements whose intermediate results stay in a core's cache.
-_PIECE = 2**17
-
-
 def fused(function, *arrays):
     """Elementwise results of `function(*arrays)`, and sums of products of two.
 
     `function` returns a list of results and one of pairs, in which None stands for 1.
-    On a CPU it is called on pieces that stay in the cache: fresh memory for each
-    intermediate result may cost more than the arithmetic.
     """
-    first = arrays[0]
-    if first.device.type != "cpu" or first.numel() <= 2 * _PIECE:
-        results, pairs = function(*arrays)
-        return results, [_dot(x, y) for x, y in pairs]
-    whole, totals, start = None, None, 0
-    pieces = (x.reshape(-1).split(_PIECE) for x in arrays)
-    for piece in zip(*pieces, strict=True):
-        results, pairs = function(*piece)
-        sums = [_dot(x, y) for x, y in pairs]
-        if whole is None:
-            whole, totals = [x.new_empty(first.numel()) for x in results], sums
-        else:
-            totals = [x + y for x, y in zip(totals, sums, strict=True)]
-        end = start + piece[0].numel()
-        for x, part in zip(whole, results, strict=True):
-            x[start:end] = part
-        start = end
-    return [x.view(first.shape) for x in whole], totals
+    results, pairs = function(*arrays)
+    return results, [_dot(x, y) for x, y in pairs]
 
 
 def _dot(x, y):
@@ -199,12 +178,20 @@ def _dot(x, y):
 
 def affine(x, slope, constant):
     """slope x + constant."""
-    return torch.mul(x, _number(slope)).add_(_number(constant))
+    slope = _number(slope)
+    if torch.is_tensor(slope):
+        return torch.addcmul(torch.as_tensor(constant), x, slope)
+    return torch.add(torch.as_tensor(constant, dtype=x.dtype), x, alpha=slope)
 
 
 def sigmoid_of_affine(x, slope, constant):
     """sigmoid(slope x + constant)."""
     return affine(x, slope, constant).sigmoid_()
+
+
+def add_product(x, y, z):
+    """x + y z."""
+    return torch.addcmul(x, y, z)
 
 
 def between(x, y, share):

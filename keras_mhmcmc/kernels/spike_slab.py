@@ -135,7 +135,7 @@ def _pass_over_weights(x, q, slope, constant, step_size, chains):
         square = x * x
         fresh = tensors.sigmoid_of_affine(square, slope, constant)
         new = tensors.between(q, fresh, step_size)
-        pairs = [(fresh, square), (new, square), (x, x), (fresh, None)]
+        pairs = [(fresh, square), (new, square), (square, None), (fresh, None)]
         return [new], pairs
 
     return tensors.fused(elementwise, x, q, chains=chains)
@@ -165,7 +165,7 @@ def add_gradient(position, gradient, spike, sigma, prior, train_size):
 
     def elementwise(u, x, q):
         factor = tensors.affine(q, slope, constant)
-        return [u + ops.cast(factor, x.dtype) * x], []
+        return [tensors.add_product(u, ops.cast(factor, x.dtype), x)], []
 
     chains = len(sigma.shape) > 0
     (total,), _ = tensors.fused(elementwise, gradient, position, spike, chains=chains)

@@ -70,6 +70,11 @@ def sigmoid_of_affine(x, slope, constant):
     return _backend.sigmoid_of_affine(x, slope, constant)
 
 
+def add_product(x, y, z):
+    """x + y z, of single tensors."""
+    return _backend.add_product(x, y, z)
+
+
 def between(x, y, share):
     """x + share (y - x), of one tensor."""
     return _backend.between(x, y, share)
