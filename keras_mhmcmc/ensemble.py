@@ -8,8 +8,10 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc import recalibration
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import importance
+from keras_mhmcmc.sample_store import is_common
 
 _ACTIVATION_OF_LOGITS = {
     "SparseCategoricalCrossentropy": "softmax",
@@ -36,6 +38,8 @@ class Ensemble(keras.Model):
             `keras.activations.get`; None is nothing.
         chunk: number of members evaluated side by side. Memory grows with it. None is
             1 on a CPU, where that is fastest, and all of them elsewhere.
+        shared: positions in `member.weights` of those that all members have in common,
+            such as the weights of frozen layers; they are kept once.
         name: name of the model.
 
     Raises:
@@ -54,7 +58,13 @@ class Ensemble(keras.Model):
     """
 
     def __init__(
-        self, member, num_members, activation=None, chunk=None, name="ensemble"
+        self,
+        member,
+        num_members,
+        activation=None,
+        chunk=None,
+        shared=(),
+        name="ensemble",
     ):
         super().__init__(name=name)
         _validate.instance("member", member, keras.Model, "a `keras.Model`")
@@ -68,18 +78,19 @@ class Ensemble(keras.Model):
             chunk = _validate.integer("chunk", chunk, 1)
         self.chunk = chunk
         self.activation = keras.activations.get(activation)
+        self.shared = _checked_positions(shared, len(member.weights))
         # In a box, where Keras does not look: the member's own weights are not ours.
         self._box = _Box(member)
-        self._stacked = [
+        self._values = [
             self.add_weight(
-                shape=(self.num_members, *variable.shape),
+                shape=self._leading_axis(index) + tuple(variable.shape),
                 initializer="zeros",
                 dtype=variable.dtype,
                 trainable=False,
                 autocast=False,
                 name=variable.path.replace("/", "_"),
             )
-            for variable in member.weights
+            for index, variable in enumerate(member.weights)
         ]
         self._log_weights = self.add_weight(
             shape=(self.num_members,),
@@ -90,6 +101,9 @@ class Ensemble(keras.Model):
             name="log_weights",
         )
         self.built = True
+
+    def _leading_axis(self, index):
+        return () if index in self.shared else (self.num_members,)
 
     @property
     def member(self):
@@ -110,12 +124,16 @@ class Ensemble(keras.Model):
     def call_members(self, inputs):
         """Each member's prediction, stacked along a new first axis."""
         member = self.member
-        positions = {id(v): i for i, v in enumerate(member.weights)}
+        own = [i for i in range(len(self._values)) if i not in self.shared]
+        common = {id(member.weights[i]): self._values[i].value for i in self.shared}
+        positions = {id(member.weights[i]): place for place, i in enumerate(own)}
 
         def predict(values):
             def value_of(variable):
-                index = positions.get(id(variable))
-                return variable.value if index is None else values[index]
+                place = positions.get(id(variable))
+                if place is not None:
+                    return values[place]
+                return common.get(id(variable), variable.value)
 
             outputs, _ = member.stateless_call(
                 [value_of(v) for v in member.trainable_variables],
@@ -125,7 +143,7 @@ class Ensemble(keras.Model):
             )
             return keras.tree.map_structure(self.activation, outputs)
 
-        stacked = [variable.value for variable in self._stacked]
+        stacked = [self._values[i].value for i in own]
         chunk = self.chunk or _backend.default_chunk(self.num_members)
         return _backend.map_members(predict, stacked, min(chunk, self.num_members))
 
@@ -141,6 +159,8 @@ class Ensemble(keras.Model):
     def set_members(self, stacked, weights):
         """Sets the samples: one array (members, ...) for each weight, and weights.
 
+        Of the weights that are `shared` the first member's are taken.
+
         Raises:
             ValueError: a weight is negative or not finite, or all are zero.
         """
@@ -150,11 +170,62 @@ class Ensemble(keras.Model):
                 "Argument `weights` must be finite, at least 0, and not all 0. "
                 f"Received: weights={weights}"
             )
-        for variable, value in zip(self._stacked, stacked, strict=True):
-            variable.assign(value)
+        pairs = zip(self._values, stacked, strict=True)
+        for index, (variable, value) in enumerate(pairs):
+            variable.assign(value[0] if index in self.shared else value)
         warn_of_few(weights)
         smallest = np.finfo("float32").tiny
         self._log_weights.assign(np.log(np.maximum(weights / weights.max(), smallest)))
+
+    def recalibrate(self, x, batch_size=256):
+        """Estimates each member's statistics of batch normalisation again, from `x`.
+
+        A sample carries the moving statistics of the run, which lag behind its weights
+        and mix those of the samples before it. Afterwards each member has the mean and
+        variance of all of `x` at its own weights, with the layers before normalising by
+        the batch, as in training.
+
+        Args:
+            x: inputs, usually those of training, N examples along the first axis, or a
+                structure of such arrays.
+            batch_size: number of examples that are normalised together, at least 1;
+                usually that of training.
+
+        Raises:
+            ValueError: an argument is outside its range, or the members have no layer
+                of batch normalisation whose statistics may change.
+
+        Reference: Izmailov et al. (2018), "Averaging weights leads to wider optima and
+        better generalization", section 3.2, for the need of it.
+        """
+        batch_size = _validate.integer("batch_size", batch_size, 1)
+        x = keras.tree.map_structure(np.asarray, x)
+        arrays = keras.tree.flatten(x)
+        if not arrays or any(a.ndim == 0 or len(a) == 0 for a in arrays):
+            raise ValueError(
+                "Argument `x` must have at least one example, along the first axis. "
+                f"Received: shapes {[a.shape for a in arrays]}"
+            )
+        values = [ops.convert_to_numpy(variable) for variable in self._values]
+
+        def of_member(i):
+            return [
+                value if index in self.shared else value[i]
+                for index, value in enumerate(values)
+            ]
+
+        members = map(of_member, range(self.num_members))
+        found = list(
+            recalibration.moving_statistics(self.member, members, x, batch_size)
+        )
+        common = sorted(set(found[0]) & set(self.shared))
+        if common:
+            raise ValueError(
+                "Argument `shared` of the ensemble must leave out the statistics of "
+                f"batch normalisation, to estimate them. Received: {common} among them"
+            )
+        for index in found[0]:
+            self._values[index].assign(np.stack([one[index] for one in found]))
 
     def get_config(self):
         """The arguments of the constructor."""
@@ -163,6 +234,7 @@ class Ensemble(keras.Model):
             "num_members": self.num_members,
             "activation": keras.activations.serialize(self.activation),
             "chunk": self.chunk,
+            "shared": list(self.shared),
             "name": self.name,
         }
 
@@ -174,6 +246,18 @@ class Ensemble(keras.Model):
             config["member"], custom_objects
         )
         return cls(**config)
+
+
+def _checked_positions(shared, count):
+    """Positions in a list of length `count`, in order, without some of them."""
+    positions = tuple(sorted({_validate.integer("shared", i, 0) for i in shared}))
+    if len(positions) >= count or (positions and positions[-1] >= count):
+        raise ValueError(
+            f"Argument `shared` must be positions below {count}, for the weights of "
+            "`member`, and leave one of them out. "
+            f"Received: shared={shared!r}"
+        )
+    return positions
 
 
 def warn_of_few(weights):
@@ -218,7 +302,9 @@ def ensemble_of(model, stacked, weights, activation):
     loss_config = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
     if activation is None and loss_config.get("from_logits"):
         activation = _ACTIVATION_OF_LOGITS.get(type(loss).__name__)
-    ensemble = Ensemble(model, len(weights), activation)
+    common = [i for i, values in enumerate(stacked) if is_common(values)]
+    shared = common if len(common) < len(stacked) else ()
+    ensemble = Ensemble(model, len(weights), activation, shared=shared)
     ensemble.set_members(stacked, weights)
     config = model.get_compile_config() if model.compiled else None
     if config is not None:

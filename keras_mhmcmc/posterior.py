@@ -12,7 +12,7 @@ from keras_mhmcmc.ensemble import ensemble_of
 from keras_mhmcmc.ensemble import warn_of_few
 from keras_mhmcmc.kernels import importance
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.sample_store import DirectoryStore
+from keras_mhmcmc.sample_files import DirectoryStore
 from keras_mhmcmc.sample_store import MemoryStore
 from keras_mhmcmc.sample_store import Record
 from keras_mhmcmc.sample_store import state_in
@@ -22,7 +22,8 @@ from keras_mhmcmc.stacked import StackedModel
 class PosteriorSamples(keras.callbacks.Callback):
     """Keeps samples of the posterior during `fit`.
 
-    A sample is the current state of the chain, with all of the model's weights. For a
+    A sample is the current state of the chain, with all of the model's weights; those
+    that no step changes, as of frozen layers, are kept once for all samples. For a
     Metropolis-Hastings sampler it is never the proposal that stands in the model; at
     each epoch's end, before validation, the sampler is settled, so that validation and
     checkpoints see the state. `acceptance`, `beta`, `energy` and whatever else the
@@ -39,8 +40,8 @@ class PosteriorSamples(keras.callbacks.Callback):
         every: iterations between samples, an integer that is at least 1; None keeps
             one at the end of each epoch. With `steps_per_execution` above 1, the first
             state that can be seen after each multiple is kept.
-        directory: folder for the samples, one `.weights.h5` file each; None keeps them
-            in memory. A folder that holds samples of this run is gone on with.
+        directory: folder for the samples, one HDF5 file each; None keeps them in
+            memory. A folder that holds samples of this run is gone on with.
         max_samples: number of samples to keep, the newest ones; None keeps all.
         weight_by: "learning_rate" weights each sample by the rate of the step that
             leaves it, as averages over a run with a decaying rate need; None does not.

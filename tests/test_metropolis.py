@@ -207,7 +207,7 @@ def test_one_batch_per_epoch_still_moves():
         x, y, batch_size=TRAIN_SIZE, epochs=20, verbose=0, callbacks=[posterior]
     )
     assert np.nanmean(history.history["acceptance"]) > 0.1
-    draws = posterior.ensemble(model)._stacked[0]
+    draws = posterior.ensemble(model)._values[0]
     assert len(np.unique(numpy(draws)[:, 0, 0])) > 3
 
 

@@ -1,0 +1,115 @@
+"""Moving statistics of batch normalisation, estimated again for given weights."""
+
+import contextlib
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+
+
+def normalisations(model):
+    """The layers of batch normalisation that have statistics to estimate.
+
+    A frozen one keeps those that it was frozen with.
+
+    Raises:
+        ValueError: `model` has none, or one with batch renormalisation.
+    """
+    # Keras offers no public way to the layers inside layers.
+    layers = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+    ]
+    renormalised = [layer.name for layer in layers if layer.renorm]
+    if not layers or renormalised:
+        raise ValueError(
+            "Only an ensemble of models with layers of batch normalisation, not "
+            "frozen and with renorm=False, has moving statistics to estimate. "
+            f"Received: {len(layers)} such layers, {renormalised} with renorm=True"
+        )
+    return layers
+
+
+def moving_statistics(model, members, x, batch_size):
+    """Mean and variance of `x` in each layer of `normalisations`, for each member.
+
+    The model runs as in training, so that each layer normalises by the batch, and
+    dropout drops. The moments of all of `x` are those of the batches pooled: E[m] and
+    E[v + m^2] - E[m]^2.
+
+    Args:
+        model: built `keras.Model`.
+        members: iterable of lists of arrays, one for each of `model.weights`.
+        x: inputs, N examples along the first axis, or a structure of such arrays.
+        batch_size: largest number of examples that are normalised together.
+
+    Yields:
+        For each member a dict from positions in `model.weights` to arrays.
+    """
+    layers = normalisations(model)
+    moments = [(layer.moving_mean, layer.moving_variance) for layer in layers]
+    places = {id(variable): i for i, variable in enumerate(model.weights)}
+    # Such as the seeds of dropout.
+    others = [v for v in model.non_trainable_variables if id(v) not in places]
+
+    def of_batch(values, states, batch):
+        given = dict(
+            zip(map(id, [*model.weights, *others]), values + states, strict=True)
+        )
+        _, updated = model.stateless_call(
+            [given[id(v)] for v in model.trainable_variables],
+            [given[id(v)] for v in model.non_trainable_variables],
+            batch,
+            training=True,
+        )
+        after = dict(zip(map(id, model.non_trainable_variables), updated, strict=True))
+        pairs = [(after[id(mean)], after[id(var)]) for mean, var in moments]
+        return pairs, [after[id(v)] for v in others]
+
+    of_batch = _backend.compile_function(of_batch)
+    examples = len(keras.tree.flatten(x)[0])
+    # Equal sizes to within one example, so that each batch weighs the same.
+    parts = np.array_split(np.arange(examples), -(-examples // batch_size))
+    states = [ops.convert_to_tensor(v) for v in others]
+    with _momentum_of_zero(layers):
+        for values in members:
+            values = [ops.convert_to_tensor(value) for value in values]
+            sums = [(0.0, 0.0)] * len(layers)
+            for rows in parts:
+                batch = keras.tree.map_structure(
+                    lambda array, rows=rows: ops.convert_to_tensor(array[rows]), x
+                )
+                pairs, states = of_batch(values, states, batch)
+                sums = [
+                    _added(total, pair, len(rows) / examples)
+                    for total, pair in zip(sums, pairs, strict=True)
+                ]
+            found = {}
+            for (mean, variance), (first, second) in zip(moments, sums, strict=True):
+                found[places[id(mean)]] = first
+                found[places[id(variance)]] = second - first**2
+            yield found
+
+
+def _added(total, moments, share):
+    """The sums of m and v + m^2 with those of one more batch."""
+    mean, variance = (
+        np.asarray(ops.convert_to_numpy(moment), "float64") for moment in moments
+    )
+    return total[0] + share * mean, total[1] + share * (variance + mean**2)
+
+
+@contextlib.contextmanager
+def _momentum_of_zero(layers):
+    """The layers' moving statistics are those of the last batch."""
+    momenta = [layer.momentum for layer in layers]
+    try:
+        for layer in layers:
+            layer.momentum = 0.0
+        yield
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
