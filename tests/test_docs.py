@@ -6,6 +6,7 @@ import inspect
 import pathlib
 import re
 
+import keras
 import pytest
 
 import keras_mhmcmc as mh
@@ -32,13 +33,15 @@ from keras_mhmcmc.transitions import metropolis
 from keras_mhmcmc.transitions import stochastic_gradient
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [
-    pytest.param(block, id=f"{page.name}-{number}")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = {
+    page: re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     for page in PAGES
-    for number, block in enumerate(
-        re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    )
+}
+BLOCKS = [
+    pytest.param(page, block, id=f"{page.name}-{number}")
+    for page, blocks in CODE.items()
+    for number, block in enumerate(blocks)
 ]
 MODULES = [
     # A function of the same name hides the module.
@@ -70,10 +73,17 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_python_blocks_run(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page, block", BLOCKS)
+def test_python_blocks_run(page, block, tmp_path, monkeypatch):
+    """A first line may name a backend, and the page's first block as what it needs."""
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("sklearn")
+    first_line = block.split("\n")[0]
+    backend = re.match(r"# with KERAS_BACKEND=(\w+)", first_line)
+    if backend and backend[1] != keras.backend.backend():
+        pytest.skip(f"for {backend[1]}")
+    if first_line.endswith("after the functions above"):
+        block = CODE[page][0] + block
     exec(compile(block, "documentation", "exec"), {"__name__": "documentation"})
 
 
