@@ -225,6 +225,19 @@ def test_contour_modes_knows_the_nine_shares():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("draws", "skewness", "kurtosis", "is_normal"),
+    [("standard_normal", 0.0, 0.0, True), ("standard_exponential", 2.0, 6.0, False)],
+)
+def test_normality_of_known_laws(draws, skewness, kurtosis, is_normal):
+    """Moments of the normal and the exponential law; the gap's 5% limit is 0.006."""
+    t = getattr(np.random.default_rng(0), draws)(50_000)
+    t = (t - t.mean()) / t.std()
+    found = load("logistic_1v7").normality(t)
+    np.testing.assert_allclose(found[:2], (skewness, kurtosis), atol=0.4)
+    assert (found[2] < 0.006) == is_normal
+
+
 def test_logistic_learns(tmp_path):
     arguments = ["--chains=3", "--passes=0.1"]
     rows = run_example("logistic_1v7", arguments, tmp_path)
