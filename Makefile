@@ -1,8 +1,10 @@
 # make demo                        the digits example, on JAX
 # KERAS_BACKEND=torch make demo    the same on another backend
-# make test                        style check, then the tests on all three backends
+# make test                        style check, documentation, then the tests on all
+#                                  three backends
+# make docs                        the documentation site, in site/
 #
-# Both set up what they need under .venv/ on the first call, and set it up again
+# All set up what they need under .venv/ on the first call, and set it up again
 # only when pyproject.toml or constraints.txt has changed.
 
 PYTHON        ?= python3
@@ -31,15 +33,16 @@ PACKAGE_torch      := $(TORCH)
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint docs clean
 
 help:
 	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
 	@echo "             DEMO_ARGS='...' is passed on)"
-	@echo "make test    style check, then the tests on every backend"
+	@echo "make test    style check, documentation, then the tests on every backend"
 	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects,"
 	@echo "             JOBS=4 runs as many processes; each takes up to 4 GB with JAX)"
 	@echo "make lint    style check alone"
+	@echo "make docs    the documentation site, in site/index.html"
 	@echo "make clean   remove the virtual environments and caches"
 
 ifeq ($(PACKAGE_$(KERAS_BACKEND)),)
@@ -57,12 +60,22 @@ lint: $(TEST)/.stamp
 	@$(TEST)/bin/ruff check .
 	@$(TEST)/bin/ruff format --check .
 
+# Strict: a link that leads nowhere or a name without a docstring is an error.
+BUILD_DOCS := KERAS_BACKEND=jax NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 sh -c \
+    '$(TEST)/bin/mkdocs build --strict && $(TEST)/bin/python docs/_build/check_site.py site'
+
+docs: $(TEST)/.stamp
+	@echo "== documentation"
+	@$(BUILD_DOCS)
+
 # Every step runs, whatever the ones before it said; the last line tells.
 test: $(TEST)/.stamp
 	@failed=""; \
 	echo "== ruff"; \
 	$(TEST)/bin/ruff check . || failed=" ruff-check"; \
 	$(TEST)/bin/ruff format --check . || failed="$$failed ruff-format"; \
+	echo "== documentation"; \
+	$(BUILD_DOCS) || failed="$$failed docs"; \
 	for backend in $(BACKENDS); do \
 	    echo "== pytest on $$backend"; \
 	    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 \
@@ -70,7 +83,7 @@ test: $(TEST)/.stamp
 	        || failed="$$failed $$backend"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "== FAILED:$$failed" >&2; exit 1; fi; \
-	echo "== all passed: ruff $(BACKENDS)"
+	echo "== all passed: ruff docs $(BACKENDS)"
 
 # $(call create_venv,folder)
 define create_venv
@@ -88,7 +101,7 @@ $(TEST)/.stamp: $(SETUP_DEPS)
 	@echo "== installing $(TORCH) (once, a few minutes)"
 	@$(TEST)/bin/python $(PIP_INSTALL) $(TORCH)
 	@echo "== installing jax, tensorflow and the development tools (once, a few minutes)"
-	@$(TEST)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]' jax $(TENSORFLOW)
+	@$(TEST)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,docs]' jax $(TENSORFLOW)
 	@touch $@
 
 $(VENVS)/demo-%/.stamp: $(SETUP_DEPS)
@@ -101,5 +114,5 @@ $(VENVS)/demo-%/.stamp: $(SETUP_DEPS)
 	@touch $@
 
 clean:
-	rm -rf $(VENVS) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENVS) build dist site .pytest_cache .ruff_cache .hypothesis
 	find keras_mhmcmc tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@ import inspect
 import pathlib
 import re
 
+import keras
 import pytest
 
 import keras_mhmcmc as mh
@@ -32,13 +33,15 @@ from keras_mhmcmc.transitions import metropolis
 from keras_mhmcmc.transitions import stochastic_gradient
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [
-    pytest.param(block, id=f"{page.name}-{number}")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = {
+    page: re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     for page in PAGES
-    for number, block in enumerate(
-        re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    )
+}
+BLOCKS = [
+    pytest.param(page, number, id=f"{page.name}-{number}")
+    for page, blocks in CODE.items()
+    for number in range(len(blocks))
 ]
 MODULES = [
     # A function of the same name hides the module.
@@ -70,11 +73,22 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_python_blocks_run(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page, number", BLOCKS)
+def test_python_blocks_run(page, number, tmp_path, monkeypatch):
+    """A first line may name a backend, or what of the page it goes on from."""
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("sklearn")
-    exec(compile(block, "documentation", "exec"), {"__name__": "documentation"})
+    blocks = CODE[page][: number + 1]
+    first_line = blocks[-1].split("\n")[0]
+    backend = re.match(r"# with KERAS_BACKEND=(\w+)", first_line)
+    if backend and backend[1] != keras.backend.backend():
+        pytest.skip(f"for {backend[1]}")
+    if first_line.endswith("after the functions above"):
+        blocks = [blocks[0], blocks[-1]]
+    elif first_line != "# after the blocks above":
+        blocks = blocks[-1:]
+    code = "".join(blocks)
+    exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
@@ -129,3 +143,56 @@ def test_guards_that_the_pages_name_exist():
     for page in PAGES:
         for name in re.findall(r"`(test_\w+)`", page.read_text()):
             assert f"def {name}(" in tests, f"{page.name}: {name}"
+
+
+def api_directives():
+    """What the API pages show, by the name that a user imports."""
+    text = "".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    shown = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    return set(shown) | set(re.findall(r"\{#(keras_mhmcmc\S+)\}", text))
+
+
+def test_every_public_name_has_a_place_in_the_api_pages():
+    """`make docs` checks the same in the built pages."""
+    shown = api_directives()
+    for name in mh.__all__:
+        assert f"keras_mhmcmc.{name}" in shown
+    for name in mh.kernels.__all__:
+        assert f"keras_mhmcmc.kernels.{name}" in shown
+
+
+def test_what_the_api_pages_show_exists():
+    for name in api_directives():
+        parts = name.split(".")
+        value = mh
+        for part in parts[1:-1]:
+            value = importlib.import_module(f"{value.__name__}.{part}")
+        assert hasattr(value, parts[-1]), name
+
+
+SAMPLERS = sorted(
+    name
+    for name in mh.__all__
+    if inspect.isclass(getattr(mh, name))
+    and issubclass(getattr(mh, name), keras.optimizers.Optimizer)
+)
+
+
+def test_every_sampler_is_in_the_table_of_samplers():
+    rows = (ROOT / "docs/choosing.md").read_text().split("## All optimizers")[1]
+    rows = rows.split("## ")[0]
+    named = re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)
+    assert sorted(named) == SAMPLERS
+    for name, answer in re.findall(r"^\| `(\w+)` \|[^|]+\| ([^|]+) \|", rows, re.M):
+        sampler = getattr(mh, name)
+        if "likelihood" in inspect.signature(sampler).parameters:
+            assert answer == "in regressions"
+        else:
+            assert answer == ("yes" if sampler.needs_loss else "no")
+
+
+def test_every_page_is_in_the_navigation():
+    nav = re.findall(r"[:-] (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    docs = ROOT / "docs"
+    pages = sorted(page.relative_to(docs).as_posix() for page in docs.rglob("*.md"))
+    assert sorted(nav) == pages

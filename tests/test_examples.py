@@ -224,6 +224,19 @@ def test_contour_modes_knows_the_nine_shares():
     assert only_one == pytest.approx(1.0 - shares[1, 1])
 
 
+@pytest.mark.parametrize(
+    ("draws", "skewness", "kurtosis", "is_normal"),
+    [("standard_normal", 0.0, 0.0, True), ("standard_exponential", 2.0, 6.0, False)],
+)
+def test_normality_of_known_laws(draws, skewness, kurtosis, is_normal):
+    """Moments of the normal and the exponential law; the gap's 5% limit is 0.006."""
+    t = getattr(np.random.default_rng(0), draws)(50_000)
+    t = (t - t.mean()) / t.std()
+    found = load("logistic_1v7").normality(t)
+    np.testing.assert_allclose(found[:2], (skewness, kurtosis), atol=0.4)
+    assert (found[2] < 0.006) == is_normal
+
+
 @pytest.mark.slow
 def test_logistic_learns(tmp_path):
     arguments = ["--chains=3", "--passes=0.1"]
@@ -324,3 +337,26 @@ def test_mlp_reads_a_file_and_holds_images_out(mlp, tmp_path):
     np.savez(path, x_train=arrays["x_train"])
     with pytest.raises(ValueError, match="lacks y_train, x_test, y_test"):
         mlp.load(argparse.Namespace(data=str(path), dataset="mnist"))
+
+
+def test_cifar_cnn_has_the_layers_of_the_paper():
+    model = load("cifar_cnn").network((32, 32, 3), 10)
+    pooled = [
+        layer.output.shape[1:]
+        for layer in model.layers
+        if isinstance(layer, keras.layers.MaxPooling2D)
+    ]
+    assert pooled == [(16, 16, 32), (8, 8, 32), (4, 4, 64)]
+    assert model.count_params() == 89_578
+
+
+@pytest.mark.slow
+def test_cifar_cnn_learns(capsys):
+    arguments = ["--quick", "--examples", "500", "--rates", "0.04", "--epochs", "6"]
+    rows = load("cifar_cnn").main(arguments)
+    errors = {row["method"]: row["errors"] for row in rows}
+    assert list(errors) == ["RSGLD", "SGD", "SGLD"]
+    # Four classes. In 30 steps few of RSGLD's moves are accepted.
+    assert max(errors["SGD"].max(), errors["SGLD"].max()) < 20
+    assert errors["RSGLD"].shape == (1,) and errors["RSGLD"][0] <= 80
+    assert "accepted" in capsys.readouterr().out
