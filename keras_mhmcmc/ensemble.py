@@ -296,7 +296,7 @@ class _MembersSecond(keras.Model):
         return keras.tree.map_structure(lambda y: ops.moveaxis(y, 0, 1), outputs)
 
 
-def ensemble_of(model, stacked, weights, activation):
+def ensemble_of(model, stacked, weights, activation, chunk=None):
     """The ensemble of these samples, compiled for `evaluate` where `model` is."""
     loss = getattr(model, "loss", None)
     loss_config = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
@@ -304,7 +304,7 @@ def ensemble_of(model, stacked, weights, activation):
         activation = _ACTIVATION_OF_LOGITS.get(type(loss).__name__)
     common = [i for i, values in enumerate(stacked) if is_common(values)]
     shared = common if len(common) < len(stacked) else ()
-    ensemble = Ensemble(model, len(weights), activation, shared=shared)
+    ensemble = Ensemble(model, len(weights), activation, chunk, shared)
     ensemble.set_members(stacked, weights)
     config = model.get_compile_config() if model.compiled else None
     if config is not None:

@@ -166,7 +166,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             "float64",
         )
 
-    def ensemble(self, model, activation=None):
+    def ensemble(self, model, activation=None, chunk=None):
         """An `mh.Ensemble` of the samples.
 
         Args:
@@ -176,6 +176,7 @@ class PosteriorSamples(keras.callbacks.Callback):
                 as in `keras.activations.get`. None takes it from the loss that `model`
                 is compiled with: softmax or sigmoid for a cross-entropy from logits,
                 nothing otherwise.
+            chunk: number of members evaluated side by side, as in `mh.Ensemble`.
 
         Raises:
             ValueError: there are no samples, or `model` has other weights.
@@ -192,7 +193,7 @@ class PosteriorSamples(keras.callbacks.Callback):
                 weights = np.repeat(weights, model.num_chains)
             weights = weights.reshape(-1)
             model = model.template
-        return ensemble_of(model, stacked, weights, activation)
+        return ensemble_of(model, stacked, weights, activation, chunk)
 
     def to_arviz(self, model=None):
         """The samples as an ArviZ object, variables named by their paths.

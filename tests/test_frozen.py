@@ -105,6 +105,7 @@ def test_the_ensemble_keeps_frozen_weights_once(make, tmp_path):
     again = keras.models.load_model(tmp_path / "ensemble.keras")
     np.testing.assert_array_equal(again.predict_members(x), members)
     assert again.shared == ensemble.shared
+    assert memory.ensemble(model, chunk=4).chunk == 4
 
 
 def test_layers_that_thaw_in_a_second_fit_are_kept(tmp_path):
