@@ -96,6 +96,12 @@ class Ensemble(keras.Model):
         """The model whose weights are sampled; it holds weights of its own."""
         return self._box.member
 
+    @property
+    def member_weights(self):
+        """Weight of each member in the mean, a float64 array; they sum to 1."""
+        weights = np.exp(ops.convert_to_numpy(self._log_weights).astype("float64"))
+        return weights / np.sum(weights)
+
     def call(self, inputs):
         """The weighted mean of the members' predictions."""
         # Not `softmax`, which warns of a single member.
@@ -109,25 +115,35 @@ class Ensemble(keras.Model):
 
     def call_members(self, inputs):
         """Each member's prediction, stacked along a new first axis."""
+        stacked = [variable.value for variable in self._stacked]
+        chunk = self.chunk or _backend.default_chunk(self.num_members)
+        return _backend.map_members(
+            lambda values: self._predict(values, inputs),
+            stacked,
+            min(chunk, self.num_members),
+        )
+
+    def call_member(self, inputs, index):
+        """The prediction of the member with this index, which may be a tensor."""
+        values = [ops.take(v.value, index, axis=0) for v in self._stacked]
+        return self._predict(values, inputs)
+
+    def _predict(self, values, inputs):
+        """The prediction of a member with these weights."""
         member = self.member
         positions = {id(v): i for i, v in enumerate(member.weights)}
 
-        def predict(values):
-            def value_of(variable):
-                index = positions.get(id(variable))
-                return variable.value if index is None else values[index]
+        def value_of(variable):
+            index = positions.get(id(variable))
+            return variable.value if index is None else values[index]
 
-            outputs, _ = member.stateless_call(
-                [value_of(v) for v in member.trainable_variables],
-                [value_of(v) for v in member.non_trainable_variables],
-                inputs,
-                training=False,
-            )
-            return keras.tree.map_structure(self.activation, outputs)
-
-        stacked = [variable.value for variable in self._stacked]
-        chunk = self.chunk or _backend.default_chunk(self.num_members)
-        return _backend.map_members(predict, stacked, min(chunk, self.num_members))
+        outputs, _ = member.stateless_call(
+            [value_of(v) for v in member.trainable_variables],
+            [value_of(v) for v in member.non_trainable_variables],
+            inputs,
+            training=False,
+        )
+        return keras.tree.map_structure(self.activation, outputs)
 
     def predict_members(self, x, batch_size=None, verbose=0):
         """Predictions of each member, shape (members, examples, ...)."""
