@@ -118,16 +118,9 @@ def robustness_curve(
         clean = classifier.probabilities(x)
         labels = metrics.as_labels("y", y, *clean.shape)
         attacked = labels if true_label else np.argmax(clean, axis=1)
-        make = _attacker(
-            attack,
-            classifier,
-            x,
-            attacked,
-            clip,
-            member_of[name],
-            max(epsilons),
-            options,
-        )
+        if max(epsilons) > 0.0:
+            given = (classifier, x, attacked, clip, member_of[name], options)
+            make = _attacker(attack, *given)
         for epsilon in epsilons:
             probabilities = clean
             if epsilon > 0.0:
@@ -185,10 +178,7 @@ def _names(attack, options):
     if attack == "fgsm":
         return "FGSM", ""
     if attack == "pgd":
-        steps = options.get("steps", pgd.__kwdefaults__["steps"])
-        start = options.get("random_start", pgd.__kwdefaults__["random_start"])
-        return (
-            "PGD",
-            f" ({steps} steps from {'a random' if start else 'the clean'} point)",
-        )
+        options = pgd.__kwdefaults__ | options
+        start = "a random" if options["random_start"] else "the clean"
+        return "PGD", f" of {options['steps']} steps from {start} input"
     return getattr(attack, "__name__", "the given attack"), ""

@@ -1,5 +1,6 @@
 """What attacks climb: the log odds against a label, and their gradient."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -75,8 +76,16 @@ def check_gradients(classifier, count, lost, broken):
             f"{classifier.subject} has a gradient of zero for {lost} of {count} "
             "examples, so the attack leaves them as they are. If the probabilities "
             "are saturated, attack logits instead, with from_logits=True.",
-            stacklevel=3,
+            stacklevel=_level_of_caller(),
         )
+
+
+def _level_of_caller():
+    """The `stacklevel`, for the function that calls this, of the package's caller."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals["__name__"].startswith("keras_mhmcmc."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def move(x, epsilon, signs, clip):
