@@ -52,6 +52,15 @@ def test_digits_attacks_hurt(quick_run):
     for row in quick_run[0].values():
         assert row["fgsm"][0.0] == pytest.approx(row["accuracy"])
         assert row["fgsm"][0.3] < row["fgsm"][0.1] < row["fgsm"][0.0]
+        assert row["pgd"][0.3] < row["pgd"][0.1] < row["pgd"][0.0]
+        assert row["pgd"][0.0] == row["fgsm"][0.0]
+        assert row["pgd"][0.1] <= row["fgsm"][0.1]
+
+
+@pytest.mark.slow
+def test_digits_tells_mirror_images_by_their_entropy(quick_run):
+    for row in quick_run[0].values():
+        assert 0.5 < row["auroc"] < 1.0
 
 
 @pytest.mark.slow
@@ -72,6 +81,8 @@ def test_digits_table_is_aligned():
         "nll": 12.5,
         "ece": 0.1,
         "fgsm": dict.fromkeys(digits.STRENGTHS, 0.25),
+        "pgd": dict.fromkeys(digits.STRENGTHS, 0.125),
+        "auroc": None,
         "acceptance": None,
         "seconds": 1.0,
     }
@@ -79,7 +90,16 @@ def test_digits_table_is_aligned():
     head, rule, first, second = text.split("\n")
     assert len(head) == len(rule) == len(first) == len(second)
     assert first.split()[-2:] == ["—", "1.0"] and second.split()[-2:] == ["0.30", "1.0"]
-    for word in ("method", "accuracy", "NLL", "ECE", "acceptance", "FGSM 0.1"):
+    for word in (
+        "method",
+        "accuracy",
+        "NLL",
+        "ECE",
+        "acceptance",
+        "FGSM 0.1",
+        "PGD 0.1",
+        "OOD",
+    ):
         assert word in head
 
 
