@@ -69,12 +69,17 @@ class TestStrength:
     def test_the_last_point_may_be_weaker_than_fgsm(self, case):
         """Why the strongest is kept: steps that are too long jump back and forth."""
         classifier, x, y = case
-        options = {"steps": 2, "step_size": 0.4, "random_start": False}
-        last = pgd(classifier, x, 0.2, y=y, keep_strongest=False, **options)
-        strongest = pgd(classifier, x, 0.2, y=y, **options)
-        one = strength(classifier, fgsm(classifier, x, 0.2, y=y), y)
-        assert np.any(strength(classifier, last, y)[0] < one[0])
-        assert np.all(strength(classifier, strongest, y)[0] >= one[0])
+        options = {"steps": 2, "step_size": 0.2, "random_start": False}
+        one, last, strongest = (
+            strength(classifier, moved, y)
+            for moved in (
+                fgsm(classifier, x, 0.1, y=y),
+                pgd(classifier, x, 0.1, y=y, keep_strongest=False, **options),
+                pgd(classifier, x, 0.1, y=y, **options),
+            )
+        )
+        assert np.any(last[1] < one[1] - 0.01)
+        assert np.all(strongest[1] >= one[1] - 1e-5)
 
     def test_an_attack_in_the_wrong_direction_is_told(self, case):
         classifier, x, y = case
@@ -217,12 +222,12 @@ class TestGradientsThatHide:
         message = r"`model` has a gradient of zero for 40 of 40 examples"
         with pytest.warns(UserWarning, match=message) as caught:
             moved = pgd(model, x, 0.1, y=[0] * 40)
-        assert caught[0].filename == __file__
+        assert __file__ in [warning.filename for warning in caught]
         np.testing.assert_array_equal(moved, x)
         message = r"`models\['a'\]` has a gradient of zero"
         with pytest.warns(UserWarning, match=message) as caught:
             robustness_curve({"a": model}, x, [0] * 40, [0.1], attack="pgd")
-        assert caught[0].filename == __file__
+        assert __file__ in [warning.filename for warning in caught]
 
     def test_gradients_that_are_not_finite_are_refused(self):
         inputs = keras.Input((2,))
