@@ -19,6 +19,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
 import numpy as np
+from matplotlib import pyplot
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import adversarial
@@ -52,7 +53,6 @@ SETTINGS = {"digits": SMALL, "mnist": LARGE, "fashion_mnist": LARGE | {"rate": 0
 STRENGTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # of an attack; pixels are in [0, 1]
 IN_TABLE = {"fgsm": (0.05, 0.1, 0.2), "pgd": (0.05, 0.1)}
 ATTACKED = 1000  # test images, the first ones
-STEPS = 20  # of PGD
 
 
 def make_model(input_shape, hidden):
@@ -180,7 +180,7 @@ def main(argv=None):
 
     x, y = x_test[:ATTACKED], y_test[:ATTACKED]
     curves = {}
-    for attack, options in (("fgsm", {}), ("pgd", {"steps": STEPS})):
+    for attack, options in (("fgsm", {}), ("pgd", {"steps": args.steps})):
         print(f"attacks by {attack.upper()}", flush=True)
         curves[attack] = adversarial.robustness_curve(
             classifiers, x, y, STRENGTHS, attack=attack, verbose=2, **options
@@ -188,8 +188,9 @@ def main(argv=None):
         for row in rows:
             accuracies = curves[attack].column(row["method"], "accuracy")
             row[attack] = dict(zip(STRENGTHS, map(float, accuracies), strict=True))
-    print(f"\n{as_text(rows)}\n\n{LEGEND}\nOOD         here: {what}\n")
-    save_pictures(args, curves["fgsm"], probabilities, classifiers, x_test, y_test)
+    legend = LEGEND.format(steps=args.steps, attacked=ATTACKED)
+    print(f"\n{as_text(rows)}\n\n{legend}\nOOD         here: {what}\n")
+    save_pictures(args, curves, probabilities, classifiers, x_test, y_test)
     return rows
 
 
@@ -209,15 +210,15 @@ def out_of_distribution(args, x_test, y_test):
     return x, "the test images of KMNIST, handwritten Japanese characters"
 
 
-LEGEND = f"""\
+LEGEND = """\
 members     networks whose mean probability predicts; 1 for SGD, which finds one
 accuracy    share of the test images that is classified correctly
 NLL         mean negative log-likelihood of the test labels, nats; lower is better
 ECE         expected calibration error, |confidence - accuracy|; lower is better
 FGSM e      accuracy when each pixel, in [0, 1], may move by e to mislead the method:
             one step along the gradient's sign
-PGD e       the same by {STEPS} steps, each within e of the image (each method is
-            attacked by itself, on at most {ATTACKED:,} of the test images)
+PGD e       the same by {steps} steps, each within e of the image (each method is
+            attacked by itself, on at most {attacked:,} of the test images)
 OOD         area under the ROC curve of telling images of another kind by the entropy
             of the prediction: 1 is perfect, 0.5 is chance; — where there are none
 acceptance  share of accepted proposals, mean of the second half of the epochs;
@@ -250,7 +251,18 @@ def as_text(rows):
     )
 
 
-def save_pictures(args, curve, probabilities, classifiers, x_test, y_test):
+def robustness_picture(curves):
+    """Accuracy against strength, a panel for each attack."""
+    figure, axes = pyplot.subplots(
+        1, len(curves), figsize=(11, 4.5), sharey=True, layout="constrained"
+    )
+    for ax, curve in zip(axes, curves.values(), strict=True):
+        plots.robustness(curve, ax)
+    axes[-1].set_ylabel("")
+    return figure
+
+
+def save_pictures(args, curves, probabilities, classifiers, x_test, y_test):
     """Saves the three pictures and says where."""
     epsilons = (0.0, 0.05, 0.1, 0.2, 0.3)
     first = [int(np.argmax(y_test == label)) for label in range(10)]
@@ -259,7 +271,7 @@ def save_pictures(args, curve, probabilities, classifiers, x_test, y_test):
     images = [adversarial.fgsm(chosen, x, epsilon, y=y) for epsilon in epsilons]
     predictions = [chosen.probabilities(batch) for batch in images]
     figures = {
-        "robustness.png": plots.robustness(curve).figure,
+        "robustness.png": robustness_picture(curves),
         "reliability.png": plots.reliability(probabilities, y_test),
         "adversarial.png": plots.adversarial_grid(
             np.stack(images),
@@ -289,12 +301,15 @@ def parse(argv):
     parser.add_argument("--dataset", choices=list(SETTINGS), default="digits")
     parser.add_argument("--data-dir", help="folder with <dataset>.npz; or download")
     parser.add_argument("--epochs", type=int, help="passes over the training images")
+    parser.add_argument("--steps", type=int, help="of an attack by PGD")
     parser.add_argument("--seed", type=int, default=0, help="of weights and noise")
-    parser.add_argument("--quick", action="store_true", help="four epochs, to try out")
+    parser.add_argument("--quick", action="store_true", help="4 epochs, PGD of 5 steps")
     parser.add_argument("--out", default="out", help="folder for the pictures")
     args = parser.parse_args(argv)
     if args.quick and args.epochs is None:
         args.epochs = 4
+    if args.steps is None:
+        args.steps = 5 if args.quick else 20
     if args.epochs is not None and args.epochs < 1:
         parser.error(f"--epochs must be at least 1. Received: {args.epochs}")
     return args
