@@ -310,8 +310,10 @@ def parse(argv):
         args.epochs = 4
     if args.steps is None:
         args.steps = 5 if args.quick else 20
-    if args.epochs is not None and args.epochs < 1:
-        parser.error(f"--epochs must be at least 1. Received: {args.epochs}")
+    for name in ("epochs", "steps"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} must be at least 1. Received: {value}")
     return args
 
 
