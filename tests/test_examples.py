@@ -128,8 +128,26 @@ def test_digits_methods_suit_short_runs(steps):
         assert keep["burn_in"] + keep.get("every", 1) <= steps
 
 
+def test_digits_has_images_of_another_kind(tmp_path):
+    digits = load("digits")
+    x = np.random.default_rng(0).uniform(size=(20, 8, 8, 1)).astype("float32")
+    y = np.arange(20) % 10
+    others, what = digits.out_of_distribution(digits.parse([]), x, y)
+    assert len(others) == 14 and "mirror" in what
+    np.testing.assert_array_equal(others[0], x[2, :, ::-1])  # 0 and 1 are left out
+    args = digits.parse(["--dataset", "mnist", "--data-dir", str(tmp_path)])
+    others, what = digits.out_of_distribution(args, x, y)
+    assert others is None and "KMNIST cannot be loaded" in what
+
+
 @pytest.mark.parametrize(
-    "arguments", [["--epochs", "0"], ["--dataset", "cifar"], ["--epochs", "many"]]
+    "arguments",
+    [
+        ["--epochs", "0"],
+        ["--dataset", "cifar"],
+        ["--epochs", "many"],
+        ["--steps", "0"],
+    ],
 )
 def test_digits_refuses_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit):

@@ -177,6 +177,8 @@ class TestMembers:
         assert losses[0][0] == losses[1][0]
         assert losses[0][1] > losses[1][1] > losses[1][0]
         assert "by its member 0" in str(member)
+        with pytest.raises(ValueError, match="`member` must be None for an attack of"):
+            robustness_curve({"e": ensemble}, x, y, [0.1], attack=fgsm, member=0)
 
     @pytest.mark.parametrize("member", [2, -1, True])
     def test_other_members_are_refused(self, member):

@@ -104,6 +104,11 @@ def robustness_curve(
             'away unless attack="pgd", which takes them. '
             f"Received: attack={attack!r}"
         )
+    if member is not None and callable(attack):
+        raise ValueError(
+            "Argument `member` must be None for an attack of your own, which chooses "
+            f"what it attacks. Received: member={member!r}"
+        )
     _validate.instance("true_label", true_label, bool, "True or False")
     if abstain_below is not None:
         abstain_below = _validate.number("abstain_below", abstain_below, _CONFIDENCE)
