@@ -96,8 +96,11 @@ def robustness_curve(
     interval = _validate.NOT_NEGATIVE
     epsilons = [_validate.number("epsilons", value, interval) for value in epsilons]
     classifiers = as_classifiers(models, from_logits, batch_size)
-    if not callable(attack):
-        _validate.choice("attack", attack, (*ATTACKS, "a function"))
+    if not callable(attack) and attack not in ATTACKS:
+        raise ValueError(
+            "Argument `attack` must be 'fgsm', 'pgd' or a function. "
+            f"Received: attack={attack!r}"
+        )
     if options and attack != "pgd":
         raise ValueError(
             f"Arguments {', '.join(f'`{name}`' for name in options)} must be left "
