@@ -2,7 +2,8 @@
 
 SGD finds one network. SGHMC, RSGLD and CMINT are drop-in optimizers that sample the
 posterior of its weights instead: the samples that are kept predict together, as an
-ensemble. Prints accuracy, calibration and robustness to attacks, and saves pictures.
+ensemble. Prints accuracy, calibration, robustness to attacks and how well uncertainty
+tells images of another kind, and saves pictures.
 
     python examples/digits.py
     KERAS_BACKEND=torch python examples/digits.py --dataset mnist --data-dir folder
@@ -18,11 +19,11 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
 import numpy as np
+from matplotlib import pyplot
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import adversarial
 from keras_mhmcmc import datasets
-from keras_mhmcmc import metrics
 from keras_mhmcmc import plots
 
 # TensorFlow would remark on each ensemble that it compiles.
@@ -50,7 +51,7 @@ LARGE = {
 SETTINGS = {"digits": SMALL, "mnist": LARGE, "fashion_mnist": LARGE | {"rate": 0.05}}
 
 STRENGTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # of an attack; pixels are in [0, 1]
-IN_TABLE = (0.05, 0.1, 0.2)
+IN_TABLE = {"fgsm": (0.05, 0.1, 0.2), "pgd": (0.05, 0.1)}
 ATTACKED = 1000  # test images, the first ones
 
 
@@ -157,7 +158,7 @@ def main(argv=None):
         f"{settings['epochs']} epochs; Keras on {keras.backend.backend()}"
     )
 
-    rows, ensembles, probabilities = [], {}, {}
+    rows, classifiers, probabilities = [], {}, {}
     for name in ("SGD", "SGHMC", "RSGLD", "CMINT"):
         print(name, flush=True)
         keras.utils.set_random_seed(args.seed)  # all start from the same weights
@@ -166,39 +167,60 @@ def main(argv=None):
         begin = time.perf_counter()
         ensemble, logs = train(model, optimizer, keep, x_train, y_train, settings)
         seconds = time.perf_counter() - begin
-        ensembles[name] = ensemble
+        classifiers[name] = mh.Classifier(ensemble)  # compiled once, for all scores
         probabilities[name] = ensemble.predict(x_test, batch_size=256, verbose=0)
-        rows.append(
-            {
-                "method": name,
-                "members": ensemble.num_members,
-                "accuracy": metrics.accuracy(probabilities[name], y_test),
-                "nll": metrics.nll(probabilities[name], y_test),
-                "ece": metrics.ece(probabilities[name], y_test),
-                "acceptance": second_half_mean(logs.get("acceptance")),
-                "seconds": seconds,
-            }
-        )
+        acceptance = second_half_mean(logs.get("acceptance"))
+        rows.append({"method": name, "acceptance": acceptance, "seconds": seconds})
 
-    print("attacks", flush=True)
-    curve = adversarial.robustness_curve(
-        ensembles, x_test[:ATTACKED], y_test[:ATTACKED], STRENGTHS, verbose=1
-    )
-    for row in rows:
-        accuracies = curve.column(row["method"], "accuracy")
-        row["fgsm"] = dict(zip(STRENGTHS, map(float, accuracies), strict=True))
-    print(f"\n{as_text(rows)}\n\n{LEGEND}\n")
-    save_pictures(args, curve, probabilities, ensembles["RSGLD"], x_test, y_test)
+    ood, what = out_of_distribution(args, x_test, y_test)
+    table = mh.evaluate(classifiers, x_test, y_test, ood=ood)
+    for row, scores in zip(rows, table.rows, strict=True):
+        row.update({name: scores[name] for name in SCORES})
+        row["auroc"] = scores.get("auroc_ood")
+
+    x, y = x_test[:ATTACKED], y_test[:ATTACKED]
+    curves = {}
+    for attack, options in (("fgsm", {}), ("pgd", {"steps": args.steps})):
+        print(f"attacks by {attack.upper()}", flush=True)
+        curves[attack] = adversarial.robustness_curve(
+            classifiers, x, y, STRENGTHS, attack=attack, verbose=2, **options
+        )
+        for row in rows:
+            accuracies = curves[attack].column(row["method"], "accuracy")
+            row[attack] = dict(zip(STRENGTHS, map(float, accuracies), strict=True))
+    legend = LEGEND.format(steps=args.steps, attacked=ATTACKED)
+    print(f"\n{as_text(rows)}\n\n{legend}\nOOD         here: {what}\n")
+    save_pictures(args, curves, probabilities, classifiers, x_test, y_test)
     return rows
 
 
-LEGEND = f"""\
+SCORES = ("members", "accuracy", "nll", "ece")
+
+
+def out_of_distribution(args, x_test, y_test):
+    """Images that are none of the classes, or None, and what they are."""
+    if args.dataset == "digits":
+        # Mirrored, 0, 1 and 8 look as before. Ink stays where training images have it.
+        same = np.isin(y_test, (0, 1, 8))
+        return x_test[~same][:, :, ::-1], "mirror images of the test digits 2-7 and 9"
+    try:
+        _, (x, _) = datasets.load("kmnist", args.data_dir)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        return None, f"left out, for KMNIST cannot be loaded. {error}"
+    return x, "the test images of KMNIST, handwritten Japanese characters"
+
+
+LEGEND = """\
 members     networks whose mean probability predicts; 1 for SGD, which finds one
 accuracy    share of the test images that is classified correctly
 NLL         mean negative log-likelihood of the test labels, nats; lower is better
 ECE         expected calibration error, |confidence - accuracy|; lower is better
-FGSM e      accuracy when each pixel, in [0, 1], may move by e to mislead the method
-            (each is attacked by itself, on at most {ATTACKED:,} of the test images)
+FGSM e      accuracy when each pixel, in [0, 1], may move by e to mislead the method:
+            one step along the gradient's sign
+PGD e       the same by {steps} steps, each within e of the image (each method is
+            attacked by itself, on at most {attacked:,} of the test images)
+OOD         area under the ROC curve of telling images of another kind by the entropy
+            of the prediction: 1 is perfect, 0.5 is chance; — where there are none
 acceptance  share of accepted proposals, mean of the second half of the epochs;
             — where nothing is proposed
 seconds     of training, compilation included
@@ -207,14 +229,19 @@ CMINT is MINT with reversible Langevin proposals and a cyclic learning rate."""
 
 def as_text(rows):
     """The rows as an aligned table."""
-    attacks = [f"FGSM {epsilon:g}" for epsilon in IN_TABLE]
-    head = ["method", "members", "accuracy", "NLL", "ECE", *attacks]
+    attacks = [
+        (attack, epsilon) for attack, chosen in IN_TABLE.items() for epsilon in chosen
+    ]
+    heads = [f"{attack.upper()} {epsilon:g}" for attack, epsilon in attacks]
+    head = ["method", "members", "accuracy", "NLL", "ECE", *heads, "OOD"]
     lines = [[*head, "acceptance", "seconds"]]
     for row in rows:
         numbers = [row["accuracy"], row["nll"], row["ece"]]
-        numbers += [row["fgsm"][epsilon] for epsilon in IN_TABLE]
+        numbers += [row[attack][epsilon] for attack, epsilon in attacks]
+        area = "—" if row["auroc"] is None else f"{row['auroc']:.3f}"
         acceptance = "—" if row["acceptance"] is None else f"{row['acceptance']:.2f}"
-        cells = [row["method"], str(row["members"]), *(f"{x:.3f}" for x in numbers)]
+        cells = [row["method"], str(row["members"])]
+        cells += [*(f"{x:.3f}" for x in numbers), area]
         lines.append([*cells, acceptance, f"{row['seconds']:.1f}"])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
@@ -224,15 +251,27 @@ def as_text(rows):
     )
 
 
-def save_pictures(args, curve, probabilities, ensemble, x_test, y_test):
+def robustness_picture(curves):
+    """Accuracy against strength, a panel for each attack."""
+    figure, axes = pyplot.subplots(
+        1, len(curves), figsize=(11, 4.5), sharey=True, layout="constrained"
+    )
+    for ax, curve in zip(axes, curves.values(), strict=True):
+        plots.robustness(curve, ax)
+    axes[-1].set_ylabel("")
+    return figure
+
+
+def save_pictures(args, curves, probabilities, classifiers, x_test, y_test):
     """Saves the three pictures and says where."""
     epsilons = (0.0, 0.05, 0.1, 0.2, 0.3)
     first = [int(np.argmax(y_test == label)) for label in range(10)]
     x, y = x_test[first], y_test[first]  # the first test image of each class
-    images = [adversarial.fgsm(ensemble, x, epsilon, y=y) for epsilon in epsilons]
-    predictions = [ensemble.predict(batch, verbose=0) for batch in images]
+    chosen = classifiers["RSGLD"]
+    images = [adversarial.fgsm(chosen, x, epsilon, y=y) for epsilon in epsilons]
+    predictions = [chosen.probabilities(batch) for batch in images]
     figures = {
-        "robustness.png": plots.robustness(curve).figure,
+        "robustness.png": robustness_picture(curves),
         "reliability.png": plots.reliability(probabilities, y_test),
         "adversarial.png": plots.adversarial_grid(
             np.stack(images),
@@ -262,14 +301,19 @@ def parse(argv):
     parser.add_argument("--dataset", choices=list(SETTINGS), default="digits")
     parser.add_argument("--data-dir", help="folder with <dataset>.npz; or download")
     parser.add_argument("--epochs", type=int, help="passes over the training images")
+    parser.add_argument("--steps", type=int, help="of an attack by PGD")
     parser.add_argument("--seed", type=int, default=0, help="of weights and noise")
-    parser.add_argument("--quick", action="store_true", help="four epochs, to try out")
+    parser.add_argument("--quick", action="store_true", help="4 epochs, PGD of 5 steps")
     parser.add_argument("--out", default="out", help="folder for the pictures")
     args = parser.parse_args(argv)
     if args.quick and args.epochs is None:
         args.epochs = 4
-    if args.epochs is not None and args.epochs < 1:
-        parser.error(f"--epochs must be at least 1. Received: {args.epochs}")
+    if args.steps is None:
+        args.steps = 5 if args.quick else 20
+    for name in ("epochs", "steps"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} must be at least 1. Received: {value}")
     return args
 
 

@@ -166,7 +166,7 @@ def run(train_set, args):
         predictors[method], rows[method] = predictor, row
         if method == "Dropout":
             # The same weights, with dropout at test time as well.
-            passes = models.monte_carlo_dropout(model, PASSES)
+            passes = mh.MCDropout(model, PASSES, "softmax")
             predictors["MC dropout"] = passes
             rows["MC dropout"] = row | {"members": PASSES}
     return predictors, rows
@@ -182,7 +182,7 @@ def add_scores(rows, predictors, test_set, args):
     print("attacks", flush=True)
     few = args.attacked
     curve = mh.adversarial.robustness_curve(
-        predictors, x[:few], y[:few], STRENGTHS, verbose=1
+        predictors, x[:few], y[:few], STRENGTHS, verbose=2
     )
     for method, row in rows.items():
         row["method"] = method

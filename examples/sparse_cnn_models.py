@@ -5,7 +5,6 @@ from typing import NamedTuple
 import keras
 import numpy as np
 from keras import layers
-from keras import ops
 from scipy import ndimage
 
 SHIFT = 4  # pixels, at most
@@ -56,35 +55,6 @@ def make_model(network, shape, mean, std, dropout=0.0, classes=10):
             stack.append(layers.Dropout(dropout))
     stack.append(layers.Dense(classes, name=f"fc{len(network.dense) + 1}"))
     return keras.Sequential(stack)
-
-
-def monte_carlo_dropout(model, passes):
-    """The mean probability over passes in which dropout is at work.
-
-    Each pass has its own masks; those of one call are those of the next in
-    `mh.adversarial`, so that an attack meets the network that is then tested. What
-    comes before dropout is computed once.
-    """
-    first = [isinstance(layer, layers.Dropout) for layer in model.layers].index(True)
-    at_work = _DropoutAtWork(model.layers[first].rate)
-    inputs = keras.Input(model.input_shape[1:])
-    features = inputs
-    for layer in model.layers[:first]:
-        features = layer(features)
-    x = at_work(ops.repeat(features, passes, axis=0))
-    for layer in model.layers[first + 1 :]:
-        x = layer(x)
-    probabilities = ops.reshape(ops.softmax(x), (-1, passes, x.shape[-1]))
-    return keras.Model(inputs, ops.mean(probabilities, axis=1))
-
-
-class _DropoutAtWork(layers.Dropout):
-    """Dropout at test time too; the rest of the network is told that it is tested."""
-
-    def call(self, inputs, training=False):
-        # Not `super().call`: PyTorch's own dropout ignores Keras' seeds.
-        draws = keras.random.uniform(ops.shape(inputs), seed=self.seed_generator)
-        return ops.where(draws >= self.rate, inputs / (1.0 - self.rate), 0.0)
 
 
 class Augmented(keras.utils.PyDataset):

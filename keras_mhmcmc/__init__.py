@@ -17,7 +17,10 @@ from keras_mhmcmc.chains import equi_energy
 from keras_mhmcmc.chains import replica_exchange
 from keras_mhmcmc.chains import sample
 from keras_mhmcmc.chains import targets
+from keras_mhmcmc.classifier import Classifier
 from keras_mhmcmc.ensemble import Ensemble
+from keras_mhmcmc.evaluation import evaluate
+from keras_mhmcmc.mc_dropout import MCDropout
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import ESM
@@ -37,9 +40,11 @@ __all__ = [
     "CSGHMC",
     "CSGLD",
     "ChainState",
+    "Classifier",
     "Draws",
     "ESM",
     "Ensemble",
+    "MCDropout",
     "MHBT",
     "MINT",
     "PSGLD",
@@ -54,6 +59,7 @@ __all__ = [
     "datasets",
     "diagnostics",
     "equi_energy",
+    "evaluate",
     "kernels",
     "losses",
     "metrics",

@@ -10,6 +10,11 @@ def aligned(lines):
     )
 
 
+def number(value):
+    """A score as text; — stands for none."""
+    return "—" if value is None or value != value else f"{value:.4f}"
+
+
 def data_frame(rows):
     """A `pandas.DataFrame` of a list of dicts, or an error that says what to do."""
     try:

@@ -79,6 +79,7 @@ class Ensemble(keras.Model):
         self.chunk = chunk
         self.activation = keras.activations.get(activation)
         self.shared = _checked_positions(shared, len(member.weights))
+        self._own = sorted(set(range(len(member.weights))) - set(self.shared))
         # In a box, where Keras does not look: the member's own weights are not ours.
         self._box = _Box(member)
         self._values = [
@@ -110,6 +111,12 @@ class Ensemble(keras.Model):
         """The model whose weights are sampled; it holds weights of its own."""
         return self._box.member
 
+    @property
+    def averaging_weights(self):
+        """Weight of each member in the mean, a float64 array; they sum to 1."""
+        weights = np.exp(ops.convert_to_numpy(self._log_weights).astype("float64"))
+        return weights / np.sum(weights)
+
     def call(self, inputs):
         """The weighted mean of the members' predictions."""
         # Not `softmax`, which warns of a single member.
@@ -123,29 +130,39 @@ class Ensemble(keras.Model):
 
     def call_members(self, inputs):
         """Each member's prediction, stacked along a new first axis."""
-        member = self.member
-        own = [i for i in range(len(self._values)) if i not in self.shared]
-        common = {id(member.weights[i]): self._values[i].value for i in self.shared}
-        positions = {id(member.weights[i]): place for place, i in enumerate(own)}
-
-        def predict(values):
-            def value_of(variable):
-                place = positions.get(id(variable))
-                if place is not None:
-                    return values[place]
-                return common.get(id(variable), variable.value)
-
-            outputs, _ = member.stateless_call(
-                [value_of(v) for v in member.trainable_variables],
-                [value_of(v) for v in member.non_trainable_variables],
-                inputs,
-                training=False,
-            )
-            return keras.tree.map_structure(self.activation, outputs)
-
-        stacked = [self._values[i].value for i in own]
+        stacked = [self._values[i].value for i in self._own]
         chunk = self.chunk or _backend.default_chunk(self.num_members)
-        return _backend.map_members(predict, stacked, min(chunk, self.num_members))
+        return _backend.map_members(
+            lambda values: self._predict(values, inputs),
+            stacked,
+            min(chunk, self.num_members),
+        )
+
+    def call_member(self, inputs, index):
+        """The prediction of the member with this index, which may be a tensor."""
+        stacked = [self._values[i].value for i in self._own]
+        values = [ops.take(value, index, axis=0) for value in stacked]
+        return self._predict(values, inputs)
+
+    def _predict(self, values, inputs):
+        """The prediction of a member with these weights of its own."""
+        member = self.member
+        common = {id(member.weights[i]): self._values[i].value for i in self.shared}
+        positions = {id(member.weights[i]): place for place, i in enumerate(self._own)}
+
+        def value_of(variable):
+            place = positions.get(id(variable))
+            if place is not None:
+                return values[place]
+            return common.get(id(variable), variable.value)
+
+        outputs, _ = member.stateless_call(
+            [value_of(v) for v in member.trainable_variables],
+            [value_of(v) for v in member.non_trainable_variables],
+            inputs,
+            training=False,
+        )
+        return keras.tree.map_structure(self.activation, outputs)
 
     def predict_members(self, x, batch_size=None, verbose=0):
         """Predictions of each member, shape (members, examples, ...)."""

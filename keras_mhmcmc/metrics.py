@@ -251,6 +251,53 @@ def mutual_information(member_probabilities, weights=None):
     return np.maximum(entropy_of_mean - mean_entropy, 0.0)
 
 
+def auroc(scores, positive):
+    """Area under the ROC curve: how well scores tell positives from the others.
+
+    The share of pairs of a positive and another example in which the positive has the
+    higher score, where equal scores count one half. Exact, by ranks. 1 is perfect, 0.5
+    is no better than chance.
+
+    Args:
+        scores: finite numbers of shape (N,), higher for what is more likely positive.
+        positive: booleans of shape (N,), with at least one True and one False.
+
+    Returns:
+        A float in [0, 1].
+
+    Raises:
+        ValueError: an argument is of another kind or shape.
+
+    Example:
+
+    >>> auroc([0.1, 0.4, 0.4, 0.9], [False, False, True, True])
+    0.875
+
+    Reference: Hanley and McNeil (1982), "The meaning and use of the area under a
+    receiver operating characteristic (ROC) curve".
+    """
+    scores = as_floats("Argument `scores`", scores)
+    positive = as_floats("Argument `positive`", positive)
+    if scores.ndim != 1 or not np.all(np.isfinite(scores)):
+        raise ValueError(
+            "Argument `scores` must be finite numbers of shape (N,). "
+            f"Received: shape {scores.shape}, "
+            f"{np.sum(~np.isfinite(scores))} values that are not finite"
+        )
+    positive = positive == 1.0 if set(np.unique(positive)) == {0.0, 1.0} else None
+    if positive is None or positive.shape != scores.shape:
+        raise ValueError(
+            f"Argument `positive` must be {len(scores)} booleans, one for each score, "
+            "with at least one True and one False. Without both there is no curve."
+        )
+    _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+    ends = np.cumsum(sizes)
+    ranks = (ends - 0.5 * (sizes - 1))[group]  # equal scores share their mean rank
+    count = int(np.sum(positive))
+    above = np.sum(ranks[positive]) - 0.5 * count * (count + 1)
+    return float(above / (count * (len(scores) - count)))
+
+
 def as_floats(subject, values, dtype="float64"):
     """An array of floats from one of numbers, or a `ValueError` about `subject`."""
     try:

@@ -59,7 +59,7 @@ def robustness(table, ax=None):
             markersize=6,
             label=name,
         )
-    ax.set_title("Accuracy under FGSM attacks")
+    ax.set_title(f"Accuracy under {table.attack} attacks")
     ax.set_xlabel("strength: largest change of an input, in units of the input")
     ax.set_ylabel("accuracy (% of the attacked examples)")
     ax.set_ylim(-2, 102)

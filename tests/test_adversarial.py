@@ -1,53 +1,24 @@
 """FGSM against exact float64 gradients, and the table of attacks."""
 
-import doctest
-import re
 import sys
 
 import keras
 import numpy as np
 import pytest
+from attack_tools import exact_direction
+from attack_tools import linear
+from attack_tools import linear_case
+from attack_tools import softmax
 from keras import ops
 from numpy.lib.stride_tricks import sliding_window_view
 
+from keras_mhmcmc import Classifier
 from keras_mhmcmc import _backend
-from keras_mhmcmc import adversarial
 from keras_mhmcmc import metrics
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import robustness_curve
 
 NAN, INF = float("nan"), float("inf")
-
-
-def softmax(z):
-    powers = np.exp(z - z.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
-def linear(weights, bias, activation="softmax"):
-    """softmax(x @ weights + bias) as a model."""
-    features, units = np.shape(weights)
-    layer = keras.layers.Dense(units, activation=activation)
-    model = keras.Sequential([keras.Input((features,)), layer])
-    model.set_weights([np.asarray(weights), np.asarray(bias)])
-    return model
-
-
-def linear_case(seed=0):
-    """Inputs, labels, weights and bias of a linear classifier of 5 classes."""
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(0.3, 0.7, size=(40, 12)).astype("float32")
-    weights = rng.normal(size=(12, 5)).astype("float32")
-    bias = rng.normal(size=5).astype("float32")
-    return x, rng.integers(0, 5, size=40), weights, bias
-
-
-def exact_direction(x, y, weights, bias):
-    """The gradient of -log p_y over 1 - p_y: mean of w_k - w_y over the p_k, k != y."""
-    weights = np.asarray(weights, "float64")
-    z = np.asarray(x, "float64") @ weights + np.asarray(bias, "float64")
-    z[np.arange(len(y)), y] = -INF
-    return softmax(z) @ weights.T - weights.T[y]
 
 
 def attack_signs(model, x, y=None, **options):
@@ -61,11 +32,6 @@ def assert_same_signs(signs, gradient):
     clear = size > 1e-4 * size.max(axis=1, keepdims=True)
     assert clear.mean() > 0.98
     np.testing.assert_array_equal(signs[clear], np.sign(gradient)[clear])
-
-
-def test_examples():
-    result = doctest.testmod(adversarial)
-    assert result.attempted > 5 and result.failed == 0
 
 
 class TestLinearModels:
@@ -249,15 +215,15 @@ class TestResult:
         """Training between two calls, and between two uses of what is compiled."""
         x, y, *parameters = linear_case()
         model = linear(*parameters)
-        target = adversarial._Target("model", model, False, 256)
-        first = target.signs(x, y)
+        classifier = Classifier(model)
+        first = attack_signs(classifier, x, y)
         model.compile(keras.optimizers.SGD(5.0), "sparse_categorical_crossentropy")
         model.fit(x, y, epochs=3, verbose=0)
         trained = [np.array(value) for value in model.get_weights()]
         direction = exact_direction(x, y, *trained)
         assert np.any(np.sign(direction) != first)
-        for signs in (target.signs(x, y), attack_signs(model, x, y)):
-            assert_same_signs(signs, direction)
+        for target in (classifier, model):
+            assert_same_signs(attack_signs(target, x, y), direction)
         np.testing.assert_array_equal(model.get_weights()[0], trained[0])
 
 
@@ -287,7 +253,8 @@ class TestRobustnessCurve:
                 p = softmax((x + epsilon * np.sign(direction)) @ weights + bias)
                 entropy = np.mean(metrics.predictive_entropy(p))
                 scores = (metrics.accuracy(p, y), metrics.nll(p, y), entropy)
-                values = [table.column(name, c)[row] for c in adversarial.COLUMNS[2:]]
+                columns = ("accuracy", "nll", "entropy")
+                values = [table.column(name, column)[row] for column in columns]
                 np.testing.assert_allclose(values, scores, rtol=1e-4)
 
     def test_one_column(self):
@@ -306,7 +273,8 @@ class TestRobustnessCurve:
         models = {"MAP": linear(*parameters), "ensemble": linear(*parameters)}
         table = robustness_curve(models, x, y, [0.0, 0.031])
         assert capsys.readouterr().out == ""
-        lines = str(table).splitlines()
+        caption, *lines = str(table).splitlines()
+        assert caption.startswith("FGSM on each model's own predictions")
         assert len(lines) == 3 and len(set(map(len, lines))) == 1
         assert lines[0].split() == ["accuracy", "0", "0.031"]
         scores = table.column("ensemble", "accuracy")
@@ -321,8 +289,15 @@ class TestRobustnessCurve:
             table.column("other", "nll")
         with pytest.raises(ValueError, match="`name` must be one of 'model', 'eps"):
             table.column("MAP", "loss")
-        robustness_curve(models, x, y, [0.0], verbose=1)
-        assert re.findall("(.*): 1 epsilons, 40", capsys.readouterr().out) == [*models]
+
+    def test_progress(self, capsys):
+        x, y, *parameters = linear_case()
+        models = {"MAP": linear(*parameters), "ensemble": linear(*parameters)}
+        robustness_curve(models, x, y, [0.0], verbose=2)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(":")[0] for line in lines] == [*models]
+        robustness_curve(models, x, y, [0.0, 0.1, 0.2], verbose=1)
+        assert "6/6" in capsys.readouterr().out
 
 
 X = np.full((4, 2), 0.5, "float32")
@@ -338,6 +313,7 @@ SHARED = [
     ("clip", [(1, 0), (0, 0), (0, NAN), (0, 1, 2), 1, ("a", "b")], "must be a pair of"),
     ("batch_size", [0, 2.0], "must be an integer that is at least 1"),
     ("from_logits", ["no", 1], "must be True or False"),
+    ("member", [1], "must be None for a model without members"),
 ]
 FGSM = [
     ("epsilon", [-0.1, NAN, INF, "1", [0.1]], "must be a number that is finite and at"),
@@ -349,7 +325,11 @@ CURVE = [
     ("epsilons", [[0.1, -0.1], [NAN], ["1"]], "must be a number that is finite and at"),
     ("from_logits", [{"other": True}], "must be.*the names of `models`"),
     ("true_label", [1], "must be True or False"),
-    ("verbose", [2], "must be one of 0, 1"),
+    ("verbose", [3], "must be one of 0, 1, 2"),
+    ("attack", ["cw", 1], "must be 'fgsm', 'pgd' or a function"),
+    ("steps", [3], 'must be left away unless attack="pgd"'),
+    ("abstain_below", [0.0, 1.0, "0.9"], r"must be a number that is in \(0, 1\)"),
+    ("member", [0], "must be None for a model without members"),
 ]
 
 
@@ -365,11 +345,11 @@ def test_bad_input_of_fgsm(name, value, text):
         fgsm(**{**good, name: value})
 
 
-@each(SHARED[3::3] + CURVE)
+@each(SHARED[3:10:3] + CURVE)
 def test_bad_input_of_robustness_curve(name, value, text):
     models = {"one": linear(np.eye(2, 3), np.zeros(3))}
     good = {"models": models, "x": X, "y": [0] * 4, "epsilons": [0.0]}
-    with pytest.raises(ValueError, match=f"Argument `{name}` {text}"):
+    with pytest.raises(ValueError, match=f"`{name}` {text}"):
         robustness_curve(**{**good, name: value})
 
 

@@ -10,13 +10,19 @@ import keras
 import pytest
 
 import keras_mhmcmc as mh
+from keras_mhmcmc import classifier
 from keras_mhmcmc import ensemble
+from keras_mhmcmc import evaluation
+from keras_mhmcmc import mc_dropout
 from keras_mhmcmc import partition
 from keras_mhmcmc import posterior
 from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import pruning
 from keras_mhmcmc import schedules
+from keras_mhmcmc.adversarial import curve
+from keras_mhmcmc.adversarial import gradient_sign
+from keras_mhmcmc.adversarial import projected_gradient
 from keras_mhmcmc.chains import parallel
 from keras_mhmcmc.chains import run
 from keras_mhmcmc.chains import targets
@@ -47,18 +53,24 @@ MODULES = [
     # A function of the same name hides the module.
     importlib.import_module("keras_mhmcmc.chains.equi_energy"),
     importlib.import_module("keras_mhmcmc.chains.replica_exchange"),
+    classifier,
     contour,
     csgld,
+    curve,
     ensemble,
     esm,
+    evaluation,
+    gradient_sign,
     mh.losses,
     mh.diagnostics,
+    mc_dropout,
     mhbt,
     metropolis,
     parallel,
     partition,
     posterior,
     priors,
+    projected_gradient,
     proposals,
     pruning,
     psgld,

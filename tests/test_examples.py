@@ -52,6 +52,15 @@ def test_digits_attacks_hurt(quick_run):
     for row in quick_run[0].values():
         assert row["fgsm"][0.0] == pytest.approx(row["accuracy"])
         assert row["fgsm"][0.3] < row["fgsm"][0.1] < row["fgsm"][0.0]
+        assert row["pgd"][0.3] < row["pgd"][0.1] < row["pgd"][0.0]
+        assert row["pgd"][0.0] == row["fgsm"][0.0]
+        assert row["pgd"][0.1] <= row["fgsm"][0.1]
+
+
+@pytest.mark.slow
+def test_digits_tells_mirror_images_by_their_entropy(quick_run):
+    for row in quick_run[0].values():
+        assert 0.5 < row["auroc"] < 1.0
 
 
 @pytest.mark.slow
@@ -72,6 +81,8 @@ def test_digits_table_is_aligned():
         "nll": 12.5,
         "ece": 0.1,
         "fgsm": dict.fromkeys(digits.STRENGTHS, 0.25),
+        "pgd": dict.fromkeys(digits.STRENGTHS, 0.125),
+        "auroc": None,
         "acceptance": None,
         "seconds": 1.0,
     }
@@ -79,7 +90,16 @@ def test_digits_table_is_aligned():
     head, rule, first, second = text.split("\n")
     assert len(head) == len(rule) == len(first) == len(second)
     assert first.split()[-2:] == ["—", "1.0"] and second.split()[-2:] == ["0.30", "1.0"]
-    for word in ("method", "accuracy", "NLL", "ECE", "acceptance", "FGSM 0.1"):
+    for word in (
+        "method",
+        "accuracy",
+        "NLL",
+        "ECE",
+        "acceptance",
+        "FGSM 0.1",
+        "PGD 0.1",
+        "OOD",
+    ):
         assert word in head
 
 
@@ -108,8 +128,26 @@ def test_digits_methods_suit_short_runs(steps):
         assert keep["burn_in"] + keep.get("every", 1) <= steps
 
 
+def test_digits_has_images_of_another_kind(tmp_path):
+    digits = load("digits")
+    x = np.random.default_rng(0).uniform(size=(20, 8, 8, 1)).astype("float32")
+    y = np.arange(20) % 10
+    others, what = digits.out_of_distribution(digits.parse([]), x, y)
+    assert len(others) == 14 and "mirror" in what
+    np.testing.assert_array_equal(others[0], x[2, :, ::-1])  # 0 and 1 are left out
+    args = digits.parse(["--dataset", "mnist", "--data-dir", str(tmp_path)])
+    others, what = digits.out_of_distribution(args, x, y)
+    assert others is None and "KMNIST cannot be loaded" in what
+
+
 @pytest.mark.parametrize(
-    "arguments", [["--epochs", "0"], ["--dataset", "cifar"], ["--epochs", "many"]]
+    "arguments",
+    [
+        ["--epochs", "0"],
+        ["--dataset", "cifar"],
+        ["--epochs", "many"],
+        ["--steps", "0"],
+    ],
 )
 def test_digits_refuses_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit):

@@ -48,6 +48,7 @@ ALLOWED = {
     "sample_files": SAMPLERS | {"sample_store"},
     "recalibration": BACKEND,
     "ensemble": SAMPLERS | {"sample_store", "recalibration"},
+    "mc_dropout": CHECKS,
     "posterior": SAMPLERS
     | {
         "diagnostics",
@@ -57,7 +58,9 @@ ALLOWED = {
         "stacked",
     },
     "metrics": {"_backend", "_validate"},
-    "adversarial": {"_backend", "_validate", "metrics", "_table"},
+    "classifier": {"_backend", "_validate", "metrics", "ensemble", "mc_dropout"},
+    "adversarial": {"_backend", "_validate", "metrics", "_table", "classifier"},
+    "evaluation": {"_validate", "metrics", "_table", "classifier"},
     "pruning": SAMPLERS | {"_table"},
     "plots": COLLECTIONS | TOOLS,
     "datasets": COLLECTIONS | TOOLS,

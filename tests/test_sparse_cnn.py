@@ -77,37 +77,6 @@ def test_model_takes_plain_pixels(cnn):
     np.testing.assert_allclose(scaled, 1.0, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["2-conv-2-fc", "2-conv-bn-3-fc"])
-def test_monte_carlo_dropout_drops_when_tested(cnn, name):
-    keras.utils.set_random_seed(0)
-    network = cnn.models.small(cnn.models.NETWORKS[name])
-    model = cnn.models.make_model(network, (8, 8, 1), 0.3, 0.4, dropout=0.5)
-    x = np.random.default_rng(0).uniform(size=(50, 8, 8, 1)).astype("float32")
-    plain = keras.ops.softmax(model(x, training=False))
-    few = cnn.models.monte_carlo_dropout(model, 1)
-    many = cnn.models.monte_carlo_dropout(model, 200)
-    distance = {}
-    for passes, averaged in ((1, few), (200, many)):
-        values = keras.ops.convert_to_numpy(averaged(x, training=False))
-        np.testing.assert_allclose(values.sum(1), 1.0, rtol=1e-5)
-        distance[passes] = np.abs(values - keras.ops.convert_to_numpy(plain)).mean()
-    # One pass is noisy; the mean of many is near the network without dropout.
-    assert distance[1] > 2 * distance[200] > 0.0
-
-
-def test_attacks_meet_the_masks_they_were_made_for(cnn):
-    keras.utils.set_random_seed(0)
-    network = cnn.models.small(cnn.models.NETWORKS["2-conv-2-fc"])
-    model = cnn.models.make_model(network, (8, 8, 1), 0.3, 0.4, dropout=0.5)
-    passes = cnn.models.monte_carlo_dropout(model, 2)
-    x = np.random.default_rng(0).uniform(size=(5, 8, 8, 1)).astype("float32")
-    first, second = (
-        mh.adversarial.robustness_curve({"MC": passes}, x, np.arange(5), [0.0])
-        for _ in range(2)
-    )
-    assert first.rows == second.rows
-
-
 def test_samplers_have_the_settings_of_the_paper(cnn):
     args = cnn.parse([])
     weights = 627_200

@@ -21,6 +21,7 @@ __all__ = [
     "dense",
     "draw_from",
     "fused",
+    "gradient_and_more",
     "hold_values",
     "map_members",
     "read",
@@ -208,6 +209,11 @@ def compile_function(function):
 def value_and_gradient(function):
     """(value, gradient) of a scalar function with respect to its first argument."""
     return jax.value_and_grad(function)
+
+
+def gradient_and_more(function):
+    """(gradient, more) of a function of (scalar, more), in its first argument."""
+    return lambda *arguments: jax.grad(function, has_aux=True)(*arguments)
 
 
 def map_members(function, stacked, chunk):

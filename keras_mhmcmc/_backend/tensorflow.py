@@ -19,6 +19,7 @@ __all__ = [
     "dense",
     "draw_from",
     "fused",
+    "gradient_and_more",
     "hold_values",
     "map_members",
     "read",
@@ -193,6 +194,19 @@ def value_and_gradient(function):
             tape.watch(x)
             value = function(x, *arguments)
         return value, tape.gradient(value, x)
+
+    return evaluate
+
+
+def gradient_and_more(function):
+    """(gradient, more) of a function of (scalar, more), in its first argument."""
+
+    def evaluate(x, *arguments):
+        x = tf.convert_to_tensor(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value, more = function(x, *arguments)
+        return tape.gradient(value, x), more
 
     return evaluate
 

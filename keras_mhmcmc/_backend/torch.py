@@ -18,6 +18,7 @@ __all__ = [
     "dense",
     "draw_from",
     "fused",
+    "gradient_and_more",
     "hold_values",
     "map_members",
     "read",
@@ -225,6 +226,18 @@ def value_and_gradient(function):
         value = function(x, *arguments)
         (gradient,) = torch.autograd.grad(value, x)
         return value.detach(), gradient
+
+    return evaluate
+
+
+def gradient_and_more(function):
+    """(gradient, more) of a function of (scalar, more), in its first argument."""
+
+    def evaluate(x, *arguments):
+        x = x.detach().requires_grad_(True)
+        value, more = function(x, *arguments)
+        (gradient,) = torch.autograd.grad(value, x)
+        return gradient, tree.map_structure(lambda y: y.detach(), more)
 
     return evaluate
 

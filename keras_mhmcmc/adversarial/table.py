@@ -1,0 +1,69 @@
+"""`RobustnessTable`: scores of models under attacks of growing strength."""
+
+import numpy as np
+
+from keras_mhmcmc import _table
+from keras_mhmcmc import _validate
+
+
+class RobustnessTable:
+    """Scores of models under attack: a row for each model and strength.
+
+    The columns are `model`; `epsilon`, in units of the input; `accuracy`; `nll`, the
+    mean negative log-likelihood of the labels in nats; and `entropy`, the mean
+    predictive entropy in nats. With abstention there are two more: `abstained`, the
+    share of examples whose confidence is below the threshold; and `kept_accuracy`, the
+    accuracy of the others, NaN if there are none. `print` shows the accuracies, models
+    by strengths, and the two of abstention.
+
+    Args:
+        rows: list of at least one dict with these keys; each model has the same
+            strengths, in the same order.
+        attack: name of the attack, such as "PGD".
+        caption: what a reader must know of the attack: its first line when printed.
+        abstain_below: threshold of the confidence, or None.
+    """
+
+    def __init__(self, rows, attack="FGSM", caption="", abstain_below=None):
+        self.rows = list(rows)
+        self.attack = attack
+        self.caption = caption
+        self.abstain_below = abstain_below
+        self._models = list(dict.fromkeys(row["model"] for row in self.rows))
+
+    def column(self, model, name):
+        """Array of a model's values of a column, in the order of the strengths.
+
+        Args:
+            model: name of the model.
+            name: name of the column, such as "accuracy".
+
+        Raises:
+            ValueError: there is no such model or column.
+        """
+        _validate.choice("model", model, self._models)
+        _validate.choice("name", name, tuple(self.rows[0]))
+        return np.array([row[name] for row in self.rows if row["model"] == model])
+
+    def to_pandas(self):
+        """A `pandas.DataFrame` of the rows.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return _table.data_frame(self.rows)
+
+    def __repr__(self):
+        titles = {"accuracy": "accuracy"}
+        if self.abstain_below is not None:
+            titles["abstained"] = f"confidence < {self.abstain_below:g}"
+            titles["kept_accuracy"] = "accuracy if not"
+        width = max(map(len, [*titles.values(), *map(str, self._models)]))
+        lines = []
+        for name, title in titles.items():
+            strengths = self.column(self._models[0], "epsilon")
+            lines.append([title.ljust(width), *(f"{value:g}" for value in strengths)])
+            for model in self._models:
+                cells = map(_table.number, self.column(model, name))
+                lines.append([str(model).ljust(width), *cells])
+        return "\n".join([self.caption] * bool(self.caption) + [_table.aligned(lines)])
