@@ -19,6 +19,9 @@ from keras_mhmcmc import schedules
 from keras_mhmcmc.chains import parallel
 from keras_mhmcmc.chains import run
 from keras_mhmcmc.chains import targets
+from keras_mhmcmc.datasets import loading
+from keras_mhmcmc.datasets import regression
+from keras_mhmcmc.datasets import scaling
 from keras_mhmcmc.optimizers import csgld
 from keras_mhmcmc.optimizers import esm
 from keras_mhmcmc.optimizers import mhbt
@@ -48,6 +51,7 @@ MODULES = [
     csgld,
     ensemble,
     esm,
+    loading,
     mh.losses,
     mh.diagnostics,
     mhbt,
@@ -59,8 +63,10 @@ MODULES = [
     proposals,
     pruning,
     psgld,
+    regression,
     rsgld,
     run,
+    scaling,
     schedules,
     sghmc,
     sgld,
@@ -90,7 +96,8 @@ def public_objects():
         yield name, value
         if inspect.ismodule(value) and value is not mh.kernels:
             for inner, part in vars(value).items():
-                is_ours = getattr(part, "__module__", None) == value.__name__
+                home = f"{getattr(part, '__module__', None)}."
+                is_ours = home.startswith(f"{value.__name__}.")
                 if not inner.startswith("_") and is_ours:
                     yield f"{name}.{inner}", part
 
