@@ -39,19 +39,23 @@ def robustness(table, ax=None):
         "table", table, RobustnessTable, "what `adversarial.robustness_curve` returned"
     )
     ax = style.one_axes(ax)
-    names = list(dict.fromkeys(row["model"] for row in table.rows))
-    for index, name in enumerate(names):
+    # A table of one attack need not name it.
+    curves = {}
+    for row in table.rows:
+        key = row["model"], row.get("attack", "FGSM")
+        curves.setdefault(key, []).append((row["epsilon"], 100 * row["accuracy"]))
+    attacks = list(dict.fromkeys(attack for _, attack in curves))
+    for index, ((name, attack), points) in enumerate(curves.items()):
         ax.plot(
-            table.column(name, "epsilon"),
-            100 * table.column(name, "accuracy"),
+            *zip(*points, strict=True),
             color=style.COLOURS[index % len(style.COLOURS)],
             linestyle=style.DASHES[index % len(style.DASHES)],
             marker=style.MARKERS[index % len(style.MARKERS)],
             linewidth=2,
             markersize=6,
-            label=name,
+            label=name if len(attacks) == 1 else f"{name}, {attack.upper()}",
         )
-    ax.set_title("Accuracy under FGSM attacks")
+    ax.set_title(f"Accuracy under {' and '.join(a.upper() for a in attacks)} attacks")
     ax.set_xlabel("strength: largest change of an input, in units of the input")
     ax.set_ylabel("accuracy (% of the attacked examples)")
     ax.set_ylim(-2, 102)

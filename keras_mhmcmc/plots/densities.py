@@ -79,23 +79,29 @@ def contours(
             alpha=0.6,
             label=f"{len(draws[::every]):,} draws",
         )
+    levels = _levels(values)
     drawn = ax.contour(
         *grid,
         values.T,
-        levels=_levels(values),
+        levels=list(levels),
         colors="black",
         linewidths=0.9,
         linestyles="solid",
     )
-    names = {level: f"{share:.0%}" for level, share in zip(drawn.levels, SHARES)}
-    ax.clabel(drawn, fmt=names, fontsize=8)
-    ax.plot([], [], color="black", linewidth=0.9, label="lines around shares of the law")
+    ax.clabel(drawn, fmt=levels, fontsize=8)
+    ax.plot(
+        [],
+        [],
+        color="black",
+        linewidth=0.9,
+        label="they enclose these shares of the law",
+    )
     ax.set_xlim(sides[0])
     ax.set_ylim(sides[1])
     ax.set_xlabel("first coordinate")
     ax.set_ylabel("second coordinate")
     ax.set_title("Draws and the law" if draws is not None else "The law")
-    ax.legend(fontsize="small", loc="upper right")
+    style.legend_below(ax, columns=2)
     return ax
 
 
@@ -161,11 +167,10 @@ def _on_grid(function, grid):
             "Argument `log_density` must give one number for a position of shape (2,). "
             f"Received: a function that gives shape {tuple(ops.shape(value))}"
         )
+    chunks = [positions[i : i + CHUNK] for i in range(0, len(positions), CHUNK)]
     values = [
-        ops.convert_to_numpy(
-            ops.vectorized_map(function, ops.convert_to_tensor(positions[i : i + CHUNK]))
-        )
-        for i in range(0, len(positions), CHUNK)
+        ops.convert_to_numpy(ops.vectorized_map(function, ops.convert_to_tensor(chunk)))
+        for chunk in chunks
     ]
     values = np.concatenate(values).astype("float64").reshape(first.shape)
     values = np.where(np.isnan(values), -np.inf, values)
@@ -179,9 +184,13 @@ def _on_grid(function, grid):
 
 
 def _levels(values):
-    """Log densities whose contours enclose `SHARES` of the mass, rising."""
+    """Log densities whose contours enclose `SHARES` of the mass, with these as text."""
     falling = np.sort(values, axis=None)[::-1]
     mass = np.cumsum(np.exp(falling - falling[0]))
     places = np.searchsorted(mass, np.array(SHARES) * mass[-1])
-    # A law that is narrower than a cell of the grid has several lines in one place.
-    return np.unique(falling[np.minimum(places, falling.size - 1)])
+    levels = falling[np.minimum(places, falling.size - 1)]
+    # A law that is narrower than a cell of the grid has several shares at one level.
+    return {
+        float(level): f"{share:.0%}"
+        for level, share in zip(levels, SHARES, strict=True)
+    }

@@ -52,9 +52,8 @@ def inclusion(probabilities, ax=None):
     for index, (name, values) in enumerate(kernels.items()):
         included = int(np.sum(values > 0.5))
         share = included / len(values)
-        # Weight i of n covers the ranks from (i - 1) / n to i / n.
         ax.plot(
-            100 * (np.arange(len(values)) + 0.5) / len(values),
+            np.arange(1, len(values) + 1),
             values,
             color=style.COLOURS[index % len(style.COLOURS)],
             linestyle=style.DASHES[index % len(style.DASHES)],
@@ -66,9 +65,9 @@ def inclusion(probabilities, ax=None):
             label=f"{name}: {included:,} of {len(values):,} ({share:.1%})",
         )
     ax.axhline(0.5, color="0.5", linewidth=0.8, linestyle=":")
-    ax.set_xlim(0, 100)
+    ax.set_xscale("log")
     ax.set_ylim(-0.02, 1.02)
-    ax.set_xlabel("weights of the kernel, the most probable first (%)")
+    ax.set_xlabel("rank of the weight in its kernel, the most probable first")
     ax.set_ylabel("inclusion probability")
     ax.set_title("Which weights count: inclusion probabilities")
     ax.grid(color=style.GREY, linewidth=0.6)

@@ -52,6 +52,17 @@ def many_axes(axes, shape, size, sharey=False):
     return axes.reshape(shape)
 
 
+def legend_below(ax, columns=1):
+    """A legend below the picture, where it hides nothing."""
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncols=columns,
+        frameon=False,
+        fontsize="small",
+    )
+
+
 def checked_axes(name, ax):
     """`ax` if it is matplotlib `Axes`, or a `ValueError` that names it."""
     from matplotlib.axes import Axes

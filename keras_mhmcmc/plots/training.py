@@ -56,18 +56,18 @@ def acceptance(history, axes=None):
     if epochs is None:
         epochs = np.arange(1, len(values["acceptance"]) + 1)
     count = 2 if "beta" in values else 1
-    panels = style.many_axes(axes, (1, count), size=(4.6, 3.4))[0]
+    panels = style.many_axes(axes, (1, count), size=(4.6, 3.8))[0]
     for index, (name, label) in enumerate(SHARES.items()):
         if name in values:
             _lines(panels[0], epochs, 100 * values[name], index, label)
     panels[0].set_ylim(-2, 102)
     panels[0].set_ylabel("accepted proposals (%)")
-    panels[0].set_title("Acceptance")
-    panels[0].legend(frameon=False, fontsize="small")
+    panels[0].set_title("Proposals that are accepted")
+    style.legend_below(panels[0])
     if count == 2:
-        _lines(panels[1], epochs, values["beta"], 3, None)
+        _lines(panels[1], epochs, values["beta"], 0, None)
         panels[1].set_ylabel("beta (factor)")
-        panels[1].set_title("Noise of the backward move over\nthat of the forward move")
+        panels[1].set_title("Beta: noise of backward moves\nover that of forward moves")
     for ax in panels:
         ax.set_xlabel("epoch")
         ax.grid(color=style.GREY, linewidth=0.6)
