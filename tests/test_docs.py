@@ -30,6 +30,13 @@ from keras_mhmcmc.optimizers import rsgld
 from keras_mhmcmc.optimizers import sghmc
 from keras_mhmcmc.optimizers import sgld
 from keras_mhmcmc.optimizers import sgldsa
+from keras_mhmcmc.plots import attacks
+from keras_mhmcmc.plots import calibration
+from keras_mhmcmc.plots import chains
+from keras_mhmcmc.plots import densities
+from keras_mhmcmc.plots import energies
+from keras_mhmcmc.plots import sparsity
+from keras_mhmcmc.plots import training
 from keras_mhmcmc.transitions import contour
 from keras_mhmcmc.transitions import metropolis
 from keras_mhmcmc.transitions import stochastic_gradient
@@ -47,8 +54,13 @@ MODULES = [
     # A function of the same name hides the module.
     importlib.import_module("keras_mhmcmc.chains.equi_energy"),
     importlib.import_module("keras_mhmcmc.chains.replica_exchange"),
+    attacks,
+    calibration,
+    chains,
     contour,
     csgld,
+    densities,
+    energies,
     ensemble,
     esm,
     loading,
@@ -71,8 +83,10 @@ MODULES = [
     sghmc,
     sgld,
     sgldsa,
+    sparsity,
     stochastic_gradient,
     targets,
+    training,
 ]
 
 
@@ -80,11 +94,16 @@ MODULES = [
 def test_python_blocks_run(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("sklearn")
+    if "mh.plots" in block:
+        pytest.importorskip("matplotlib").use("Agg")
+        pytest.importorskip("arviz")
     exec(compile(block, "documentation", "exec"), {"__name__": "documentation"})
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_examples_in_docstrings_run(module):
+    if module.__name__.startswith("keras_mhmcmc.plots"):
+        pytest.importorskip("matplotlib").use("Agg")
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0

@@ -57,6 +57,15 @@ def test_robustness_draws_a_line_for_each_model():
     assert "%" in ax.get_ylabel() and "unit" in ax.get_xlabel()
 
 
+def test_robustness_tells_attacks_apart_where_the_table_does():
+    rows = [row | {"attack": "fgsm"} for row in robustness_table().rows]
+    rows += [row | {"attack": "pgd", "accuracy": 0.1} for row in rows[:3]]
+    ax = plots.robustness(RobustnessTable(rows))
+    assert texts(ax.get_legend()) == ["SGD, FGSM", "RSGLD, FGSM", "SGD, PGD"]
+    np.testing.assert_allclose(ax.lines[2].get_ydata(), 10.0)
+    assert ax.get_title() == "Accuracy under FGSM and PGD attacks"
+
+
 def test_robustness_lines_differ_without_colour():
     ax = plots.robustness(robustness_table())
     styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
