@@ -21,6 +21,7 @@ def contours(
     temperature=1.0,
     points=100,
     max_draws=3000,
+    color=None,
     ax=None,
 ):
     """Lines that enclose shares of a two-dimensional law, and draws on top.
@@ -39,6 +40,7 @@ def contours(
         temperature: the law is exp(log_density / temperature).
         points: number of points along each axis that the density is evaluated at.
         max_draws: number of points to draw; of more, every so many are taken.
+        color: colour of the draws; None is light blue.
         ax: matplotlib `Axes`; None makes a figure.
 
     Returns:
@@ -75,7 +77,7 @@ def contours(
             linestyle="",
             marker=".",
             markersize=3,
-            color=style.COLOURS[4],
+            color=color or style.COLOURS[4],
             alpha=0.6,
             label=f"{len(draws[::every]):,} draws",
         )
