@@ -96,7 +96,7 @@ def contours(
         [],
         color="black",
         linewidth=0.9,
-        label="they enclose these shares of the law",
+        label="lines enclose these shares of the law",
     )
     ax.set_xlim(sides[0])
     ax.set_ylim(sides[1])
