@@ -158,7 +158,8 @@ def save_picture(results, args):
         line.set_linewidth(2)
     figure.suptitle(
         f"Mixture of two Gaussians, n = {args.train_size:,}. Above: draws of MHBT on "
-        "contours of the log posterior, tempered to $c_n$ examples.\nBelow: MHBT "
+        "the posterior, tempered to $c_n$ examples; lines enclose 10% to 99% of it."
+        "\nBelow: MHBT "
         "crosses between the modes where tempering joins them; full batch on the "
         "posterior itself stays in the mode where it started",
         fontsize=11,
@@ -186,10 +187,12 @@ def contours(ax, target, weight, theta, colour):
         ax=ax,
     )
     ax.get_legend().remove()  # one panel has the legend of all
+    ax.get_lines()[0].set_label("draws of MHBT")
+    ax.get_lines()[1].set_label("_contours")  # which have labels of their own
     ax.plot(
         *target.modes.T, "x", color=plots.WRONG, markersize=9, mew=2.5, label="modes"
     )
-    ax.set_xlabel(r"$\theta_1$")
+    ax.set(xlabel=r"$\theta_1$", ylabel="")
 
 
 def parse(argv):
