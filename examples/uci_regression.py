@@ -287,7 +287,10 @@ def parse(argv):
         "without it, scikit-learn's diabetes set is used",
     )
     parser.add_argument(
-        "--datasets", nargs="+", help=f"with --data-dir; default: {' '.join(TASKS)}"
+        "--datasets",
+        nargs="+",
+        help="names of UCI sets, as in `mh.datasets.load`, with --data-dir; "
+        f"default: {' '.join(TASKS)}",
     )
     parser.add_argument("--epochs", type=at_least_one, help="default: 300")
     parser.add_argument("--repeats", type=at_least_one, help="default: 3")
