@@ -9,8 +9,8 @@ average of the models (BMA) beside the paper's (Deng, Lin and Liang, 2020).
     python examples/cifar_resnet.py --dataset cifar10 --epochs 1000 --batch-size 1000
 
 The second command is the paper's run: it wants a GPU. `--data-dir` may hold the images
-as `mh.datasets.load` reads them, or as JPEG files: see `cifar_resnet_data.decoded`.
-With fewer `--epochs` the annealing is as deep, and faster.
+as `mh.datasets.load` reads them. With fewer `--epochs` the annealing is as deep, and
+faster.
 
 The paper's zeta of a million leaves one model of many with any weight. The exact weight
 is theta(J) to the power zeta; here, as in the authors' later code, it is theta(J), so

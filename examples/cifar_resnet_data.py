@@ -1,8 +1,5 @@
 """Images for `examples/cifar_resnet.py`, and their augmentation."""
 
-import io
-import os
-
 import keras
 import numpy as np
 
@@ -15,29 +12,7 @@ def load(name, data_dir):
     """Images in [0, 1] and labels: (x_train, y_train), (x_test, y_test)."""
     if name == "synthetic":
         return synthetic(1024, seed=0), synthetic(512, seed=1)
-    if data_dir is not None:
-        path = os.path.join(data_dir, f"{name}.npz")
-        if os.path.isfile(path):
-            with np.load(path, allow_pickle=False) as file:
-                if "jpg_train" in file.files:
-                    return tuple(decoded(file, part) for part in ("train", "test"))
     return mh.datasets.load(name, data_dir)
-
-
-def decoded(file, part):
-    """Images from JPEG files, which stand one after the other in an array of bytes.
-
-    Image i is `jpg_<part>[off_<part>[i] : off_<part>[i + 1]]`; `y_<part>` has labels.
-    """
-    from PIL import Image
-
-    content, ends = file[f"jpg_{part}"].tobytes(), file[f"off_{part}"]
-    images = [
-        np.asarray(Image.open(io.BytesIO(content[begin:end])))
-        for begin, end in zip(ends[:-1], ends[1:], strict=True)
-    ]
-    images = np.stack(images).astype("float32") / 255.0
-    return images, file[f"y_{part}"].astype("int32")
 
 
 def synthetic(examples, seed, size=8, classes=4):
@@ -64,8 +39,8 @@ def normalized(train, test, examples, seed):
     if examples is not None and examples < len(x):
         used = np.random.default_rng(seed).permutation(len(x))[:examples]
         x, y = x[used], y[used]
-    mean, std = x.mean(axis=(0, 1, 2)), x.std(axis=(0, 1, 2))
-    return ((x - mean) / std, y), ((x_test - mean) / std, y_test)
+    x, x_test = mh.datasets.standardized(x, x_test, axis=(0, 1, 2))
+    return (x, y), (x_test, y_test)
 
 
 class Batches(keras.utils.PyDataset):

@@ -158,7 +158,8 @@ def save_picture(results, args):
         line.set_linewidth(2)
     figure.suptitle(
         f"Mixture of two Gaussians, n = {args.train_size:,}. Above: draws of MHBT on "
-        "contours of the log posterior, tempered to $c_n$ examples.\nBelow: MHBT "
+        "the posterior, tempered to $c_n$ examples; lines enclose 10% to 99% of it."
+        "\nBelow: MHBT "
         "crosses between the modes where tempering joins them; full batch on the "
         "posterior itself stays in the mode where it started",
         fontsize=11,
@@ -171,33 +172,27 @@ def save_picture(results, args):
 def contours(ax, target, weight, theta, colour):
     """Draws of MHBT over contours of the tempered log posterior."""
     mirror = mh.targets.mirrored(theta)  # the law's other half, visited or not
-    shown = theta[:: max(len(theta) // 3000, 1)]
     low, high = np.quantile([*theta, *mirror], [0.001, 0.999], axis=0)
     low, high = (
         np.minimum(low, target.modes.min(0)),
         np.maximum(high, target.modes.max(0)),
     )
     margin = 0.15 * (high - low)
-    axes = [
-        np.linspace(*ends, 60) for ends in zip(low - margin, high + margin, strict=True)
-    ]
-    values = target.log_density_grid(*axes) * weight / len(target.data)
-    ax.plot(
-        *shown.T, ".", markersize=1.5, color=colour, alpha=0.5, label="draws of MHBT"
+    plots.contours(
+        target,
+        theta,
+        extent=np.stack([low - margin, high + margin], axis=1),
+        temperature=len(target.data) / weight,
+        color=colour,
+        ax=ax,
     )
-    levels = values.max() - np.array([8.0, 5.0, 3.0, 2.0, 1.0, 0.3])
-    ax.contour(
-        *axes,
-        values.T,
-        levels=levels,
-        colors="black",
-        linewidths=0.8,
-        linestyles="solid",
-    )
+    ax.get_legend().remove()  # one panel has the legend of all
+    ax.get_lines()[0].set_label("draws of MHBT")
+    ax.get_lines()[1].set_label("_contours")  # which have labels of their own
     ax.plot(
         *target.modes.T, "x", color=plots.WRONG, markersize=9, mew=2.5, label="modes"
     )
-    ax.set_xlabel(r"$\theta_1$")
+    ax.set(xlabel=r"$\theta_1$", ylabel="")
 
 
 def parse(argv):

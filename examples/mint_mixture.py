@@ -147,18 +147,14 @@ def save_picture(target, results, args):
 
     shown = position.reshape(-1, 2)
     shown = shown[:: max(len(shown) // 4000, 1)]
-    low, high = shown.min(0), shown.max(0)
-    grid = [np.linspace(a, b, 60) for a, b in zip(low, high, strict=True)]
-    weight = args.batch_size**ALPHA
-    values = target.log_density_grid(*grid) * weight / args.train_size
-    axes[0].plot(*shown.T, ".", markersize=1.5, color=colours["MINT"], alpha=0.5)
-    axes[0].contour(
-        *grid,
-        values.T,
-        levels=values.max() - np.array([8.0, 5.0, 3.0, 2.0, 1.0, 0.3]),
-        colors="black",
-        linewidths=0.8,
-        linestyles="solid",
+    plots.contours(
+        target,
+        shown,
+        extent=np.stack([shown.min(0), shown.max(0)], axis=1),
+        temperature=args.train_size / args.batch_size**ALPHA,
+        max_draws=len(shown),
+        color=colours["MINT"],
+        ax=axes[0],
     )
     axes[0].plot(*target.modes.T, "x", color=plots.WRONG, markersize=9, mew=2.5)
     axes[0].set(xlabel=r"$\theta_1$", ylabel=r"$\theta_2$")

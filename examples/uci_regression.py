@@ -62,22 +62,7 @@ TASKS = {
 
 def load(name, data_dir):
     """Features, targets, and the unit of the targets that the settings are for."""
-    if data_dir is None:
-        from sklearn.datasets import load_diabetes
-
-        x, y = load_diabetes(return_X_y=True)
-    else:
-        names = [f"{name}.npz", f"uci_{name}.npz"]
-        paths = [os.path.join(data_dir, file) for file in names]
-        found = [path for path in paths if os.path.isfile(path)]
-        if not found:
-            raise ValueError(
-                f"Argument `--data-dir` must be a folder with {' or '.join(names)}, "
-                "which has the arrays X (examples, features) and y (examples,). "
-                f"Received: {data_dir!r}"
-            )
-        with np.load(found[0], allow_pickle=False) as file:
-            x, y = file["X"], file["y"].reshape(-1)
+    x, y = mh.datasets.rows(name, data_dir)
     # The noise suits the paper's sets as they are, and others by their spread.
     return x, y, 1.0 if name in TASKS else float(np.std(y))
 
@@ -96,10 +81,9 @@ def split(x, y, unit, seed):
     """A random tenth is for the test. Scales come from the rest."""
     order = np.random.default_rng(seed).permutation(len(x))
     test, train = np.split(order, [round(0.1 * len(x))])
-    mean, std = x[train].mean(axis=0), x[train].std(axis=0)
-    x = ((x - mean) / np.where(std > 0, std, 1.0)).astype("float32")
+    x_train, x_test = mh.datasets.standardized(x[train], x[test])
     y = ((y - y[train].mean()) / unit).astype("float32")
-    return Data(x[train], y[train], x[test], y[test], unit)
+    return Data(x_train, y[train], x_test, y[test], unit)
 
 
 class Batches(keras.utils.PyDataset):
@@ -303,7 +287,10 @@ def parse(argv):
         "without it, scikit-learn's diabetes set is used",
     )
     parser.add_argument(
-        "--datasets", nargs="+", help=f"with --data-dir; default: {' '.join(TASKS)}"
+        "--datasets",
+        nargs="+",
+        help="names of UCI sets, as in `mh.datasets.load`, with --data-dir; "
+        f"default: {' '.join(TASKS)}",
     )
     parser.add_argument("--epochs", type=at_least_one, help="default: 300")
     parser.add_argument("--repeats", type=at_least_one, help="default: 3")

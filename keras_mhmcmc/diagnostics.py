@@ -73,18 +73,7 @@ def summary(draws, names=None, max_rows=1000):
     import pandas
 
     arviz = _arviz()
-    arrays = _chosen(_arrays(draws), names)
-    rows = {
-        name + _label(index, array.shape[2:]): array[(..., *index)]
-        for name, array in arrays.items()
-        for index in _indices(array, max_rows)
-    }
-    if len(rows) > max_rows:
-        raise ValueError(
-            f"Argument `names` must choose at most max_rows={max_rows} scalars. "
-            f"Received: names={names!r}, with {len(rows)} scalars. The quantities are: "
-            + ", ".join(arrays)
-        )
+    rows = scalars(draws, names, max_rows)
     table = {
         name: {
             "mean": values.mean(),
@@ -96,6 +85,41 @@ def summary(draws, names=None, max_rows=1000):
         for name, values in rows.items()
     }
     return pandas.DataFrame.from_dict(table, orient="index")
+
+
+def scalars(draws, names=None, max_rows=1000):
+    """The scalars of draws by name, each with its place in its array.
+
+    Args:
+        draws: as in `summary`.
+        names: names of the quantities to take; None takes all.
+        max_rows: the largest number of scalars.
+
+    Returns:
+        A dict of arrays of shape (chain, draw), in float64.
+
+    Raises:
+        ValueError: as in `summary`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> list(scalars({"x": np.zeros((4, 100, 2))}))
+    ['x[0]', 'x[1]']
+    """
+    arrays = _chosen(_arrays(draws), names)
+    rows = {
+        name + _label(index, array.shape[2:]): array[(..., *index)]
+        for name, array in arrays.items()
+        for index in _indices(array, max_rows)
+    }
+    if len(rows) > max_rows:
+        raise ValueError(
+            f"Argument `names` must choose at most max_rows={max_rows} scalars. "
+            f"Received: names={names!r}, with {len(rows)} scalars or more. The "
+            f"quantities are: {', '.join(arrays)}"
+        )
+    return rows
 
 
 def _arrays(draws):

@@ -44,11 +44,11 @@ def test_uci_reads_files_and_splits_them(uci, tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(3.0, 2.0, (200, 3)), rng.normal(5.0, 4.0, 200)
     x[:, 2] = 7.0  # a constant feature
-    for name in ("uci_energy", "other"):
+    for name in ("uci_energy", "kin8nm"):
         np.savez(tmp_path / f"{name}.npz", X=x, y=y)
     _, _, unit = uci.load("energy", tmp_path)
     assert unit == 1.0
-    _, _, unit = uci.load("other", tmp_path)
+    _, _, unit = uci.load("kin8nm", tmp_path)
     assert unit == pytest.approx(np.std(y))
     data = uci.split(x, y, unit, seed=0)
     assert data.x.shape == (180, 3) and data.x_test.shape == (20, 3)

@@ -1,5 +1,6 @@
 """The data sets: shapes, units, sources, and what is said when one is missing."""
 
+import io
 import sys
 import types
 
@@ -164,15 +165,64 @@ def test_tensorflow_datasets_is_asked_for_both_splits(monkeypatch):
     np.testing.assert_allclose(x_train, pixels, atol=1e-7)
 
 
-def test_the_real_tensorflow_datasets():
+def mocked_tensorflow_datasets():
+    """It needs TensorFlow, on every backend of Keras."""
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     tfds = pytest.importorskip(
         "tensorflow_datasets", reason="tensorflow-datasets is not installed"
     )
-    with tfds.testing.mock_data(num_examples=7):
-        (x_train, y_train), (x_test, y_test) = datasets.load("mnist")
-    assert x_train.shape == x_test.shape == (7, 28, 28, 1)
-    check_units(x_train, y_train)
-    check_units(x_test, y_test)
+    return tfds.testing.mock_data(num_examples=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("mnist", (28, 28, 1), 10),
+        ("fashion_mnist", (28, 28, 1), 10),
+        ("kmnist", (28, 28, 1), 10),
+        ("cifar10", (32, 32, 3), 10),
+        ("cifar100", (32, 32, 3), 100),
+    ],
+)
+def test_the_real_tensorflow_datasets(name, shape, classes):
+    with mocked_tensorflow_datasets():
+        parts = datasets.load(name)
+    for x, y in parts:
+        assert x.shape == (7, *shape) and x.dtype == np.float32
+        assert x.min() >= 0.0 and x.max() <= 1.0 and np.ptp(x) > 0.5
+        assert y.shape == (7,) and y.dtype == np.int32
+        assert y.min() >= 0 and y.max() < classes
+
+
+def test_the_test_part_alone_is_asked_of_tensorflow_datasets():
+    with mocked_tensorflow_datasets():
+        x, y = datasets.load_test("kmnist")
+    assert x.shape == (7, 28, 28, 1)
+    check_units(x, y)
+
+
+def test_a_failed_download_names_the_remedy(monkeypatch):
+    def load(name, **options):
+        raise ConnectionError("no route")
+
+    monkeypatch.setitem(
+        sys.modules, "tensorflow_datasets", types.SimpleNamespace(load=load)
+    )
+    message = "'cifar10' could not be downloaded.*`data_dir`.*cifar10.npz.*no route"
+    with pytest.raises(OSError, match=message):
+        datasets.load("cifar10")
+
+
+def test_a_missing_tensorflow_is_named(monkeypatch):
+    def load(name, **options):
+        raise ModuleNotFoundError("No module named 'tensorflow'")
+
+    monkeypatch.setitem(
+        sys.modules, "tensorflow_datasets", types.SimpleNamespace(load=load)
+    )
+    message = r"needs TensorFlow: pip install keras-mhmcmc\[data\] tensorflow"
+    with pytest.raises(ImportError, match=message):
+        datasets.load("mnist")
 
 
 @pytest.mark.parametrize(
@@ -189,3 +239,200 @@ def test_a_missing_package_names_the_extra(monkeypatch, name, module):
 def test_unknown_names_are_refused(name):
     with pytest.raises(ValueError, match="`name` must be one of 'digits'.*Received"):
         datasets.load(name)
+
+
+@pytest.mark.parametrize("file", ["kmnist", "kmnist_test"])
+def test_a_file_may_have_the_test_part_alone(tmp_path, file):
+    contents = arrays()
+    part = {key: contents[key] for key in ("x_test", "y_test")}
+    np.savez(tmp_path / f"{file}.npz", **part)
+    x, y = datasets.load_test("kmnist", data_dir=tmp_path)
+    check_units(x, y)
+    np.testing.assert_allclose(x[..., 0], contents["x_test"] / 255, atol=1e-7)
+    np.testing.assert_array_equal(y, contents["y_test"])
+    # Both parts were asked for: nothing empty is handed out in place of one.
+    with pytest.raises(ValueError, match="kmnist.npz.*`mh.datasets.load_test`|lacks"):
+        datasets.load("kmnist", data_dir=tmp_path)
+
+
+def test_the_test_part_is_that_of_load(tmp_path):
+    np.savez(tmp_path / "mnist.npz", **arrays())
+    for name in ("mnist", "digits", "diabetes"):
+        for part, other in zip(
+            datasets.load_test(name, tmp_path),
+            datasets.load(name, tmp_path)[1],
+            strict=True,
+        ):
+            np.testing.assert_array_equal(part, other)
+
+
+def jpeg_arrays(part, images, labels):
+    """Images as JPEG files, one after the other."""
+    from PIL import Image
+
+    files = []
+    for image in images:
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "jpeg", quality=95, subsampling=0)
+        files.append(file.getvalue())
+    return {
+        f"jpg_{part}": np.frombuffer(b"".join(files), "uint8"),
+        f"off_{part}": np.cumsum([0, *map(len, files)]),
+        f"y_{part}": labels,
+    }
+
+
+def jpeg_contents():
+    """Images of one colour each, which JPEG keeps to a few grey levels."""
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    colours = np.random.default_rng(0).integers(256, size=(5, 1, 1, 3), dtype="uint8")
+    images = np.broadcast_to(colours, (5, 8, 8, 3)).copy()
+    labels = np.arange(5, dtype="uint8")
+    contents = jpeg_arrays("train", images[:3], labels[:3])
+    return images, contents | jpeg_arrays("test", images[3:], labels[3:])
+
+
+def test_jpeg_files_are_decoded(tmp_path):
+    images, contents = jpeg_contents()
+    np.savez(tmp_path / "cifar10.npz", **contents)
+    (x_train, y_train), (x_test, y_test) = datasets.load("cifar10", tmp_path)
+    assert x_train.dtype == np.float32 and y_train.dtype == np.int32
+    x = np.concatenate([x_train, x_test])
+    np.testing.assert_allclose(x, images / 255, atol=4 / 255)
+    assert [*y_train, *y_test] == [0, 1, 2, 3, 4]
+
+
+def test_broken_jpeg_files_are_named(tmp_path):
+    _, contents = jpeg_contents()
+    contents["jpg_train"] = np.zeros_like(contents["jpg_train"])
+    np.savez(tmp_path / "cifar10.npz", **contents)
+    with pytest.raises(ValueError, match=r"off_train\[0\].*must be a JPEG file"):
+        datasets.load("cifar10", tmp_path)
+
+
+def test_diabetes_is_in_its_own_units():
+    from sklearn.datasets import load_diabetes
+
+    x, y = datasets.rows("diabetes")
+    theirs = load_diabetes(scaled=False)
+    np.testing.assert_array_equal(x, theirs.data)
+    np.testing.assert_array_equal(y, theirs.target)
+    # Years, and kilograms per square metre.
+    assert x[:, 0].min() >= 19 and x[:, 0].max() <= 79
+    assert x[:, 2].min() >= 18 and x[:, 2].max() <= 43
+
+
+def test_a_random_tenth_of_a_regression_set_is_for_the_test():
+    x, y = datasets.rows("diabetes")
+    (x_train, y_train), (x_test, y_test) = datasets.load("diabetes", split=1)
+    assert x_train.shape == (398, 10) and x_test.shape == (44, 10)
+    assert {a.dtype for a in (x_train, y_train, x_test, y_test)} == {np.dtype("f4")}
+    ours = np.column_stack([np.r_[x_train, x_test], np.r_[y_train, y_test]])
+    theirs = np.column_stack([x, y]).astype("float32")
+    np.testing.assert_array_equal(
+        ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)]
+    )
+    _, (other, _) = datasets.load("diabetes", split=2)
+    assert not np.array_equal(other, x_test)
+
+
+def table_contents(with_splits, count=20):
+    rng = np.random.default_rng(0)
+    contents = {"X": rng.normal(size=(count, 3)), "y": rng.normal(size=(count, 1))}
+    if with_splits:
+        contents["test_index"] = np.array([[3, 7], [0, 19]], "int32")
+    return contents
+
+
+@pytest.mark.parametrize("file", ["energy", "uci_energy"])
+def test_splits_of_the_file_are_used(tmp_path, file):
+    contents = table_contents(with_splits=True)
+    np.savez(tmp_path / f"{file}.npz", **contents)
+    (x_train, y_train), (x_test, y_test) = datasets.load("energy", tmp_path, split=1)
+    x, y = contents["X"].astype("float32"), contents["y"][:, 0].astype("float32")
+    np.testing.assert_array_equal(x_test, x[[0, 19]])
+    np.testing.assert_array_equal(y_test, y[[0, 19]])
+    np.testing.assert_array_equal(x_train, x[1:19])
+    np.testing.assert_array_equal(y_train, y[1:19])
+    with pytest.raises(ValueError, match="`split` must be less than 2.*split=2"):
+        datasets.load("energy", tmp_path, split=2)
+
+
+def test_a_file_without_splits_is_split_at_random(tmp_path):
+    np.savez(tmp_path / "yacht.npz", **table_contents(with_splits=False))
+    (x_train, _), (x_test, y_test) = datasets.load("yacht", tmp_path)
+    assert x_train.shape == (18, 3) and x_test.shape == (2, 3) and y_test.shape == (2,)
+    assert not np.isin(x_test, x_train).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.zeros(20)}, r"X and y must hold numbers.*\(20,\)"),
+        ({"X": np.full((20, 3), "a")}, "X and y must hold numbers.*<U1"),
+        ({"y": np.zeros((20, 2))}, r"X and y must hold numbers.*\(20, 2\)"),
+        ({"y": np.zeros(19)}, r"X and y must hold numbers.*\(19,\)"),
+        ({"test_index": np.array([[20]])}, "test_index must hold rows of X"),
+        ({"test_index": np.array([0, 1])}, "test_index must hold rows of X"),
+    ],
+)
+def test_other_tables_are_refused(tmp_path, change, message):
+    np.savez(tmp_path / "energy.npz", **(table_contents(True) | change))
+    with pytest.raises(ValueError, match=message):
+        datasets.load("energy", tmp_path)
+
+
+def test_a_set_that_has_to_be_a_file_says_where_to_get_it():
+    with pytest.raises(ValueError, match="`data_dir`.*uci_energy.npz.*archive.ics.uci"):
+        datasets.load("energy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "digits", "split": 1}, "`split` must be 0, since 'digits'"),
+        ({"name": "diabetes", "split": -1}, "`split` must be an integer"),
+        ({"name": "mnist", "data_dir": 3}, "`data_dir` must be a folder.*3"),
+    ],
+)
+def test_other_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        datasets.load(**arguments)
+
+
+def test_rows_are_of_regression_sets_alone():
+    with pytest.raises(ValueError, match="`name` must be one of 'diabetes'.*'mnist'"):
+        datasets.rows("mnist")
+
+
+@pytest.mark.parametrize("axis", [0, (0, 1, 2)])
+def test_parts_are_standardized_by_the_training_part(axis):
+    rng = np.random.default_rng(0)
+    train, test = rng.normal(3.0, 5.0, (50, 4, 4, 3)), rng.normal(size=(10, 4, 4, 3))
+    ours = datasets.standardized(train, test, axis)
+    mean, std = train.mean(axis), train.std(axis)
+    for part, values in zip(ours, (train, test), strict=True):
+        assert part.dtype == np.float32
+        np.testing.assert_allclose(part, (values - mean) / std, atol=1e-5)
+
+
+def test_means_of_many_pixels_are_not_lost():
+    """float32 stops to count at 2**24 halves: the mean would be 0.33."""
+    train = np.full((50_000, 1024, 1), 0.5, "float32")
+    train[::2] = 0.25
+    scaled, _ = datasets.standardized(train, train[:1], axis=(0, 1))
+    assert scaled.min() == pytest.approx(-1.0) and scaled.max() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        (np.ones((5, 2)), np.zeros((5, 3))),
+        (np.ones((5, 1)), np.zeros((5, 3))),
+        (np.ones((5, 2)), np.zeros(())),
+        (np.ones((0, 2)), np.zeros((5, 2))),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(train, test):
+    with pytest.raises(ValueError, match="`test` must have the shape of `train`"):
+        datasets.standardized(train, test)

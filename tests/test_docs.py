@@ -26,6 +26,9 @@ from keras_mhmcmc.adversarial import projected_gradient
 from keras_mhmcmc.chains import parallel
 from keras_mhmcmc.chains import run
 from keras_mhmcmc.chains import targets
+from keras_mhmcmc.datasets import loading
+from keras_mhmcmc.datasets import regression
+from keras_mhmcmc.datasets import scaling
 from keras_mhmcmc.optimizers import csgld
 from keras_mhmcmc.optimizers import esm
 from keras_mhmcmc.optimizers import mhbt
@@ -34,6 +37,13 @@ from keras_mhmcmc.optimizers import rsgld
 from keras_mhmcmc.optimizers import sghmc
 from keras_mhmcmc.optimizers import sgld
 from keras_mhmcmc.optimizers import sgldsa
+from keras_mhmcmc.plots import attacks
+from keras_mhmcmc.plots import calibration
+from keras_mhmcmc.plots import chains
+from keras_mhmcmc.plots import densities
+from keras_mhmcmc.plots import energies
+from keras_mhmcmc.plots import sparsity
+from keras_mhmcmc.plots import training
 from keras_mhmcmc.transitions import contour
 from keras_mhmcmc.transitions import metropolis
 from keras_mhmcmc.transitions import stochastic_gradient
@@ -61,6 +71,12 @@ MODULES = [
     esm,
     evaluation,
     gradient_sign,
+    attacks,
+    calibration,
+    chains,
+    densities,
+    energies,
+    loading,
     mh.losses,
     mh.diagnostics,
     mc_dropout,
@@ -74,14 +90,18 @@ MODULES = [
     proposals,
     pruning,
     psgld,
+    regression,
     rsgld,
     run,
+    scaling,
     schedules,
     sghmc,
     sgld,
     sgldsa,
+    sparsity,
     stochastic_gradient,
     targets,
+    training,
 ]
 
 
@@ -100,11 +120,16 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
     elif first_line != "# after the blocks above":
         blocks = blocks[-1:]
     code = "".join(blocks)
+    if "mh.plots" in code:
+        pytest.importorskip("matplotlib").use("Agg")
+        pytest.importorskip("arviz")
     exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_examples_in_docstrings_run(module):
+    if module.__name__.startswith("keras_mhmcmc.plots"):
+        pytest.importorskip("matplotlib").use("Agg")
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
@@ -116,7 +141,8 @@ def public_objects():
         yield name, value
         if inspect.ismodule(value) and value is not mh.kernels:
             for inner, part in vars(value).items():
-                is_ours = getattr(part, "__module__", None) == value.__name__
+                home = f"{getattr(part, '__module__', None)}."
+                is_ours = home.startswith(f"{value.__name__}.")
                 if not inner.startswith("_") and is_ours:
                     yield f"{name}.{inner}", part
 

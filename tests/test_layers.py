@@ -72,7 +72,7 @@ INSIDE_FUNCTIONS = {
     "diagnostics": {"arviz", "pandas"},
     "_table": {"pandas"},
     "plots": {"matplotlib"},
-    "datasets": {"sklearn", "tensorflow_datasets"},
+    "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }
 KERNEL_IMPORTS = {"keras.ops", "math", "numpy", "typing"}
 

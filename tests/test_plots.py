@@ -57,6 +57,11 @@ def test_robustness_draws_a_line_for_each_model():
     assert "%" in ax.get_ylabel() and "unit" in ax.get_xlabel()
 
 
+def test_robustness_names_the_attack_of_its_table():
+    ax = plots.robustness(RobustnessTable(robustness_table().rows, attack="PGD"))
+    assert ax.get_title() == "Accuracy under PGD attacks"
+
+
 def test_robustness_lines_differ_without_colour():
     ax = plots.robustness(robustness_table())
     styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}

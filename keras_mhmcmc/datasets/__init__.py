@@ -1,0 +1,9 @@
+"""Data sets as NumPy arrays, for examples and tests."""
+
+from keras_mhmcmc.datasets.files import KEYS
+from keras_mhmcmc.datasets.loading import load
+from keras_mhmcmc.datasets.loading import load_test
+from keras_mhmcmc.datasets.regression import rows
+from keras_mhmcmc.datasets.scaling import standardized
+
+__all__ = ["KEYS", "load", "load_test", "rows", "standardized"]

@@ -1,0 +1,33 @@
+"""Pictures of runs, samples and predictions; they need matplotlib."""
+
+from keras_mhmcmc.plots.attacks import adversarial_grid
+from keras_mhmcmc.plots.attacks import robustness
+from keras_mhmcmc.plots.calibration import reliability
+from keras_mhmcmc.plots.chains import rank
+from keras_mhmcmc.plots.chains import trace
+from keras_mhmcmc.plots.densities import contours
+from keras_mhmcmc.plots.energies import energy
+from keras_mhmcmc.plots.sparsity import inclusion
+from keras_mhmcmc.plots.style import COLOURS
+from keras_mhmcmc.plots.style import DASHES
+from keras_mhmcmc.plots.style import GREY
+from keras_mhmcmc.plots.style import MARKERS
+from keras_mhmcmc.plots.style import WRONG
+from keras_mhmcmc.plots.training import acceptance
+
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "GREY",
+    "MARKERS",
+    "WRONG",
+    "acceptance",
+    "adversarial_grid",
+    "contours",
+    "energy",
+    "inclusion",
+    "rank",
+    "reliability",
+    "robustness",
+    "trace",
+]
