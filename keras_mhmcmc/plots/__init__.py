@@ -16,11 +16,6 @@ from keras_mhmcmc.plots.style import WRONG
 from keras_mhmcmc.plots.training import acceptance
 
 __all__ = [
-    "COLOURS",
-    "DASHES",
-    "GREY",
-    "MARKERS",
-    "WRONG",
     "acceptance",
     "adversarial_grid",
     "contours",
