@@ -11,6 +11,7 @@ __all__ = [
     "LossObserver",
     "NoiseStream",
     "accelerated",
+    "add_both",
     "add_product",
     "add_scaled",
     "affine",
@@ -28,6 +29,7 @@ __all__ = [
     "refuse_replicas",
     "select",
     "sigmoid_of_affine",
+    "stack",
     "sum_squares",
     "value_and_gradient",
     "write",
@@ -146,6 +148,16 @@ def dense(gradients):
 def add_scaled(xs, a, ys):
     """x + a y for lists of tensors and a scalar a."""
     return [x + jnp.asarray(a).astype(x.dtype) * y for x, y in zip(xs, ys, strict=True)]
+
+
+def add_both(xs, a, ys, b, zs):
+    """x + a y + b z for lists of tensors and scalars a, b."""
+    return add_scaled(add_scaled(xs, a, ys), b, zs)
+
+
+def stack(scalars):
+    """Tensors (...) as one tensor (..., number of them)."""
+    return jnp.stack(scalars, axis=-1)
 
 
 def select(condition, xs, ys):

@@ -8,6 +8,7 @@ __all__ = [
     "LossObserver",
     "NoiseStream",
     "accelerated",
+    "add_both",
     "add_product",
     "add_scaled",
     "affine",
@@ -25,6 +26,7 @@ __all__ = [
     "refuse_replicas",
     "select",
     "sigmoid_of_affine",
+    "stack",
     "sum_squares",
     "value_and_gradient",
     "write",
@@ -145,6 +147,21 @@ def add_scaled(xs, a, ys):
     if a.device.type == "cpu":  # a host number: reading it stops no queue
         return list(torch._foreach_add(xs, ys, alpha=a.item()))
     return list(torch._foreach_add(torch._foreach_mul(ys, a), xs))
+
+
+def add_both(xs, a, ys, b, zs):
+    """x + a y + b z for lists of tensors and scalars a, b."""
+    sums = add_scaled(xs, a, ys)
+    if torch.is_tensor(b) and b.device.type != "cpu":
+        zs, b = torch._foreach_mul(zs, b), 1.0
+    # In place: fresh memory for each term would cost more than the arithmetic.
+    torch._foreach_add_(sums, zs, alpha=_number(b))
+    return sums
+
+
+def stack(scalars):
+    """Tensors (...) as one tensor (..., number of them)."""
+    return torch.stack(scalars, dim=-1)
 
 
 def select(condition, xs, ys):

@@ -49,7 +49,7 @@ def sghmc_step(
     """
     friction = 1.0 - momentum
     noise = langevin.noise_scale(learning_rate * friction, temperature, train_size)
-    change = tensors.add_scaled(velocity, -friction, velocity)
-    change = tensors.add_scaled(change, -learning_rate * multiplier, gradient)
-    velocity = tensors.add_scaled(change, noise, normals)
+    step = -learning_rate * multiplier
+    kept = tensors.add_scaled(velocity, -friction, velocity)
+    velocity = tensors.add_both(kept, step, gradient, noise, normals)
     return tensors.add_scaled(position, 1.0, velocity), velocity

@@ -51,8 +51,8 @@ def sgld_step(
 ):
     """One SGLD step: the next position. `multiplier` scales the gradient alone."""
     noise = noise_scale(learning_rate, temperature, train_size)
-    drifted = tensors.add_scaled(position, -learning_rate * multiplier, gradient)
-    return tensors.add_scaled(drifted, noise, normals)
+    step = -learning_rate * multiplier
+    return tensors.add_both(position, step, gradient, noise, normals)
 
 
 def psgld_step(
@@ -75,6 +75,6 @@ def psgld_step(
 
     drift = [g * scale for g, scale in zip(gradient, scaling, strict=True)]
     noise = [z * ops.sqrt(scale) for z, scale in zip(normals, scaling, strict=True)]
-    drifted = tensors.add_scaled(position, -learning_rate, drift)
     deviation = noise_scale(learning_rate, temperature, train_size)
-    return tensors.add_scaled(drifted, deviation, noise), second_moment
+    moved = tensors.add_both(position, -learning_rate, drift, deviation, noise)
+    return moved, second_moment

@@ -70,8 +70,8 @@ def random_walk(position, normals, scales):
 
 def langevin(position, gradient, normals, scales):
     """The proposed position of a Langevin move."""
-    drifted = tensors.add_scaled(position, -scales.step, gradient)
-    return tensors.add_scaled(drifted, scales.noise, normals)
+    step, noise = -scales.step, scales.noise
+    return tensors.add_both(position, step, gradient, noise, normals)
 
 
 def langevin_log_ratio(delta, gradient, new_gradient, scales, chains=False):
@@ -86,8 +86,7 @@ def reversible(position, gradient, normals, uniform, scales):
     forward = uniform < 0.5
     step = ops.where(forward, -scales.step, scales.step)
     noise = ops.where(forward, scales.noise, scales.noise * scales.beta)
-    moved = tensors.add_scaled(position, step, gradient)
-    return tensors.add_scaled(moved, noise, normals), forward
+    return tensors.add_both(position, step, gradient, noise, normals), forward
 
 
 def residuals(delta, gradient, new_gradient, scales, chains=False):

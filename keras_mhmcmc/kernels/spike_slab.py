@@ -104,7 +104,7 @@ def learned(position, latents, prior, *, step_size, train_size, rss=None):
         total = ops.sum(fresh, axis=-1, keepdims=True) + rss[..., None]
         fresh = ops.broadcast_to(total, fresh.shape)
         count = ops.sum(size) + train_size + prior.nu
-    sigma = ops.sqrt((fresh + prior.nu * prior.lam) / count)
+    sigma = ((fresh + prior.nu * prior.lam) / count) ** 0.5
     delta = (slabs + (prior.a - 1.0)) / (prior.a + prior.b + size - 2.0)
     sigma = latents.sigma + step_size * (sigma - latents.sigma)
     delta = latents.delta + step_size * (delta - latents.delta)
@@ -119,7 +119,7 @@ def _odds_of_spike(latents, prior):
     # A share of exactly 0 or 1 would never be left again.
     delta = ops.clip(latents.delta, 1e-30, 1.0 - 1e-7)
     constant = ops.log1p(-delta) - ops.log(delta) - 0.5 * math.log(prior.v0 / prior.v1)
-    return -0.5 * _gap(prior) / ops.square(latents.sigma), constant
+    return -0.5 * _gap(prior) / latents.sigma**2, constant
 
 
 def _pass_over_weights(x, q, slope, constant, step_size, chains):
@@ -150,7 +150,7 @@ def of_residuals(gradient, energy, latents):
 
 def energy(weighted, latents, prior):
     """sum kappa beta^2 / (2 sigma^2), the prior's part of U, in nats."""
-    variances = [ops.square(latents.sigma[..., g]) for g in prior.groups]
+    variances = [latents.sigma[..., g] ** 2 for g in prior.groups]
     return sum(u / (2.0 * s) for u, s in zip(weighted, variances, strict=True))
 
 
@@ -159,7 +159,7 @@ def add_gradient(position, gradient, spike, sigma, prior, train_size):
 
     `sigma` is that of its group.
     """
-    scale = 1.0 / (train_size * ops.square(sigma))
+    scale = 1.0 / (train_size * sigma**2)
     slope = tensors.along_chains(scale * _gap(prior), position)
     constant = tensors.along_chains(scale / prior.v1, position)
 
@@ -179,7 +179,7 @@ def _gap(prior):
 
 def _by_group(values, groups):
     """The sums of (...) over the tensors of each group, (..., groups)."""
-    return ops.stack(_sums(values, groups), axis=-1)
+    return tensors.stack(_sums(values, groups))
 
 
 def _sums(values, groups):

@@ -22,6 +22,18 @@ def add_scaled(xs, a, ys):
     ]
 
 
+def add_both(xs, a, ys, b, zs):
+    """x + a y + b z for each tensor."""
+    if all(isinstance(s, float) or math.prod(s.shape) == 1 for s in (a, b)):
+        return _backend.add_both(xs, _single(a), ys, _single(b), zs)
+    return add_scaled(add_scaled(xs, a, ys), b, zs)
+
+
+def stack(scalars):
+    """Scalars, or (K,) of them, as one tensor (..., number of scalars)."""
+    return _backend.stack(scalars)
+
+
 def subtract(xs, ys):
     """x - y for each tensor."""
     return [x - y for x, y in zip(xs, ys, strict=True)]
@@ -94,4 +106,6 @@ def along_chains(scalar, tensor):
 
 def _single(scalar):
     """The scalar of a single chain, with which the algebra is faster."""
-    return scalar if isinstance(scalar, float) else ops.reshape(scalar, ())
+    if isinstance(scalar, float) or len(scalar.shape) == 0:
+        return scalar
+    return ops.reshape(scalar, ())

@@ -222,7 +222,7 @@ class Sampler(keras.optimizers.Optimizer):
         mean = mean + (energy - mean) / count
         sample = ops.where(awaited > 0.0, energy, sample)
         state = [count, mean, energy, ops.zeros_like(awaited), sample]
-        self._energies.assign(ops.stack(state, axis=-1))
+        self._energies.assign(_backend.stack(state))
 
     def _is_awaited(self):
         """Whether the point of this step is a sample that waits for its energy."""
