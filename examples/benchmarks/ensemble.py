@@ -2,8 +2,8 @@
 
 Thirty MLPs 784-600-10 predict 10,000 images: as one `mh.Ensemble`, and one after the
 other, by a single model that is compiled once and given each member's weights. Both by
-`predict`, by turns; the time to set the weights is left out. Then the peak memory that
-the ensemble adds, for two numbers of images and two chunks, each in its own process.
+`predict`, by turns; the time to set the weights is left out. Then the peak memory for two
+chunks and two numbers of images, each in a process of its own.
 
     KERAS_BACKEND=torch python examples/benchmarks/ensemble.py
 """
@@ -28,6 +28,7 @@ import keras_mhmcmc as mh
 MEMBERS = 30
 IMAGES = 10_000
 BATCH = 256
+LARGE_BATCH = 4000  # 10 MB of activations for each member
 
 
 def network():
@@ -86,13 +87,15 @@ def timed(rounds):
 
 
 def peak(chunk, images):
-    """Peak memory in MB that predictions of so many images add, beside the images."""
+    """Peak memory in MB of a process that predicts so many images, less the images.
+
+    Batches are large, so that the activations of one member count.
+    """
     ensemble, _ = make_ensemble(network(), chunk)
     x = np.random.default_rng(1).random((images, 784), dtype="float32")
-    ensemble.predict(x[:BATCH], batch_size=BATCH, verbose=0)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ensemble.predict(x, batch_size=BATCH, verbose=0)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    ensemble.predict(x, batch_size=LARGE_BATCH, verbose=0)
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return (used - x.nbytes) / 1e6
 
 
 def main():
@@ -118,13 +121,13 @@ def main():
 
     memory = {}
     for chunk in (1, MEMBERS):
-        for images in (IMAGES // 4, IMAGES):
+        for images in (2 * LARGE_BATCH, 8 * LARGE_BATCH):
             command = [sys.executable, __file__, "--peak", str(chunk), str(images)]
             output = subprocess.run(command, capture_output=True, check=True, text=True)
             memory[f"chunk {chunk}, {images} images"] = float(output.stdout.split()[-1])
-    print("peak memory that predicting adds to one batch's, MB")
+    print(f"peak memory of a process, less the images, in batches of {LARGE_BATCH:,}")
     for name, value in memory.items():
-        print(f"  {name:26}{value:8.1f}")
+        print(f"  {name:26}{value:6.0f} MB")
     if arguments.json:
         results = {
             "backend": keras.backend.backend(),
