@@ -204,7 +204,7 @@ def out_of_distribution(args, x_test, y_test):
         same = np.isin(y_test, (0, 1, 8))
         return x_test[~same][:, :, ::-1], "mirror images of the test digits 2-7 and 9"
     try:
-        _, (x, _) = datasets.load("kmnist", args.data_dir)
+        x, _ = datasets.load_test("kmnist", args.data_dir)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         return None, f"left out, for KMNIST cannot be loaded. {error}"
     return x, "the test images of KMNIST, handwritten Japanese characters"
