@@ -153,8 +153,8 @@ def save_picture(rows, args):
     names = list(proposals(args.train_size))
     for index, name in enumerate(names):
         style = {
-            "color": plots.COLOURS[index],
-            "marker": plots.MARKERS[index],
+            "color": plots.style.COLOURS[index],
+            "marker": plots.style.MARKERS[index],
             "markersize": 5,
         }
         mine = [row for row in rows if row["name"] == name]
@@ -180,7 +180,7 @@ def save_picture(rows, args):
     for ax in axes[1:]:
         ax.set(xscale="log", xlabel=r"learning rate $\epsilon$", ylim=(-0.02, 1.02))
     for ax in axes:
-        ax.grid(color=plots.GREY, linewidth=0.6)
+        ax.grid(color=plots.style.GREY, linewidth=0.6)
     figure.legend(loc="outside lower center", ncols=len(names), frameon=False)
     figure.suptitle(
         "Metropolis-Hastings on mini-batches: reversible moves (RSGLD) are accepted at "

@@ -56,7 +56,11 @@ NOISE = 0.1  # standard deviation of a gradient's
 ROWS = 1000  # N, of the noise
 CHECKPOINTS = (10**4, 10**5, 10**6, 10**7)
 PATH = 100_000  # iterations of the paths that are shown
-FLATTENED = (plots.COLOURS[3], plots.COLOURS[4], plots.WRONG)  # colours
+FLATTENED = (
+    plots.style.COLOURS[3],
+    plots.style.COLOURS[4],
+    plots.style.WRONG,
+)  # colours
 CLOSE, FAR = 0.6, 1.0  # a mean that is right, and one that is wrong
 
 
@@ -230,7 +234,7 @@ def weights_text(rows, truth):
 def save_picture(truth, rows, args):
     """Saves the figure and says where."""
     figure, axes = pyplot.subplots(2, 2, figsize=(12, 8.4), layout="constrained")
-    colours = dict(zip(("CSGLD", "SGLD", "KSGLD"), plots.COLOURS, strict=False))
+    colours = dict(zip(("CSGLD", "SGLD", "KSGLD"), plots.style.COLOURS, strict=False))
     last = rows[-len(colours) :]  # with the smallest step
     draw_theta(axes[0, 0], truth, last[0], colours["CSGLD"])
     draw_errors(axes[0, 1], rows, colours, args)
@@ -268,13 +272,13 @@ def draw_errors(ax, rows, colours, args):
             args.every * (shown + 1),
             np.abs(row["means"][:, shown]).mean(0),
             color=colours[row["method"]],
-            linestyle=plots.DASHES[steps.index(row["step"])],
+            linestyle=plots.style.DASHES[steps.index(row["step"])],
             label=label,
         )
     ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0]
     ax.set_yticks(ticks, labels=[f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
-    ax.grid(color=plots.GREY, linewidth=0.6)
+    ax.grid(color=plots.style.GREY, linewidth=0.6)
     ax.set(xlabel="iteration", ylabel="mean absolute error")
     ax.set_title(f"(b) error of the estimated mean, average of {args.runs} runs")
     ax.legend(fontsize="small", loc="lower left")

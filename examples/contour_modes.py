@@ -217,7 +217,7 @@ def save_picture(truth, rows, args):
         chosen = np.argsort(distances)[len(distances) // 2]
         position, weights = draws.position[chosen], draws.weights[chosen]
         points = one_chain(draws, chosen, min(len(draws), 2000))
-        ax.plot(*points.T, ".", markersize=3, color=plots.COLOURS[0], alpha=0.3)
+        ax.plot(*points.T, ".", markersize=3, color=plots.style.COLOURS[0], alpha=0.3)
         write_shares(ax, truth.shares_of(position, weights))
         note = "CSGLD, resampled" if row["method"] == "CSGLD" else row["method"]
         ax.set_title(f"{note}: TV {distances[chosen]:.2f}")
@@ -232,8 +232,8 @@ def save_picture(truth, rows, args):
             linestyles="solid",
         )
         for place in (-truth.barrier, truth.barrier):
-            ax.axvline(place, color=plots.WRONG, linewidth=0.8, linestyle=":")
-            ax.axhline(place, color=plots.WRONG, linewidth=0.8, linestyle=":")
+            ax.axvline(place, color=plots.style.WRONG, linewidth=0.8, linestyle=":")
+            ax.axhline(place, color=plots.style.WRONG, linewidth=0.8, linestyle=":")
         ax.set(xlabel=r"$x_1$", xlim=(-2.7, 2.7), ylim=(-2.7, 2.7), aspect="equal")
     figure.suptitle(
         f"{shortest:,} iterations of a typical chain that starts in the upper right "
@@ -249,7 +249,7 @@ def write_shares(ax, shares):
     """Writes the share of each cell into its corner, in %."""
     for cell, share in enumerate(shares):
         place = (cell // 3 * 1.72 - 2.6, cell % 3 * 1.72 - 1.2)
-        ax.text(*place, f"{100 * share:.0f}", color=plots.WRONG, fontsize=9)
+        ax.text(*place, f"{100 * share:.0f}", color=plots.style.WRONG, fontsize=9)
 
 
 def one_chain(draws, chain, number):

@@ -132,7 +132,7 @@ def save_picture(results, args):
     figure, axes = pyplot.subplots(
         2, len(results), figsize=(13, 6.5), layout="constrained"
     )
-    colours = dict(zip(METHODS, plots.COLOURS, strict=False))
+    colours = dict(zip(METHODS, plots.style.COLOURS, strict=False))
     for column, (target, weight, draws) in enumerate(results):
         top, bottom = axes[:, column]
         contours(top, target, weight, draws["MHBT"], colours["MHBT"])
@@ -190,7 +190,12 @@ def contours(ax, target, weight, theta, colour):
     ax.get_lines()[0].set_label("draws of MHBT")
     ax.get_lines()[1].set_label("_contours")  # which have labels of their own
     ax.plot(
-        *target.modes.T, "x", color=plots.WRONG, markersize=9, mew=2.5, label="modes"
+        *target.modes.T,
+        "x",
+        color=plots.style.WRONG,
+        markersize=9,
+        mew=2.5,
+        label="modes",
     )
     ax.set(xlabel=r"$\theta_1$", ylabel="")
 

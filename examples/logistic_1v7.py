@@ -247,7 +247,7 @@ def save_picture(rows, t, dataset, args):
     figure, axes = pyplot.subplots(1, 3, figsize=(14, 4), layout="constrained")
     left, axes = axes[0], axes[1:]
     grid = np.linspace(-4, 4, 161)
-    left.hist(t, bins=60, density=True, color=plots.COLOURS[0], alpha=0.5)
+    left.hist(t, bins=60, density=True, color=plots.style.COLOURS[0], alpha=0.5)
     left.plot(grid, np.exp(-0.5 * grid**2) / math.sqrt(2 * math.pi), color="black")
     left.set(
         xlabel="mean log-likelihood of a batch, standardised",
@@ -259,11 +259,11 @@ def save_picture(rows, t, dataset, args):
             values = row[key]
             mean = values.mean(0)
             error = values.std(0) / len(values) ** 0.5
-            style = {"color": plots.COLOURS[index]}
+            style = {"color": plots.style.COLOURS[index]}
             ax.plot(
                 row["passes"],
                 mean,
-                linestyle=plots.DASHES[index],
+                linestyle=plots.style.DASHES[index],
                 linewidth=2,
                 label=row["method"],
                 **style,
@@ -274,7 +274,7 @@ def save_picture(rows, t, dataset, args):
     for ax, title in zip(axes, ("accuracy", "log-likelihood, nats"), strict=True):
         ax.set(xscale="log", xlabel="passes over the training data")
         ax.set_ylabel(f"test {title}")
-        ax.grid(color=plots.GREY, linewidth=0.6)
+        ax.grid(color=plots.style.GREY, linewidth=0.6)
     axes[0].legend(frameon=False)
     title = {"mnist": "MNIST 1s and 7s", "breast_cancer": "breast cancer"}[dataset]
     figure.suptitle(

@@ -141,7 +141,7 @@ def as_text(rows):
 def save_picture(target, results, args):
     """Saves the figure and says where."""
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
-    colours = dict(zip(results, plots.COLOURS, strict=False))
+    colours = dict(zip(results, plots.style.COLOURS, strict=False))
     position, estimates = results["MINT"]
     steps = args.steps // 10 + EVERY * np.arange(1, estimates.shape[1] + 1)
 
@@ -156,7 +156,7 @@ def save_picture(target, results, args):
         color=colours["MINT"],
         ax=axes[0],
     )
-    axes[0].plot(*target.modes.T, "x", color=plots.WRONG, markersize=9, mew=2.5)
+    axes[0].plot(*target.modes.T, "x", color=plots.style.WRONG, markersize=9, mew=2.5)
     axes[0].set(xlabel=r"$\theta_1$", ylabel=r"$\theta_2$")
     axes[0].set_title(
         "draws of MINT, both modes (crosses),\nand the tempered posterior"
@@ -164,7 +164,7 @@ def save_picture(target, results, args):
 
     axes[1].plot(steps, estimates.T, color=colours["MINT"], linewidth=0.8)
     axes[1].axhline(1.0, color="black", linestyle="--")
-    axes[1].axhspan(0.8, 1.25, color=plots.GREY, alpha=0.5)
+    axes[1].axhspan(0.8, 1.25, color=plots.style.GREY, alpha=0.5)
     axes[1].set(xlabel="step", ylabel="estimated ratio", ylim=(0, 2.5))
     axes[1].set_title(
         f"ratio of the modes: {len(estimates)} runs of MINT\n"

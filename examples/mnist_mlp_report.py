@@ -90,9 +90,9 @@ def line_style(index, points):
     """Colour, marker and dashes of a line."""
     return {
         "markevery": max(points // 10, 1),
-        "color": plots.COLOURS[index % len(plots.COLOURS)],
-        "marker": plots.MARKERS[index % len(plots.MARKERS)],
-        "linestyle": plots.DASHES[index % len(plots.DASHES)],
+        "color": plots.style.COLOURS[index % len(plots.style.COLOURS)],
+        "marker": plots.style.MARKERS[index % len(plots.style.MARKERS)],
+        "linestyle": plots.style.DASHES[index % len(plots.style.DASHES)],
         "markersize": 5,
     }
 

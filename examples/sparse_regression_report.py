@@ -12,10 +12,10 @@ from keras_mhmcmc import plots
 
 SECONDS = 20  # between two lines of progress
 STYLES = {
-    "SGLD-SA": {"color": plots.COLOURS[0], "marker": "o"},
-    "EMVS": {"color": plots.COLOURS[2], "marker": "s"},
-    "ESM": {"color": plots.COLOURS[2], "marker": "s"},
-    "SGLD": {"color": plots.WRONG, "marker": "^"},
+    "SGLD-SA": {"color": plots.style.COLOURS[0], "marker": "o"},
+    "EMVS": {"color": plots.style.COLOURS[2], "marker": "s"},
+    "ESM": {"color": plots.style.COLOURS[2], "marker": "s"},
+    "SGLD": {"color": plots.style.WRONG, "marker": "^"},
 }
 LEGEND = {
     "linear": """\
@@ -219,7 +219,7 @@ def draw_inclusion(rows, ax):
             label=row["method"],
             **style,
         )
-    ax.axvspan(0.7, true + 0.4, color=plots.GREY, label="the true three")
+    ax.axvspan(0.7, true + 0.4, color=plots.style.GREY, label="the true three")
     ax.set(xscale="log", ylim=(-0.03, 1.03), xlabel="predictor")
     ax.set(ylabel="inclusion probability", title="Which predictors matter")
     ax.legend()

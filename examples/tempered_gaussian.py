@@ -162,9 +162,9 @@ def save_picture(rows, args):
             ax.plot(
                 steps,
                 row["distances"],
-                color=plots.COLOURS[index],
-                linestyle=plots.DASHES[index],
-                marker=plots.MARKERS[index],
+                color=plots.style.COLOURS[index],
+                linestyle=plots.style.DASHES[index],
+                marker=plots.style.MARKERS[index],
                 markersize=5,
                 label=f"{row['method']} ({len(steps) * EVERY} iterations)",
             )
@@ -175,7 +175,7 @@ def save_picture(rows, args):
         ax.set_title(f"d = {dimension}")
         ax.set_xlabel("iteration")
         ax.set_ylim(0, 1)
-        ax.grid(color=plots.GREY, linewidth=0.6)
+        ax.grid(color=plots.style.GREY, linewidth=0.6)
     labels = [
         f"MHBT, {args.batch_size:,} examples a step",
         f"full batch, {args.train_size:,} examples a step",

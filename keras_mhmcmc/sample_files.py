@@ -1,11 +1,14 @@
 """Kept samples as files in a directory."""
 
+import contextlib
+import io
 import json
 import os
 
 import h5py
 import numpy as np
 
+from keras_mhmcmc.folder_lock import FolderLock
 from keras_mhmcmc.sample_store import Record
 from keras_mhmcmc.sample_store import base_of
 from keras_mhmcmc.sample_store import changes
@@ -29,6 +32,7 @@ class DirectoryStore:
         self.directory = os.fspath(directory)
         self._signature = None
         self._base = None
+        self._lock = FolderLock(self.directory)
         self._files = []
         self.records = []
         if os.path.exists(self._path(_MANIFEST)):
@@ -37,6 +41,22 @@ class DirectoryStore:
     def open(self, model, iterations):
         """Readies the directory for samples of `model`, going on at `iterations`."""
         os.makedirs(self.directory, exist_ok=True)
+        self._lock.acquire()
+        try:
+            self._ready(model, iterations)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _ready(self, model, iterations):
+        on_disk = DirectoryStore(self.directory)
+        if on_disk._files != self._files:
+            raise ValueError(
+                "Argument `directory` must not change between the making of this "
+                "`PosteriorSamples` and `fit`. Make it anew, or choose another one. "
+                f"Received: directory={self.directory!r}, which held "
+                f"{len(self._files)} samples and now holds {len(on_disk._files)}"
+            )
         signature = _signature(model)
         if self._signature is not None:
             self._check_same_model(signature)
@@ -70,8 +90,9 @@ class DirectoryStore:
         self.records[-1] = record
 
     def flush(self):
-        """Writes what is known of the samples."""
+        """Writes what is known of the samples, at the end of a run."""
         self._write_manifest()
+        self._lock.release()
 
     def drop_first(self):
         """Forgets the oldest sample, the manifest first."""
@@ -163,11 +184,8 @@ class DirectoryStore:
                 {"file": name, **record._asdict()} for name, record in self._listed()
             ],
         }
-        temporary = self._path(f"unfinished-{_MANIFEST}")
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-        _flush(temporary)
-        os.replace(temporary, self._path(_MANIFEST))
+        text = json.dumps(manifest, indent=1)
+        _write_whole(self._path(_MANIFEST), text.encode())
 
     def _remove(self, names):
         for name in names:
@@ -186,27 +204,38 @@ def _signature(model):
     return [[v.name, list(v.shape), v.dtype] for v in model.weights]
 
 
-def _flush(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _write(path, arrays, **attributes):
     """A file of numbered arrays, which replaces `path` once it is whole."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f"unfinished-{name}")
-    with h5py.File(temporary, "w") as file:
+    # In memory first: HDF5 reports a full disk only when it closes its file.
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
         file.attrs.update(attributes)
         for index, array in arrays.items():
             # HDF5 has no bfloat16: its bits are kept, and its name.
             bits = array.view("uint16") if array.dtype.kind == "V" else array
             dataset = file.create_dataset(str(index), data=bits)
             dataset.attrs["dtype"] = array.dtype.name
-    _flush(temporary)
-    os.replace(temporary, path)
+    _write_whole(path, content.getvalue())
+
+
+def _write_whole(path, content):
+    """A file with these bytes, which replaces `path` once it is on the disk."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f"unfinished-{name}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        raise OSError(
+            f"The file {path!r} could not be written: {error}. Free space on the disk, "
+            "or choose another directory; all samples before it are whole, and a run "
+            "that is loaded from a checkpoint goes on after them."
+        ) from error
 
 
 def _read(path, **attributes):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from models import sequential
 from models import weights
 
 import keras_mhmcmc as mh
+from keras_mhmcmc import folder_lock
+from keras_mhmcmc.folder_lock import FolderLock
 
 BACKEND = keras.backend.backend()
 STEPS = TRAIN_SIZE // BATCH_SIZE
@@ -271,6 +274,72 @@ def test_a_process_killed_while_it_writes_leaves_whole_samples(tmp_path):
         assert members.shape == (len(loaded), TRAIN_SIZE, CLASSES)
         assert np.isfinite(members).all()
         assert len(np.unique(members[:, 0, 0])) == len(loaded)
+
+
+_HOLDER = """
+import sys, time
+from keras_mhmcmc.folder_lock import FolderLock
+FolderLock(sys.argv[1]).acquire()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_directory_that_another_process_writes_to_is_refused(tmp_path):
+    root = os.path.dirname(os.path.dirname(__file__))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": root},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(ValueError, match="`directory`.*another process"):
+            fit(compiled(sgld()), callbacks=[mh.PosteriorSamples(directory=tmp_path)])
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    # The lock of a killed process is gone; one of this process is given back.
+    for directory in (tmp_path, tmp_path / "a"):
+        fit(compiled(sgld()), callbacks=[mh.PosteriorSamples(directory=directory)])
+        lock = FolderLock(directory)
+        lock.acquire()
+        lock.release()
+    assert not folder_lock._HELD
+
+
+def test_a_directory_that_another_run_filled_meanwhile_is_refused(tmp_path):
+    early = mh.PosteriorSamples(directory=tmp_path)
+    fit(compiled(sgld()), callbacks=[mh.PosteriorSamples(directory=tmp_path)])
+    with pytest.raises(ValueError, match="held 0 samples and now holds 2"):
+        fit(compiled(sgld()), callbacks=[early])
+    assert len(mh.PosteriorSamples.load(tmp_path)) == 2
+
+
+def test_a_full_disk_keeps_the_samples_before_it(tmp_path):
+    """The system refuses to write a sample's last byte."""
+    model = compiled(sgld())
+    posterior = mh.PosteriorSamples(directory=tmp_path)
+    fit(model, epochs=2, callbacks=[posterior])
+    size = os.path.getsize(tmp_path / "sample-0000000012.h5")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limit[1]))
+    try:
+        with pytest.raises(OSError, match="sample-0000000018.h5.*Free space"):
+            fit(model, epochs=2, callbacks=[posterior])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, ignored)
+    loaded = mh.PosteriorSamples.load(tmp_path)
+    assert loaded.iterations.tolist() == [6, 12]
+    assert len(loaded.ensemble(model).predict_members(data()[0])) == 2
+    assert not [name for name in os.listdir(tmp_path) if "unfinished" in name]
+    # The run goes on where it stopped.
+    fit(model, epochs=1, callbacks=[posterior])
+    assert posterior.iterations[:2].tolist() == [6, 12]
+    assert len(posterior) == len(mh.PosteriorSamples.load(tmp_path))
 
 
 def test_to_arviz_has_the_chain_axis(tmp_path):

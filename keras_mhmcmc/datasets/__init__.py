@@ -1,6 +1,5 @@
 """Data sets as NumPy arrays, for examples and tests."""
 
-from keras_mhmcmc.datasets.files import KEYS
 from keras_mhmcmc.datasets.loading import load
 from keras_mhmcmc.datasets.loading import load_test
 from keras_mhmcmc.datasets.regression import rows

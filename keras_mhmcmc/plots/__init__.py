@@ -8,11 +8,6 @@ from keras_mhmcmc.plots.chains import trace
 from keras_mhmcmc.plots.densities import contours
 from keras_mhmcmc.plots.energies import energy
 from keras_mhmcmc.plots.sparsity import inclusion
-from keras_mhmcmc.plots.style import COLOURS
-from keras_mhmcmc.plots.style import DASHES
-from keras_mhmcmc.plots.style import GREY
-from keras_mhmcmc.plots.style import MARKERS
-from keras_mhmcmc.plots.style import WRONG
 from keras_mhmcmc.plots.training import acceptance
 
 __all__ = [
