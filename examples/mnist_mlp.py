@@ -84,14 +84,15 @@ def load(args):
         arrays = [*train, *test]
     else:
         with np.load(args.data, allow_pickle=False) as file:
-            missing = [key for key in mh.datasets.files.KEYS if key not in file.files]
+            keys = mh.datasets.files.KEYS
+            missing = [key for key in keys if key not in file.files]
             if missing:
                 raise ValueError(
                     "Argument `--data` must be an .npz file with the arrays "
-                    f"{', '.join(mh.datasets.files.KEYS)}. Received: {args.data!r}, which "
+                    f"{', '.join(keys)}. Received: {args.data!r}, which "
                     f"lacks {', '.join(missing)}"
                 )
-            arrays = [file[key] for key in mh.datasets.files.KEYS]
+            arrays = [file[key] for key in keys]
     x_train, y_train, x_test, y_test = arrays
     return as_rows(x_train), y_train.astype("int32"), as_rows(x_test), y_test
 
