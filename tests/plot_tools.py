@@ -13,6 +13,3 @@ def draws_of(position, log_weights=None):
     """`mh.Draws` of given positions (chain, draw, ...)."""
     energy = 0.5 * np.sum(position**2, axis=-1)
     return mh.Draws(position, log_weights, {"energy": energy}, None)
-
-
-# Energies.
