@@ -1,6 +1,14 @@
 """What all tests share: the framework's set-up. Seeds belong to the tests."""
 
 import os
+import pathlib
+
+# Most of the time on JAX goes into compiling, and many tests compile the same programs:
+# all processes share them, and the next run has them already.
+CACHE = pathlib.Path(__file__).parent.parent / ".pytest_cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 if os.environ.get("KERAS_BACKEND") == "torch":
     import torch  # before keras, which may import TensorFlow
