@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 
 # Most of the time on JAX goes into compiling, and many tests compile the same programs:
 # all processes share them, and the next run has them already.
@@ -14,6 +15,7 @@ if os.environ.get("KERAS_BACKEND") == "torch":
     import torch  # before keras, which may import TensorFlow
 
 import keras
+import pytest
 
 # On recent GPUs TF32 would cost the products of matrices thirteen bits.
 if keras.backend.backend() == "jax":
@@ -27,3 +29,11 @@ elif keras.backend.backend() == "tensorflow":
 elif keras.backend.backend() == "torch":
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    """Matplotlib keeps every figure, and warns of more than twenty."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

@@ -9,19 +9,12 @@ matplotlib.use("Agg")
 import keras
 import numpy as np
 import pytest
-from matplotlib import pyplot
 from plot_tools import chains
 from plot_tools import draws_of
 from scipy import stats
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import plots
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    pyplot.close("all")
 
 
 def test_traces_show_every_scalar_of_every_chain():

@@ -18,12 +18,6 @@ EPSILONS = (0.0, 0.1, 0.2)
 ACCURACY = {"SGD": (0.9, 0.5, 0.0), "RSGLD": (0.8, 0.7, 0.25)}
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    pyplot.close("all")
-
-
 def robustness_table():
     return RobustnessTable(
         [

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from matplotlib import pyplot
 from plot_tools import chains
 from plot_tools import draws_of
 
@@ -17,12 +16,6 @@ from keras_mhmcmc import plots
 
 PARTITION = {"energy_min": 10.0, "energy_gap": 2.0}
 SETTINGS = PARTITION | {"partitions": 4, "zeta": 1.0}
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    pyplot.close("all")
 
 
 def texts(legend):
