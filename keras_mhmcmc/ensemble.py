@@ -132,37 +132,37 @@ class Ensemble(keras.Model):
         """Each member's prediction, stacked along a new first axis."""
         stacked = [self._values[i].value for i in self._own]
         chunk = self.chunk or _backend.default_chunk(self.num_members)
-        return _backend.map_members(
-            lambda values: self._predict(values, inputs),
-            stacked,
-            min(chunk, self.num_members),
-        )
+        chunk = min(chunk, self.num_members)
+        return _backend.map_members(self._predictor(inputs), stacked, chunk)
 
     def call_member(self, inputs, index):
         """The prediction of the member with this index, which may be a tensor."""
         stacked = [self._values[i].value for i in self._own]
         values = [ops.take(value, index, axis=0) for value in stacked]
-        return self._predict(values, inputs)
+        return self._predictor(inputs)(values)
 
-    def _predict(self, values, inputs):
-        """The prediction of a member with these weights of its own."""
+    def _predictor(self, inputs):
+        """A function from a member's own weights to its prediction."""
         member = self.member
         common = {id(member.weights[i]): self._values[i].value for i in self.shared}
         positions = {id(member.weights[i]): place for place, i in enumerate(self._own)}
 
-        def value_of(variable):
-            place = positions.get(id(variable))
-            if place is not None:
-                return values[place]
-            return common.get(id(variable), variable.value)
+        def predict(values):
+            def value_of(variable):
+                place = positions.get(id(variable))
+                if place is not None:
+                    return values[place]
+                return common.get(id(variable), variable.value)
 
-        outputs, _ = member.stateless_call(
-            [value_of(v) for v in member.trainable_variables],
-            [value_of(v) for v in member.non_trainable_variables],
-            inputs,
-            training=False,
-        )
-        return keras.tree.map_structure(self.activation, outputs)
+            outputs, _ = member.stateless_call(
+                [value_of(v) for v in member.trainable_variables],
+                [value_of(v) for v in member.non_trainable_variables],
+                inputs,
+                training=False,
+            )
+            return keras.tree.map_structure(self.activation, outputs)
+
+        return predict
 
     def predict_members(self, x, batch_size=None, verbose=0):
         """Predictions of each member, shape (members, examples, ...)."""

@@ -240,11 +240,13 @@ def _write_whole(path, content):
 
 def _read(path, **attributes):
     """The numbered arrays of a file that must have these attributes."""
-    remedy = "Restore it from a copy, or remove its entry from the manifest."
+    remedy = (
+        "Restore it from a copy; a sample can be left out by removing its entry from "
+        f"{_MANIFEST!r}."
+    )
     if not os.path.exists(path):
         raise ValueError(
-            f"The sample file {path!r} is listed in the manifest and is not there. "
-            + remedy
+            f"The sample file {path!r} is needed and is not there. {remedy}"
         )
     try:
         with h5py.File(path, "r") as file:

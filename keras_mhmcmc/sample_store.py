@@ -81,9 +81,9 @@ def changes(base, model):
     """The weights of `model` that differ from `base`, by their positions."""
     changed = {}
     for index, variable in enumerate(model.weights):
-        (value,) = host_copies([variable])
+        value = ops.convert_to_numpy(variable)
         if base[index] is None or not np.array_equal(base[index], value):
-            changed[index] = value
+            changed[index] = np.array(value)
     return changed
 
 
