@@ -67,6 +67,31 @@ def test_convolutions_normalisation_and_dropout():
         np.testing.assert_allclose(ensemble.predict_members(x), members, atol=1e-5)
 
 
+def test_it_is_compiled_once():
+    if keras.backend.backend() == "torch":
+        pytest.skip("PyTorch runs it as it stands")
+    calls = []
+
+    class Counted(keras.layers.Layer):
+        def call(self, inputs):
+            calls.append(1)
+            return inputs
+
+    model = keras.Sequential(
+        [keras.Input((FEATURES,)), Counted(), *sequential().layers]
+    )
+    ensemble = mh.Ensemble(model, 6)
+    ensemble.set_members(stacked(model, 6), np.ones(6))
+    x, _ = data()
+    calls.clear()
+    ensemble.predict(x, batch_size=32, verbose=0)
+    traces = len(calls)
+    assert 0 < traces < 6  # not one for each member, nor for each batch
+    ensemble.set_members(stacked(model, 6, seed=1), np.ones(6))
+    ensemble.predict(np.tile(x, (3, 1)), batch_size=32, verbose=0)
+    assert len(calls) == traces
+
+
 def test_several_outputs():
     inputs = keras.Input((FEATURES,))
     one = keras.layers.Dense(2, name="one")(inputs)
