@@ -318,6 +318,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             model.optimizer.check_epoch()
             self._epoch_diagnostics = model.optimizer.diagnostics()
             model.optimizer.settle()
+            model.stop_training |= model.optimizer.has_stopped()
         if self.every is None and iteration > self.burn_in:
             self._keep(model, iteration)
         self._is_epoch_finished = True
@@ -330,6 +331,9 @@ class PosteriorSamples(keras.callbacks.Callback):
         return since >= self.every and since // self.every > kept // self.every
 
     def _keep(self, model, iteration):
+        if isinstance(model.optimizer, Sampler) and model.optimizer.has_stopped():
+            model.stop_training = True
+            return
         self._revise_last(model)
         self._log_rate = self._read_log_rate(model)
         record = Record(iteration, self._log_rate)

@@ -1,9 +1,5 @@
 """Every way in which Keras builds and runs a model, with RSGLD."""
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -218,51 +214,3 @@ def test_custom_training_loop_with_scale_loss():
         _, gradient = _backend.value_and_gradient(loss)(value)
         optimizer.apply([gradient])
     assert optimizer.diagnostics()["energy"] > 0
-
-
-@pytest.mark.skipif(BACKEND != "jax", reason="JAX only")
-def test_data_parallel_on_two_devices_is_the_same_chain():
-    """`keras.distribution.DataParallel` over two simulated devices."""
-    script = """
-import keras, numpy as np, sys
-if sys.argv[1] == "2":
-    keras.distribution.set_distribution(keras.distribution.DataParallel())
-from models import compiled, fit, weights
-from cases import rsgld
-model = compiled(rsgld(seed=3))
-fit(model, epochs=2)
-print(*weights(model))
-"""
-    here = os.path.dirname(__file__)
-    runs = []
-    for devices in ("1", "2"):
-        flags = f"--xla_force_host_platform_device_count={devices}"
-        path = os.pathsep.join([here, os.path.dirname(here)])
-        result = subprocess.run(
-            [sys.executable, "-c", script, devices],
-            env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-        )
-        assert result.returncode == 0, result.stderr
-        runs.append(np.array(result.stdout.split(), float))
-    np.testing.assert_allclose(runs[0], runs[1], rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
-def test_replicas_that_would_share_a_chain_are_refused():
-    import tensorflow as tf
-
-    optimizer = make()
-    variable = keras.Variable(np.ones(3, "float32"))
-
-    class Two:
-        num_replicas_in_sync = 2
-
-    original = tf.distribute.get_strategy
-    tf.distribute.get_strategy = Two
-    try:
-        with pytest.raises(ValueError, match="replicas"):
-            optimizer.build([variable])
-    finally:
-        tf.distribute.get_strategy = original

@@ -5,6 +5,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import keras
 
 __all__ = [
     "SEED_DTYPE",
@@ -15,6 +16,7 @@ __all__ = [
     "add_product",
     "add_scaled",
     "affine",
+    "all_finite",
     "between",
     "compile_function",
     "cond",
@@ -30,6 +32,7 @@ __all__ = [
     "select",
     "sigmoid_of_affine",
     "stack",
+    "steps_if",
     "sum_squares",
     "value_and_gradient",
     "write",
@@ -171,6 +174,11 @@ def sum_squares(xs):
     return sum(sums).astype(jnp.float32)
 
 
+def all_finite(xs):
+    """Whether all numbers are finite and their squares, too."""
+    return jnp.isfinite(sum_squares(xs))
+
+
 def _at_least_float32(x):
     return jnp.promote_types(x.dtype, jnp.float32)
 
@@ -211,6 +219,33 @@ def cond(condition, if_true, if_false):
         # Outside a trace `lax.cond` would compile both functions at each call.
         return if_true() if condition else if_false()
     return jax.lax.cond(condition, if_true, if_false)
+
+
+def steps_if(condition, step, variables):
+    """Runs `step()`, which assigns `variables`, where `condition` holds.
+
+    Returns False where it cannot branch, and has done nothing.
+    """
+    if not isinstance(condition, jax.core.Tracer):
+        if condition:
+            step()
+        return True
+    # A branch that returns what it was given would copy it, so only what is assigned
+    # is returned. `cond` traces the first branch first; otherwise it would say that
+    # the branches do not match.
+    old = read(variables)
+    assigned = []
+
+    def run():
+        with keras.StatelessScope(zip(variables, old, strict=True)) as scope:
+            step()
+        values = [scope.get_current_value(variable) for variable in variables]
+        assigned[:] = [i for i, v in enumerate(values) if v is not old[i]]
+        return [values[i] for i in assigned]
+
+    values = jax.lax.cond(condition, run, lambda: [old[i] for i in assigned])
+    write([variables[i] for i in assigned], values)
+    return True
 
 
 def compile_function(function):

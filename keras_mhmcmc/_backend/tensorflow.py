@@ -13,6 +13,7 @@ __all__ = [
     "add_product",
     "add_scaled",
     "affine",
+    "all_finite",
     "between",
     "compile_function",
     "cond",
@@ -28,6 +29,7 @@ __all__ = [
     "select",
     "sigmoid_of_affine",
     "stack",
+    "steps_if",
     "sum_squares",
     "value_and_gradient",
     "write",
@@ -153,6 +155,11 @@ def sum_squares(xs):
     return tf.cast(tf.add_n(sums), tf.float32)
 
 
+def all_finite(xs):
+    """Whether all numbers are finite and their squares, too."""
+    return tf.math.is_finite(sum_squares(xs))
+
+
 def _at_least_float32(x):
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
@@ -190,6 +197,20 @@ def between(x, y, share):
 def cond(condition, if_true, if_false):
     """`if_true()` where the scalar `condition` holds, else `if_false()`."""
     return tf.cond(condition, if_true, if_false)
+
+
+def steps_if(condition, step, variables):
+    """Runs `step()`, which assigns `variables`, where `condition` holds.
+
+    Returns False where it cannot branch, and has done nothing.
+    """
+
+    def run():
+        step()
+        return True
+
+    tf.cond(condition, run, lambda: False)
+    return True
 
 
 def compile_function(function):

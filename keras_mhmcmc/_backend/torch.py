@@ -12,6 +12,7 @@ __all__ = [
     "add_product",
     "add_scaled",
     "affine",
+    "all_finite",
     "between",
     "compile_function",
     "cond",
@@ -27,6 +28,7 @@ __all__ = [
     "select",
     "sigmoid_of_affine",
     "stack",
+    "steps_if",
     "sum_squares",
     "value_and_gradient",
     "write",
@@ -173,8 +175,13 @@ def select(condition, xs, ys):
 
 def sum_squares(xs):
     """Sum of squares over a list of tensors, a float32 scalar."""
-    norms = [torch.linalg.vector_norm(_at_least_float32(x)) for x in xs]
+    norms = torch._foreach_norm([_at_least_float32(x) for x in xs])
     return torch.stack(norms).square().sum().float()
+
+
+def all_finite(xs):
+    """Whether all numbers are finite and their squares, too."""
+    return sum_squares(xs).isfinite()
 
 
 def _at_least_float32(x):
@@ -228,6 +235,19 @@ def cond(condition, if_true, if_false):
     if condition.device.type == "cpu":  # a host number: reading it stops no queue
         return if_true() if condition.item() else if_false()
     return torch.where(condition, if_true(), if_false())
+
+
+def steps_if(condition, step, variables):
+    """Runs `step()`, which assigns `variables`, where `condition` holds.
+
+    Returns False where it cannot branch, and has done nothing: on a GPU it would have
+    to wait for the condition.
+    """
+    if condition.device.type != "cpu":
+        return False
+    if condition.item():
+        step()
+    return True
 
 
 def compile_function(function):

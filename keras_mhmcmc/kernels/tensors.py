@@ -58,6 +58,13 @@ def sum_squares(xs, chains=False):
     return sum(ops.sum(ops.square(x), axis=1) for x in rows)
 
 
+def all_finite(xs, chains=False):
+    """Whether all numbers are finite and below 1e19: a bool, or (K,) with `chains`."""
+    if not chains:
+        return _backend.all_finite(xs)
+    return ops.isfinite(sum_squares(xs, chains))
+
+
 def fused(function, *arrays, chains=False):
     """Elementwise results of `function(*arrays)`, and sums of products of two.
 

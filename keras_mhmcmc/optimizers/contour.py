@@ -9,12 +9,12 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import partition as partition_
 from keras_mhmcmc.kernels import contour
+from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.sampler import constant
 from keras_mhmcmc.schedules import Schedule
 
 # What is added up between two resets.
-_TALLY = ("count", "index", "multiplier", "first", "last", "nonfinite")
+_TALLY = ("count", "index", "multiplier", "first", "last")
 
 
 _FEWEST = 10  # energies from which something can be said of a partition
@@ -69,7 +69,7 @@ class ContourSampler(Sampler):
                 size = size(self._iterations)
             log_pdf = contour.learned(log_pdf, place, size, settings)
             log_pdf = contour.normalized(log_pdf)
-            self._log_pdf.assign(log_pdf)
+            self._write([self._log_pdf], [log_pdf])
         temperature = self._current_temperature()
         factor, weight = contour.flattened(log_pdf, place, temperature, settings)
         self._count(place, factor)
@@ -79,9 +79,8 @@ class ContourSampler(Sampler):
     def _count(self, place, factor):
         settings = self._partition.contour
         visits = ops.convert_to_tensor(self._visits)
-        self._visits.assign(contour.visited(visits, place, settings))
+        self._write([self._visits], [contour.visited(visits, place, settings)])
         index = ops.cast(place.index, "float32")
-        is_known = ops.cast(place.finite, "float32")
         seen = [
             ops.ones_like(factor),
             index + 1.0,
@@ -89,19 +88,18 @@ class ContourSampler(Sampler):
             ops.cast(place.index == 0, "float32"),
             ops.cast(place.index == settings.partitions - 1, "float32"),
         ]
-        seen = ops.stack(seen, axis=-1) * is_known[..., None]
-        failed = (1.0 - is_known)[..., None]
-        tally = ops.convert_to_tensor(self._tally)
-        self._tally.assign(tally + ops.concatenate([seen, failed], axis=-1))
+        tally = ops.convert_to_tensor(self._tally) + _backend.stack(seen)
+        self._write([self._tally], [tally])
 
     def _keep(self, place, weight):
         """Keeps what is known of this point, and of the sample if it is one."""
         points = ops.convert_to_tensor(self._points)
         _, sample, low, high = ops.unstack(points, 4, axis=-1)
         sample = ops.where(self._is_awaited(), weight, sample)
-        low = ops.minimum(low, ops.where(place.finite, place.energy, low))
-        high = ops.maximum(high, ops.where(place.finite, place.energy, high))
-        self._points.assign(ops.stack([weight, sample, low, high], axis=-1))
+        low = ops.minimum(low, place.energy)
+        high = ops.maximum(high, place.energy)
+        points = _backend.stack([weight, sample, low, high])
+        self._write([self._points], [points])
 
     # What users and callbacks call.
 
@@ -127,6 +125,7 @@ class ContourSampler(Sampler):
 
         `mh.PosteriorSamples` calls it at each epoch's end.
         """
+        super().check_epoch()
         tally = ops.convert_to_numpy(self._tally).reshape(-1, len(_TALLY)).sum(0)
         counts = dict(zip(_TALLY, tally, strict=True))
         if counts["count"] >= _FEWEST:
@@ -140,7 +139,8 @@ class ContourSampler(Sampler):
             )
 
     def finalize_variable_values(self, var_list):
-        """Looks at the partition, at the end of `fit`."""
+        """Looks at the chain and at the partition, at the end of `fit`."""
+        super().finalize_variable_values(var_list)
         if self.built and _backend.hold_values([self._points, self._visits]):
             visits = self.visits().reshape(-1, self._partition.contour.partitions)
             if visits.sum() >= _FEWEST:
@@ -165,7 +165,6 @@ class ContourSampler(Sampler):
         return {
             "partition": counts["index"] / steps,
             "multiplier": counts["multiplier"] / steps,
-            "nonfinite": counts["nonfinite"],
         }
 
     def _count_variables(self):

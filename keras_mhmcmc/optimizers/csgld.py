@@ -6,6 +6,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import hamiltonian
 from keras_mhmcmc.kernels import langevin
 from keras_mhmcmc.optimizers.contour import ContourSampler
+from keras_mhmcmc.optimizers.finite import FiniteGuard
 from keras_mhmcmc.optimizers.sampler import checked_temperature
 
 _SHARE = _validate.Interval(0.0, 1.0)
@@ -51,9 +52,13 @@ class CSGLD(ContourSampler):
         adapt: whether theta is learned; False samples with `pdf` as it is (KSGLD).
         prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        nan_policy: "stop" holds the chain at its last finite state from the step that
+            meets NaN or infinity, with a warning at the end of the epoch, where
+            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
+        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, or an option of the Keras base
             class is given that would change the sampled law.
 
@@ -93,6 +98,7 @@ class CSGLD(ContourSampler):
         adapt=True,
         prior=None,
         seed=None,
+        nan_policy="stop",
         name="csgld",
         **options,
     ):
@@ -118,6 +124,7 @@ class CSGLD(ContourSampler):
             seed=seed,
             name=name,
             options=options,
+            guard=FiniteGuard(nan_policy),
         )
 
     def _move(self, variables, position, gradient, energy, learning_rate):
@@ -131,7 +138,7 @@ class CSGLD(ContourSampler):
             train_size=self.train_size,
             multiplier=self._multiplier(energy),
         )
-        _backend.write(variables, position)
+        self._write(variables, position)
         return energy
 
 
@@ -165,9 +172,13 @@ class CSGHMC(ContourSampler):
         adapt: whether theta is learned.
         prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        nan_policy: "stop" holds the chain at its last finite state from the step that
+            meets NaN or infinity, with a warning at the end of the epoch, where
+            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
+        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, or an option of the Keras base
             class is given that would change the sampled law.
 
@@ -207,6 +218,7 @@ class CSGHMC(ContourSampler):
         adapt=True,
         prior=None,
         seed=None,
+        nan_policy="stop",
         name="csghmc",
         **options,
     ):
@@ -232,6 +244,7 @@ class CSGHMC(ContourSampler):
             seed=seed,
             name=name,
             options=options,
+            guard=FiniteGuard(nan_policy),
         )
         self.momentum = _validate.number("momentum", momentum, _SHARE)
 
@@ -253,8 +266,8 @@ class CSGHMC(ContourSampler):
             train_size=self.train_size,
             multiplier=self._multiplier(energy),
         )
-        _backend.write(slots, velocity)
-        _backend.write(variables, position)
+        self._write(slots, velocity)
+        self._write(variables, position)
         return energy
 
     def get_config(self):

@@ -4,6 +4,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import adam
+from keras_mhmcmc.optimizers.finite import FiniteGuard
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
 
 _SHARE = _validate.Interval(0.0, 1.0)
@@ -44,9 +45,13 @@ class ESM(SpikeSlabSampler):
         beta_2: share of the mean squared gradient that is kept, in [0, 1).
         epsilon: number added to the root of that, greater than 0.
         seed: as every sampler has it; ESM draws nothing.
+        nan_policy: "stop" holds the chain at its last finite state from the step that
+            meets NaN or infinity, with a warning at the end of the epoch, where
+            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
+        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, an option of the Keras base class
             is given that would change the sampled law, or, at the first step, `sparse`
             chooses no kernel or the compiled loss does not fit `likelihood`.
@@ -82,6 +87,7 @@ class ESM(SpikeSlabSampler):
         beta_2=0.999,
         epsilon=1e-7,
         seed=None,
+        nan_policy="stop",
         name="esm",
         **options,
     ):
@@ -107,6 +113,7 @@ class ESM(SpikeSlabSampler):
             seed=seed,
             name=name,
             options=options,
+            guard=FiniteGuard(nan_policy),
         )
         self.beta_1 = _validate.number("beta_1", beta_1, _SHARE)
         self.beta_2 = _validate.number("beta_2", beta_2, _SHARE)
@@ -131,9 +138,9 @@ class ESM(SpikeSlabSampler):
             beta_2=self.beta_2,
             epsilon=self.epsilon,
         )
-        _backend.write(means, mean)
-        _backend.write(squares, square)
-        _backend.write(variables, position)
+        self._write(means, mean)
+        self._write(squares, square)
+        self._write(variables, position)
 
     def get_config(self):
         """The arguments of the constructor."""

@@ -10,9 +10,9 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.sampler import SampleInfo
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.sampler import constant
 
 _COUNTS = (
     "forward_accepted",

@@ -4,6 +4,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.optimizers.finite import FiniteGuard
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.sampler import checked_temperature
 
@@ -28,9 +29,13 @@ class PSGLD(Sampler):
         temperature: T, at least 0, or a schedule. 1 is the posterior.
         prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        nan_policy: "stop" holds the chain at its last finite state from the step that
+            meets NaN or infinity, with a warning at the end of the epoch, where
+            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
+        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, or an option of the Keras base
             class is given that would change the sampled law.
 
@@ -53,6 +58,7 @@ class PSGLD(Sampler):
         temperature=1.0,
         prior=None,
         seed=None,
+        nan_policy="stop",
         name="psgld",
         **options,
     ):
@@ -64,6 +70,7 @@ class PSGLD(Sampler):
             seed=seed,
             name=name,
             options=options,
+            guard=FiniteGuard(nan_policy),
         )
         self.decay = _validate.number("decay", decay, _SHARE)
         self.epsilon = _validate.number("epsilon", epsilon, _validate.POSITIVE)
@@ -85,8 +92,8 @@ class PSGLD(Sampler):
             decay=self.decay,
             epsilon=self.epsilon,
         )
-        _backend.write(slots, second_moment)
-        _backend.write(variables, position)
+        self._write(slots, second_moment)
+        self._write(variables, position)
         return energy
 
     def get_config(self):

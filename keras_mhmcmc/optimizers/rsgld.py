@@ -11,9 +11,9 @@ from keras_mhmcmc.kernels import adaptation
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
 from keras_mhmcmc.optimizers.mhbt import batch_temperature
-from keras_mhmcmc.optimizers.sampler import constant
 
 _WARM_UP = 16  # forward steps after which `beta="auto"` chooses for the first time
 

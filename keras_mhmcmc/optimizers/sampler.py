@@ -1,7 +1,6 @@
 """What every sampler is besides its kernel: an abstract Keras optimizer."""
 
 import math
-import random
 from typing import Any
 from typing import NamedTuple
 
@@ -11,29 +10,12 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc.optimizers import base_options
+from keras_mhmcmc.optimizers.first_values import constant
+from keras_mhmcmc.optimizers.first_values import fresh_seed
+from keras_mhmcmc.optimizers.first_values import seeds_along_chains
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.schedules import Schedule
-
-# Options of the Keras base class that change the sampled law, and what to use instead.
-_REFUSED = {
-    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`; a decay of w is the scale "
-    "1 / sqrt(w * train_size).",
-    "clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
-    "rejects steps that are too large.",
-    "clipvalue": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
-    "rejects steps that are too large.",
-    "global_clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, "
-    "which rejects steps that are too large.",
-    "use_ema": "Keep samples with `mh.PosteriorSamples` and average the predictions of "
-    "their ensemble.",
-    "ema_momentum": "Keep samples with `mh.PosteriorSamples` and average the "
-    "predictions of their ensemble.",
-    "ema_overwrite_frequency": "Keep samples with `mh.PosteriorSamples` and average "
-    "the predictions of their ensemble.",
-    "gradient_accumulation_steps": "Use a larger batch in `fit`.",
-    "loss_scale_factor": "Train in float32 or with the policy 'mixed_bfloat16', which "
-    "needs no loss scaling.",
-}
 
 
 class SampleInfo(NamedTuple):
@@ -60,9 +42,18 @@ class Sampler(keras.optimizers.Optimizer):
     _summed = ("nonfinite",)
 
     def __init__(
-        self, learning_rate, *, train_size, temperature, prior, seed, name, options
+        self,
+        learning_rate,
+        *,
+        train_size,
+        temperature,
+        prior,
+        seed,
+        name,
+        options,
+        guard=None,
     ):
-        _refuse(options)
+        base_options.refuse(options)
         if not isinstance(learning_rate, Schedule) and not callable(learning_rate):
             learning_rate = _validate.number(
                 "learning_rate",
@@ -82,10 +73,12 @@ class Sampler(keras.optimizers.Optimizer):
             )
         self.prior = prior
         self.seed = None if seed is None else _validate.seed(seed)
+        # What stops a chain; None for a Metropolis-Hastings sampler, which rejects.
+        self._guard = guard
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains = None
         self._observer = _backend.LossObserver()
-        self._first_seed = self.seed if self.seed is not None else _fresh_seed()
+        self._first_seed = self.seed if self.seed is not None else fresh_seed()
 
     # What a final class provides.
 
@@ -144,6 +137,11 @@ class Sampler(keras.optimizers.Optimizer):
             dtype="float32",
             name="energies",
         )
+        if self._guard is not None:
+            stopped_at = self.add_variable(
+                self._chain_shape(), constant(-1), "int32", name="stopped_at"
+            )
+            self._guard.build(stopped_at)
         self._build_slots(variables)
 
     @property
@@ -210,9 +208,17 @@ class Sampler(keras.optimizers.Optimizer):
                 energy = energy + prior.energy(position, self._has_chains)
 
         rate = ops.convert_to_tensor(learning_rate)
-        energy = self._move(variables, position, gradient, energy, rate)
-        if energy is not None:
-            self._record_energy(energy)
+
+        def step():
+            new_energy = self._move(variables, position, gradient, energy, rate)
+            if new_energy is not None:
+                self._record_energy(new_energy)
+
+        if self._guard is None:
+            step()
+        else:
+            assigned = [*self.variables, *variables]
+            self._guard.run(step, energy, gradient, self._iterations, assigned)
 
     def _record_energy(self, energy):
         state = ops.convert_to_tensor(self._energies)
@@ -222,7 +228,14 @@ class Sampler(keras.optimizers.Optimizer):
         mean = mean + (energy - mean) / count
         sample = ops.where(awaited > 0.0, energy, sample)
         state = [count, mean, energy, ops.zeros_like(awaited), sample]
-        self._energies.assign(_backend.stack(state))
+        self._write([self._energies], [_backend.stack(state)])
+
+    def _write(self, variables, values):
+        """Assigns values, but for chains that were stopped."""
+        if self._guard is None:
+            _backend.write(variables, values)
+        else:
+            self._guard.write(variables, values)
 
     def _is_awaited(self):
         """Whether the point of this step is a sample that waits for its energy."""
@@ -254,6 +267,8 @@ class Sampler(keras.optimizers.Optimizer):
         state = ops.convert_to_numpy(self._energies)
         count, mean = state[..., 0], state[..., 1]
         report = self._counts()
+        if self._guard is not None:
+            report["nonfinite"] = self._guard.stopped_at() >= 0
         if (count > 0).all():
             report["energy"] = mean
         return {
@@ -301,7 +316,23 @@ class Sampler(keras.optimizers.Optimizer):
         return np.zeros(self._chain_shape())
 
     def check_epoch(self):
-        """Warns, once, where the run of an epoch shows wrong settings."""
+        """Warns, once, where the run of an epoch shows wrong settings.
+
+        Raises:
+            FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
+        """
+        if self.has_stopped():
+            self._guard.tell(type(self).__name__)
+
+    def has_stopped(self):
+        """Whether a chain was stopped since its loss or gradient was not finite."""
+        return self.built and self._guard is not None and self._guard.has_stopped()
+
+    def finalize_variable_values(self, var_list):
+        """Says at the end of `fit` whether a chain was stopped."""
+        if self.has_stopped():
+            self._guard.tell(type(self).__name__)
+            self._guard.forget()
 
     def settle(self):
         """Puts the current state of the chain into the model's variables.
@@ -324,7 +355,7 @@ class Sampler(keras.optimizers.Optimizer):
             "prior": None if self.prior is None else serialize(self.prior),
             "seed": self.seed,
             "name": self.name,
-        }
+        } | ({} if self._guard is None else {"nan_policy": self._guard.policy})
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -350,41 +381,8 @@ def checked_temperature(temperature, interval):
     )
 
 
-def _refuse(options):
-    for option, value in options.items():
-        if option not in _REFUSED:
-            raise ValueError(f"Argument `{option}` is unknown. Received: {value!r}")
-        if value is not None and value is not False:
-            raise ValueError(
-                f"Argument `{option}` must be left away: it would silently change the "
-                f"sampled law. {_REFUSED[option]} Received: {option}={value!r}"
-            )
-
-
-def constant(values):
-    """An initializer that gives these values, to each chain the same if need be."""
-
-    def initialize(shape, dtype):
-        repeats = max(math.prod(shape) // np.size(values), 1)
-        tiled = np.tile(np.ravel(values), repeats).reshape(shape)
-        return ops.convert_to_tensor(tiled, dtype=dtype)
-
-    return initialize
-
-
-def seeds_along_chains(seed, num_chains):
-    """`seed` for the first chain, and draws of one generator for the others."""
-    others = np.random.default_rng(seed).integers(0, 2**31, num_chains - 1)
-    return [seed, *map(int, others)]
-
-
 def _over_chains(values, is_count):
     known = values[~np.isnan(values)]
     if is_count:
         return float(known.sum())
     return float(known.mean()) if known.size else math.nan
-
-
-def _fresh_seed():
-    # Python's generator, which `keras.utils.set_random_seed` makes repeatable.
-    return random.randint(1, 10**9)

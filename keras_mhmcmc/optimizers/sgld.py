@@ -1,9 +1,9 @@
 """Stochastic gradient Langevin dynamics as a Keras optimizer."""
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.optimizers.finite import FiniteGuard
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.sampler import checked_temperature
 
@@ -22,9 +22,13 @@ class SGLD(Sampler):
         temperature: T, at least 0, or a schedule. 1 is the posterior, 0 is SGD.
         prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        nan_policy: "stop" holds the chain at its last finite state from the step that
+            meets NaN or infinity, with a warning at the end of the epoch, where
+            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
+        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, or an option of the Keras base
             class is given that would change the sampled law.
 
@@ -50,6 +54,7 @@ class SGLD(Sampler):
         temperature=1.0,
         prior=None,
         seed=None,
+        nan_policy="stop",
         name="sgld",
         **options,
     ):
@@ -61,6 +66,7 @@ class SGLD(Sampler):
             seed=seed,
             name=name,
             options=options,
+            guard=FiniteGuard(nan_policy),
         )
 
     def _build_slots(self, variables):
@@ -76,5 +82,5 @@ class SGLD(Sampler):
             temperature=self._current_temperature(),
             train_size=self.train_size,
         )
-        _backend.write(variables, position)
+        self._write(variables, position)
         return energy

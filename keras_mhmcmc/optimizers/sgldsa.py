@@ -5,6 +5,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import hamiltonian
 from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.optimizers.finite import FiniteGuard
 from keras_mhmcmc.optimizers.sampler import checked_temperature
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
 
@@ -48,9 +49,13 @@ class SGLDSA(SpikeSlabSampler):
         layer_temperatures: whether each variable has its own, T times the square of
             its gradient's spread over the largest one (appendix D.2).
         seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        nan_policy: "stop" holds the chain at its last finite state from the step that
+            meets NaN or infinity, with a warning at the end of the epoch, where
+            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
+        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, an option of the Keras base class
             is given that would change the sampled law, or, at the first step, `sparse`
             chooses no kernel or the compiled loss does not fit `likelihood`.
@@ -86,6 +91,7 @@ class SGLDSA(SpikeSlabSampler):
         temperature=1.0,
         layer_temperatures=False,
         seed=None,
+        nan_policy="stop",
         name="sgldsa",
         **options,
     ):
@@ -111,6 +117,7 @@ class SGLDSA(SpikeSlabSampler):
             seed=seed,
             name=name,
             options=options,
+            guard=FiniteGuard(nan_policy),
         )
 
     def _step(self, variables, position, gradient, learning_rate):
@@ -122,7 +129,7 @@ class SGLDSA(SpikeSlabSampler):
             temperature=self._current_temperature(),
             train_size=self.train_size,
         )
-        _backend.write(variables, position)
+        self._write(variables, position)
 
 
 @serializable
@@ -161,9 +168,13 @@ class SGHMCSA(SpikeSlabSampler):
         layer_temperatures: whether each variable has its own, T times the square of
             its gradient's spread over the largest one (appendix D.2).
         seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        nan_policy: "stop" holds the chain at its last finite state from the step that
+            meets NaN or infinity, with a warning at the end of the epoch, where
+            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
+        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, an option of the Keras base class
             is given that would change the sampled law, or, at the first step, `sparse`
             chooses no kernel or the compiled loss does not fit `likelihood`.
@@ -200,6 +211,7 @@ class SGHMCSA(SpikeSlabSampler):
         temperature=1.0,
         layer_temperatures=False,
         seed=None,
+        nan_policy="stop",
         name="sghmcsa",
         **options,
     ):
@@ -225,6 +237,7 @@ class SGHMCSA(SpikeSlabSampler):
             seed=seed,
             name=name,
             options=options,
+            guard=FiniteGuard(nan_policy),
         )
         self.momentum = _validate.number("momentum", momentum, _SHARE)
 
@@ -244,8 +257,8 @@ class SGHMCSA(SpikeSlabSampler):
             temperature=self._current_temperature(),
             train_size=self.train_size,
         )
-        _backend.write(slots, velocity)
-        _backend.write(variables, position)
+        self._write(slots, velocity)
+        self._write(variables, position)
 
     def get_config(self):
         """The arguments of the constructor."""

@@ -12,8 +12,8 @@ from keras_mhmcmc import sparsity
 from keras_mhmcmc.kernels import layer_noise
 from keras_mhmcmc.kernels import spike_slab
 from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.sampler import constant
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.schedules import Schedule
 
@@ -137,9 +137,8 @@ class SpikeSlabSampler(Sampler):
             train_size=self.train_size,
             rss=rss,
         )
-        _backend.write(self._spikes, latents.spike)
-        self._sigma.assign(latents.sigma)
-        self._delta.assign(latents.delta)
+        self._write(self._spikes, latents.spike)
+        self._write([self._sigma, self._delta], [latents.sigma, latents.delta])
         return latents, weighted
 
     def _add_gradient_of_prior(self, indices, position, gradient, latents):
@@ -164,7 +163,7 @@ class SpikeSlabSampler(Sampler):
         slots = self._slots_of(self._spreads, variables)
         spreads = ops.stack(_backend.read(slots), axis=-1)
         spreads = layer_noise.learned(spreads, gradient)
-        _backend.write(slots, ops.unstack(spreads, len(slots), axis=-1))
+        self._write(slots, ops.unstack(spreads, len(slots), axis=-1))
         return layer_noise.scaled(normals, spreads)
 
     # What users and callbacks call.

@@ -1,0 +1,33 @@
+"""Options of the Keras base class that are refused, and what to use instead."""
+
+_REFUSED = {
+    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`; a decay of w is the scale "
+    "1 / sqrt(w * train_size).",
+    "clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
+    "rejects steps that are too large.",
+    "clipvalue": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
+    "rejects steps that are too large.",
+    "global_clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, "
+    "which rejects steps that are too large.",
+    "use_ema": "Keep samples with `mh.PosteriorSamples` and average the predictions of "
+    "their ensemble.",
+    "ema_momentum": "Keep samples with `mh.PosteriorSamples` and average the "
+    "predictions of their ensemble.",
+    "ema_overwrite_frequency": "Keep samples with `mh.PosteriorSamples` and average "
+    "the predictions of their ensemble.",
+    "gradient_accumulation_steps": "Use a larger batch in `fit`.",
+    "loss_scale_factor": "Train in float32 or with the policy 'mixed_bfloat16', which "
+    "needs no loss scaling.",
+}
+
+
+def refuse(options):
+    """Raises a `ValueError` for each option that is not switched off."""
+    for option, value in options.items():
+        if option not in _REFUSED:
+            raise ValueError(f"Argument `{option}` is unknown. Received: {value!r}")
+        if value is not None and value is not False:
+            raise ValueError(
+                f"Argument `{option}` must be left away: it would silently change the "
+                f"sampled law. {_REFUSED[option]} Received: {option}={value!r}"
+            )

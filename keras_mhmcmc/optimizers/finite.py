@@ -1,0 +1,89 @@
+"""What stops a chain whose loss or gradient is not finite, at its last finite state."""
+
+import sys
+import warnings
+
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc.kernels import tensors
+
+
+class FiniteGuard:
+    """Stops chains in the step that meets NaN or infinity, and tells of it afterwards.
+
+    No step waits for the device: it keeps the number of the first such step in a
+    variable, and from then on nothing that the chain has is written. Whoever looks at
+    the variable next, at the end of an epoch or of `fit`, warns or raises.
+    """
+
+    def __init__(self, policy):
+        self.policy = _validate.choice("nan_policy", policy, ("stop", "raise"))
+        self._variable = None
+        self._runs = None
+        self._has_told = False
+
+    def build(self, variable):
+        """Takes the int32 variable, () or (chains,), that is -1 while a chain runs."""
+        self._variable = variable
+
+    def run(self, step, energy, gradient, iterations, variables):
+        """Runs `step()`, which assigns `variables` by `write`, for chains that run."""
+        stopped_at = ops.convert_to_tensor(self._variable)
+        has_chains = len(stopped_at.shape) > 0
+        is_finite = tensors.all_finite(gradient, has_chains)
+        if energy is not None:
+            is_finite = is_finite & ops.isfinite(energy)
+        runs = is_finite & (stopped_at < 0)
+        now = ops.cast(iterations, "int32") + 1
+        now = ops.where(stopped_at < 0, now, stopped_at)
+        self._variable.assign(ops.where(runs, stopped_at, now))
+
+        if not has_chains and _backend.steps_if(runs, step, variables):
+            return
+        self._runs = runs
+        step()
+        self._runs = None
+
+    def write(self, variables, values):
+        """Assigns `values` for the chains that run."""
+        if self._runs is not None:
+            old = _backend.read(variables)
+            values = tensors.select(self._runs, list(values), old)
+        _backend.write(variables, values)
+
+    def stopped_at(self):
+        """The step, counted from 1, that stopped each chain, or -1: an array, or ()."""
+        return ops.convert_to_numpy(self._variable)
+
+    def has_stopped(self):
+        """Whether a chain was stopped; False where a failed step left no values."""
+        is_known = _backend.hold_values([self._variable])
+        return is_known and bool((self.stopped_at() >= 0).any())
+
+    def forget(self):
+        """Lets `tell` speak again, in another `fit`."""
+        self._has_told = False
+
+    def tell(self, name):
+        """Warns or raises, once, of the chains of sampler `name` that were stopped."""
+        if self._has_told or sys.exc_info()[1] is not None:
+            return  # an error on its way out of `fit` is not to be hidden by this one
+        self._has_told = True
+        stopped_at = np.ravel(self.stopped_at())
+        chains = np.flatnonzero(stopped_at >= 0)
+        which = "The chain was"
+        if len(stopped_at) > 1:
+            which = f"Chains {chains.tolist()} of {len(stopped_at)} were"
+        message = (
+            f"{which} stopped by {name} at step {stopped_at[chains].min()}: the loss, "
+            "or the gradient, was not finite. The weights are those of the last finite "
+            "state. Look for such values in the data, or lower the learning rate; then "
+            "compile the model with a new sampler and go on from these weights, or "
+            "take a Metropolis-Hastings sampler, which rejects such points."
+        )
+        if self.policy == "raise":
+            raise FloatingPointError(message)
+        warnings.warn(message, stacklevel=4)

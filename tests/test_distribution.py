@@ -1,0 +1,87 @@
+"""Several devices: the chain is that of one device, or is refused."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+BACKEND = keras.backend.backend()
+HERE = os.path.dirname(__file__)
+
+
+def in_new_process(arguments, **environment):
+    """What a new process prints, which has the tests' modules."""
+    path = os.pathsep.join([HERE, os.path.dirname(HERE)])
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | {"PYTHONPATH": path} | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution is for JAX")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["rsgld"],
+        pytest.param(
+            ["sgld", "sghmc", "mint", "csghmc", "sghmcsa"], marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_eight_devices_make_the_chain_of_one(names):
+    """`DataParallel` and `ModelParallel`, on simulated devices."""
+    script = os.path.join(HERE, "distribution_process.py")
+    flags = "--xla_force_host_platform_device_count=8"
+    runs = json.loads(in_new_process([script, *names], XLA_FLAGS=flags))
+    assert set(runs) == set(names)
+    for run in runs.values():
+        # The hidden layer of 16 units, and the slots that belong to it, are spread.
+        for way, columns in (("one", [16]), ("data", [16] * 8), ("model", [4] * 8)):
+            assert all(each == columns for each in run[way]["columns"])
+        for way in ("data", "model"):
+            np.testing.assert_allclose(
+                run[way]["weights"], run["one"]["weights"], rtol=1e-4, atol=1e-5
+            )
+            # One decision for all devices at every step.
+            assert run[way]["tally"] == run["one"]["tally"]
+
+
+_MIRRORED = """
+import keras
+import tensorflow as tf
+from cases import SAMPLERS
+from models import compiled, fit
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+assert strategy.num_replicas_in_sync == 2
+for name in ("sgld", "rsgld", "csghmc", "sghmcsa"):
+    with strategy.scope():
+        model = compiled(SAMPLERS[name].make(seed=3))
+    try:
+        fit(model, epochs=1)
+    except ValueError as error:
+        assert "DataParallel" in str(error) and "2 replicas" in str(error), error
+        print("refused", name)
+"""
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
+def test_replicas_that_would_share_a_chain_are_refused():
+    """`MirroredStrategy` on two logical processors."""
+    printed = in_new_process(["-c", _MIRRORED])
+    assert printed.split() == [
+        word
+        for name in ("sgld", "rsgld", "csghmc", "sghmcsa")
+        for word in ("refused", name)
+    ]
