@@ -22,6 +22,7 @@ __all__ = [
     "cond",
     "default_chunk",
     "dense",
+    "dot",
     "draw_from",
     "fused",
     "gradient_and_more",
@@ -171,6 +172,14 @@ def select(condition, xs, ys):
 def sum_squares(xs):
     """Sum of squares over a list of tensors, a float32 scalar."""
     sums = [jnp.sum(jnp.square(x.astype(_at_least_float32(x)))) for x in xs]
+    return sum(sums).astype(jnp.float32)
+
+
+def dot(xs, ys):
+    """Sum of products over two lists of tensors, a float32 scalar."""
+    wide = [_at_least_float32(x) for x in xs]
+    pairs = zip(xs, ys, wide, strict=True)
+    sums = [jnp.sum(x.astype(dtype) * y.astype(dtype)) for x, y, dtype in pairs]
     return sum(sums).astype(jnp.float32)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "cond",
     "default_chunk",
     "dense",
+    "dot",
     "draw_from",
     "fused",
     "gradient_and_more",
@@ -152,6 +153,13 @@ def select(condition, xs, ys):
 def sum_squares(xs):
     """Sum of squares over a list of tensors, a float32 scalar."""
     sums = [tf.reduce_sum(tf.square(_at_least_float32(x))) for x in xs]
+    return tf.cast(tf.add_n(sums), tf.float32)
+
+
+def dot(xs, ys):
+    """Sum of products over two lists of tensors, a float32 scalar."""
+    pairs = [map(_at_least_float32, pair) for pair in zip(xs, ys, strict=True)]
+    sums = [tf.reduce_sum(x * y) for x, y in pairs]
     return tf.cast(tf.add_n(sums), tf.float32)
 
 

@@ -20,6 +20,19 @@ gradient at theta':
     log q(theta -> theta') = log(exp(-out_forward) + c exp(-out_backward / beta^2))
     log q(theta' -> theta) = log(exp(-back_forward) + c exp(-back_backward / beta^2))
 
+The lengths are near d/2 and the ratio is their difference, so with millions of weights
+float32 would lose it. But the lengths of one direction differ by inner products:
+
+    back_forward - out_forward = -epsilon (P + epsilon Q) / (2 s^2)
+    back_backward - out_backward = epsilon (P - epsilon Q) / (2 s^2)
+    P = 2 Delta.(grad + grad'),  Q = |grad|^2 - |grad'|^2
+
+    log r = log(p_forward exp(out_forward - back_forward)
+                + p_backward exp((out_backward - back_backward) / beta^2))
+
+with p_forward and p_backward the chances that the move went in that direction, given
+where it ended.
+
 c is the ratio of the normalising constants of the two Gaussians, beta^(-d) for d
 weights (`normalized=True`: exact detailed balance), or 1, as in the paper's eq. (37)
 and, since beta^(-d) leaves no backward move alive when d is large, in its experiments.
@@ -59,8 +72,8 @@ class Residuals(NamedTuple):
 
     out_forward: Any  # |Delta + epsilon grad|^2
     out_backward: Any  # |Delta - epsilon grad|^2
-    back_forward: Any  # |Delta - epsilon grad'|^2
-    back_backward: Any  # |Delta + epsilon grad'|^2
+    change_forward: Any  # |Delta - epsilon grad'|^2 - out_forward
+    change_backward: Any  # |Delta + epsilon grad'|^2 - out_backward
 
 
 def random_walk(position, normals, scales):
@@ -76,9 +89,8 @@ def langevin(position, gradient, normals, scales):
 
 def langevin_log_ratio(delta, gradient, new_gradient, scales, chains=False):
     """log q(theta' -> theta) - log q(theta -> theta') of a Langevin move."""
-    out = _residual(delta, scales.step, gradient, scales.noise, chains)
-    back = _residual(delta, -scales.step, new_gradient, scales.noise, chains)
-    return out - back
+    products = _products(delta, gradient, new_gradient, chains)
+    return -_change(products, scales.step, scales.noise)
 
 
 def reversible(position, gradient, normals, uniform, scales):
@@ -90,13 +102,15 @@ def reversible(position, gradient, normals, uniform, scales):
 
 
 def residuals(delta, gradient, new_gradient, scales, chains=False):
-    """The four squared lengths of a move, without cancellation in float32."""
+    """The squared lengths of a move, without cancellation in float32."""
     step, noise = scales.step, scales.noise
+    products = _products(delta, gradient, new_gradient, chains)
+    there = tensors.sum_squares(tensors.add_scaled(delta, step, gradient), chains)
     return Residuals(
-        out_forward=_residual(delta, step, gradient, noise, chains),
-        out_backward=_residual(delta, -step, gradient, noise, chains),
-        back_forward=_residual(delta, -step, new_gradient, noise, chains),
-        back_backward=_residual(delta, step, new_gradient, noise, chains),
+        out_forward=_over_variance(there, noise),
+        out_backward=_over_variance(there - 4.0 * step * products.here, noise),
+        change_forward=_change(products, step, noise),
+        change_backward=_change(products, -step, noise),
     )
 
 
@@ -107,13 +121,11 @@ def reversible_log_ratio(residuals, beta, dimension, normalized):
     """
     log_constant = -dimension * ops.log(beta) if normalized else 0.0
     widening = 1.0 / ops.square(beta)
-    out = ops.logaddexp(
-        -residuals.out_forward, log_constant - residuals.out_backward * widening
+    log_odds = residuals.out_forward - residuals.out_backward * widening + log_constant
+    return ops.logaddexp(
+        ops.log_sigmoid(-log_odds) - residuals.change_forward,
+        ops.log_sigmoid(log_odds) - residuals.change_backward * widening,
     )
-    back = ops.logaddexp(
-        -residuals.back_forward, log_constant - residuals.back_backward * widening
-    )
-    return back - out
 
 
 def strong_gradient_limit(residuals):
@@ -139,9 +151,31 @@ def strong_gradient_beta(gradient, scales, chains=False):
     return ops.maximum(beta, 1.0)
 
 
-def _residual(delta, step, gradient, noise, chains):
-    """|Delta + step grad|^2 / (2 s^2); 0 where nothing moves, since s is 0."""
-    squares = tensors.sum_squares(tensors.add_scaled(delta, step, gradient), chains)
+class _Products(NamedTuple):
+    """Inner products of a move."""
+
+    here: Any  # Delta.grad
+    there: Any  # Delta.grad'
+    difference: Any  # |grad|^2 - |grad'|^2
+
+
+def _products(delta, gradient, new_gradient, chains):
+    squares = [tensors.sum_squares(g, chains) for g in (gradient, new_gradient)]
+    return _Products(
+        tensors.dot(delta, gradient, chains),
+        tensors.dot(delta, new_gradient, chains),
+        squares[0] - squares[1],
+    )
+
+
+def _change(products, step, noise):
+    """(|Delta - step grad'|^2 - |Delta + step grad|^2) / (2 s^2)."""
+    along = 2.0 * (products.here + products.there)
+    return _over_variance(-step * (along + step * products.difference), noise)
+
+
+def _over_variance(squares, noise):
+    """squares / (2 s^2); 0 where nothing moves, since s is 0."""
     variance = 2.0 * ops.square(noise)
     return ops.where(
         variance > 0, squares / ops.maximum(variance, 1e-37), 0.0 * squares

@@ -54,8 +54,18 @@ def sum_squares(xs, chains=False):
         return _backend.sum_squares(xs)
     if xs and xs[0].shape[0] == 1:
         return ops.reshape(_backend.sum_squares(xs), (1,))
-    rows = [ops.reshape(ops.cast(x, "float32"), (x.shape[0], -1)) for x in xs]
-    return sum(ops.sum(ops.square(x), axis=1) for x in rows)
+    return sum(ops.sum(ops.square(_rows(x)), axis=1) for x in xs)
+
+
+def dot(xs, ys, chains=False):
+    """Sum of products over all tensors: a float32 scalar, or (K,) with `chains`."""
+    if not chains:
+        return _backend.dot(xs, ys)
+    if xs and xs[0].shape[0] == 1:
+        return ops.reshape(_backend.dot(xs, ys), (1,))
+    return sum(
+        ops.sum(_rows(x) * _rows(y), axis=1) for x, y in zip(xs, ys, strict=True)
+    )
 
 
 def all_finite(xs, chains=False):
@@ -109,6 +119,11 @@ def along_chains(scalar, tensor):
     if len(scalar.shape) == 0:
         return scalar
     return ops.reshape(scalar, (-1,) + (1,) * (len(tensor.shape) - 1))
+
+
+def _rows(x):
+    """A tensor of each chain as one float32 row."""
+    return ops.reshape(ops.cast(x, "float32"), (x.shape[0], -1))
 
 
 def _single(scalar):
