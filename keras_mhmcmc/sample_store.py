@@ -19,6 +19,8 @@ class Record(NamedTuple):
     iteration: int
     log_weight: float | list  # a list has one for each chain
     energy: float | list | None = None  # U, nats; None: not known
+    log_rate: float = 0.0  # the part of `log_weight` that a learning rate gives
+    is_final: bool = True  # or energy and weight are those of the point before it
 
 
 class MemoryStore:

@@ -195,7 +195,8 @@ def test_a_resumed_run_goes_on_in_its_directory(tmp_path):
     # One more epoch is lost with the process; its sample is drawn again.
     fit(model, epochs=1, callbacks=[mh.PosteriorSamples(directory=parts)])
     model = keras.models.load_model(tmp_path / "model.keras")
-    fit(model, epochs=2, callbacks=[mh.PosteriorSamples(directory=parts)])
+    with pytest.warns(UserWarning, match="1 samples from after iteration 12"):
+        fit(model, epochs=2, callbacks=[mh.PosteriorSamples(directory=parts)])
 
     x, _ = data()
     one, other = (
