@@ -269,8 +269,7 @@ class PosteriorSamples(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self._iteration = self._read_iteration(self.model)
         if not self._is_open:
-            # Not at the start of training, where `BackupAndRestore` may load the model
-            # after this callback was called.
+            # Not at the start of training: `BackupAndRestore` may load the model there.
             self._open(epoch)
         self._is_epoch_finished = False
         if isinstance(self.model.optimizer, Sampler):
@@ -325,6 +324,8 @@ class PosteriorSamples(keras.callbacks.Callback):
     def _open(self, epoch):
         """Goes on with the samples up to where the model stands."""
         model = self.model
+        if isinstance(model.optimizer, Sampler):
+            model.optimizer.generators.follow(model)
         self._started = self._iteration
         self._check_reachable(epoch)
         self._store.open(model, self._iteration)
