@@ -41,8 +41,8 @@ def samples_of(model, directory):
     arrays["iterations"] = posterior.iterations
     arrays["importance"] = posterior.weights
     arrays["energies"] = posterior.energies
-    outputs = posterior.ensemble(model)(data()[0])
-    return arrays | {"prediction": numpy(outputs)}
+    arrays["prediction"] = posterior.ensemble(model).predict(data()[0], verbose=0)
+    return arrays
 
 
 def go_on(path, directory, every, epochs, result):
