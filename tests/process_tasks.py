@@ -6,6 +6,7 @@ itself, so that a fork of it is as good as a process that was started anew.
 
 import json
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -123,8 +124,11 @@ def fit_forever(folder, max_samples, epochs):
         model.optimizer.build(model.trainable_variables)
         path = os.path.join(checkpoints, f"{saved[-1]:05d}.weights.h5")
         model.load_weights(path)
+    directory = os.path.join(folder, "samples")
+    if not saved:  # killed before the first checkpoint: the run begins anew
+        shutil.rmtree(directory, ignore_errors=True)
     posterior = mh.PosteriorSamples(
-        every=1, directory=os.path.join(folder, "samples"), max_samples=max_samples
+        every=1, directory=directory, max_samples=max_samples
     )
     fit(
         model,
