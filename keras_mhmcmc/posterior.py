@@ -31,6 +31,10 @@ class PosteriorSamples(keras.callbacks.Callback):
     `History`, `TensorBoard` and `CSVLogger`. Put it first among the callbacks, so that
     the others see what it settles and logs.
 
+    A run that is loaded from a checkpoint (`model.save`, `ModelCheckpoint`,
+    `BackupAndRestore`) goes on in its directory, with no sample lost or doubled: those
+    from after the checkpoint are removed and drawn again.
+
     Works with any Keras optimizer; the samples of one that is not a sampler are its
     iterates.
 
@@ -92,12 +96,11 @@ class PosteriorSamples(keras.callbacks.Callback):
         _validate.choice("weight_by", weight_by, (None, "learning_rate"))
         self.every = every
         self.weight_by = weight_by
-        self._log_rate = 0.0
         self.max_samples = max_samples
         self.directory = directory
         self._store = MemoryStore() if directory is None else DirectoryStore(directory)
         self._is_training = False
-        self._is_awaiting = False
+        self._is_open = False
 
     @classmethod
     def load(cls, directory):
@@ -158,13 +161,8 @@ class PosteriorSamples(keras.callbacks.Callback):
         Shape (samples,), or (samples, chains); NaN where it is not known, as with an
         optimizer that is not a sampler. `mh.suggest_partition` takes them.
         """
-        return np.array(
-            [
-                np.nan if record.energy is None else record.energy
-                for record in self._store.records
-            ],
-            "float64",
-        )
+        energies = [record.energy for record in self._store.records]
+        return np.array([np.nan if u is None else u for u in energies], "float64")
 
     def ensemble(self, model, activation=None, chunk=None):
         """An `mh.Ensemble` of the samples.
@@ -258,25 +256,22 @@ class PosteriorSamples(keras.callbacks.Callback):
     # What Keras calls.
 
     def on_train_begin(self, logs=None):
-        model = self.model
-        if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        if isinstance(self.model.optimizer, keras.optimizers.LossScaleOptimizer):
             raise ValueError(
                 "Keras' loss scaling, which the policy 'mixed_float16' brings, hides "
-                "the optimizer. Use 'mixed_bfloat16', or "
-                "`model.compile(..., auto_scale_loss=False)`. "
-                f"Received: optimizer={type(model.optimizer).__name__}"
+                "the optimizer. Use 'mixed_bfloat16', or `model.compile(..., "
+                "auto_scale_loss=False)`. Received: optimizer=LossScaleOptimizer"
             )
-        self._iteration = self._read_iteration(model)
-        self._check_reachable()
-        self._store.open(model, self._iteration)
-        self._is_awaiting = self._is_pending(model)
-        self._log_rate = self._read_log_rate(model)
+        self._is_open = False
         self._is_training = True
         self._is_epoch_finished = True
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._is_epoch_finished = False
         self._iteration = self._read_iteration(self.model)
+        if not self._is_open:
+            # Not at the start of training: `BackupAndRestore` may load the model there.
+            self._open(epoch)
+        self._is_epoch_finished = False
         if isinstance(self.model.optimizer, Sampler):
             self.model.optimizer.reset_diagnostics()
             self.model.optimizer.propose()
@@ -284,34 +279,38 @@ class PosteriorSamples(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         # `batch` is counted here, since on JAX the model's state is copied each time
         # that a callback looks at it.
-        if self.every is None:
-            return
-        if self._is_due(self._iteration + batch + 1):
-            model = self.model
-            iteration = self._read_iteration(model)
-            if self._is_due(iteration):
-                self._keep(model, iteration)
+        if self.every is not None and self._iteration + batch + 1 >= self._next_due():
+            iteration = self._read_iteration(self.model)
+            if iteration >= self._next_due():
+                self._keep(self.model, iteration)
+        steps = self.params.get("steps")
+        if steps is not None and batch + 1 >= steps:
+            # Before any callback saves the model at the end of the epoch.
+            self._finish_epoch()
 
     def on_test_begin(self, logs=None):
-        if self._is_training and not self._is_epoch_finished:
+        if self._is_training:
             self._finish_epoch()
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self._is_epoch_finished:
-            self._finish_epoch()
+        self._finish_epoch()
         if logs is not None:
             logs.update(self._epoch_diagnostics)
 
     def on_train_end(self, logs=None):
         self._is_training = False
+        if not self._is_open:  # `BackupAndRestore` found that nothing is left to do
+            return
+        self._is_open = False
         self._revise_last(self.model)
         self._store.flush()
         if len(self) > 1:
             warn_of_few(self.weights)
 
     def _finish_epoch(self):
-        model = self.model
-        iteration = self._read_iteration(model)
+        if self._is_epoch_finished:
+            return
+        model, iteration = self.model, self._read_iteration(self.model)
         self._epoch_diagnostics = {}
         if isinstance(model.optimizer, Sampler):
             self._revise_last(model)
@@ -323,56 +322,53 @@ class PosteriorSamples(keras.callbacks.Callback):
             self._keep(model, iteration)
         self._is_epoch_finished = True
 
-    def _is_due(self, iteration):
-        """Whether a multiple of `every` has passed since the last sample."""
-        since = iteration - self.burn_in
-        last = self._store.records[-1].iteration if len(self) else 0
-        kept = max(last - self.burn_in, 0)
-        return since >= self.every and since // self.every > kept // self.every
+    def _open(self, epoch):
+        """Goes on with the samples up to where the model stands."""
+        model = self.model
+        if isinstance(model.optimizer, Sampler):
+            model.optimizer.generators.follow(model)
+        self._started = self._iteration
+        self._check_reachable(epoch)
+        self._store.open(model, self._iteration)
+        self._is_open = True
+        if self._awaits(model):
+            if self._store.records[-1].iteration == self._iteration:
+                # The checkpoint may be from just before the sample was marked.
+                model.optimizer.mark_sample()
+            self._revise_last(model)
+
+    def _next_due(self):
+        """The next multiple of `every` after what was seen of the chain."""
+        newest = self._store.records[-1].iteration if len(self) else 0
+        passed = max(self._started, newest) - self.burn_in
+        return self.burn_in + (max(passed, 0) // self.every + 1) * self.every
 
     def _keep(self, model, iteration):
         if isinstance(model.optimizer, Sampler) and model.optimizer.has_stopped():
             model.stop_training = True
             return
         self._revise_last(model)
-        self._log_rate = self._read_log_rate(model)
-        record = Record(iteration, self._log_rate)
+        log_rate = self._read_log_rate(model)
+        record = Record(iteration, log_rate, log_rate=log_rate)
         if isinstance(model.optimizer, Sampler):
             model.optimizer.mark_sample()
-            record = self._record(iteration, model.optimizer)
-            self._is_awaiting = True
+            record = record.described_by(model.optimizer)
         with state_in(model):
             self._store.append(record, model)
         if self.max_samples is not None and len(self) > self.max_samples:
             self._store.drop_first()
 
+    def _awaits(self, model):
+        """Whether the newest sample has yet to get its own energy and weight."""
+        is_sampler = isinstance(model.optimizer, Sampler)
+        return is_sampler and len(self) > 0 and not self._store.records[-1].is_final
+
     def _revise_last(self, model):
-        """Gives the newest sample its own energy and weight, once it is evaluated."""
-        if not self._is_awaiting:
-            return
-        if model.optimizer.sample_info().is_final:
-            iteration = self._store.records[-1].iteration
-            self._store.revise_last(self._record(iteration, model.optimizer))
-            self._is_awaiting = False
-
-    def _is_pending(self, model):
-        """Whether the optimizer still waits for the evaluation of the newest sample."""
-        optimizer = model.optimizer
-        return (
-            isinstance(optimizer, Sampler)
-            and optimizer.built
-            and len(self) > 0
-            and self._store.records[-1].iteration == self._iteration
-            and not optimizer.sample_info().is_final
-        )
-
-    def _record(self, iteration, sampler):
-        """The `Record` of the sample that was marked last."""
-        info = sampler.sample_info()
-        log_weight = self._log_rate
-        if sampler.has_weights:
-            log_weight = (np.asarray(info.log_weight) + log_weight).tolist()
-        return Record(iteration, log_weight, np.asarray(info.energy).tolist())
+        """Gives the newest sample what it waits for, once it is evaluated."""
+        if self._awaits(model):
+            record = self._store.records[-1].described_by(model.optimizer)
+            if record.is_final:
+                self._store.revise_last(record)
 
     def _read_log_rate(self, model):
         """Log of the learning rate, if samples are weighted by it."""
@@ -384,13 +380,11 @@ class PosteriorSamples(keras.callbacks.Callback):
     def _read_iteration(self, model):
         return int(ops.convert_to_numpy(model.optimizer.iterations))
 
-    def _check_reachable(self):
-        steps = self.params.get("steps")
-        if steps is None or len(self) > 0:
-            return
-        last = self._iteration + steps * self.params["epochs"]
-        first = self.burn_in + (1 if self.every is None else self.every)
-        if last < first:
+    def _check_reachable(self, epoch):
+        steps = self.params.get("steps") or math.inf
+        last = self._iteration + steps * (self.params["epochs"] - epoch)
+        first = self.burn_in + 1 if self.every is None else self._next_due()
+        if len(self) == 0 and last < first:
             raise ValueError(
                 "Arguments `burn_in` and `every` must leave an iteration to keep: this "
                 f"`fit` ends at iteration {last}, and the first sample would be kept "

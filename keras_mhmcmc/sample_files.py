@@ -2,21 +2,24 @@
 
 import contextlib
 import io
-import json
 import os
+import re
+import warnings
 
 import h5py
 import numpy as np
 
+from keras_mhmcmc import sample_manifest
 from keras_mhmcmc.folder_lock import FolderLock
-from keras_mhmcmc.sample_store import Record
+from keras_mhmcmc.sample_manifest import Manifest
+from keras_mhmcmc.sample_manifest import file_of
 from keras_mhmcmc.sample_store import base_of
 from keras_mhmcmc.sample_store import changes
 from keras_mhmcmc.sample_store import stacked
 
-FORMAT = 1
-_MANIFEST = "manifest.json"
 _BASE = "base.h5"
+_UNFINISHED = "unfinished-"
+_OURS = re.compile(r"base\.h5|manifest\.json|sample-\d{10,}\.h5")
 
 
 class DirectoryStore:
@@ -33,10 +36,10 @@ class DirectoryStore:
         self._signature = None
         self._base = None
         self._lock = FolderLock(self.directory)
-        self._files = []
         self.records = []
-        if os.path.exists(self._path(_MANIFEST)):
-            self._read_manifest()
+        if os.path.exists(self._path(sample_manifest.NAME)):
+            manifest = sample_manifest.read(self._path(sample_manifest.NAME))
+            self._signature, self.records = manifest
 
     def open(self, model, iterations):
         """Readies the directory for samples of `model`, going on at `iterations`."""
@@ -50,12 +53,12 @@ class DirectoryStore:
 
     def _ready(self, model, iterations):
         on_disk = DirectoryStore(self.directory)
-        if on_disk._files != self._files:
+        if list(map(file_of, on_disk.records)) != list(map(file_of, self.records)):
             raise ValueError(
                 "Argument `directory` must not change between the making of this "
                 "`PosteriorSamples` and `fit`. Make it anew, or choose another one. "
                 f"Received: directory={self.directory!r}, which held "
-                f"{len(self._files)} samples and now holds {len(on_disk._files)}"
+                f"{len(self.records)} samples and now holds {len(on_disk.records)}"
             )
         signature = _signature(model)
         if self._signature is not None:
@@ -63,27 +66,31 @@ class DirectoryStore:
         if self.records and iterations == 0:
             raise ValueError(
                 "Argument `directory` must be empty for a new run, or the optimizer "
-                "must have been loaded from where the run stopped. Received: "
+                "must have been loaded from where the run stopped. To begin that run "
+                "again, remove its folder. Received: "
                 f"directory={self.directory!r}, which holds {len(self.records)} "
                 f"samples up to iteration {self.records[-1].iteration}, and an "
                 "optimizer at iteration 0."
             )
         self._signature = signature
+        self._remove(filter(_is_unfinished, os.listdir(self.directory)))
         self._base = self._base_for(model)
-        later = [f for f, r in self._listed() if r.iteration > iterations]
-        self._files = [f for f, r in self._listed() if r.iteration <= iterations]
-        self.records = [r for r in self.records if r.iteration <= iterations]
-        self._write_manifest()
-        self._remove(later)
+        later = [record for record in self.records if record.iteration > iterations]
+        if later:
+            warnings.warn(
+                f"The directory {self.directory!r} holds {len(later)} samples from "
+                f"after iteration {iterations}, where the loaded model stands. They "
+                "are removed, and `fit` draws them again.",
+                stacklevel=3,
+            )
+        self._list(self.records[: len(self.records) - len(later)])
+        self._remove(map(file_of, later))
 
     def append(self, record, model):
         """Keeps the weights that `model` holds now."""
-        name = f"sample-{record.iteration:010d}.h5"
         changed = changes(self._base, model)
-        _write(self._path(name), changed, iteration=record.iteration)
-        self._files.append(name)
-        self.records.append(record)
-        self._write_manifest()
+        _write(self._path(file_of(record)), changed, iteration=record.iteration)
+        self._list([*self.records, record])
 
     def revise_last(self, record):
         """Replaces what is known of the newest sample; the next write has it."""
@@ -91,24 +98,26 @@ class DirectoryStore:
 
     def flush(self):
         """Writes what is known of the samples, at the end of a run."""
-        self._write_manifest()
-        self._lock.release()
+        try:
+            self._list(self.records)
+        finally:
+            self._lock.release()
 
     def drop_first(self):
         """Forgets the oldest sample, the manifest first."""
-        oldest = self._files.pop(0)
-        del self.records[0]
-        self._write_manifest()
-        self._remove([oldest])
+        oldest = self.records[0]
+        self._list(self.records[1:])
+        self._remove([file_of(oldest)])
 
     def read(self, model):
         """All samples: for each of `model.weights` one array (samples, ...)."""
         self._check_same_model(_signature(model))
-        common = _read(self._path(_BASE))
+        common = self._read(_BASE)
         samples = []
-        for name, record in self._listed():
-            values = common | _read(self._path(name), iteration=record.iteration)
-            self._check_shapes(name, values)
+        for record in self.records:
+            name = file_of(record)
+            values = common | self._read(name, iteration=record.iteration)
+            self._check_weights(name, values)
             samples.append([values[i] for i in range(len(self._signature))])
         return stacked(samples)
 
@@ -119,25 +128,39 @@ class DirectoryStore:
             fixed = {i: value for i, value in enumerate(base) if value is not None}
             _write(self._path(_BASE), fixed)
             return base
-        fixed = _read(self._path(_BASE))
+        fixed = self._read(_BASE)
         return [fixed.get(i) for i in range(len(self._signature))]
 
-    def _check_shapes(self, name, values):
-        found = [list(values[i].shape) for i in sorted(values)]
-        wanted = [shape for _, shape, _ in self._signature]
+    def _read(self, name, **attributes):
+        """The arrays of one of the files, none of which may be a link elsewhere."""
+        path, folder = self._path(name), os.path.realpath(self.directory)
+        if os.path.dirname(os.path.realpath(path)) != folder:
+            raise ValueError(
+                f"The sample file {path!r} must not be a link that leads out of its "
+                "folder. Put the file itself there. Received: a link to "
+                f"{os.path.realpath(path)!r}"
+            )
+        return _read(path, **attributes)
+
+    def _check_weights(self, name, values):
+        found = [[list(values[i].shape), values[i].dtype.name] for i in sorted(values)]
+        wanted = [[shape, dtype] for _, shape, dtype in self._signature]
         if sorted(values) != list(range(len(wanted))) or found != wanted:
             raise ValueError(
                 f"The sample file {self._path(name)!r} must hold, with "
-                f"{self._path(_BASE)!r}, weights of the shapes {wanted}. Restore it, "
-                "or remove its entry from the manifest. Received: weights "
-                f"{sorted(values)} of the shapes {found}"
+                f"{self._path(_BASE)!r}, weights of the shapes and types {wanted}. "
+                "Restore it, or remove its entry from the manifest. Received: weights "
+                f"{sorted(values)} of the shapes and types {found}"
             )
 
     def _path(self, name):
         return os.path.join(self.directory, name)
 
-    def _listed(self):
-        return list(zip(self._files, self.records, strict=True))
+    def _list(self, records):
+        """Makes these the samples, on the disk first: a full one changes nothing."""
+        text = sample_manifest.text_of(Manifest(self._signature, records))
+        _write_whole(self._path(sample_manifest.NAME), text.encode())
+        self.records = records
 
     def _check_same_model(self, signature):
         if signature != self._signature:
@@ -148,55 +171,16 @@ class DirectoryStore:
                 f"samples of {self._signature}, and a model with {signature}"
             )
 
-    def _read_manifest(self):
-        path = self._path(_MANIFEST)
-        try:
-            with open(path, encoding="utf-8") as file:
-                manifest = json.load(file)
-            if manifest["format"] > FORMAT:
-                raise ValueError(
-                    f"it has format {manifest['format']}, newer than {FORMAT}; update "
-                    "keras_mhmcmc"
-                )
-            for entry in manifest["samples"]:
-                name = entry["file"]
-                if os.path.basename(name) != name or not name.endswith(".h5"):
-                    raise ValueError(f"it lists {name!r}, which is no sample file here")
-                record = Record(
-                    int(entry["iteration"]),
-                    _numbers(entry["log_weight"]),
-                    _numbers(entry.get("energy")),
-                )
-                self._files.append(name)
-                self.records.append(record)
-            self._signature = [list(weight) for weight in manifest["weights"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"The manifest {path!r} cannot be read: {error}. Restore it from a "
-                "copy, or choose a new directory."
-            ) from error
-
-    def _write_manifest(self):
-        manifest = {
-            "format": FORMAT,
-            "weights": self._signature,
-            "samples": [
-                {"file": name, **record._asdict()} for name, record in self._listed()
-            ],
-        }
-        text = json.dumps(manifest, indent=1)
-        _write_whole(self._path(_MANIFEST), text.encode())
-
     def _remove(self, names):
         for name in names:
-            os.remove(self._path(name))
+            with contextlib.suppress(FileNotFoundError):  # somebody else did
+                os.remove(self._path(name))
 
 
-def _numbers(value):
-    """A number of a manifest, or a list of them; None stands for itself."""
-    if value is None:
-        return None
-    return [float(x) for x in value] if isinstance(value, list) else float(value)
+def _is_unfinished(name):
+    """Whether a file is what a process that died left of one of ours."""
+    is_marked = name.startswith(_UNFINISHED)
+    return is_marked and _OURS.fullmatch(name.removeprefix(_UNFINISHED)) is not None
 
 
 def _signature(model):
@@ -221,7 +205,7 @@ def _write(path, arrays, **attributes):
 def _write_whole(path, content):
     """A file with these bytes, which replaces `path` once it is on the disk."""
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f"unfinished-{name}")
+    temporary = os.path.join(folder, f"{_UNFINISHED}{name}")
     try:
         with open(temporary, "wb") as file:
             file.write(content)
@@ -242,26 +226,37 @@ def _read(path, **attributes):
     """The numbered arrays of a file that must have these attributes."""
     remedy = (
         "Restore it from a copy; a sample can be left out by removing its entry from "
-        f"{_MANIFEST!r}."
+        f"{sample_manifest.NAME!r}."
     )
+    if os.path.basename(path) == _BASE:
+        remedy = (
+            "Restore it from a copy: all samples need it. Without samples, remove it."
+        )
     if not os.path.exists(path):
         raise ValueError(
             f"The sample file {path!r} is needed and is not there. {remedy}"
         )
     try:
         with h5py.File(path, "r") as file:
-            found = {name: file.attrs.get(name) for name in attributes}
-            arrays = {
-                int(name): dataset[()].view(np.dtype(dataset.attrs["dtype"]))
-                for name, dataset in file.items()
-            }
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            found = {name: str(file.attrs.get(name)) for name in attributes}
+            arrays = {int(name): _array(file, name) for name in file}
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"The sample file {path!r} cannot be read: {error}. {remedy}"
         ) from error
-    if found != attributes:
+    if found != {name: str(value) for name, value in attributes.items()}:
         raise ValueError(
             f"The sample file {path!r} must have {attributes}, as the manifest says. "
             f"{remedy} Received: {found}"
         )
     return arrays
+
+
+def _array(file, name):
+    """An array that is in the file itself, and not in another that it points to."""
+    is_link = not isinstance(file.get(name, getlink=True), h5py.HardLink)
+    dataset = None if is_link else file[name]
+    is_array = isinstance(dataset, h5py.Dataset)
+    if not is_array or dataset.external or dataset.is_virtual:
+        raise ValueError(f"{name!r} in it is not an array of its own")
+    return dataset[()].view(np.dtype(dataset.attrs["dtype"]))

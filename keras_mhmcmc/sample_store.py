@@ -19,6 +19,20 @@ class Record(NamedTuple):
     iteration: int
     log_weight: float | list  # a list has one for each chain
     energy: float | list | None = None  # U, nats; None: not known
+    log_rate: float = 0.0  # the part of `log_weight` that a learning rate gives
+    is_final: bool = True  # or energy and weight are those of the point before it
+
+    def described_by(self, sampler):
+        """This with what `sampler` knows of the sample that was marked last."""
+        info = sampler.sample_info()
+        log_weight = self.log_rate
+        if sampler.has_weights:
+            log_weight = (np.asarray(info.log_weight) + log_weight).tolist()
+        return self._replace(
+            log_weight=log_weight,
+            energy=np.asarray(info.energy).tolist(),
+            is_final=info.is_final,
+        )
 
 
 class MemoryStore:

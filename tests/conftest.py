@@ -16,6 +16,7 @@ if os.environ.get("KERAS_BACKEND") == "torch":
 
 import keras
 import pytest
+from process_tools import Processes
 
 # On recent GPUs TF32 would cost the products of matrices thirteen bits.
 if keras.backend.backend() == "jax":
@@ -37,3 +38,11 @@ def close_figures():
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture(scope="session")
+def processes(tmp_path_factory):
+    """New processes for tests of what outlives one."""
+    processes = Processes(tmp_path_factory.mktemp("processes") / "errors.txt")
+    yield processes
+    processes.close()

@@ -14,6 +14,7 @@ from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.first_values import fresh_seed
 from keras_mhmcmc.optimizers.first_values import seeds_along_chains
+from keras_mhmcmc.optimizers.generator_states import GeneratorStates
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.schedules import Schedule
 
@@ -78,6 +79,7 @@ class Sampler(keras.optimizers.Optimizer):
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains = None
         self._observer = _backend.LossObserver()
+        self.generators = GeneratorStates()
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
 
     # What a final class provides.
@@ -344,6 +346,15 @@ class Sampler(keras.optimizers.Optimizer):
     def propose(self):
         """Goes on after `settle`: puts the point to evaluate next into the model."""
 
+    def save_own_variables(self, store):
+        """Saves the optimizer's variables, and where the model's generators stand."""
+        super().save_own_variables(store)
+        self.generators.save(store)
+
+    def load_own_variables(self, store):
+        """Loads what `save_own_variables` saved."""
+        super().load_own_variables(self.generators.load(store))
+
     def get_config(self):
         """The arguments of the constructor."""
         learning_rate = super().get_config()["learning_rate"]
@@ -373,12 +384,8 @@ def checked_temperature(temperature, interval):
     """A temperature that is a schedule or a number in `interval`."""
     if isinstance(temperature, Schedule):
         return temperature
-    return _validate.number(
-        "temperature",
-        temperature,
-        interval,
-        hint="A `LearningRateSchedule` will do as well.",
-    )
+    hint = "A `LearningRateSchedule` will do as well."
+    return _validate.number("temperature", temperature, interval, hint=hint)
 
 
 def _over_chains(values, is_count):
