@@ -223,7 +223,7 @@ def as_classifiers(models, from_logits, batch_size):
 
 def as_inputs(name, x):
     """Finite float32 inputs of at least one example, or a `ValueError`."""
-    x = metrics.as_floats(f"Argument `{name}`", x, "float32")
+    x = _validate.array(f"Argument `{name}`", x, "float32")
     if x.ndim == 0 or x.size == 0:
         raise ValueError(
             f"Argument `{name}` must have at least one example, along its first axis. "

@@ -155,7 +155,7 @@ def _image_panel(ax, image, probabilities, label):
 
 def _images(images):
     """Float images of shape (R, E, H, W) or (R, E, H, W, 3)."""
-    images = metrics.as_floats("Argument `images`", images)
+    images = _validate.array("Argument `images`", images)
     if images.ndim == 5 and images.shape[-1] == 1:
         images = images[..., 0]
     is_colour = images.ndim == 5 and images.shape[-1] == 3

@@ -4,7 +4,6 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import metrics
 from keras_mhmcmc.chains import Draws
 from keras_mhmcmc.plots import style
 
@@ -128,7 +127,7 @@ def _positions(draws):
     if isinstance(position, (dict, list, tuple)) and isinstance(draws, Draws):
         shape = "a structure"
     else:
-        position = metrics.as_floats("Argument `draws`", position)
+        position = _validate.array("Argument `draws`", position)
         shape = f"shape {position.shape}"
         if position.ndim >= 2 and position.shape[-1] == 2 and position.size > 0:
             return position.reshape(-1, 2)
@@ -149,7 +148,7 @@ def _sides(extent, draws):
         low, high = np.quantile(draws, [0.001, 0.999], axis=0)
         margin = np.where(high > low, MARGIN * (high - low), 1.0)
         return np.stack([low - margin, high + margin], axis=1)
-    sides = metrics.as_floats("Argument `extent`", extent)
+    sides = _validate.array("Argument `extent`", extent)
     is_range = sides.shape == (2, 2) and np.isfinite(sides).all()
     if not is_range or not (sides[:, 0] < sides[:, 1]).all():
         raise ValueError(
