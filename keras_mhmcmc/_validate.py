@@ -5,6 +5,7 @@ import numbers
 from dataclasses import dataclass
 
 import numpy as np
+from keras import activations
 from keras import ops
 
 
@@ -83,14 +84,15 @@ def seed(value):
     return integer("seed", value, 0, hint="It must be less than 2**31.")
 
 
-def choice(name, value, options):
+def choice(name, value, options, hint=""):
     """The one of `options` that is `value`, or a `ValueError` that lists them."""
     for option in options:
         if _is_same(value, option):
             return option
     listed = ", ".join(repr(option) for option in options)
     raise ValueError(
-        f"Argument `{name}` must be one of {listed}. Received: {name}={shown(value)}"
+        f"Argument `{name}` must be one of {listed}.{_space(hint)} "
+        f"Received: {name}={shown(value)}"
     )
 
 
@@ -118,10 +120,12 @@ def array(subject, values, dtype="float64"):
     Text is not read as numbers, and no part of a complex number is dropped. With None
     as `dtype` the array keeps its own.
     """
-    try:
-        result = np.asarray(ops.convert_to_numpy(values))
-    except (TypeError, ValueError):  # rows of different lengths
-        result = np.asarray(None)
+    result = values
+    if not isinstance(values, np.ndarray):
+        try:
+            result = np.asarray(ops.convert_to_numpy(values))
+        except (TypeError, ValueError):  # rows of different lengths
+            result = np.asarray(None)
     if result.dtype.kind in "OSUMmc" or result.dtype.names:
         raise ValueError(
             f"{subject} must be an array of numbers, with rows of equal lengths. "
@@ -140,6 +144,17 @@ def batch_size(value, train_size):
             f"training examples. Received: batch_size={value}, train_size={train_size}"
         )
     return value
+
+
+def activation(value):
+    """A function from what `keras.activations.get` takes, or a `ValueError`."""
+    try:
+        return activations.get(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "Argument `activation` must be the name of one of `keras.activations`, a "
+            f"function, or None. Received: activation={shown(value)}"
+        ) from error
 
 
 def shown(value):

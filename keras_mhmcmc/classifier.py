@@ -69,14 +69,30 @@ class Classifier:
         self._compiled = {}
 
     def probabilities(self, x):
-        """Class probabilities, a float64 array of shape (N, C), C >= 2."""
+        """Class probabilities of inputs, a float64 array of shape (N, C), C >= 2.
+
+        Args:
+            x: inputs, finite, N examples along the first axis.
+
+        Raises:
+            ValueError: `x` is something else, or the model's outputs are no
+                probabilities.
+        """
+        x = self.checked_inputs(x)
         return self._as_probabilities(self.map(self.compiled(_mean_outputs), x))
 
     def probabilities_and_information(self, x):
         """Class probabilities, and the members' mutual information of each example.
 
         Both come from one pass. The information is None for a model without members.
+
+        Args:
+            x: inputs, finite, N examples along the first axis.
+
+        Raises:
+            ValueError: as in `probabilities`.
         """
+        x = self.checked_inputs(x)
         if not self.has_members:
             return self.probabilities(x), None
         weights = self.model.averaging_weights
@@ -90,6 +106,17 @@ class Classifier:
             members = np.moveaxis(members, 1, 0)
             information.append(metrics.mutual_information(members, weights))
         return np.concatenate(probabilities), np.concatenate(information)
+
+    def checked_inputs(self, x):
+        """`x` as float32 inputs of the shape that the model takes."""
+        x = as_inputs("x", x)
+        shape = _input_shape(self.model)
+        if shape is not None and not _fits(x.shape[1:], shape):
+            raise ValueError(
+                "Argument `x` must have examples of the shape that the model takes, "
+                f"{shape}, along its first axis. Received: shape {x.shape}"
+            )
+        return x
 
     def check_member(self, member):
         """`member` as the index of a member, or None for the model as a whole."""
@@ -204,14 +231,16 @@ def as_classifiers(models, from_logits, batch_size):
     if not isinstance(models, dict) or not models:
         raise ValueError(
             "Argument `models` must be a dict from names to models, with at least one, "
-            f'such as {{"ensemble": model}}. Received: models={models!r}'
+            'such as {"ensemble": model}. Received: models='
+            f"{_validate.shown(models)}"
         )
     if not isinstance(from_logits, dict):
         from_logits = dict.fromkeys(models, from_logits)
     if from_logits.keys() != models.keys():
         raise ValueError(
             "Argument `from_logits` must be True, False, or a dict with the names of "
-            f"`models`, which are {list(models)}. Received: from_logits={from_logits!r}"
+            f"`models`, which are {list(models)}. Received: from_logits="
+            f"{_validate.shown(from_logits)}"
         )
     return {
         name: as_classifier(
@@ -235,6 +264,32 @@ def as_inputs(name, x):
             f"not. Received: {np.sum(~np.isfinite(x))} values that are NaN or infinite"
         )
     return x
+
+
+def _input_shape(model):
+    """The shape of an example, None where an axis may have any length.
+
+    None where it is not known, as for a subclass of `keras.Model`.
+    """
+    if isinstance(model, Ensemble):
+        model = model.member
+    elif isinstance(model, MCDropout):
+        model = model.model
+    if isinstance(model, keras.Sequential | keras.Function) and len(model.inputs) == 1:
+        return tuple(model.inputs[0].shape[1:])
+    return None
+
+
+def _fits(given, taken):
+    """Whether a model that takes examples of one shape takes those of another."""
+    # Keras adds and drops a last axis of length 1.
+    if len(given) == len(taken) + 1 and given[-1] == 1:
+        given = given[:-1]
+    elif len(taken) == len(given) + 1 and taken[-1] == 1:
+        taken = taken[:-1]
+    return len(given) == len(taken) and all(
+        b is None or a == b for a, b in zip(given, taken, strict=True)
+    )
 
 
 def _mean_outputs(classifier):

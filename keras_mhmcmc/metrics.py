@@ -372,7 +372,8 @@ def _weights(weights, members):
     if weights is None:
         return np.full(members, 1.0 / members)
     values = _validate.array("Argument `weights`", weights)
-    total = np.sum(values)
+    with np.errstate(over="ignore"):  # refused below
+        total = np.sum(values)
     if values.shape != (members,) or not (np.all(values >= 0) and 0 < total < np.inf):
         raise ValueError(
             f"Argument `weights` must be {members} numbers, one for each member, at "

@@ -19,11 +19,13 @@ from hostile_tools import NO_NUMBERS
 from hostile_tools import NOT_NEGATIVE
 from hostile_tools import NUMBER
 from hostile_tools import OPEN_SHARE
+from hostile_tools import P4
 from hostile_tools import POSITIVE
 from hostile_tools import PROBABILITIES
 from hostile_tools import SEED
 from hostile_tools import SHARE
 from hostile_tools import TEXT
+from hostile_tools import Y4
 from hostile_tools import Row
 
 import keras_mhmcmc as mh
@@ -74,8 +76,6 @@ UP_TO_ONE = [v for v in OPEN_SHARE if not (isinstance(v, float) and 0.9 < v <= 1
 NULLABLE_POSITIVE = [v for v in POSITIVE if v is not None]
 NULLABLE_COUNT = [v for v in COUNT if v is not None]
 PARTITION = dict(energy_min=10.0, energy_gap=1.0, partitions=5, zeta=1.0)
-P4 = np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.8, 0.2]])
-Y4 = [0, 1, 0, 1]
 BAD_PDF = [
     "abc",
     ["a"] * 5,

@@ -13,6 +13,8 @@ from argument_tools import NOT_A_SHARE
 from argument_tools import NOT_AN_INTEGER
 from argument_tools import NOT_FINITE
 
+import keras_mhmcmc as mh
+
 HUGE = 10**400
 PRINTLESS = 10**5000  # Python refuses to print it
 
@@ -27,6 +29,7 @@ class Row(NamedTuple):
     # Other names by which an error may call an argument, such as one that must fit it.
     also: dict = {}
     needs: tuple = ()  # packages that the extras bring
+    is_good: bool = True  # whether the call works with `good`
 
 
 # Values that are refused, by what an argument must be.
@@ -138,24 +141,32 @@ class Unbuilt(keras.Model):
         return inputs
 
 
-def network(*layers, units=2, activation="softmax", **options):
-    """A built model from inputs of shape (3,) to `units` probabilities."""
-    head = keras.layers.Dense(units, activation=activation, **options)
-    return keras.Sequential([keras.Input((3,)), *layers, head])
+X4 = np.full((4, 3), 0.5)
+Y4 = [0, 1, 0, 1]
+P4 = np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.8, 0.2]])
 
 
 @functools.cache
-def small_model():
-    return network()
+def network(*layers):
+    """A built model from inputs of shape (3,) to two probabilities."""
+    head = keras.layers.Dense(2, activation="softmax")
+    return keras.Sequential([keras.Input((3,)), *(make() for make in layers), head])
 
 
 @functools.cache
-def dropout_model():
-    return network(keras.layers.Dropout(0.5))
+def classifier():
+    """Compiled once for all tests."""
+    return mh.Classifier(network())
 
 
-def not_built():
-    return keras.Sequential([keras.layers.Dense(2)])
+@functools.cache
+def ensemble(*layers):
+    """Two members that are not the same."""
+    model = network(*layers)
+    made = mh.Ensemble(model, 2)
+    values = [keras.ops.convert_to_numpy(weight) for weight in model.weights]
+    made.set_members([np.stack([v, v + 0.5]) for v in values], [1.0, 1.0])
+    return made
 
 
 MODEL = [
@@ -170,7 +181,7 @@ MODEL = [
     lambda x: x,
     np.zeros((3, 2)),
     keras.layers.Dense(2),
-    not_built(),
+    keras.Sequential([keras.layers.Dense(2)]),
     Unbuilt(),
 ]
 
@@ -178,26 +189,12 @@ MODEL = [
 # What a refusal must look like.
 
 
-def assert_names(error, names):
-    """The message of a refusal names one of `names` and what it received."""
+def faults_of(error, names):
+    """What is wrong with a refusal: it names one of `names`, and what it received."""
     message = str(error)
-    assert any(f"`{name}`" in message for name in names), message
-    assert len(message) < 3000, message[:300]
-
-
-def refusal(call, arguments):
-    """The error that a call raises if it is a refusal; None where it works."""
-    try:
-        call(**arguments)
-    except (ValueError, TypeError) as error:
-        return error
-    return None
-
-
-def described(value):
-    """A short name of a bad value, for ids."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return "printless"
-    return f"{type(value).__name__}-{text[:24]}"
+    if not any(f"`{name}`" in message for name in names):
+        yield f"no name: {type(error).__name__}: {message[:200]}"
+    if "eceived" not in message:
+        yield f"nothing received: {message[:200]}"
+    if len(message) > 3000:
+        yield f"too long: {message[:200]}"

@@ -49,7 +49,7 @@ def _all_sizes(train_size, values):
     if not isinstance(values, list | tuple | np.ndarray) or len(values) < 2:
         raise ValueError(
             "Argument `batch_sizes` must be a list of at least two sizes, the coldest "
-            f"chain's first. Received: batch_sizes={values!r}"
+            f"chain's first. Received: batch_sizes={_validate.shown(values)}"
         )
     values = [_validate.integer("batch_sizes", value, 1) for value in values]
     falls = all(high > low for high, low in zip(values, values[1:], strict=False))
@@ -79,7 +79,7 @@ def levels(energy_levels, lowest, energy, temperatures):
     if not isinstance(values, list | tuple | np.ndarray) or len(values) != size:
         raise ValueError(
             f"Argument `energy_levels` must be a list of {size} numbers, one for each "
-            f"chain. Received: energy_levels={values!r}"
+            f"chain. Received: energy_levels={_validate.shown(values)}"
         )
     values = [_validate.number("energy_levels", value, _FINITE) for value in values]
     if any(low >= high for low, high in zip(values, values[1:], strict=False)):
@@ -93,11 +93,15 @@ def levels(energy_levels, lowest, energy, temperatures):
 def target(value):
     """The range of acceptance that step sizes are adapted to, (lowest, highest)."""
     is_pair = isinstance(value, list | tuple) and len(value) == 2
-    if is_pair and all(isinstance(end, numbers.Real) for end in value):
+    if is_pair and all(_is_number(end) for end in value):
         low, high = value
         if 0 <= low < high <= 1:
             return float(low), float(high)
     raise ValueError(
         "Argument `target_acceptance` must be two increasing numbers in [0, 1], such "
-        f"as (0.2, 0.5). Received: target_acceptance={value!r}"
+        f"as (0.2, 0.5). Received: target_acceptance={_validate.shown(value)}"
     )
+
+
+def _is_number(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

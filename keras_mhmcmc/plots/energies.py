@@ -133,11 +133,14 @@ def _regions(run, optimizer, partition):
     gap = _validate.number("energy_gap", known["energy_gap"], _validate.POSITIVE)
     pdf = np.atleast_2d(_validate.array("The entry `pdf`", known["pdf"]))
     visits = np.atleast_2d(_validate.array("The entry `visits`", known["visits"]))
-    if pdf.ndim != 2 or pdf.shape != visits.shape or visits.sum() == 0:
+    are_masses = all((x >= 0).all() and np.isfinite(x).all() for x in (pdf, visits))
+    fit = pdf.ndim == 2 and pdf.shape == visits.shape
+    if not fit or not are_masses or visits.sum() == 0:
         raise ValueError(
             "The entries `pdf` and `visits` must have the same shape, (partitions,) or "
-            "(chains, partitions), and a visit at least. Received: shapes "
-            f"{pdf.shape} and {visits.shape}, {visits.sum():g} visits"
+            "(chains, partitions), finite values that are at least 0, and a visit at "
+            f"least. Received: shapes {pdf.shape} and {visits.shape}, {visits.sum():g} "
+            "visits"
         )
     return low, gap, pdf, visits.sum(0)
 

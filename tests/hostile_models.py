@@ -1,0 +1,421 @@
+"""Rows of hostile input: what takes a trained model, and its attacks and scores."""
+
+import functools
+
+import keras
+import numpy as np
+from hostile_tools import COUNT
+from hostile_tools import INPUTS
+from hostile_tools import INTEGER
+from hostile_tools import LABELS
+from hostile_tools import MODEL
+from hostile_tools import NOT_NEGATIVE
+from hostile_tools import NUMBER
+from hostile_tools import OPEN_SHARE
+from hostile_tools import SEED
+from hostile_tools import STRICT_FLAG
+from hostile_tools import TEXT
+from hostile_tools import X4
+from hostile_tools import Y4
+from hostile_tools import Row
+from hostile_tools import classifier
+from hostile_tools import ensemble
+from hostile_tools import network
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.evaluation import EvaluationTable
+
+Dropout = functools.partial(keras.layers.Dropout, 0.5)
+Normalisation = keras.layers.BatchNormalization
+
+
+def without_none(values):
+    return [value for value in values if value is not None]
+
+
+def finite(result):
+    assert np.isfinite(np.asarray(result, "float64")).all()
+
+
+def predictions(result):
+    finite(result.predict(X4, verbose=0))
+
+
+def scores(result):
+    for row in result.rows:
+        assert all(np.isfinite(v) for k, v in row.items() if k in ("accuracy", "nll"))
+
+
+@functools.cache
+def sparse_model():
+    """A model that a spike-and-slab sampler trained for a step."""
+    model = network(Dropout)
+    optimizer = mh.SGLDSA(0.01, train_size=4, sparse="kernel", v0=1e-3, v1=1.0, seed=0)
+    model.compile(optimizer, "sparse_categorical_crossentropy")
+    model.fit(X4, np.array(Y4), verbose=0)
+    return model
+
+
+ACTIVATION = ["softmaxx", 1, [], {}, True, np.ones(2), object(), b"softmax"]
+NAME = [1, ["a"], {}, 0.5, "a/b", np.ones(2)]
+CLIP = [1.0, "01", "0", (0.0,), (0.0, 0.5, 1.0), (1.0, 0.0), (0.0, 0.0), [[0.0, 1.0]]]
+CLIP += [
+    (np.nan, 1.0),
+    ("0", "1"),
+    (None, 1.0),
+    {},
+    (0.6, 1.0),
+    (0.0, 0.4),
+    (0j, 1),
+    [],
+]
+MODELS_OF_NAMES = [*MODEL, [], {}, {"a": None}, {"a": Normalisation()}, [network()]]
+MODELS_OF_NAMES += [{"a": model} for model in MODEL]
+EPSILONS = [None, 0.1, [], "0.1", {}, {"a": 1}, [[0.1]], ["0.1"], [None], [True]]
+EPSILONS += [[-0.1], [0.1, np.nan], [np.inf], [10**400], {0.1}, np.array([1j]), [1j]]
+FROM_LOGITS = [
+    *(v for v in STRICT_FLAG if not isinstance(v, dict)),
+    {"b": True},
+    {"a": 1},
+    {},
+]
+OF_A_CLASSIFIER = ["yes", None, True, 1, {}, np.ones(2)]
+ATTACK = {"x": INPUTS, "y": without_none(LABELS), "clip": CLIP, "epsilon": NOT_NEGATIVE}
+PGD = {
+    "steps": COUNT,
+    "step_size": without_none(NOT_NEGATIVE),
+    "random_start": STRICT_FLAG,
+    "keep_strongest": STRICT_FLAG,
+    "seed": SEED,
+}
+SCORES = {"model": "a", "epsilon": 0.0, "accuracy": 0.5, "nll": 0.1, "entropy": 0.1}
+QUALITY = {k: 0.5 for k in ("accuracy", "nll", "brier", "ece", "entropy")}
+QUALITY |= {"model": "a", "members": 1, "mutual_information": np.nan}
+ROWS = [None, 1, "a", [], {}, [1], [{}], [None], [{"model": "a"}], np.ones((2, 2))]
+
+
+def attack(name, options):
+    """Rows of an attack: with a compiled model, with a model, and with members."""
+    function = getattr(mh.adversarial, name)
+    good = dict(x=X4, epsilon=0.1, y=Y4, clip=(0.0, 1.0))
+    if options:
+        good |= dict(steps=2)
+    yield (
+        f"adversarial.{name}",
+        Row(
+            function,
+            lambda: good | dict(model=classifier()),
+            ATTACK
+            | options
+            | {"member": [0, *without_none(INTEGER)]}
+            | {"from_logits": OF_A_CLASSIFIER, "batch_size": [1, "1", None, np.nan]},
+            finite,
+            also={"x": {"y"}},
+        ),
+    )
+    yield (
+        f"adversarial.{name} of a model",
+        Row(
+            function,
+            lambda: good | dict(model=network()),
+            {"model": MODEL, "from_logits": STRICT_FLAG, "batch_size": COUNT},
+        ),
+    )
+    yield (
+        f"adversarial.{name} of members",
+        Row(
+            function,
+            lambda: good | dict(model=ensemble(), member=0),
+            {"member": [2, 10**6, *without_none(INTEGER)]},
+        ),
+    )
+
+
+MODELS = {
+    "Classifier": Row(
+        mh.Classifier,
+        lambda: dict(model=network()),
+        {"model": MODEL, "from_logits": STRICT_FLAG, "batch_size": COUNT},
+    ),
+    "Classifier.probabilities": Row(
+        lambda x: classifier().probabilities(x),
+        lambda: dict(x=X4),
+        {"x": INPUTS},
+        finite,
+    ),
+    "Classifier.probabilities_and_information": Row(
+        lambda x: classifier().probabilities_and_information(x),
+        lambda: dict(x=X4),
+        {"x": INPUTS},
+    ),
+    "Ensemble": Row(
+        mh.Ensemble,
+        lambda: dict(member=network(), num_members=2),
+        {
+            "member": MODEL,
+            "num_members": COUNT,
+            "activation": ACTIVATION,
+            "chunk": without_none(COUNT),
+            "shared": [
+                None,
+                1,
+                "ab",
+                [-1],
+                [2],
+                [0, 1],
+                [0.5],
+                ["0"],
+                {"a": 1},
+                [True],
+            ],
+            "name": NAME,
+        },
+        predictions,
+    ),
+    "Ensemble.set_members": Row(
+        lambda **arguments: mh.Ensemble(network(), 2).set_members(**arguments),
+        lambda: dict(stacked=[np.ones((2, 3, 2)), np.ones((2, 2))], weights=[1.0, 1.0]),
+        {
+            "stacked": [
+                None,
+                1,
+                "ab",
+                [],
+                {},
+                [np.ones((2, 3, 2))],
+                [np.ones((2, 3, 2)), np.ones((2, 2)), np.ones(2)],
+                [np.ones((3, 3, 2)), np.ones((3, 2))],
+                [np.ones((2, 3, 2)), np.ones((2, 3))],
+                [np.full((2, 3, 2), np.nan), np.ones((2, 2))],
+                [np.full((2, 3, 2), "a"), np.ones((2, 2))],
+                [np.full((2, 3, 2), 1j), np.ones((2, 2))],
+                [None, None],
+            ],
+            "weights": [
+                None,
+                1.0,
+                "ab",
+                [],
+                {},
+                [1.0],
+                [1.0] * 3,
+                [0.0, 0.0],
+                [-1.0, 2.0],
+                [np.nan, 1.0],
+                [np.inf, 1.0],
+                ["1", "1"],
+                [1j, 1.0],
+                [[1.0, 1.0]],
+                [10**400, 1.0],
+                [None, 1.0],
+                lambda x: x,
+            ],
+        },
+    ),
+    "Ensemble.recalibrate": Row(
+        lambda **arguments: ensemble(Normalisation).recalibrate(**arguments),
+        lambda: dict(x=np.random.default_rng(0).normal(size=(4, 3))),
+        {
+            "x": [
+                None,
+                "a",
+                [],
+                {},
+                0.5,
+                np.zeros((0, 3)),
+                np.full((4, 3), np.nan),
+                np.full((4, 3), np.inf),
+                np.full((4, 3), "a"),
+                np.full((4, 3), 1j),
+                np.full((4, 3), None),
+                {"a": np.ones((4, 3)), "b": np.ones((3, 3))},
+            ],
+            "batch_size": COUNT,
+        },
+    ),
+    "Ensemble.recalibrate without normalisation": Row(
+        lambda member: mh.Ensemble(member(), 2).recalibrate(X4),
+        lambda: dict(member=lambda: network(Normalisation)),
+        {"member": [network, lambda: network(Dropout)]},
+        also={"member": {"Ensemble"}},
+    ),
+    "MCDropout": Row(
+        mh.MCDropout,
+        lambda: dict(model=network(Dropout), samples=2),
+        {
+            "model": [*MODEL, network(), network(Normalisation), ensemble()],
+            "samples": COUNT,
+            "activation": ACTIVATION,
+            "seed": SEED,
+            "name": NAME,
+        },
+        predictions,
+    ),
+    "ParallelChains": Row(
+        mh.ParallelChains,
+        lambda: dict(model=network(), num_chains=2),
+        {
+            "model": MODEL,
+            "num_chains": COUNT,
+            "seed": without_none(SEED),
+            "strategy": [*TEXT, "pmap", True],
+            "name": NAME,
+        },
+        predictions,
+    ),
+    "ParallelChains.compile": Row(
+        lambda optimizer: mh.ParallelChains(network(), 2).compile(optimizer),
+        lambda: dict(optimizer="sgd"),
+        {
+            "optimizer": [
+                "sgdd",
+                1,
+                [],
+                True,
+                mh.SGLD,
+                keras.optimizers.Adafactor(),
+                keras.optimizers.SGD(clipnorm=1.0),
+                keras.optimizers.SGD(global_clipnorm=1.0),
+                keras.optimizers.SGD(use_ema=True),
+                keras.optimizers.SGD(gradient_accumulation_steps=2),
+            ]
+        },
+    ),
+    "prune": Row(
+        mh.prune,
+        lambda: dict(
+            model=sparse_model(), optimizer=sparse_model().optimizer, threshold=0.5
+        ),
+        {
+            "model": [*MODEL, classifier()],
+            "optimizer": [
+                None,
+                "SGLDSA",
+                mh.SGLDSA,
+                keras.optimizers.SGD(),
+                mh.SGLD(0.1, train_size=4),
+                mh.SGLDSA(0.1, train_size=4, sparse="kernel", v0=1e-3, v1=1.0),
+            ],
+            "threshold": [*NUMBER, -0.1, 1.1],
+        },
+        also={"model": {"optimizer"}},
+    ),
+    **dict(attack("fgsm", {})),
+    **dict(attack("pgd", PGD)),
+    "adversarial.robustness_curve": Row(
+        mh.adversarial.robustness_curve,
+        lambda: dict(models={"a": classifier()}, x=X4, y=Y4, epsilons=[0.0, 0.1]),
+        {
+            "x": INPUTS,
+            "y": LABELS,
+            "clip": CLIP,
+            "epsilons": EPSILONS,
+            "attack": [
+                "FGSM",
+                "cw",
+                None,
+                1,
+                [],
+                {},
+                np.array(["fgsm", "pgd"]),
+                lambda model, x, epsilon, y, clip: None,
+                lambda model, x, epsilon, y, clip: "x",
+                lambda model, x, epsilon, y, clip: x[:2],
+                lambda model, x, epsilon, y, clip: x[:, :2],
+                lambda model, x, epsilon, y, clip: x * np.nan,
+                lambda model, x, epsilon, y, clip: x.astype("complex64"),
+            ],
+            "true_label": STRICT_FLAG,
+            "member": [0, *without_none(INTEGER)],
+            "abstain_below": [*without_none(OPEN_SHARE), 1.5],
+            "verbose": ["1", None, [1], 3, -1, 0.5, np.array([0, 1])],
+            "steps": [1, "1"],  # without attack="pgd"
+        },
+        scores,
+        also={"x": {"y"}},
+    ),
+    "adversarial.robustness_curve of models": Row(
+        mh.adversarial.robustness_curve,
+        lambda: dict(models={"a": network()}, x=X4, y=Y4, epsilons=[0.1]),
+        {
+            "models": MODELS_OF_NAMES,
+            "from_logits": FROM_LOGITS,
+            "batch_size": COUNT,
+        },
+        also={"models": {"models['a']"}},
+    ),
+    "adversarial.robustness_curve by PGD": Row(
+        mh.adversarial.robustness_curve,
+        lambda: dict(
+            models={"a": classifier()},
+            x=X4,
+            y=Y4,
+            epsilons=[0.1],
+            attack="pgd",
+            steps=2,
+        ),
+        PGD | {"restarts": [2], "epsilon": [0.1]},
+    ),
+    "adversarial.RobustnessTable": Row(
+        mh.adversarial.RobustnessTable,
+        lambda: dict(rows=[SCORES]),
+        {
+            "rows": [
+                *ROWS,
+                [SCORES, {"model": "b"}],
+                [SCORES, SCORES | {"model": "b", "epsilon": 0.5}],
+                [SCORES | {"epsilon": "a"}],
+            ],
+            "attack": [1, None, [], {}, True],
+            "caption": [1, None, [], {}, True],
+            "abstain_below": [*without_none(OPEN_SHARE), 1.5],
+        },
+        repr,
+    ),
+    "adversarial.RobustnessTable.column": Row(
+        mh.adversarial.RobustnessTable([SCORES]).column,
+        lambda: dict(model="a", name="accuracy"),
+        {"model": [*TEXT, "b"], "name": [*TEXT, "loss"]},
+    ),
+    "evaluate": Row(
+        mh.evaluate,
+        lambda: dict(models={"a": classifier()}, x=X4, y=Y4),
+        {
+            "x": INPUTS,
+            "y": LABELS,
+            "ood": [
+                *without_none(v for v in INPUTS if not isinstance(v, dict)),
+                {"a": "b"},
+                {"a": None},
+                {"a": np.ones((4, 2))},
+                {"a": np.full((4, 3), np.nan)},
+                {"a": []},
+            ],
+            "bins": COUNT,
+            "verbose": ["1", None, [1], 2, -1, 0.5],
+        },
+        scores,
+        also={"x": {"y"}},
+    ),
+    "evaluate of models": Row(
+        mh.evaluate,
+        lambda: dict(models={"a": network()}, x=X4, y=Y4),
+        {
+            "models": MODELS_OF_NAMES,
+            "from_logits": FROM_LOGITS,
+            "batch_size": COUNT,
+        },
+        also={"models": {"models['a']"}},
+    ),
+    "evaluation.EvaluationTable": Row(
+        EvaluationTable,
+        lambda: dict(rows=[QUALITY]),
+        {"rows": [*ROWS, [QUALITY, {"model": "b"}]]},
+        repr,
+    ),
+    "evaluation.EvaluationTable.column": Row(
+        EvaluationTable([QUALITY]).column,
+        lambda: dict(name="accuracy"),
+        {"name": [*TEXT, "loss"]},
+    ),
+}
