@@ -1,7 +1,5 @@
 """Rows of hostile input: chains, their draws, kept samples, and pictures."""
 
-import functools
-
 import keras
 import numpy as np
 from hostile_models import ROWS
@@ -45,16 +43,11 @@ def draws_are_finite(result):
     assert np.isfinite(result.info["energy"]).all()
 
 
-@functools.cache
 def few_draws():
-    return mh.sample(
-        mh.kernels.mhbt(0.5),
-        np.zeros(2),
-        log_density=log_density,
-        num_steps=12,
-        num_chains=3,
-        progress=False,
-    )
+    """Draws of three chains, as `sample` makes them."""
+    position = np.random.default_rng(0).normal(size=(3, 12, 2))
+    info = {"energy": 0.5 * np.sum(position**2, axis=-1)}
+    return mh.Draws(position, None, info, state=None)
 
 
 RUN = dict(num_steps=4, progress=False)
@@ -205,7 +198,7 @@ CHAINS = {
         lambda: DENSITY | dict(kernel=mh.kernels.mhbt(0.5)),
         {"log_density": NOWHERE_FINITE},
         also={"log_density": {"init"}},
-        is_good=False,
+        is_quick=False,
     ),
     "sample of data": Row(
         mh.sample,
@@ -254,7 +247,7 @@ CHAINS = {
         lambda: LIKELIHOOD | dict(kernel=mh.kernels.mhbt(0.5), temperatures=[1.0, 4.0]),
         OF_BATCHES,
         also={"log_likelihood": {"log_density"}},
-        is_good=False,
+        is_quick=False,
     ),
     "equi_energy": Row(
         mh.equi_energy,
@@ -324,7 +317,7 @@ CHAINS = {
             "keep_all": FLAG,
         },
         also={"data": {"batch_size"}},
-        is_good=False,
+        is_quick=False,
     ),
     "equi_energy by sizes": Row(
         mh.equi_energy,
@@ -353,6 +346,7 @@ CHAINS = {
             ]
         },
         draws_are_finite,
+        is_quick=False,
     ),
     "Draws.resample": Row(
         lambda **arguments: few_draws().resample(**arguments),
@@ -380,7 +374,7 @@ CHAINS = {
         mh.PosteriorSamples.load,
         lambda: dict(directory=""),
         {"directory": ["no such folder", __file__, ""]},
-        is_good=False,
+        is_quick=False,
     ),
 }
 

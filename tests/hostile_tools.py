@@ -29,7 +29,7 @@ class Row(NamedTuple):
     # Other names by which an error may call an argument, such as one that must fit it.
     also: dict = {}
     needs: tuple = ()  # packages that the extras bring
-    is_good: bool = True  # whether the call works with `good`
+    is_quick: bool = True  # whether the call with `good` works within a second
 
 
 # Values that are refused, by what an argument must be.

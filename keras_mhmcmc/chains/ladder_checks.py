@@ -26,8 +26,14 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
     above = []
     while not above or batch_size * growth ** len(above) < train_size:
         above.append(int(batch_size * growth ** len(above)))
-        if len(above) + 1 == num_levels:
+        # A growth of nearly 1 would go on for long.
+        if len(above) + 1 == num_levels or above[-1:] == above[-2:-1]:
             break
+    if len(set(above)) < len(above):
+        raise ValueError(
+            "Arguments `batch_size` and `growth` must give batches of different sizes. "
+            f"Received: batch_size={batch_size}, growth={growth:g}, which give {above}"
+        )
     if num_levels is not None:
         num_levels = _validate.integer("num_levels", num_levels, 2)
     if above[-1] >= train_size or len(above) + 1 != (num_levels or len(above) + 1):
@@ -36,11 +42,6 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
             f"smaller than the {train_size} examples of `data`, which only the coldest "
             f"chain takes all of. Received: batch_size={batch_size}, "
             f"growth={growth:g}, num_levels={num_levels}"
-        )
-    if len(set(above)) < len(above):
-        raise ValueError(
-            "Arguments `batch_size` and `growth` must give batches of different sizes. "
-            f"Received: batch_size={batch_size}, growth={growth:g}, which give {above}"
         )
     return [train_size, *reversed(above)]
 
