@@ -4,6 +4,7 @@ import math
 import numbers
 from dataclasses import dataclass
 
+import keras
 import numpy as np
 from keras import activations
 from keras import ops
@@ -146,11 +147,34 @@ def batch_size(value, train_size):
     return value
 
 
+def examples(name, shape, model):
+    """Raises unless an array of this shape has examples that `model` takes.
+
+    Of a subclass of `keras.Model` what it takes is not known.
+    """
+    if not isinstance(model, keras.Sequential | keras.Function):
+        return
+    if len(model.inputs) != 1:
+        return
+    taken, given = tuple(model.inputs[0].shape[1:]), tuple(shape[1:])
+    # Keras adds and drops a last axis of length 1.
+    if len(given) == len(taken) + 1 and given[-1] == 1:
+        given = given[:-1]
+    elif len(taken) == len(given) + 1 and taken[-1] == 1:
+        given = (*given, 1)
+    fit = len(given) == len(taken)
+    if not fit or any(b not in (None, a) for a, b in zip(given, taken, strict=True)):
+        raise ValueError(
+            f"Argument `{name}` must have examples of the shape that the model takes, "
+            f"{taken}, along its first axis. Received: shape {tuple(shape)}"
+        )
+
+
 def activation(value):
     """A function from what `keras.activations.get` takes, or a `ValueError`."""
     try:
         return activations.get(value)
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             "Argument `activation` must be the name of one of `keras.activations`, a "
             f"function, or None. Received: activation={shown(value)}"

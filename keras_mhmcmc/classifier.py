@@ -110,12 +110,12 @@ class Classifier:
     def checked_inputs(self, x):
         """`x` as float32 inputs of the shape that the model takes."""
         x = as_inputs("x", x)
-        shape = _input_shape(self.model)
-        if shape is not None and not _fits(x.shape[1:], shape):
-            raise ValueError(
-                "Argument `x` must have examples of the shape that the model takes, "
-                f"{shape}, along its first axis. Received: shape {x.shape}"
-            )
+        model = self.model
+        if isinstance(model, Ensemble):
+            model = model.member
+        elif isinstance(model, MCDropout):
+            model = model.model
+        _validate.examples("x", x.shape, model)
         return x
 
     def check_member(self, member):
@@ -264,32 +264,6 @@ def as_inputs(name, x):
             f"not. Received: {np.sum(~np.isfinite(x))} values that are NaN or infinite"
         )
     return x
-
-
-def _input_shape(model):
-    """The shape of an example, None where an axis may have any length.
-
-    None where it is not known, as for a subclass of `keras.Model`.
-    """
-    if isinstance(model, Ensemble):
-        model = model.member
-    elif isinstance(model, MCDropout):
-        model = model.model
-    if isinstance(model, keras.Sequential | keras.Function) and len(model.inputs) == 1:
-        return tuple(model.inputs[0].shape[1:])
-    return None
-
-
-def _fits(given, taken):
-    """Whether a model that takes examples of one shape takes those of another."""
-    # Keras adds and drops a last axis of length 1.
-    if len(given) == len(taken) + 1 and given[-1] == 1:
-        given = given[:-1]
-    elif len(taken) == len(given) + 1 and taken[-1] == 1:
-        taken = taken[:-1]
-    return len(given) == len(taken) and all(
-        b is None or a == b for a, b in zip(given, taken, strict=True)
-    )
 
 
 def _mean_outputs(classifier):

@@ -260,6 +260,8 @@ class Ensemble(keras.Model):
         """
         batch_size = _validate.integer("batch_size", batch_size, 1)
         x = recalibration.checked_inputs(x)
+        if isinstance(x, np.ndarray):
+            _validate.examples("x", x.shape, self.member)
         values = [ops.convert_to_numpy(variable) for variable in self._values]
 
         def of_member(i):

@@ -238,6 +238,7 @@ MODELS = {
         lambda: dict(member=lambda: network(Normalisation)),
         {"member": [network, lambda: network(Dropout)]},
         also={"member": {"Ensemble"}},
+        is_drawn=False,
     ),
     "MCDropout": Row(
         mh.MCDropout,
@@ -262,6 +263,7 @@ MODELS = {
             "name": NAME,
         },
         predictions,
+        is_quick=False,
     ),
     "ParallelChains.compile": Row(
         lambda optimizer: mh.ParallelChains(network(), 2).compile(optimizer),
@@ -299,6 +301,7 @@ MODELS = {
             "threshold": [*NUMBER, -0.1, 1.1],
         },
         also={"model": {"optimizer"}},
+        is_quick=False,
     ),
     **dict(attack("fgsm", {})),
     **dict(attack("pgd", PGD)),
@@ -371,6 +374,7 @@ MODELS = {
             "abstain_below": [*without_none(OPEN_SHARE), 1.5],
         },
         repr,
+        also={"abstain_below": {"rows"}},
     ),
     "adversarial.RobustnessTable.column": Row(
         mh.adversarial.RobustnessTable([SCORES]).column,

@@ -252,6 +252,7 @@ PARTS = {
             "y_pred": [np.zeros((4, 3)), np.zeros((3, 2)), np.zeros(())],
         },
         finite,
+        is_drawn=False,  # Keras makes tensors of them
     ),
     "kernels.sgld": Row(
         mh.kernels.sgld,
@@ -277,13 +278,18 @@ PARTS = {
         kernel,
     ),
     "kernels.csgld": Row(
-        mh.kernels.csgld, lambda: dict(PARTITION, learning_rate=0.1), CONTOUR, kernel
+        mh.kernels.csgld,
+        lambda: dict(PARTITION, learning_rate=0.1),
+        CONTOUR,
+        kernel,
+        also={"adapt": {"pdf"}},
     ),
     "kernels.csghmc": Row(
         mh.kernels.csghmc,
         lambda: dict(PARTITION, learning_rate=0.1),
         CONTOUR | {"momentum": SHARE},
         kernel,
+        also={"adapt": {"pdf"}},
     ),
     "kernels.mhbt": Row(
         mh.kernels.mhbt,

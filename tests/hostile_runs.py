@@ -192,6 +192,7 @@ CHAINS = {
         },
         draws_are_finite,
         also={"log_density": {"log_likelihood"}},
+        is_quick=False,
     ),
     "sample of nowhere": Row(
         mh.sample,
@@ -199,6 +200,7 @@ CHAINS = {
         {"log_density": NOWHERE_FINITE},
         also={"log_density": {"init"}},
         is_quick=False,
+        is_drawn=False,
     ),
     "sample of data": Row(
         mh.sample,
@@ -206,6 +208,7 @@ CHAINS = {
         OF_BATCHES | {"data": [*OF_BATCHES["data"], np.full(8, np.nan)]},
         draws_are_finite,
         also={"log_likelihood": {"log_density"}},
+        is_quick=False,
     ),
     "replica_exchange": Row(
         mh.replica_exchange,
@@ -241,6 +244,7 @@ CHAINS = {
         },
         draws_are_finite,
         also={"log_density": {"log_likelihood"}},
+        is_quick=False,
     ),
     "replica_exchange of data": Row(
         mh.replica_exchange,
@@ -375,6 +379,7 @@ CHAINS = {
         lambda: dict(directory=""),
         {"directory": ["no such folder", __file__, ""]},
         is_quick=False,
+        is_drawn=False,
     ),
 }
 

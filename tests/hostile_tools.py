@@ -29,7 +29,8 @@ class Row(NamedTuple):
     # Other names by which an error may call an argument, such as one that must fit it.
     also: dict = {}
     needs: tuple = ()  # packages that the extras bring
-    is_quick: bool = True  # whether the call with `good` works within a second
+    is_quick: bool = True  # whether a call that works does so within a second
+    is_drawn: bool = True  # whether values that are not listed are drawn as well
 
 
 # Values that are refused, by what an argument must be.

@@ -23,6 +23,8 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
         return _all_sizes(train_size, batch_sizes)
     batch_size = _validate.integer("batch_size", batch_size, 1)
     growth = _validate.number("growth", growth, _ABOVE_ONE)
+    if num_levels is not None:
+        num_levels = _validate.integer("num_levels", num_levels, 2)
     above = []
     while not above or batch_size * growth ** len(above) < train_size:
         above.append(int(batch_size * growth ** len(above)))
@@ -34,8 +36,6 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
             "Arguments `batch_size` and `growth` must give batches of different sizes. "
             f"Received: batch_size={batch_size}, growth={growth:g}, which give {above}"
         )
-    if num_levels is not None:
-        num_levels = _validate.integer("num_levels", num_levels, 2)
     if above[-1] >= train_size or len(above) + 1 != (num_levels or len(above) + 1):
         raise ValueError(
             "Arguments `batch_size`, `growth` and `num_levels` must give batches "
@@ -47,7 +47,7 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
 
 
 def _all_sizes(train_size, values):
-    if not isinstance(values, list | tuple | np.ndarray) or len(values) < 2:
+    if not _is_list(values) or len(values) < 2:
         raise ValueError(
             "Argument `batch_sizes` must be a list of at least two sizes, the coldest "
             f"chain's first. Received: batch_sizes={_validate.shown(values)}"
@@ -77,7 +77,7 @@ def levels(energy_levels, lowest, energy, temperatures):
         )
     size = len(temperatures)
     values = energy_levels
-    if not isinstance(values, list | tuple | np.ndarray) or len(values) != size:
+    if not _is_list(values) or len(values) != size:
         raise ValueError(
             f"Argument `energy_levels` must be a list of {size} numbers, one for each "
             f"chain. Received: energy_levels={_validate.shown(values)}"
@@ -101,6 +101,12 @@ def target(value):
     raise ValueError(
         "Argument `target_acceptance` must be two increasing numbers in [0, 1], such "
         f"as (0.2, 0.5). Received: target_acceptance={_validate.shown(value)}"
+    )
+
+
+def _is_list(values):
+    return isinstance(values, list | tuple) or (
+        isinstance(values, np.ndarray) and values.ndim == 1
     )
 
 

@@ -31,7 +31,7 @@ def checked(optimizer):
     """The optimizer, or a `ValueError` that says why it would mix the chains."""
     try:
         optimizer = keras.optimizers.get(optimizer)
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             "Argument `optimizer` must be an optimizer, such as mh.SGLD(...), or the "
             "name of one of `keras.optimizers`. "
