@@ -217,11 +217,13 @@ def as_classifier(subject, model, from_logits, batch_size):
     """A `Classifier` of a model; one that is given stays as it is."""
     if not isinstance(model, Classifier):
         return Classifier(model, from_logits, batch_size, subject=subject)
-    if from_logits is not False or batch_size != BATCH_SIZE:
+    is_default = isinstance(batch_size, int) and batch_size == BATCH_SIZE
+    if from_logits is not False or not is_default:
         raise ValueError(
             "Arguments `from_logits` and `batch_size` must be left away for an "
             "`mh.Classifier`, which has its own. "
-            f"Received: from_logits={from_logits!r}, batch_size={batch_size!r}"
+            f"Received: from_logits={_validate.shown(from_logits)}, "
+            f"batch_size={_validate.shown(batch_size)}"
         )
     return model
 

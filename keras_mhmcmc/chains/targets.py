@@ -155,8 +155,8 @@ class TiedMeans:
         """`log_density` in float64 on a grid, shape (len(theta_1), len(theta_2)).
 
         Args:
-            theta_1: finite numbers of shape (n,), the grid's first axis.
-            theta_2: finite numbers of shape (m,), its second axis.
+            theta_1: numbers in [-1e6, 1e6], shape (n,), the grid's first axis.
+            theta_2: numbers in [-1e6, 1e6], shape (m,), its second axis.
 
         Raises:
             ValueError: an argument is of another kind or shape.
@@ -230,10 +230,10 @@ def mirrored(theta):
 def _axis(name, values):
     """The points of one axis of a grid, (n,), or a `ValueError` that names them."""
     values = _validate.array(f"Argument `{name}`", values)
-    if values.ndim != 1 or not np.isfinite(values).all():
+    if values.ndim != 1 or not (abs(values) <= 1e6).all():
         raise ValueError(
-            f"Argument `{name}` must be finite numbers of shape (n,), the points of an "
-            f"axis of the grid. Received: {name}={_validate.shown(values)}"
+            f"Argument `{name}` must be numbers in [-1e6, 1e6] of shape (n,), the "
+            f"points of an axis of the grid. Received: {name}={_validate.shown(values)}"
         )
     return values
 
