@@ -85,15 +85,14 @@ def seed(value):
     return integer("seed", value, 0, hint="It must be less than 2**31.")
 
 
-def choice(name, value, options, hint=""):
+def choice(name, value, options):
     """The one of `options` that is `value`, or a `ValueError` that lists them."""
     for option in options:
         if _is_same(value, option):
             return option
     listed = ", ".join(repr(option) for option in options)
     raise ValueError(
-        f"Argument `{name}` must be one of {listed}.{_space(hint)} "
-        f"Received: {name}={shown(value)}"
+        f"Argument `{name}` must be one of {listed}. Received: {name}={shown(value)}"
     )
 
 

@@ -6,14 +6,18 @@ import inspect
 import keras
 import pytest
 from argument_tools import SAMPLERS
+from hostile_chains import CHAINS
+from hostile_data import DATA
 from hostile_models import MODELS
 from hostile_parts import PARTS
-from hostile_runs import RUNS
+from hostile_plots import PLOTS
+from hostile_scores import SCORED
 from hostile_tools import faults_of
 
 import keras_mhmcmc as mh
 
-TABLE = PARTS | MODELS | RUNS  # "name" or "name of something" -> row
+# "name" or "name of something" -> row
+TABLE = PARTS | DATA | MODELS | SCORED | CHAINS | PLOTS
 
 # What has no row, and why.
 AS_KERAS = "its arguments are those of Keras, which checks them"

@@ -97,8 +97,12 @@ def robustness_curve(
     interval = _validate.NOT_NEGATIVE
     epsilons = [_validate.number("epsilons", value, interval) for value in epsilons]
     classifiers = as_classifiers(models, from_logits, batch_size)
-    if not callable(attack):
-        attack = _validate.choice("attack", attack, ATTACKS, "Or a function.")
+    is_name = isinstance(attack, str) and attack in ATTACKS
+    if not callable(attack) and not is_name:
+        raise ValueError(
+            "Argument `attack` must be 'fgsm', 'pgd' or a function. "
+            f"Received: attack={_validate.shown(attack)}"
+        )
     _check_options(attack, options)
     if member is not None and callable(attack):
         raise ValueError(
@@ -143,14 +147,21 @@ def robustness_curve(
 
 def _check_options(attack, options):
     """Raises unless the attack takes these options."""
-    taken = () if attack != "pgd" else pgd.__kwdefaults__
-    wrong = [name for name in options if name not in taken]
-    if wrong:
+    if options and attack != "pgd":
         raise ValueError(
-            f"Arguments {', '.join(f'`{name}`' for name in wrong)} must be left away: "
-            f'options are those of `mh.adversarial.pgd`, with attack="pgd" alone. '
-            f"Received: attack={attack!r} and {sorted(options)}"
+            f"Arguments {_listed(options)} must be left away unless "
+            f'attack="pgd", which takes them. Received: attack={attack!r}'
         )
+    unknown = [name for name in options if name not in pgd.__kwdefaults__]
+    if unknown:
+        raise ValueError(
+            f"Arguments {_listed(unknown)} must be left away: the options are "
+            f"{_listed(pgd.__kwdefaults__)}. Received: {sorted(options)}"
+        )
+
+
+def _listed(names):
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _attacker(attack, classifier, x, labels, clip, member, options):
