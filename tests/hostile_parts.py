@@ -48,15 +48,6 @@ def kernel(result):
     rate.init([keras.ops.zeros((2, 1))])
 
 
-def finite(result):
-    assert np.isfinite(np.asarray(result, "float64")).all()
-
-
-def finite_or_empty_bins(result):
-    empty = result.count == 0
-    assert np.isfinite(result.accuracy[~empty]).all() and result.count.sum() == 4
-
-
 POWER_DECAY = dict(initial=0.1, offset=1.0, power=0.5)
 CYCLE = dict(initial=0.1, cycle_steps=10, decay=0.9, decay_steps=5, growth=2.0)
 UP_TO_ONE = [v for v in OPEN_SHARE if not (isinstance(v, float) and 0.9 < v <= 1.0)]
