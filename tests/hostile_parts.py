@@ -35,6 +35,10 @@ def loss(result):
     assert np.isfinite(nats).all()
 
 
+def per_example(result):
+    assert keras.ops.convert_to_numpy(result).shape == (4,)
+
+
 def prior(result):
     round_trip(result)
     variable = keras.Variable([0.5, -1.0], name="kernel", trainable=False)
@@ -203,7 +207,7 @@ PARTS = {
             "y_true": [np.zeros((4, 3)), np.zeros((3, 2)), np.zeros(4)],
             "y_pred": [np.zeros((4, 3)), np.zeros((3, 2)), np.zeros(())],
         },
-        finite,
+        per_example,
         is_drawn=False,  # Keras makes tensors of them
     ),
     "kernels.sgld": Row(
