@@ -4,6 +4,11 @@ import math
 import numbers
 from dataclasses import dataclass
 
+import keras
+import numpy as np
+from keras import activations
+from keras import ops
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -30,60 +35,104 @@ class Interval:
 
 
 _LARGEST = 3e38  # of float32, in which the samplers compute
+_SMALLEST = float(np.finfo("float32").tiny)  # below, the frameworks count it as 0
+LARGEST_INTEGER = 2**31 - 1  # of int32, in which the backends count
+_SHOWN = 500  # characters of a value in an error
 
 POSITIVE = Interval(0.0, low_open=True)
 NOT_NEGATIVE = Interval(0.0)
 
 
 def number(name, value, interval, hint=""):
-    """`value` as a float in `interval`, or a `ValueError` that names it."""
+    """`value` as a float in `interval`, or a `ValueError` that names it.
+
+    It must lie there in float32 as well: 1e-50 is not greater than 0.
+    """
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not interval.holds(value) or abs(value) > _LARGEST:
         raise ValueError(
             f"Argument `{name}` must be a number that is {interval}.{_space(hint)} "
-            f"Received: {name}={value!r}"
+            f"Received: {name}={shown(value)}"
+        )
+    rounded = float(np.float32(value)) if abs(value) >= _SMALLEST else 0.0
+    if not interval.holds(rounded):
+        raise ValueError(
+            f"Argument `{name}` must be a number that is {interval}, in float32, too, "
+            f"in which the samplers compute.{_space(hint)} "
+            f"Received: {name}={value!r}, which is {rounded:g} there"
         )
     return float(value)
 
 
-def integer(name, value, low, hint=""):
-    """`value` as an int that is at least `low`, or a `ValueError` that names it."""
+def integer(name, value, low, hint="", high=LARGEST_INTEGER):
+    """`value` as an int in [low, high], or a `ValueError` that names it."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not is_integer or value < low:
         raise ValueError(
             f"Argument `{name}` must be an integer that is at least {low}."
-            f"{_space(hint)} Received: {name}={value!r}"
+            f"{_space(hint)} Received: {name}={shown(value)}"
+        )
+    if value > high:
+        raise ValueError(
+            f"Argument `{name}` must be an integer that is at most {high}."
+            f"{_space(hint)} Received: {name}={shown(value)}"
         )
     return int(value)
 
 
 def seed(value):
     """A seed that every backend takes."""
-    value = integer("seed", value, 0)
-    if value >= 2**31:
-        raise ValueError(
-            f"Argument `seed` must be less than 2**31. Received: seed={value}"
-        )
-    return value
+    return integer("seed", value, 0, hint="It must be less than 2**31.")
 
 
 def choice(name, value, options):
-    """`value` if it is one of `options`, or a `ValueError` that lists them."""
-    if not any(value is option or value == option for option in options):
-        listed = ", ".join(repr(option) for option in options)
-        raise ValueError(
-            f"Argument `{name}` must be one of {listed}. Received: {name}={value!r}"
-        )
-    return value
+    """The one of `options` that is `value`, or a `ValueError` that lists them."""
+    for option in options:
+        if _is_same(value, option):
+            return option
+    listed = ", ".join(repr(option) for option in options)
+    raise ValueError(
+        f"Argument `{name}` must be one of {listed}. Received: {name}={shown(value)}"
+    )
+
+
+def _is_same(value, option):
+    # Only what is alike is compared: an array would give an array.
+    if isinstance(value, np.generic):
+        value = value.item()
+    are_numbers = all(isinstance(x, numbers.Number) for x in (value, option))
+    alike = are_numbers or isinstance(value, type(option))
+    return value is option or (alike and value == option)
 
 
 def instance(name, value, types, examples):
     """`value` if it has one of `types`, or a `ValueError` with `examples`."""
     if not isinstance(value, types):
         raise ValueError(
-            f"Argument `{name}` must be {examples}. Received: {name}={value!r}"
+            f"Argument `{name}` must be {examples}. Received: {name}={shown(value)}"
         )
     return value
+
+
+def array(subject, values, dtype="float64"):
+    """An array of floats from one of numbers, or a `ValueError` about `subject`.
+
+    Text is not read as numbers, and no part of a complex number is dropped. With None
+    as `dtype` the array keeps its own.
+    """
+    result = values
+    if not isinstance(values, np.ndarray):
+        try:
+            result = np.asarray(ops.convert_to_numpy(values))
+        except (TypeError, ValueError):  # rows of different lengths
+            result = np.asarray(None)
+    if result.dtype.kind in "OSUMmc" or result.dtype.names:
+        raise ValueError(
+            f"{subject} must be an array of numbers, with rows of equal lengths. "
+            f"Received: {shown(values)}"
+        )
+    with np.errstate(over="ignore"):  # infinite values are for the caller to refuse
+        return result if dtype is None else result.astype(dtype)
 
 
 def batch_size(value, train_size):
@@ -95,6 +144,49 @@ def batch_size(value, train_size):
             f"training examples. Received: batch_size={value}, train_size={train_size}"
         )
     return value
+
+
+def examples(name, shape, model):
+    """Raises unless an array of this shape has examples that `model` takes.
+
+    Of a subclass of `keras.Model` what it takes is not known.
+    """
+    if not isinstance(model, keras.Sequential | keras.Function):
+        return
+    if len(model.inputs) != 1:
+        return
+    taken, given = tuple(model.inputs[0].shape[1:]), tuple(shape[1:])
+    # Keras adds and drops a last axis of length 1.
+    if len(given) == len(taken) + 1 and given[-1] == 1:
+        given = given[:-1]
+    elif len(taken) == len(given) + 1 and taken[-1] == 1:
+        given = (*given, 1)
+    fit = len(given) == len(taken)
+    if not fit or any(b not in (None, a) for a, b in zip(given, taken, strict=True)):
+        raise ValueError(
+            f"Argument `{name}` must have examples of the shape that the model takes, "
+            f"{taken}, along its first axis. Received: shape {tuple(shape)}"
+        )
+
+
+def activation(value):
+    """A function from what `keras.activations.get` takes, or a `ValueError`."""
+    try:
+        return activations.get(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            "Argument `activation` must be the name of one of `keras.activations`, a "
+            f"function, or None. Received: activation={shown(value)}"
+        ) from error
+
+
+def shown(value):
+    """`repr(value)` for an error, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print integers of thousands of digits
+        return f"{type(value).__name__} with an integer of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _space(hint):

@@ -69,14 +69,30 @@ class Classifier:
         self._compiled = {}
 
     def probabilities(self, x):
-        """Class probabilities, a float64 array of shape (N, C), C >= 2."""
+        """Class probabilities of inputs, a float64 array of shape (N, C), C >= 2.
+
+        Args:
+            x: inputs, finite, N examples along the first axis.
+
+        Raises:
+            ValueError: `x` is something else, or the model's outputs are no
+                probabilities.
+        """
+        x = self.checked_inputs(x)
         return self._as_probabilities(self.map(self.compiled(_mean_outputs), x))
 
     def probabilities_and_information(self, x):
         """Class probabilities, and the members' mutual information of each example.
 
         Both come from one pass. The information is None for a model without members.
+
+        Args:
+            x: inputs, finite, N examples along the first axis.
+
+        Raises:
+            ValueError: as in `probabilities`.
         """
+        x = self.checked_inputs(x)
         if not self.has_members:
             return self.probabilities(x), None
         weights = self.model.averaging_weights
@@ -90,6 +106,17 @@ class Classifier:
             members = np.moveaxis(members, 1, 0)
             information.append(metrics.mutual_information(members, weights))
         return np.concatenate(probabilities), np.concatenate(information)
+
+    def checked_inputs(self, x):
+        """`x` as float32 inputs of the shape that the model takes."""
+        x = as_inputs("x", x)
+        model = self.model
+        if isinstance(model, Ensemble):
+            model = model.member
+        elif isinstance(model, MCDropout):
+            model = model.model
+        _validate.examples("x", x.shape, model)
+        return x
 
     def check_member(self, member):
         """`member` as the index of a member, or None for the model as a whole."""
@@ -190,11 +217,13 @@ def as_classifier(subject, model, from_logits, batch_size):
     """A `Classifier` of a model; one that is given stays as it is."""
     if not isinstance(model, Classifier):
         return Classifier(model, from_logits, batch_size, subject=subject)
-    if from_logits is not False or batch_size != BATCH_SIZE:
+    is_default = isinstance(batch_size, int) and batch_size == BATCH_SIZE
+    if from_logits is not False or not is_default:
         raise ValueError(
             "Arguments `from_logits` and `batch_size` must be left away for an "
             "`mh.Classifier`, which has its own. "
-            f"Received: from_logits={from_logits!r}, batch_size={batch_size!r}"
+            f"Received: from_logits={_validate.shown(from_logits)}, "
+            f"batch_size={_validate.shown(batch_size)}"
         )
     return model
 
@@ -204,14 +233,16 @@ def as_classifiers(models, from_logits, batch_size):
     if not isinstance(models, dict) or not models:
         raise ValueError(
             "Argument `models` must be a dict from names to models, with at least one, "
-            f'such as {{"ensemble": model}}. Received: models={models!r}'
+            'such as {"ensemble": model}. Received: models='
+            f"{_validate.shown(models)}"
         )
     if not isinstance(from_logits, dict):
         from_logits = dict.fromkeys(models, from_logits)
     if from_logits.keys() != models.keys():
         raise ValueError(
             "Argument `from_logits` must be True, False, or a dict with the names of "
-            f"`models`, which are {list(models)}. Received: from_logits={from_logits!r}"
+            f"`models`, which are {list(models)}. Received: from_logits="
+            f"{_validate.shown(from_logits)}"
         )
     return {
         name: as_classifier(
@@ -223,7 +254,7 @@ def as_classifiers(models, from_logits, batch_size):
 
 def as_inputs(name, x):
     """Finite float32 inputs of at least one example, or a `ValueError`."""
-    x = metrics.as_floats(f"Argument `{name}`", x, "float32")
+    x = _validate.array(f"Argument `{name}`", x, "float32")
     if x.ndim == 0 or x.size == 0:
         raise ValueError(
             f"Argument `{name}` must have at least one example, along its first axis. "

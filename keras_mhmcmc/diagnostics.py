@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_mhmcmc import _validate
+
 
 def to_arviz(posterior, sample_stats=None):
     """Arrays by name as an ArviZ object, for its plots and statistics.
@@ -16,6 +18,8 @@ def to_arviz(posterior, sample_stats=None):
 
     Raises:
         ImportError: ArviZ is not installed.
+        ValueError: an argument is no dict of such arrays, with the same chains and
+            draws.
 
     Example:
 
@@ -26,9 +30,17 @@ def to_arviz(posterior, sample_stats=None):
     (4, 100)
     """
     arviz = _arviz()
-    groups = {"posterior": posterior}
-    if sample_stats:
-        groups["sample_stats"] = sample_stats
+    groups = {"posterior": _checked_group("posterior", posterior)}
+    is_empty = isinstance(sample_stats, dict) and not sample_stats
+    if sample_stats is not None and not is_empty:
+        groups["sample_stats"] = _checked_group("sample_stats", sample_stats)
+    lengths = {array.shape[:2] for group in groups.values() for array in group.values()}
+    if len(lengths) > 1:
+        raise ValueError(
+            "Arguments `posterior` and `sample_stats` must have arrays of the same "
+            "numbers of chains and draws, the first two axes. Received: "
+            f"{sorted(lengths)}"
+        )
     if int(arviz.__version__.split(".")[0]) >= 1:
         return arviz.from_dict(groups)
     return arviz.from_dict(**groups)
@@ -107,6 +119,7 @@ def scalars(draws, names=None, max_rows=1000):
     >>> list(scalars({"x": np.zeros((4, 100, 2))}))
     ['x[0]', 'x[1]']
     """
+    max_rows = _validate.integer("max_rows", max_rows, 1)
     arrays = _chosen(_arrays(draws), names)
     rows = {
         name + _label(index, array.shape[2:]): array[(..., *index)]
@@ -130,28 +143,53 @@ def _arrays(draws):
         except (IndexError, KeyError, TypeError) as error:
             raise ValueError(
                 "Argument `draws` must be a dict of arrays (chain, draw, ...) or an "
-                f"object of ArviZ with a group 'posterior'. Received: {draws!r}"
+                "object of ArviZ with a group 'posterior'. Received: "
+                f"{_validate.shown(draws)}"
             ) from error
         draws = {str(name): group[name].values for name in group.data_vars}
-    arrays = {name: np.asarray(value, "float64") for name, value in draws.items()}
+    arrays = _checked_group("draws", draws)
+    return {name: array.astype("float64") for name, array in arrays.items()}
+
+
+def _checked_group(argument, group):
+    """A dict of arrays (chain, draw, ...) in their own types, or a `ValueError`."""
+    if not isinstance(group, dict) or not all(isinstance(name, str) for name in group):
+        raise ValueError(
+            f"Argument `{argument}` must be a dict from names to arrays of shape "
+            f"(chain, draw, ...). Received: {argument}={_validate.shown(group)}"
+        )
+    arrays = {
+        name: _validate.array(f"The entry {name!r} of `{argument}`", values, dtype=None)
+        for name, values in group.items()
+    }
     for name, array in arrays.items():
-        if array.ndim < 2:
+        if array.ndim < 2 or array.size == 0:
             raise ValueError(
-                "Argument `draws` must have arrays of shape (chain, draw, ...). "
-                f"Received: {name!r} of shape {array.shape}"
+                f"Argument `{argument}` must have arrays of shape (chain, draw, ...), "
+                f"with a draw at least. Received: {name!r} of shape {array.shape}"
             )
+    if not arrays:
+        raise ValueError(
+            f"Argument `{argument}` must have an array at least. "
+            f"Received: {argument}={group!r}"
+        )
     return arrays
 
 
 def _chosen(arrays, names):
     if names is None:
         return arrays
-    names = [names] if isinstance(names, str) else list(names)
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list | tuple) or not names:
+        raise ValueError(
+            "Argument `names` must be a name or a list of names, or None for all. "
+            f"Received: names={_validate.shown(names)}"
+        )
     for name in names:
-        if name not in arrays:
+        if not isinstance(name, str) or name not in arrays:
             raise ValueError(
                 f"Argument `names` must be among {', '.join(arrays)}. "
-                f"Received: {name!r}"
+                f"Received: {_validate.shown(name)}"
             )
     return {name: arrays[name] for name in names}
 

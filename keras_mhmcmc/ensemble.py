@@ -77,7 +77,7 @@ class Ensemble(keras.Model):
         if chunk is not None:
             chunk = _validate.integer("chunk", chunk, 1)
         self.chunk = chunk
-        self.activation = keras.activations.get(activation)
+        self.activation = _validate.activation(activation)
         self.shared = _checked_positions(shared, len(member.weights))
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
         # In a box, where Keras does not look: the member's own weights are not ours.
@@ -176,23 +176,66 @@ class Ensemble(keras.Model):
     def set_members(self, stacked, weights):
         """Sets the samples: one array (members, ...) for each weight, and weights.
 
-        Of the weights that are `shared` the first member's are taken.
+        Args:
+            stacked: list of an array for each of `member.weights`, the members along
+                its first axis. Of those that are `shared` the first member's are taken.
+            weights: a number for each member, at least 0 and not all 0.
 
         Raises:
-            ValueError: a weight is negative or not finite, or all are zero.
+            ValueError: an array has another shape or NaN, a weight is negative or not
+                finite, or all are zero.
         """
-        weights = np.asarray(weights, "float64")
-        if not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() == 0:
+        weights = _validate.array("Argument `weights`", weights)
+        with np.errstate(over="ignore"):
+            is_finite = np.isfinite(weights).all() and np.isfinite(weights.sum())
+        if (
+            weights.shape != (self.num_members,)
+            or not is_finite
+            or (weights < 0).any()
+            or weights.sum() == 0
+        ):
             raise ValueError(
-                "Argument `weights` must be finite, at least 0, and not all 0. "
-                f"Received: weights={weights}"
+                f"Argument `weights` must be {self.num_members} numbers, one for each "
+                "member, finite, at least 0, and not all 0. "
+                f"Received: weights={_validate.shown(weights)}"
             )
-        pairs = zip(self._values, stacked, strict=True)
-        for index, (variable, value) in enumerate(pairs):
-            variable.assign(value[0] if index in self.shared else value)
+        values = self._checked_values(stacked)
+        for variable, value in zip(self._values, values, strict=True):
+            variable.assign(value)
         warn_of_few(weights)
         smallest = np.finfo("float32").tiny
         self._log_weights.assign(np.log(np.maximum(weights / weights.max(), smallest)))
+
+    def _checked_values(self, stacked):
+        """The values of the ensemble's own variables."""
+        names = [variable.path for variable in self.member.weights]
+        if not isinstance(stacked, list | tuple) or len(stacked) != len(names):
+            raise ValueError(
+                "Argument `stacked` must be a list of an array for each weight of "
+                f"`member`, which has {len(names)}. "
+                f"Received: stacked={_validate.shown(stacked)}"
+            )
+        values = []
+        for i, (name, value) in enumerate(zip(names, stacked, strict=True)):
+            subject = f"The entry {i} of `stacked`, of {name!r},"
+            value = _validate.array(subject, value, dtype=None)
+            shape = (self.num_members, *self.member.weights[i].shape)
+            if value.shape != shape:
+                raise ValueError(
+                    f"{subject} must have the shape {shape}, a row for each member. "
+                    f"Received: shape {value.shape}"
+                )
+            if i in self.shared:
+                value = value[0]
+            # Of `uint32`, the states of random numbers, nothing can be NaN.
+            if value.dtype.kind in "fV" and np.isnan(value).any():
+                raise ValueError(
+                    f"{subject} must not be NaN, or so would be the predictions. The "
+                    "run may have diverged: lower its learning rate, and keep samples "
+                    f"anew. Received: {np.sum(np.isnan(value))} values that are NaN"
+                )
+            values.append(value)
+        return values
 
     def recalibrate(self, x, batch_size=256):
         """Estimates each member's statistics of batch normalisation again, from `x`.
@@ -216,13 +259,9 @@ class Ensemble(keras.Model):
         better generalization", section 3.2, for the need of it.
         """
         batch_size = _validate.integer("batch_size", batch_size, 1)
-        x = keras.tree.map_structure(np.asarray, x)
-        arrays = keras.tree.flatten(x)
-        if not arrays or any(a.ndim == 0 or len(a) == 0 for a in arrays):
-            raise ValueError(
-                "Argument `x` must have at least one example, along the first axis. "
-                f"Received: shapes {[a.shape for a in arrays]}"
-            )
+        x = recalibration.checked_inputs(x)
+        if isinstance(x, np.ndarray):
+            _validate.examples("x", x.shape, self.member)
         values = [ops.convert_to_numpy(variable) for variable in self._values]
 
         def of_member(i):
@@ -267,6 +306,7 @@ class Ensemble(keras.Model):
 
 def _checked_positions(shared, count):
     """Positions in a list of length `count`, in order, without some of them."""
+    _validate.instance("shared", shared, (list, tuple), "a list or tuple of positions")
     positions = tuple(sorted({_validate.integer("shared", i, 0) for i in shared}))
     if len(positions) >= count or (positions and positions[-1] >= count):
         raise ValueError(

@@ -109,10 +109,14 @@ class EvaluationTable:
 
     Args:
         rows: list of at least one dict with these keys.
+
+    Raises:
+        ValueError: `rows` is something else.
     """
 
     def __init__(self, rows):
-        self.rows = list(rows)
+        names = [name for name in _HEADS if name != "model"]
+        self.rows = _table.checked_rows(rows, names)
 
     def column(self, name):
         """Array of a column's values, in the order of the models.
@@ -135,13 +139,14 @@ class EvaluationTable:
         return _table.data_frame(self.rows)
 
     def __repr__(self):
-        names = list(self.rows[0])
-        heads = [_HEADS.get(name) or _area_head(name) for name in names[1:]]
+        first = ("model", "members")
+        names = [name for name in self.rows[0] if name not in first]
+        heads = [_HEADS.get(name) or _area_head(name) for name in ("members", *names)]
         width = max(len(str(row["model"])) for row in self.rows)
         lines = [[" " * width, *heads]]
         for row in self.rows:
             cells = [str(row["model"]).ljust(width), str(row["members"])]
-            lines.append([*cells, *(_table.number(row[name]) for name in names[2:])])
+            lines.append([*cells, *(_table.number(row[name]) for name in names)])
         return _table.aligned(lines)
 
 

@@ -54,7 +54,7 @@ class MCDropout(keras.Model):
         super().__init__(name=name)
         self.num_members = _validate.integer("samples", samples, 1)
         self.seed = _validate.seed(seed)
-        self.activation = keras.activations.get(activation)
+        self.activation = _validate.activation(activation)
         _check(model)
         self.model = model
         self.draws = keras.random.SeedGenerator(self.seed)

@@ -13,7 +13,6 @@ and risk-sensitive learning", for `mutual_information`.
 from typing import NamedTuple
 
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _validate
 
@@ -235,7 +234,7 @@ def mutual_information(member_probabilities, weights=None):
     Reference: Depeweg et al. (2018), eq. (3).
     """
     subject = "Argument `member_probabilities`"
-    values = as_floats(subject, member_probabilities)
+    values = _validate.array(subject, member_probabilities)
     if values.ndim != 3 or values.size == 0:
         raise ValueError(
             f"{subject} must have the shape (members, examples, classes), none of them "
@@ -276,20 +275,22 @@ def auroc(scores, positive):
     Reference: Hanley and McNeil (1982), "The meaning and use of the area under a
     receiver operating characteristic (ROC) curve".
     """
-    scores = as_floats("Argument `scores`", scores)
-    positive = as_floats("Argument `positive`", positive)
+    scores = _validate.array("Argument `scores`", scores)
+    positive = _validate.array("Argument `positive`", positive)
     if scores.ndim != 1 or not np.all(np.isfinite(scores)):
         raise ValueError(
             "Argument `scores` must be finite numbers of shape (N,). "
             f"Received: shape {scores.shape}, "
             f"{np.sum(~np.isfinite(scores))} values that are not finite"
         )
-    positive = positive == 1.0 if set(np.unique(positive)) == {0.0, 1.0} else None
-    if positive is None or positive.shape != scores.shape:
+    values = np.unique(positive)
+    if set(values) != {0.0, 1.0} or positive.shape != scores.shape:
         raise ValueError(
             f"Argument `positive` must be {len(scores)} booleans, one for each score, "
-            "with at least one True and one False. Without both there is no curve."
+            "with at least one True and one False. Without both there is no curve. "
+            f"Received: shape {positive.shape}, with the values {values[:5]}"
         )
+    positive = positive == 1.0
     _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     ends = np.cumsum(sizes)
     ranks = (ends - 0.5 * (sizes - 1))[group]  # equal scores share their mean rank
@@ -298,19 +299,9 @@ def auroc(scores, positive):
     return float(above / (count * (len(scores) - count)))
 
 
-def as_floats(subject, values, dtype="float64"):
-    """An array of floats from one of numbers, or a `ValueError` about `subject`."""
-    try:
-        return np.asarray(ops.convert_to_numpy(values), dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{subject} must be an array of numbers. Received: {values!r}"
-        ) from error
-
-
 def as_probabilities(subject, values, tolerance=1e-3, remedy=_REMEDY):
     """Probabilities of shape (N, C), C >= 2, or a `ValueError` about `subject`."""
-    values = as_floats(subject, values)
+    values = _validate.array(subject, values)
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or values.size == 0:
@@ -340,7 +331,7 @@ def as_probabilities(subject, values, tolerance=1e-3, remedy=_REMEDY):
 
 def as_labels(name, labels, examples, classes):
     """Integers of shape (N,), from those or one-hot rows, or a `ValueError`."""
-    labels = as_floats(f"Argument `{name}`", labels)
+    labels = _validate.array(f"Argument `{name}`", labels)
     if labels.ndim == 0 or len(labels) != examples:
         raise ValueError(
             f"Argument `{name}` must have one label for each of {examples} examples. "
@@ -380,8 +371,9 @@ def _weights(weights, members):
     """Weights that sum to 1."""
     if weights is None:
         return np.full(members, 1.0 / members)
-    values = as_floats("Argument `weights`", weights)
-    total = np.sum(values)
+    values = _validate.array("Argument `weights`", weights)
+    with np.errstate(over="ignore"):  # refused below
+        total = np.sum(values)
     if values.shape != (members,) or not (np.all(values >= 0) and 0 < total < np.inf):
         raise ValueError(
             f"Argument `weights` must be {members} numbers, one for each member, at "

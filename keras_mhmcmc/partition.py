@@ -129,7 +129,7 @@ def _log_pdf(pdf, partitions):
     if pdf is None:
         values = np.arange(partitions, 0, -1, dtype="float64")
     else:
-        values = np.asarray(pdf, "float64")
+        values = _validate.array("Argument `pdf`", pdf)
         if values.shape != (partitions,):
             raise ValueError(
                 f"Argument `pdf` must have one number for each of the {partitions} "
@@ -164,7 +164,8 @@ def suggest_partition(energies, partitions=100):
         `mh.CSGLD(..., **suggestion)`.
 
     Raises:
-        ValueError: there are too few energies, or all are the same.
+        ValueError: there are too few energies, all are the same, or an argument is of
+            another kind.
 
     Example:
 
@@ -180,7 +181,7 @@ def suggest_partition(energies, partitions=100):
     partitions are set by hand.
     """
     partitions = _validate.integer("partitions", partitions, 3)
-    energies = np.ravel(np.asarray(energies, "float64"))
+    energies = np.ravel(_validate.array("Argument `energies`", energies))
     finite = energies[np.isfinite(energies)]
     if finite.size < 10 or finite.max() <= finite.min():
         raise ValueError(

@@ -7,6 +7,8 @@ from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import tensors
 
+_PRECISE = _validate.Interval(1e-19)  # 1 / scale^2 is finite in float32
+
 
 class Prior(Configurable):
     """Abstract: a prior density of the weights, not yet bound to any.
@@ -57,11 +59,10 @@ class Gaussian(Prior):
             for pattern in scale:
                 _check_pattern(pattern)
             self.scale = {
-                pattern: _validate.number("scale", value, _validate.POSITIVE)
-                for pattern, value in scale.items()
+                pattern: _checked_scale(value) for pattern, value in scale.items()
             }
         else:
-            self.scale = _validate.number("scale", scale, _validate.POSITIVE)
+            self.scale = _checked_scale(scale)
 
     def bind(self, variables):
         """The prior of these Keras variables."""
@@ -72,7 +73,8 @@ class Gaussian(Prior):
             if not any(re.search(pattern, path) for path in paths):
                 raise ValueError(
                     f"Argument `scale` has the pattern {pattern!r}, which is found in "
-                    "no variable's path. The paths are: " + ", ".join(paths)
+                    f"no variable's path. Received: variables with the paths "
+                    + ", ".join(paths)
                 )
         return BoundGaussian([self._precision(path) for path in paths])
 
@@ -85,6 +87,11 @@ class Gaussian(Prior):
     def get_config(self):
         """The arguments of the constructor."""
         return {"scale": self.scale}
+
+
+def _checked_scale(value):
+    value = _validate.number("scale", value, _validate.POSITIVE)
+    return _validate.number("scale", value, _PRECISE)
 
 
 def _check_pattern(pattern):

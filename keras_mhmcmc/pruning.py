@@ -52,6 +52,7 @@ def prune(model, optimizer, threshold=0.5, x=None, y=None, batch_size=None):
     Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
     gradient MCMC with a stochastic approximation adaptation", section 3.1.
     """
+    _validate.instance("model", model, keras.Model, "the `keras.Model` to prune")
     _validate.instance(
         "optimizer",
         optimizer,

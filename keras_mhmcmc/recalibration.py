@@ -7,6 +7,29 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+
+
+def checked_inputs(x):
+    """Arrays of finite inputs, with the same examples along their first axes."""
+    x = keras.tree.map_structure(
+        lambda part: _validate.array("Argument `x`", part, dtype=None), x
+    )
+    shapes = [array.shape for array in keras.tree.flatten(x)]
+    lengths = {shape[0] if shape else 0 for shape in shapes}
+    if len(lengths) != 1 or lengths == {0}:
+        raise ValueError(
+            "Argument `x` must have at least one example, along the first axis, and as "
+            f"many in each of its arrays. Received: shapes {shapes}"
+        )
+    for array in keras.tree.flatten(x):
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(
+                "Argument `x` must be finite. Drop or fill the examples that are not. "
+                f"Received: {np.sum(~np.isfinite(array))} values that are NaN or "
+                "infinite"
+            )
+    return x
 
 
 def normalisations(model):
@@ -26,8 +49,9 @@ def normalisations(model):
     renormalised = [layer.name for layer in layers if layer.renorm]
     if not layers or renormalised:
         raise ValueError(
-            "Only an ensemble of models with layers of batch normalisation, not "
-            "frozen and with renorm=False, has moving statistics to estimate. "
+            "Argument `member` of the ensemble must have layers of batch "
+            "normalisation, not frozen and with renorm=False, for moving statistics to "
+            "be estimated. "
             f"Received: {len(layers)} such layers, {renormalised} with renorm=True"
         )
     return layers

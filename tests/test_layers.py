@@ -33,7 +33,7 @@ TOOLS = {"adversarial", "metrics"}
 ALLOWED = {
     "_validate": set(),
     "_serialize": set(),
-    "_table": set(),
+    "_table": {"_validate"},
     "_backend": CHECKS,
     "kernels": {"_backend"},
     **dict.fromkeys(PARTS, KERNELS),

@@ -11,6 +11,7 @@ from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
 from keras_mhmcmc.adversarial.projected_gradient import pgd
+from keras_mhmcmc.adversarial.table import CONFIDENCE
 from keras_mhmcmc.adversarial.table import RobustnessTable
 from keras_mhmcmc.classifier import as_classifiers
 
@@ -91,22 +92,18 @@ def robustness_curve(
     if np.ndim(epsilons) != 1 or len(epsilons) == 0:
         raise ValueError(
             "Argument `epsilons` must be a sequence of at least one number. "
-            f"Received: epsilons={epsilons!r}"
+            f"Received: epsilons={_validate.shown(epsilons)}"
         )
     interval = _validate.NOT_NEGATIVE
     epsilons = [_validate.number("epsilons", value, interval) for value in epsilons]
     classifiers = as_classifiers(models, from_logits, batch_size)
-    if not callable(attack) and attack not in ATTACKS:
+    is_name = isinstance(attack, str) and attack in ATTACKS
+    if not callable(attack) and not is_name:
         raise ValueError(
             "Argument `attack` must be 'fgsm', 'pgd' or a function. "
-            f"Received: attack={attack!r}"
+            f"Received: attack={_validate.shown(attack)}"
         )
-    if options and attack != "pgd":
-        raise ValueError(
-            f"Arguments {', '.join(f'`{name}`' for name in options)} must be left "
-            'away unless attack="pgd", which takes them. '
-            f"Received: attack={attack!r}"
-        )
+    _check_options(attack, options)
     if member is not None and callable(attack):
         raise ValueError(
             "Argument `member` must be None for an attack of your own, which chooses "
@@ -114,7 +111,7 @@ def robustness_curve(
         )
     _validate.instance("true_label", true_label, bool, "True or False")
     if abstain_below is not None:
-        abstain_below = _validate.number("abstain_below", abstain_below, _CONFIDENCE)
+        abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
     _validate.choice("verbose", verbose, (0, 1, 2))
     member_of = {name: c.check_member(member) for name, c in classifiers.items()}
     bar = None
@@ -148,7 +145,23 @@ def robustness_curve(
     return RobustnessTable(rows, title, caption, abstain_below)
 
 
-_CONFIDENCE = _validate.Interval(0.0, 1.0, low_open=True)
+def _check_options(attack, options):
+    """Raises unless the attack takes these options."""
+    if options and attack != "pgd":
+        raise ValueError(
+            f"Arguments {_listed(options)} must be left away unless "
+            f'attack="pgd", which takes them. Received: attack={attack!r}'
+        )
+    unknown = [name for name in options if name not in pgd.__kwdefaults__]
+    if unknown:
+        raise ValueError(
+            f"Arguments {_listed(unknown)} must be left away: the options are "
+            f"{_listed(pgd.__kwdefaults__)}. Received: {sorted(options)}"
+        )
+
+
+def _listed(names):
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _attacker(attack, classifier, x, labels, clip, member, options):
@@ -160,7 +173,22 @@ def _attacker(attack, classifier, x, labels, clip, member, options):
         return lambda epsilon: pgd(
             classifier, x, epsilon, y=labels, clip=clip, member=member, **options
         )
-    return lambda epsilon: attack(classifier, x, epsilon, y=labels, clip=clip)
+    return lambda epsilon: _checked_result(
+        attack(classifier, x, epsilon, y=labels, clip=clip), x.shape
+    )
+
+
+def _checked_result(result, shape):
+    """What an attack of the user's own returned, or a `ValueError` that names it."""
+    subject = "Argument `attack`"
+    result = _validate.array(f"{subject}, what it returns,", result, "float32")
+    if result.shape != shape or not np.isfinite(result).all():
+        raise ValueError(
+            f"{subject} must be a function that returns finite inputs of the shape of "
+            f"`x`, {shape}. Received: a function that returns the shape {result.shape},"
+            f" with {np.sum(~np.isfinite(result))} values that are not finite"
+        )
+    return result
 
 
 def _scores(probabilities, labels, abstain_below):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc import metrics
 from keras_mhmcmc.classifier import as_inputs
 
@@ -12,14 +13,15 @@ def inputs_and_limits(x, clip):
     if clip is None:
         return x, None
     try:
-        low, high = (np.float32(end) for end in clip)
-    except (TypeError, ValueError):
-        low = high = np.float32(np.nan)
-    if not low < high:
+        ends = _validate.array("Argument `clip`", clip, "float32")
+    except ValueError:
+        ends = np.zeros(0)  # refused below, which says more
+    if ends.shape != (2,) or not ends[0] < ends[1]:
         raise ValueError(
             "Argument `clip` must be a pair of numbers in increasing order, or None "
-            f"for no limits. Received: clip={clip!r}"
+            f"for no limits. Received: clip={_validate.shown(clip)}"
         )
+    low, high = ends
     if np.min(x) < low or np.max(x) > high:
         raise ValueError(
             f"Argument `x` must lie in `clip`, here [{low:g}, {high:g}]. Scale `x` to "

@@ -5,6 +5,10 @@ import numpy as np
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 
+CONFIDENCE = _validate.Interval(0.0, 1.0, low_open=True)
+_SCORES = ("epsilon", "accuracy", "nll", "entropy")
+_ABSTENTION = ("abstained", "kept_accuracy")
+
 
 class RobustnessTable:
     """Scores of models under attack: a row for each model and strength.
@@ -21,15 +25,28 @@ class RobustnessTable:
             strengths, in the same order.
         attack: name of the attack, such as "PGD".
         caption: what a reader must know of the attack: its first line when printed.
-        abstain_below: threshold of the confidence, or None.
+        abstain_below: threshold of the confidence, between 0 and 1, or None.
+
+    Raises:
+        ValueError: an argument is of another kind, or the models have other strengths.
     """
 
     def __init__(self, rows, attack="FGSM", caption="", abstain_below=None):
-        self.rows = list(rows)
-        self.attack = attack
-        self.caption = caption
+        names = _SCORES
+        if abstain_below is not None:
+            abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
+            names += _ABSTENTION
+        self.rows = _table.checked_rows(rows, names)
+        self.attack = _validate.instance("attack", attack, str, "the attack's name")
+        self.caption = _validate.instance("caption", caption, str, "a text")
         self.abstain_below = abstain_below
         self._models = list(dict.fromkeys(row["model"] for row in self.rows))
+        strengths = {tuple(self.column(name, "epsilon")) for name in self._models}
+        if len(strengths) > 1:
+            raise ValueError(
+                "Argument `rows` must have the same strengths for each model, in the "
+                f"same order. Received: {sorted(strengths)}"
+            )
 
     def column(self, model, name):
         """Array of a model's values of a column, in the order of the strengths.

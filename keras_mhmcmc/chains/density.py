@@ -1,7 +1,6 @@
 """The law that `mh.sample` draws from: checked functions, and their energy in nats."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
@@ -155,7 +154,8 @@ def _check_functions(log_density, log_likelihood, log_prior, data, batch_size):
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise ValueError(
-                f"Argument `{name}` must be a function. Received: {name}={function!r}"
+                f"Argument `{name}` must be a function. "
+                f"Received: {name}={_validate.shown(function)}"
             )
     if (log_density is None) == (log_likelihood is None):
         raise ValueError(
@@ -180,7 +180,9 @@ def _check_functions(log_density, log_likelihood, log_prior, data, batch_size):
 
 
 def _checked_arrays(data):
-    arrays = [np.asarray(ops.convert_to_numpy(a)) for a in tree.flatten(data)]
+    arrays = [
+        _validate.array("Argument `data`", a, dtype=None) for a in tree.flatten(data)
+    ]
     shapes = [array.shape for array in arrays]
     if not arrays or any(len(shape) == 0 or shape[0] == 0 for shape in shapes):
         raise ValueError(
@@ -201,6 +203,11 @@ def _checked_arrays(data):
 
 
 def _check_shape(name, value, shape, position, meaning):
+    if not ops.is_tensor(value):
+        raise ValueError(
+            f"Argument `{name}` must give a tensor, {meaning}: compute it with "
+            f"`keras.ops`. Received: a function that gives {_validate.shown(value)}"
+        )
     actual = tuple(ops.shape(value))
     if actual != shape:
         shapes = tree.map_structure(lambda x: tuple(ops.shape(x)), position)

@@ -150,7 +150,7 @@ def named_leaves(position):
         return {"position": position}
     if isinstance(position, dict):
         return {
-            (name if leaf_name == "position" else f"{name}.{leaf_name}"): leaf
+            (str(name) if leaf_name == "position" else f"{name}.{leaf_name}"): leaf
             for name, part in position.items()
             for leaf_name, leaf in named_leaves(part).items()
         }

@@ -152,6 +152,7 @@ def equi_energy(
     burn_in = _validate.integer("burn_in", burn_in, 0)
     ring_steps = _validate.integer("ring_steps", ring_steps, 1)
     checked_plan(num_steps, 0 if isinstance(init, ChainState) else burn_in, every)
+    _validate.choice("progress", progress, (True, False))
     seed = _validate.seed(seed)
     target = Target(log_likelihood=log_likelihood, log_prior=log_prior, data=data)
     sizes = checks.sizes(target.train_size, batch_size, growth, num_levels, batch_sizes)
@@ -174,9 +175,15 @@ def equi_energy(
     )
     resumes = isinstance(init, ChainState)
     if resumes:
-        values, structure, shapes, start, seed = init
+        values, structure, shapes, start, seed = states.checked(init)
         # The reference comes before the ladder's own values.
         reference, values = values[: len(shapes)], values[len(shapes) :]
+        if [x.shape for x in reference] != [shape[1:] for shape in shapes]:
+            raise ValueError(
+                "Argument `init` must be the state of draws of `mh.equi_energy`, which "
+                "begins with the reference. Received: a state whose first arrays have "
+                f"the shapes {[x.shape for x in reference]}"
+            )
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
@@ -241,19 +248,22 @@ def _checked_reference(reference, structure):
     """The reference's leaves, as arrays; `init`'s first position by default."""
     if reference is None:
         return [ops.convert_to_numpy(x)[0] for x in tree.flatten(structure)]
-    reference = without_lists(reference)
+    reference = without_lists(reference, "reference")
     try:
         tree.assert_same_structure(reference, structure)
     except (TypeError, ValueError):
         arrays, shapes = [], None
     else:
-        arrays = [np.asarray(ops.convert_to_numpy(x)) for x in tree.flatten(reference)]
+        arrays = [
+            _validate.array("Argument `reference`", x, "float32")
+            for x in tree.flatten(reference)
+        ]
         shapes = [x.shape for x in arrays]
     expected = [tuple(x.shape[1:]) for x in tree.flatten(structure)]
     if shapes != expected or not all(np.isfinite(x).all() for x in arrays):
         raise ValueError(
             "Argument `reference` must be one position of finite numbers, with the "
             f"structure of `init` and the shapes {expected}. Received: "
-            f"reference={reference!r}"
+            f"reference={_validate.shown(reference)}"
         )
-    return [x.astype("float32") for x in arrays]
+    return arrays

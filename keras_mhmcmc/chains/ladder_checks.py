@@ -23,13 +23,19 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
         return _all_sizes(train_size, batch_sizes)
     batch_size = _validate.integer("batch_size", batch_size, 1)
     growth = _validate.number("growth", growth, _ABOVE_ONE)
+    if num_levels is not None:
+        num_levels = _validate.integer("num_levels", num_levels, 2)
     above = []
     while not above or batch_size * growth ** len(above) < train_size:
         above.append(int(batch_size * growth ** len(above)))
-        if len(above) + 1 == num_levels:
+        # A growth of nearly 1 would go on for long.
+        if len(above) + 1 == num_levels or above[-1:] == above[-2:-1]:
             break
-    if num_levels is not None:
-        num_levels = _validate.integer("num_levels", num_levels, 2)
+    if len(set(above)) < len(above):
+        raise ValueError(
+            "Arguments `batch_size` and `growth` must give batches of different sizes. "
+            f"Received: batch_size={batch_size}, growth={growth:g}, which give {above}"
+        )
     if above[-1] >= train_size or len(above) + 1 != (num_levels or len(above) + 1):
         raise ValueError(
             "Arguments `batch_size`, `growth` and `num_levels` must give batches "
@@ -37,19 +43,14 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
             f"chain takes all of. Received: batch_size={batch_size}, "
             f"growth={growth:g}, num_levels={num_levels}"
         )
-    if len(set(above)) < len(above):
-        raise ValueError(
-            "Arguments `batch_size` and `growth` must give batches of different sizes. "
-            f"Received: batch_size={batch_size}, growth={growth:g}, which give {above}"
-        )
     return [train_size, *reversed(above)]
 
 
 def _all_sizes(train_size, values):
-    if not isinstance(values, list | tuple | np.ndarray) or len(values) < 2:
+    if not _is_list(values) or len(values) < 2:
         raise ValueError(
             "Argument `batch_sizes` must be a list of at least two sizes, the coldest "
-            f"chain's first. Received: batch_sizes={values!r}"
+            f"chain's first. Received: batch_sizes={_validate.shown(values)}"
         )
     values = [_validate.integer("batch_sizes", value, 1) for value in values]
     falls = all(high > low for high, low in zip(values, values[1:], strict=False))
@@ -76,10 +77,10 @@ def levels(energy_levels, lowest, energy, temperatures):
         )
     size = len(temperatures)
     values = energy_levels
-    if not isinstance(values, list | tuple | np.ndarray) or len(values) != size:
+    if not _is_list(values) or len(values) != size:
         raise ValueError(
             f"Argument `energy_levels` must be a list of {size} numbers, one for each "
-            f"chain. Received: energy_levels={values!r}"
+            f"chain. Received: energy_levels={_validate.shown(values)}"
         )
     values = [_validate.number("energy_levels", value, _FINITE) for value in values]
     if any(low >= high for low, high in zip(values, values[1:], strict=False)):
@@ -93,11 +94,21 @@ def levels(energy_levels, lowest, energy, temperatures):
 def target(value):
     """The range of acceptance that step sizes are adapted to, (lowest, highest)."""
     is_pair = isinstance(value, list | tuple) and len(value) == 2
-    if is_pair and all(isinstance(end, numbers.Real) for end in value):
+    if is_pair and all(_is_number(end) for end in value):
         low, high = value
         if 0 <= low < high <= 1:
             return float(low), float(high)
     raise ValueError(
         "Argument `target_acceptance` must be two increasing numbers in [0, 1], such "
-        f"as (0.2, 0.5). Received: target_acceptance={value!r}"
+        f"as (0.2, 0.5). Received: target_acceptance={_validate.shown(value)}"
     )
+
+
+def _is_list(values):
+    return isinstance(values, list | tuple) or (
+        isinstance(values, np.ndarray) and values.ndim == 1
+    )
+
+
+def _is_number(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

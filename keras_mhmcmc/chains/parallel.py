@@ -97,7 +97,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
                 f"call it on some data first. Received: model={model}"
             )
         self.num_chains = _validate.integer("num_chains", num_chains, 1)
-        self.seed = None if seed is None else _validate.integer("seed", seed, 0)
+        self.seed = None if seed is None else _validate.seed(seed)
         self._asked = _validate.choice("strategy", strategy, ("auto", "vmap", "loop"))
         # In a box, where Keras does not look: the template's weights are not ours.
         self._box = _Box(model)
@@ -158,7 +158,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, **options):
         """As `keras.Model.compile`; `optimizer` moves every chain by itself."""
-        optimizer = parallel_optimizers.checked(keras.optimizers.get(optimizer))
+        optimizer = parallel_optimizers.checked(optimizer)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **options)
         if isinstance(optimizer, Sampler):
             optimizer.use_chains(self.num_chains)

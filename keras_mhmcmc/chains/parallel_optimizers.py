@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc.optimizers.sampler import Sampler
 
 # They treat every weight by itself, so a leading chain axis changes nothing.
@@ -27,7 +28,15 @@ _REFUSED = {
 
 
 def checked(optimizer):
-    """`optimizer`, or a `ValueError` that says why it would mix the chains."""
+    """The optimizer, or a `ValueError` that says why it would mix the chains."""
+    try:
+        optimizer = keras.optimizers.get(optimizer)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            "Argument `optimizer` must be an optimizer, such as mh.SGLD(...), or the "
+            "name of one of `keras.optimizers`. "
+            f"Received: optimizer={_validate.shown(optimizer)}"
+        ) from error
     if optimizer is None or isinstance(optimizer, Sampler):
         return optimizer
     if not isinstance(optimizer, _ELEMENTWISE):

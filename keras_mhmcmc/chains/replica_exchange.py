@@ -135,6 +135,7 @@ def replica_exchange(
     interval, probability = _checked_swaps(swap_every)
     keep_all = _validate.choice("keep_all", keep_all, (True, False))
     plan = checked_plan(num_steps, burn_in, every)
+    _validate.choice("progress", progress, (True, False))
     seed = _validate.seed(seed)
     target = Target(
         log_density=log_density,
@@ -147,7 +148,7 @@ def replica_exchange(
     variance = _checked_variance(energy_variance, kernel, target)
     replicas = len(temperatures)
     if isinstance(init, ChainState):
-        values, structure, shapes, start, seed = init
+        values, structure, shapes, start, seed = states.checked(init)
         num_chains = _chains_of_state(shapes, replicas)
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
@@ -215,9 +216,11 @@ def _repeat(x, replicas):
 
 def _checked_temperatures(values):
     hint = "at least two numbers greater than 0, increasing, such as [1.0, 4.0, 16.0]"
-    if np.ndim(values) != 1 or len(values) < 2:
+    checked = _validate.array("Argument `temperatures`", values)
+    if checked.ndim != 1 or len(checked) < 2:
         raise ValueError(
-            f"Argument `temperatures` must be {hint}. Received: temperatures={values!r}"
+            f"Argument `temperatures` must be {hint}. "
+            f"Received: temperatures={_validate.shown(values)}"
         )
     values = tuple(
         _validate.number("temperatures", _plain(value), _validate.POSITIVE)
@@ -242,7 +245,7 @@ def _checked_rates(rates, temperatures):
         raise ValueError(
             "Argument `learning_rates` must be a list with one number or schedule for "
             f"each of the {len(temperatures)} temperatures. Received: "
-            f"learning_rates={rates!r}"
+            f"learning_rates={_validate.shown(rates)}"
         )
     return tuple(checked_learning_rate(rate, "learning_rates") for rate in rates)
 

@@ -100,6 +100,7 @@ def sample(
         "kernel", kernel, Kernel, "built by `mh.kernels`, such as mh.kernels.sgld(0.1)"
     )
     plan = checked_plan(num_steps, burn_in, every)
+    _validate.choice("progress", progress, (True, False))
     seed = _validate.seed(seed)
     target = Target(
         log_density=log_density,
@@ -111,7 +112,7 @@ def sample(
     )
     kernel = kernel.fit(target.train_size, target.batch_size)
     if isinstance(init, ChainState):
-        values, structure, shapes, start, seed = init
+        values, structure, shapes, start, seed = states.checked(init)
         state = states.restored(kernel, shapes, values, "the same kernel")
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mhmcmc import _validate
+
 tree = keras.tree
 
 
@@ -21,7 +23,7 @@ def starting_positions(init, num_chains, check):
     if not flat:
         raise ValueError(
             "Argument `init` must be a position: an array, or a tuple or dict of "
-            f"arrays. Received: init={init!r}"
+            f"arrays. Received: init={_validate.shown(init)}"
         )
     has_axis = all(a.ndim > 0 and a.shape[0] == num_chains for a in flat)
     if has_axis and all(array.ndim == 1 for array in flat):
@@ -39,31 +41,35 @@ def first_chain(arrays):
     return tree.map_structure(lambda a: ops.convert_to_tensor(a[0]), arrays)
 
 
-def without_lists(init):
+def without_lists(position, name="init"):
     """Lists of numbers are arrays; dicts and tuples are structures."""
-    if isinstance(init, dict):
-        return {name: without_lists(value) for name, value in init.items()}
-    if isinstance(init, tuple):
-        return tuple(without_lists(value) for value in init)
-    if not isinstance(init, list):
-        return init
+    if isinstance(position, dict):
+        return {key: without_lists(value, name) for key, value in position.items()}
+    if isinstance(position, tuple):
+        return tuple(without_lists(value, name) for value in position)
+    if not isinstance(position, list):
+        return position
     try:
-        return np.asarray(init)
+        return np.asarray(position)
     except ValueError as error:
         raise ValueError(
-            "Argument `init` may have lists of numbers, and dicts or tuples of "
-            f"tensors. Received: the list {init}"
+            f"Argument `{name}` may have lists of numbers, and dicts or tuples of "
+            f"tensors. Received: the list {_validate.shown(position)}"
         ) from error
 
 
 def _checked_array(value):
-    array = np.asarray(ops.convert_to_numpy(value))
-    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+    array = _validate.array("Argument `init`", value, dtype=None)
+    # Finite in float32, in which the chains run.
+    with np.errstate(over="ignore"):
+        result = array.astype("float32")
+    if array.dtype.kind == "b" or array.size == 0 or not np.isfinite(result).all():
         raise ValueError(
-            "Argument `init` must hold finite numbers. "
-            f"Received: init with an array of type {array.dtype}: {array}"
+            "Argument `init` must hold finite numbers, one at least in each array. "
+            f"Received: init with an array of type {array.dtype} and shape "
+            f"{array.shape}: {_validate.shown(array)}"
         )
-    return array.astype("float32")
+    return result
 
 
 def _are_scalars(arrays, num_chains, check):

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
 from keras_mhmcmc.chains.draws import ChainState
 
 tree = keras.tree
@@ -21,6 +22,30 @@ def saved(state, structure, shapes, steps, seed):
         steps,
         seed,
     )
+
+
+def checked(state):
+    """The parts of a `ChainState` that a run starts from, or a `ValueError`."""
+    _, _, shapes, steps, seed = state
+    are_lists = isinstance(state.values, list) and isinstance(shapes, list) and shapes
+    if not (
+        are_lists
+        and all(isinstance(value, np.ndarray) for value in state.values)
+        and all(_is_shape(shape) for shape in shapes)
+    ):
+        raise ValueError(
+            "Argument `init` must be the `state` of draws as they have it, with lists "
+            "of arrays and of their shapes, the chain axis first. "
+            f"Received: init={_validate.shown(state)}"
+        )
+    _validate.integer("init", steps, 0, "It is the `steps` of a `ChainState`.")
+    _validate.integer("init", seed, 0, "It is the `seed` of a `ChainState`.")
+    return state
+
+
+def _is_shape(shape):
+    lengths = isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)
+    return lengths and len(shape) > 0 and shape[0] > 0
 
 
 def restored(kernel, shapes, values, origin):
@@ -51,12 +76,20 @@ def check_finite(target, structure, position, indices):
     energy = ops.convert_to_numpy(evaluate(position, indices, target.constants))
     if not np.isfinite(energy).all():
         bad = int(np.argmin(np.isfinite(energy)))
+        hidden = sum(_count_of_nonfinite(array) for array in target.constants)
         raise ValueError(
-            "Argument `init` must be where the log density is finite. Received: a "
+            "Argument `init` must be where the log density is finite"
+            + (f"; `data` has {hidden} values that are not. " if hidden else ". ")
+            + "Received: a "
             f"position of chain {bad} at which it is {-energy[bad]} "
             f"({np.sum(~np.isfinite(energy))} of {len(energy)} chains): "
             f"{[ops.convert_to_numpy(x)[bad] for x in position]}"
         )
+
+
+def _count_of_nonfinite(tensor):
+    array = ops.convert_to_numpy(tensor)
+    return int(np.sum(~np.isfinite(array))) if array.dtype.kind == "f" else 0
 
 
 def kept_records(outcome, shapes, num_chains):

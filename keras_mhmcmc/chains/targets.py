@@ -88,7 +88,8 @@ class TiedMeans:
 
     Args:
         train_size: number of examples, n.
-        theta: (theta_1, theta_2) that the data are drawn with; theta_2 is not 0.
+        theta: (theta_1, theta_2) that the data are drawn with, in [-1000, 1000];
+            theta_2 is not 0.
         seed: integer that makes the data repeatable.
 
     Attributes:
@@ -115,11 +116,11 @@ class TiedMeans:
 
     def __init__(self, train_size, theta=(0.0, 1.0), seed=0):
         train_size = _validate.integer("train_size", train_size, 1)
-        theta = np.asarray(theta, "float64")
-        if theta.shape != (2,) or not np.isfinite(theta).all() or theta[1] == 0:
+        theta = _validate.array("Argument `theta`", theta)
+        if theta.shape != (2,) or not (abs(theta) <= 1000.0).all() or theta[1] == 0:
             raise ValueError(
-                "Argument `theta` must be two finite numbers, theta_1 and theta_2, the "
-                f"second one not 0. Received: theta={theta.tolist()}"
+                "Argument `theta` must be two numbers in [-1000, 1000], theta_1 and "
+                f"theta_2, the second one not 0. Received: theta={theta.tolist()}"
             )
         rng = np.random.default_rng(_validate.seed(seed))
         second = rng.integers(0, 2, train_size)
@@ -151,9 +152,18 @@ class TiedMeans:
         return log_likelihood + self.log_prior(position)
 
     def log_density_grid(self, theta_1, theta_2):
-        """`log_density` in float64 on a grid, shape (len(theta_1), len(theta_2))."""
-        rows = [self._log_likelihoods(a, a + np.asarray(theta_2)) for a in theta_1]
-        priors = [self.log_prior((a, np.asarray(theta_2))) for a in theta_1]
+        """`log_density` in float64 on a grid, shape (len(theta_1), len(theta_2)).
+
+        Args:
+            theta_1: numbers in [-1e6, 1e6], shape (n,), the grid's first axis.
+            theta_2: numbers in [-1e6, 1e6], shape (m,), its second axis.
+
+        Raises:
+            ValueError: an argument is of another kind or shape.
+        """
+        theta_1, theta_2 = _axis("theta_1", theta_1), _axis("theta_2", theta_2)
+        rows = [self._log_likelihoods(a, a + theta_2) for a in theta_1]
+        priors = [self.log_prior((a, theta_2)) for a in theta_1]
         return np.array(rows) + np.array(priors)
 
     def moments(self, temperature=1.0):
@@ -200,13 +210,32 @@ def mirrored(theta):
     Args:
         theta: array of shape (..., 2).
 
+    Raises:
+        ValueError: `theta` is of another kind or shape.
+
     Example:
 
     >>> mirrored([0.0, 1.0]).tolist()
     [1.0, -1.0]
     """
-    theta = np.asarray(theta)
+    theta = _validate.array("Argument `theta`", theta)
+    if theta.ndim == 0 or theta.shape[-1] != 2:
+        raise ValueError(
+            "Argument `theta` must have the shape (..., 2), for theta_1 and theta_2. "
+            f"Received: shape {theta.shape}"
+        )
     return np.stack([theta[..., 0] + theta[..., 1], -theta[..., 1]], -1)
+
+
+def _axis(name, values):
+    """The points of one axis of a grid, (n,), or a `ValueError` that names them."""
+    values = _validate.array(f"Argument `{name}`", values)
+    if values.ndim != 1 or not (abs(values) <= 1e6).all():
+        raise ValueError(
+            f"Argument `{name}` must be numbers in [-1e6, 1e6] of shape (n,), the "
+            f"points of an axis of the grid. Received: {name}={_validate.shown(values)}"
+        )
+    return values
 
 
 def _tensor(array):

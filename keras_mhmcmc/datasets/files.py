@@ -53,7 +53,7 @@ def find(data_dir, names, contents, remedy):
     if not found:
         raise ValueError(
             f"Argument `data_dir` must be {wanted}. {remedy} "
-            f"Received: no such file in {os.fspath(data_dir)!r}"
+            f"Received: no such file in {_validate.shown(os.fspath(data_dir))}"
         )
     if not zipfile.is_zipfile(found[0]):
         raise ValueError(

@@ -1,6 +1,10 @@
 """Inputs of mean 0 and standard deviation 1, by what the training part says."""
 
+import numbers
+
 import numpy as np
+
+from keras_mhmcmc import _validate
 
 
 def standardized(train, test, axis=0):
@@ -16,7 +20,8 @@ def standardized(train, test, axis=0):
         `(train, test)` in float32. What is the same in all of `train` becomes 0 there.
 
     Raises:
-        ValueError: the arrays do not fit each other, or `train` is empty.
+        ValueError: the arrays are not finite or do not fit each other, `train` is
+            empty, or `axis` is none of its axes.
 
     Example:
 
@@ -25,7 +30,8 @@ def standardized(train, test, axis=0):
     >>> train.tolist(), test.tolist()
     ([[-1.0, 0.0], [1.0, 0.0]], [[2.0, 1.0]])
     """
-    train, test = np.asarray(train), np.asarray(test)
+    train, test = _finite("train", train), _finite("test", test)
+    axis = _axes(axis, train.ndim)
     if train.size == 0 or not _fit(train, test, axis):
         raise ValueError(
             "Argument `test` must have the shape of `train` but for `axis`, and "
@@ -42,10 +48,35 @@ def standardized(train, test, axis=0):
     return (centred / std).astype("float32"), ((test - mean) / std).astype("float32")
 
 
-def _fit(train, test, axis):
-    """Whether both have the same axes, of equal lengths but for `axis`."""
+def _finite(name, values):
+    values = _validate.array(f"Argument `{name}`", values, dtype=None)
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"Argument `{name}` must be finite. Drop or fill the rows that are not. "
+            f"Received: {np.sum(~np.isfinite(values))} values that are NaN or infinite"
+        )
+    return values
+
+
+def _axes(axis, rank):
+    """The axes, counted from 0, or a `ValueError` that names them."""
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    integers = all(
+        isinstance(a, numbers.Integral) and not isinstance(a, bool) for a in axes
+    )
+    if integers and all(-rank <= a < rank for a in axes):
+        counted = {int(a) % rank for a in axes}
+        if len(counted) == len(axes) > 0:
+            return tuple(sorted(counted))
+    raise ValueError(
+        f"Argument `axis` must be one or several of the {rank} axes of `train`, "
+        f"integers in [-{rank}, {rank}). Received: axis={_validate.shown(axis)}"
+    )
+
+
+def _fit(train, test, axes):
+    """Whether both have the same axes, of equal lengths but for `axes`."""
     if train.ndim != test.ndim:
         return False
-    free = {int(a) % train.ndim for a in np.atleast_1d(axis)}
     lengths = zip(train.shape, test.shape, strict=True)
-    return all(a == b for i, (a, b) in enumerate(lengths) if i not in free)
+    return all(a == b for i, (a, b) in enumerate(lengths) if i not in axes)

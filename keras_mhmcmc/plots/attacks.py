@@ -97,11 +97,18 @@ def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=N
     """
     images = _images(images)
     rows, columns = images.shape[:2]
-    if np.shape(epsilons) != (rows,):
+    strengths = _validate.array("Argument `epsilons`", epsilons)
+    if (
+        strengths.shape != (rows,)
+        or not ((strengths >= 0) & (strengths < np.inf)).all()
+    ):
         raise ValueError(
-            f"Argument `epsilons` must be {rows} numbers, one for each row of images. "
-            f"Received: epsilons={epsilons!r}"
+            f"Argument `epsilons` must be {rows} numbers, one for each row of images, "
+            "finite and at least 0. "
+            f"Received: epsilons={_validate.shown(epsilons)}"
         )
+    probabilities = _validate.array("Argument `probabilities`", probabilities)
+    _validate.instance("title", title, (str, type(None)), "a text, or None")
     if np.ndim(probabilities) != 3 or np.shape(probabilities)[:2] != (rows, columns):
         raise ValueError(
             "Argument `probabilities` must have the shape (R, E, C), with "
@@ -125,7 +132,7 @@ def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=N
             )
             if row == 0:
                 ax.set_title(f"true class {labels[column]}", fontsize=10)
-        axes[row, 0].set_ylabel(f"strength\n{epsilons[row]:g}", fontsize=10)
+        axes[row, 0].set_ylabel(f"strength\n{strengths[row]:g}", fontsize=10)
     if own_figure:
         axes[0, 0].figure.suptitle(
             f"{title or 'Adversarial images'}\nUnder each: the predicted class and its "
@@ -155,7 +162,7 @@ def _image_panel(ax, image, probabilities, label):
 
 def _images(images):
     """Float images of shape (R, E, H, W) or (R, E, H, W, 3)."""
-    images = metrics.as_floats("Argument `images`", images)
+    images = _validate.array("Argument `images`", images)
     if images.ndim == 5 and images.shape[-1] == 1:
         images = images[..., 0]
     is_colour = images.ndim == 5 and images.shape[-1] == 3

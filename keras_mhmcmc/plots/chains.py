@@ -149,6 +149,14 @@ def _scalars(draws, names, max_chains, max_rows):
     elif isinstance(draws, PosteriorSamples):
         draws = draws.to_arviz()
     scalars = diagnostics.scalars(draws, names, max_rows)
+    for name, values in scalars.items():
+        lost = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(lost):
+            raise ValueError(
+                "Argument `draws` must be finite. Leave out the chains that ran away, "
+                f"and run them anew with a lower learning rate. Received: {name!r} "
+                f"with values that are not finite in the chains {lost.tolist()}"
+            )
     table = diagnostics.summary(scalars, max_rows=max_rows)
     titles = [
         f"{name}: R-hat {row.r_hat:.2f}, ESS {row.ess_bulk:.0f} of {values.size}"

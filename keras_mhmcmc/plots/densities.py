@@ -4,7 +4,6 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import metrics
 from keras_mhmcmc.chains import Draws
 from keras_mhmcmc.plots import style
 
@@ -64,6 +63,7 @@ def contours(
     temperature = _validate.number("temperature", temperature, _validate.POSITIVE)
     points = _validate.integer("points", points, 2)
     max_draws = _validate.integer("max_draws", max_draws, 1)
+    style.check_color("color", color)
     if draws is not None:
         draws = _positions(draws)
     sides = _sides(extent, draws)
@@ -115,7 +115,8 @@ def _function(log_density):
     except AttributeError as error:
         raise ValueError(
             "Argument `log_density` must be a function of a position, or an object "
-            f"with the method `log_density`. Received: log_density={log_density!r}"
+            "with the method `log_density`. "
+            f"Received: log_density={_validate.shown(log_density)}"
         ) from error
 
 
@@ -128,13 +129,15 @@ def _positions(draws):
     if isinstance(position, (dict, list, tuple)) and isinstance(draws, Draws):
         shape = "a structure"
     else:
-        position = metrics.as_floats("Argument `draws`", position)
+        position = _validate.array("Argument `draws`", position)
         shape = f"shape {position.shape}"
         if position.ndim >= 2 and position.shape[-1] == 2 and position.size > 0:
-            return position.reshape(-1, 2)
+            if np.isfinite(position).all():
+                return position.reshape(-1, 2)
+            shape += f" with {np.sum(~np.isfinite(position))} values that are not"
     raise ValueError(
         "Argument `draws` must be `mh.Draws` of positions of shape (2,), or an array "
-        f"of shape (..., 2). Received: {shape}"
+        f"of shape (..., 2), all of it finite. Received: {shape}"
     )
 
 
@@ -149,7 +152,7 @@ def _sides(extent, draws):
         low, high = np.quantile(draws, [0.001, 0.999], axis=0)
         margin = np.where(high > low, MARGIN * (high - low), 1.0)
         return np.stack([low - margin, high + margin], axis=1)
-    sides = metrics.as_floats("Argument `extent`", extent)
+    sides = _validate.array("Argument `extent`", extent)
     is_range = sides.shape == (2, 2) and np.isfinite(sides).all()
     if not is_range or not (sides[:, 0] < sides[:, 1]).all():
         raise ValueError(
@@ -164,10 +167,12 @@ def _on_grid(function, grid):
     first, second = np.meshgrid(*grid, indexing="ij")
     positions = np.stack([first.ravel(), second.ravel()], 1).astype("float32")
     value = function(ops.convert_to_tensor(positions[0]))
-    if tuple(ops.shape(value)) != ():
+    shape = tuple(ops.shape(value)) if ops.is_tensor(value) else None
+    if shape != ():
+        given = _validate.shown(value) if shape is None else f"shape {shape}"
         raise ValueError(
-            "Argument `log_density` must give one number for a position of shape (2,). "
-            f"Received: a function that gives shape {tuple(ops.shape(value))}"
+            "Argument `log_density` must give one number for a position of shape (2,), "
+            f"as a tensor. Received: a function that gives {given}"
         )
     chunks = [positions[i : i + CHUNK] for i in range(0, len(positions), CHUNK)]
     values = [

@@ -3,7 +3,6 @@
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import metrics
 from keras_mhmcmc.chains import Draws
 from keras_mhmcmc.optimizers.contour import ContourSampler
 from keras_mhmcmc.plots import style
@@ -76,7 +75,7 @@ def _energies(run):
     elif isinstance(run, Draws):
         energies = run.info["energy"]
     else:
-        energies = metrics.as_floats("Argument `run`", run)
+        energies = _validate.array("Argument `run`", run)
     energies = np.atleast_2d(energies)
     if energies.ndim != 2 or not np.isfinite(energies).any():
         raise ValueError(
@@ -132,13 +131,16 @@ def _regions(run, optimizer, partition):
         "energy_min", known["energy_min"], _validate.Interval(-np.inf)
     )
     gap = _validate.number("energy_gap", known["energy_gap"], _validate.POSITIVE)
-    pdf = np.atleast_2d(metrics.as_floats("The entry `pdf`", known["pdf"]))
-    visits = np.atleast_2d(metrics.as_floats("The entry `visits`", known["visits"]))
-    if pdf.ndim != 2 or pdf.shape != visits.shape or visits.sum() == 0:
+    pdf = np.atleast_2d(_validate.array("The entry `pdf`", known["pdf"]))
+    visits = np.atleast_2d(_validate.array("The entry `visits`", known["visits"]))
+    are_masses = all((x >= 0).all() and np.isfinite(x).all() for x in (pdf, visits))
+    fit = pdf.ndim == 2 and pdf.shape == visits.shape
+    if not fit or not are_masses or visits.sum() == 0:
         raise ValueError(
             "The entries `pdf` and `visits` must have the same shape, (partitions,) or "
-            "(chains, partitions), and a visit at least. Received: shapes "
-            f"{pdf.shape} and {visits.shape}, {visits.sum():g} visits"
+            "(chains, partitions), finite values that are at least 0, and a visit at "
+            f"least. Received: shapes {pdf.shape} and {visits.shape}, {visits.sum():g} "
+            "visits"
         )
     return low, gap, pdf, visits.sum(0)
 

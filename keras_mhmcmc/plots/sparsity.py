@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_mhmcmc import metrics
+from keras_mhmcmc import _validate
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.plots import style
 
@@ -77,7 +77,7 @@ def inclusion(probabilities, ax=None):
 
 def _sorted(name, values):
     """The probabilities in a row, the largest first."""
-    values = metrics.as_floats(f"The entry {name!r} of `probabilities`", values)
+    values = _validate.array(f"The entry {name!r} of `probabilities`", values)
     values = np.sort(values, axis=None)[::-1]
     if values.size == 0 or not (values[-1] >= 0.0 and values[0] <= 1.0):
         raise ValueError(

@@ -63,6 +63,19 @@ def legend_below(ax, columns=1):
     )
 
 
+def check_color(name, value):
+    """Raises unless `value` is a colour of matplotlib's, or None."""
+    import_pyplot()
+    from matplotlib.colors import is_color_like
+
+    if value is not None and not is_color_like(value):
+        raise ValueError(
+            f"Argument `{name}` must be a colour that matplotlib knows, such as "
+            '"tab:blue" or "#56B4E9", or None. '
+            f"Received: {name}={_validate.shown(value)}"
+        )
+
+
 def checked_axes(name, ax):
     """`ax` if it is matplotlib `Axes`, or a `ValueError` that names it."""
     from matplotlib.axes import Axes

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc.plots import style
 
 SHARES = {
@@ -40,21 +41,29 @@ def acceptance(history, axes=None):
     Reference: of beta, Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
     reversible SGLD proposal", section 2.3.
     """
-    logs, epochs = history, None
+    logs = history
     if isinstance(history, keras.callbacks.History):
-        logs, epochs = history.history, np.array(history.epoch) + 1
+        logs = history.history
     if not isinstance(logs, dict) or "acceptance" not in logs:
         received = sorted(logs) if isinstance(logs, dict) else history
         raise ValueError(
             "Argument `history` must be what `model.fit` returned, or its dict, with "
             "an entry 'acceptance'. Train with a Metropolis-Hastings sampler and with "
-            f"`mh.PosteriorSamples` among the callbacks. Received: {received!r}"
+            "`mh.PosteriorSamples` among the callbacks. Received: "
+            f"{_validate.shown(received)}"
         )
     values = {
         name: _by_epoch(name, logs[name]) for name in (*SHARES, "beta") if name in logs
     }
-    if epochs is None:
-        epochs = np.arange(1, len(values["acceptance"]) + 1)
+    epochs = np.arange(1, len(values["acceptance"]) + 1)
+    if isinstance(history, keras.callbacks.History):
+        epochs = np.array(history.epoch) + 1
+    lengths = {name: len(value) for name, value in values.items()}
+    if set(lengths.values()) != {len(epochs)}:
+        raise ValueError(
+            f"Argument `history` must have a value for each of {len(epochs)} epochs. "
+            f"Received: {lengths}"
+        )
     count = 2 if "beta" in values else 1
     panels = style.many_axes(axes, (1, count), size=(4.6, 3.8))[0]
     for index, (name, label) in enumerate(SHARES.items()):
@@ -76,7 +85,7 @@ def acceptance(history, axes=None):
 
 def _by_epoch(name, values):
     """The values as floats of shape (epochs, chains)."""
-    values = np.asarray(values, "float64")
+    values = _validate.array(f"The entry {name!r} of `history`", values)
     if values.ndim not in (1, 2) or len(values) == 0:
         raise ValueError(
             f"Argument `history` must have entries of shape (epochs,) or (epochs, "
