@@ -1,7 +1,9 @@
 # make demo                        the digits example, on JAX
 # KERAS_BACKEND=torch make demo    the same on another backend
 # make test                        style check, documentation, then the tests on all
-#                                  three backends
+#                                  three backends, without the slow ones
+# make test-all                    the same with all tests
+# make coverage                    lines that the tests of all backends reach
 # make docs                        the documentation site, in site/
 #
 # All set up what they need under .venv/ on the first call, and set it up again
@@ -33,14 +35,17 @@ PACKAGE_torch      := $(TORCH)
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test test-all coverage lint docs clean
 
 help:
 	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
 	@echo "             DEMO_ARGS='...' is passed on)"
-	@echo "make test    style check, documentation, then the tests on every backend"
+	@echo "make test    style check, documentation, then the tests on every backend,"
+	@echo "             without the slow ones"
 	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects,"
 	@echo "             JOBS=4 runs as many processes; each takes up to 4 GB with JAX)"
+	@echo "make test-all  the same with all tests, an hour or two"
+	@echo "make coverage  lines of the package that the tests of all backends reach"
 	@echo "make lint    style check alone"
 	@echo "make docs    the documentation site, in site/index.html"
 	@echo "make clean   remove the virtual environments and caches"
@@ -68,22 +73,35 @@ docs: $(TEST)/.stamp
 	@echo "== documentation"
 	@$(BUILD_DOCS)
 
-# Every step runs, whatever the ones before it said; the last line tells.
+# $(call run_tests,options of pytest): every step runs, whatever the ones before it
+# said; the last line tells.
+define run_tests
+@failed=""; \
+echo "== ruff"; \
+$(TEST)/bin/ruff check . || failed=" ruff-check"; \
+$(TEST)/bin/ruff format --check . || failed="$$failed ruff-format"; \
+echo "== documentation"; \
+$(BUILD_DOCS) || failed="$$failed docs"; \
+for backend in $(BACKENDS); do \
+    echo "== pytest on $$backend"; \
+    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 \
+        $(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(1) $(PYTEST_ARGS) \
+        || failed="$$failed $$backend"; \
+done; \
+if [ -n "$$failed" ]; then echo "== FAILED:$$failed" >&2; exit 1; fi; \
+echo "== all passed: ruff docs $(BACKENDS)"
+endef
+
 test: $(TEST)/.stamp
-	@failed=""; \
-	echo "== ruff"; \
-	$(TEST)/bin/ruff check . || failed=" ruff-check"; \
-	$(TEST)/bin/ruff format --check . || failed="$$failed ruff-format"; \
-	echo "== documentation"; \
-	$(BUILD_DOCS) || failed="$$failed docs"; \
-	for backend in $(BACKENDS); do \
-	    echo "== pytest on $$backend"; \
-	    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 \
-	        $(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) \
-	        || failed="$$failed $$backend"; \
-	done; \
-	if [ -n "$$failed" ]; then echo "== FAILED:$$failed" >&2; exit 1; fi; \
-	echo "== all passed: ruff docs $(BACKENDS)"
+	$(call run_tests,-m 'not slow')
+
+test-all: $(TEST)/.stamp
+	$(call run_tests,)
+
+coverage: $(TEST)/.stamp
+	@rm -f .coverage
+	$(call run_tests,-m 'not slow' --cov=keras_mhmcmc --cov-append --cov-report=)
+	@$(TEST)/bin/coverage report --skip-covered --fail-under=95
 
 # $(call create_venv,folder)
 define create_venv
@@ -114,5 +132,5 @@ $(VENVS)/demo-%/.stamp: $(SETUP_DEPS)
 	@touch $@
 
 clean:
-	rm -rf $(VENVS) build dist site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENVS) build dist site .pytest_cache .ruff_cache .hypothesis .coverage
 	find keras_mhmcmc tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,6 +9,7 @@ import warnings
 import h5py
 import numpy as np
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc import sample_manifest
 from keras_mhmcmc.folder_lock import FolderLock
 from keras_mhmcmc.sample_manifest import Manifest
@@ -32,7 +33,10 @@ class DirectoryStore:
     """
 
     def __init__(self, directory):
-        self.directory = os.fspath(directory)
+        path = _validate.instance(
+            "directory", directory, (str, os.PathLike), "the path of a folder"
+        )
+        self.directory = os.fspath(path)
         self._signature = None
         self._base = None
         self._lock = FolderLock(self.directory)

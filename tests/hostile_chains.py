@@ -363,6 +363,7 @@ CHAINS = {
             "every": without_none(COUNT),
             "max_samples": without_none(COUNT),
             "weight_by": [*without_none(TEXT), "lr", True],
+            "directory": [1, True, b"folder", ["folder"], {}, 0.5],
         },
     ),
     "PosteriorSamples.load": Row(

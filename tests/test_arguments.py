@@ -1,5 +1,7 @@
 """Arguments of the samplers: what is refused and how, and what is accepted."""
 
+from fractions import Fraction
+
 import keras
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ REFUSED = [
     ("batch_size", METROPOLIS, NOT_A_COUNT),
     ("learning_rate", ALL, [-0.1, *NOT_A_NUMBER, *NOT_FINITE]),
     ("learning_rate", ("SGLD",), [pytest.param(10**400, id="10**400")]),
+    ("learning_rate", ("SGLD",), [pytest.param(keras.Model, id="a class")]),
     ("temperature", LANGEVIN, [-1.0, *NOT_A_NUMBER, *NOT_FINITE]),
     # None is the default of these two, the temperature N/m.
     ("temperature", ("MHBT", "RSGLD"), [*NOT_POSITIVE, "1.0", True, [1.0]]),
@@ -194,6 +197,9 @@ ACCEPTED = [
     ("groups", SPARSIFYING, "all", "all"),
     ("likelihood", SPARSIFYING, "gaussian", "gaussian"),
     ("step_size", ("SGLDSA",), 1, 1.0),
+    ("step_size", ("CSGLD", "CSGHMC"), Fraction(1, 2), 0.5),
+    ("zeta", ("CSGLD",), np.float32(0.75), 0.75),
+    ("partitions", ("CSGHMC",), np.int64(30), 30),
     ("layer_temperatures", ("SGHMCSA",), True, True),
     ("seed", ALL, 0, 0),
     ("seed", ALL, 2**31 - 1, 2**31 - 1),

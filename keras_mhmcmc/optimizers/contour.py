@@ -1,5 +1,6 @@
 """What contour samplers share: the learned density of the energy, as slots."""
 
+import numbers
 import warnings
 
 import keras
@@ -175,7 +176,14 @@ class ContourSampler(Sampler):
         arguments = dict(self._partition_arguments)
         if arguments["pdf"] is not None:
             arguments["pdf"] = np.asarray(arguments["pdf"], "float64").tolist()
-        arguments["step_size"] = keras.saving.serialize_keras_object(
-            arguments["step_size"]
-        )
+        arguments = {name: _plain(value) for name, value in arguments.items()}
         return super().get_config() | arguments
+
+
+def _plain(value):
+    """What JSON can hold: other kinds of numbers become Python's own."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return float(value)
+    return keras.saving.serialize_keras_object(value)

@@ -55,7 +55,8 @@ class Sampler(keras.optimizers.Optimizer):
         guard=None,
     ):
         base_options.refuse(options)
-        if not isinstance(learning_rate, Schedule) and not callable(learning_rate):
+        is_function = callable(learning_rate) and not isinstance(learning_rate, type)
+        if not isinstance(learning_rate, Schedule) and not is_function:
             learning_rate = _validate.number(
                 "learning_rate",
                 learning_rate,
