@@ -32,6 +32,15 @@ elif keras.backend.backend() == "torch":
     torch.backends.cudnn.allow_tf32 = False
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A test that is `slow_on` this backend is `slow`."""
+    for item in items:
+        marker = item.get_closest_marker("slow_on")
+        if marker is not None and keras.backend.backend() in marker.args:
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True)
 def close_figures():
     """Matplotlib keeps every figure, and warns of more than twenty."""

@@ -165,6 +165,7 @@ def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
     return np.asarray(outcome.arrays[0], "float64")[0, 0]
 
 
+@pytest.mark.slow_on("torch")
 def test_theta_keeps_its_sum_and_empty_bins_stay_finite():
     for exponent, zeta in (("zeta", 0.75), ("one", 100.0)):
         log_pdf = updates(10_000, exponent, zeta, step_size=0.02)

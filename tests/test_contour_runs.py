@@ -108,6 +108,7 @@ def literal_run(low, gap, m, size, num_steps, num_chains):
     return x
 
 
+@pytest.mark.slow_on("torch")
 def test_a_literal_implementation_blows_up_and_ours_does_not():
     """A partition from below the lowest energy, uniform theta, no limit."""
     low, gap, m, size = -8.0, 1.0, 50, 0.01

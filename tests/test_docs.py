@@ -54,9 +54,24 @@ CODE = {
     page: re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     for page in PAGES
 }
+BACKENDS = ("jax", "tensorflow", "torch")
+
+
+def in_turn(index):
+    """A mark with which a test is slow on all backends but one."""
+    turn = index % len(BACKENDS)
+    return pytest.mark.slow_on(*BACKENDS[:turn], *BACKENDS[turn + 1 :])
+
+
+# The README runs on every backend, each block of the other pages on one.
 BLOCKS = [
-    pytest.param(page, number, id=f"{page.name}-{number}")
-    for page, blocks in CODE.items()
+    pytest.param(
+        page,
+        number,
+        id=f"{page.name}-{number}",
+        marks=[] if page == PAGES[0] else in_turn(index + number),
+    )
+    for index, (page, blocks) in enumerate(CODE.items())
     for number in range(len(blocks))
 ]
 MODULES = [
@@ -126,7 +141,13 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
     exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(module, id=module.__name__, marks=in_turn(index))
+        for index, module in enumerate(MODULES)
+    ],
+)
 def test_examples_in_docstrings_run(module):
     if module.__name__.startswith("keras_mhmcmc.plots"):
         pytest.importorskip("matplotlib").use("Agg")

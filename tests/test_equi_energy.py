@@ -247,6 +247,7 @@ def _energy(means, x):
     return -float(each.sum())
 
 
+@pytest.mark.slow_on("tensorflow")
 def test_draws_and_table_have_their_shapes():
     init = {"mean": np.zeros(1, "float32"), "shift": np.float32(0.1)}
     draws = run(
@@ -279,6 +280,7 @@ def test_draws_and_table_have_their_shapes():
     assert frame["batch_size"].tolist() == [60, 30, 15]
 
 
+@pytest.mark.slow_on("torch", "tensorflow")
 def test_two_halves_are_one_run():
     whole = run(num_steps=40)
     first = run(num_steps=25)

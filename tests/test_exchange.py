@@ -143,6 +143,7 @@ def test_an_inverted_swap_would_be_seen(hot, monkeypatch):
     assert value - 10 * error > 1.5
 
 
+@pytest.mark.slow_on("torch")
 @pytest.mark.parametrize("spread", ["auto", "given"])
 def test_noisy_energies_leave_the_cold_chain_its_variance(spread):
     scale, batch_size = 0.1, 20
@@ -172,6 +173,7 @@ def _of_vector(log_likelihood):
     return lambda x, noise: log_likelihood(x[0], noise)
 
 
+@pytest.mark.slow_on("torch", "tensorflow")
 def test_modes_are_found_that_the_cold_chain_alone_misses():
     kernel = mh.kernels.mhbt(0.5)
     alone = mh.sample(

@@ -248,6 +248,7 @@ def test_regularisers_and_sample_weights_count():
     np.testing.assert_allclose(chain(chains, 0), weights(plain), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow_on("tensorflow", "torch")
 def test_chains_of_sgld_have_the_variance_of_the_closed_form():
     """A linear model with a Gaussian likelihood, at full batch: T / (L (1 - eta L/2)).
 

@@ -1,12 +1,10 @@
 """Keeping, storing and averaging samples."""
 
-import json
 import os
 import resource
 import signal
 import subprocess
 import sys
-import time
 
 import keras
 import numpy as np
@@ -235,46 +233,6 @@ def test_a_missing_sample_file_is_named(tmp_path):
     os.remove(tmp_path / "sample-0000000006.h5")
     with pytest.raises(ValueError, match="sample-0000000006"):
         mh.PosteriorSamples.load(tmp_path).ensemble(model)
-
-
-_WRITER = """
-import sys
-from models import compiled, fit
-from test_posterior import sgld
-import keras_mhmcmc as mh
-model = compiled(sgld())
-posterior = mh.PosteriorSamples(directory=sys.argv[1], every=1)
-fit(model, epochs=100_000, callbacks=[posterior])
-"""
-
-
-def test_a_process_killed_while_it_writes_leaves_whole_samples(tmp_path):
-    here = os.path.dirname(__file__)
-    path = os.pathsep.join([here, os.path.dirname(here)])
-    for attempt, wanted in enumerate((3, 8)):
-        directory = tmp_path / str(attempt)
-        process = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(directory)],
-            env=os.environ | {"PYTHONPATH": path},
-        )
-        deadline = time.time() + 120
-        while time.time() < deadline and process.poll() is None:
-            if directory.exists() and len(os.listdir(directory)) > wanted + 1:
-                break
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert process.returncode == -signal.SIGKILL
-
-        manifest = json.loads((directory / "manifest.json").read_text())
-        assert len(manifest["samples"]) >= wanted - 2
-        loaded = mh.PosteriorSamples.load(directory)
-        assert len(loaded) == len(manifest["samples"])
-        x, _ = data()
-        members = loaded.ensemble(sequential()).predict_members(x)
-        assert members.shape == (len(loaded), TRAIN_SIZE, CLASSES)
-        assert np.isfinite(members).all()
-        assert len(np.unique(members[:, 0, 0])) == len(loaded)
 
 
 _HOLDER = """

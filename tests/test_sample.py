@@ -111,6 +111,7 @@ def log_likelihood(position, batch):
     return -0.5 * ops.square(batch[:, 0] - position)
 
 
+@pytest.mark.slow_on("torch")
 @pytest.mark.parametrize("replacement", [False, True])
 def test_sgld_on_batches_has_the_variance_that_gradient_noise_gives(replacement):
     rate, temperature = 0.5, 3.0
@@ -160,6 +161,7 @@ def tempered_variance(scale):
     return 1 / scale + 1 / (1 / batch_mean - scale)
 
 
+@pytest.mark.slow_on("torch")
 def test_mhbt_on_batches_samples_the_tempered_posterior():
     scale = 20.0  # c_n, below sqrt(m)
     values, draws = draw(
@@ -175,6 +177,7 @@ def test_mhbt_on_batches_samples_the_tempered_posterior():
     assert_variance(values, tempered_variance(scale))
 
 
+@pytest.mark.slow_on("torch")
 def test_mint_takes_its_temperature_from_the_batch():
     values, _ = draw(
         mh.kernels.mint(0.3, alpha=0.6, proposal=mh.proposals.RandomWalk()),

@@ -259,6 +259,7 @@ def test_psgld_has_unit_temperature_in_its_metric():
     assert abs((values**2).mean() / expected - 1.0) < 0.08
 
 
+@pytest.mark.slow_on("torch", "tensorflow")
 def test_rsgld_samples_a_conjugate_posterior_through_fit():
     """End to end: the tempered posterior of a mean, by `fit` and `PosteriorSamples`."""
     rng = np.random.default_rng(4)

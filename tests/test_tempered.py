@@ -54,6 +54,7 @@ def is_the_law(positions):
     return mean_is_right and variance_is_right and max(distances) < limit
 
 
+@pytest.mark.slow_on("torch", "tensorflow")
 def test_mini_batches_reach_the_tempered_posterior(target):
     law = mini_batches(target, 500)
     assert is_the_law(last_positions(target, SIZE / WEIGHT, **law))
