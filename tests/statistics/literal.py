@@ -1,7 +1,8 @@
 """The samplers' recursions as the papers write them, in float64 numpy, on K chains.
 
-A generator for each: `steps(...)` yields the state of the chains before the first
-step and after each one, with its log importance weight. Of the optimizer only its arguments are read.
+A generator for each: `steps(...)` yields the state of the chains before the first step
+and after each one, with its log importance weight. Of the optimizer only its arguments
+are read.
 """
 
 import numpy as np

@@ -30,8 +30,7 @@ class Row(NamedTuple):
     reference: Any  # of `references`, or `BIASED`, or `modes`
     short: tuple  # the targets of the short form
     every: int = 6  # steps between two draws
-    # Independent draws that each chain must have given, of the position's coordinates.
-    mixing: float = 2.0
+    plan: Any = None  # instead of the table's
     # Targets that do not apply, each with the reason.
     without: dict = {}
     is_metropolis: bool = False
@@ -45,7 +44,9 @@ class Row(NamedTuple):
 
 
 def _prior(target):
-    return None if target.prior_scale is None else mh.priors.Gaussian(target.prior_scale)
+    return (
+        None if target.prior_scale is None else mh.priors.Gaussian(target.prior_scale)
+    )
 
 
 def _common(target, seed):
@@ -114,7 +115,7 @@ def mint(target, seed):
     # N / m^alpha is the target's temperature; below 1 MINT cannot go.
     size, batch = target.train_size, _batch(target)
     alpha = np.log(size / options.pop("temperature")) / np.log(batch)
-    return mh.MINT(target.rate(0.8), batch_size=batch, alpha=float(alpha), **options)
+    return mh.MINT(target.rate(1.2), batch_size=batch, alpha=float(alpha), **options)
 
 
 def _partition(target):
@@ -146,7 +147,7 @@ def csghmc(target, seed):
     )
 
 
-def _sparse(target, step_size):
+def _sparse(target, step_size, v0=0.6, v1=3.0):
     """A spike-and-slab prior whose latent variables stay, so that it is the target's.
 
     Its precision, the mean of 1/v0 and 1/v1, is that of the target's normal prior.
@@ -154,8 +155,8 @@ def _sparse(target, step_size):
     variance = FLAT if target.prior_scale is None else target.prior_scale**2
     return dict(
         sparse="kernel",
-        v0=0.6 * variance,
-        v1=3.0 * variance,
+        v0=v0 * variance,
+        v1=v1 * variance,
         delta=0.5,
         sigma=1.0,
         step_size=step_size,
@@ -174,18 +175,27 @@ def sghmcsa(target, seed):
 
 
 def sgldsa_learning(target, seed):
-    return mh.SGLDSA(target.rate(0.5), seed=seed, **_sparse(target, 0.05))
+    # A sigma that is far from 1, so that it counts.
+    options = _sparse(target, 0.05, v0=0.1, v1=1.0) | {"lam": 30.0}
+    return mh.SGLDSA(target.rate(0.3), seed=seed, **options)
+
+
+OF_ESM = references.Plan(chains=20, steps=300, every=6)
 
 
 def esm(target, seed):
     options = _sparse(target, FROZEN)
     del options["step_size"], options["temperature"]
-    deviation = (target.temperature / target.curvature) ** 0.5
-    schedule = keras.optimizers.schedules.CosineDecay(0.3 * deviation, SHORT.steps)
+    deviation = float(target.temperature / target.curvature) ** 0.5
+    schedule = keras.optimizers.schedules.CosineDecay(0.3 * deviation, OF_ESM.steps)
     return mh.ESM(schedule, beta_2=0.99, seed=seed, **options)
 
 
 NO_PRIOR = "its latent variables learn from a prior, and this target's is flat"
+
+SHORT = references.Plan(chains=100, steps=150, every=0)
+LONG = references.Plan(chains=200, steps=300, every=0)
+
 
 def _accepting(make, short, **options):
     return Row(make, references.exact, short, is_metropolis=True, **options)
@@ -201,8 +211,9 @@ SAMPLERS = {
         every=10,
     ),
     "mhbt_langevin": _accepting(
-        _metropolis(lambda target: mh.proposals.Langevin(), 1.0),
+        _metropolis(lambda target: mh.proposals.Langevin(), 1.2),
         ("skewed", "regression"),
+        every=4,
     ),
     "mhbt_reversible": _accepting(
         _metropolis(
@@ -213,27 +224,26 @@ SAMPLERS = {
         ),
         ("bimodal",),
     ),
-    "rsgld": _accepting(rsgld(True, 2.0), ("gaussian",)),
+    "rsgld": _accepting(rsgld(True, 2.5), ("logistic",)),
     # The paper's ratio has a law of its own, which is too narrow.
     "rsgld_paper": Row(
         rsgld(False, 2.0), references.simulated, ("correlated",), is_metropolis=True
     ),
     "mint": _accepting(mint, ("gaussian", "logistic")),
-    "csgld": Row(csgld, references.simulated, ("skewed",)),
-    "csghmc": Row(csghmc, references.simulated, ("bimodal",)),
+    "csgld": Row(csgld, references.simulated, ("gaussian",)),
+    "csghmc": Row(csghmc, references.simulated, ("gaussian", "bimodal")),
     "sgldsa": Row(sgldsa, BIASED, ("regression",)),
     "sgldsa_learning": Row(
         sgldsa_learning,
         references.simulated,
         ("regression",),
-        without=dict.fromkeys(("gaussian", "correlated", "skewed", "bimodal"), NO_PRIOR),
+        without=dict.fromkeys(
+            ("gaussian", "correlated", "skewed", "bimodal"), NO_PRIOR
+        ),
     ),
     "sghmcsa": Row(sghmcsa, BIASED, ("correlated",)),
-    "esm": Row(esm, modes, ("regression",), is_whole=True),
+    "esm": Row(esm, modes, ("regression",), is_whole=True, plan=OF_ESM),
 }
-
-SHORT = references.Plan(chains=80, steps=120, every=0)
-LONG = references.Plan(chains=200, steps=300, every=0)
 
 
 def cells(short):

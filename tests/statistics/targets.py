@@ -256,20 +256,6 @@ class Regression(Target):
         """The slope as H x - c, of each batch."""
         return self._h, self._c
 
-    def whole(self):
-        whole = Regression.__new__(Regression)
-        whole.batches, whole.batch_size = 1, self.train_size
-        whole._h, whole._c, whole._k = (
-            part.mean(axis=0, keepdims=True) for part in (self._h, self._c, self._k)
-        )
-        whole.curvature = self.curvature
-        precision = self.train_size * whole._h + self.prior_precision * np.eye(3)
-        whole._means = np.linalg.solve(precision, self.train_size * whole._c[..., None])
-        whole._means = whole._means[..., 0]
-        whole._covariances = self.temperature * np.linalg.inv(precision)
-        whole._shares = np.ones(1)
-        return whole
-
     def loss(self, x, batch, xp=np):
         h, c, k = self._of(batch, xp)
         half = 0.5 * xp.matmul(h, x[..., None])[..., 0] - c
