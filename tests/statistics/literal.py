@@ -82,36 +82,64 @@ def _contour(config, target, x, draw, every):
 
     theta itself is kept. The factor is 1 in the last subregion, as the package has it.
     """
-    low, gap, zeta = (config[k] for k in ("energy_min", "energy_gap", "zeta"))
-    limit, omega, temperature = (
-        config[k] for k in ("max_multiplier", "step_size", "temperature")
-    )
+    omega, temperature = config["step_size"], config["temperature"]
     mu, n = config.get("momentum", 0.0), target.train_size
     deviation = np.sqrt(2 * config["learning_rate"] * (1 - mu) * temperature / n)
-    bounds = low + gap * np.arange(config["partitions"] - 1)
     theta = np.tile(config["pdf"] / np.sum(config["pdf"]), (len(x), 1))
-    rows, last = np.arange(len(x)), config["partitions"] - 1
+    rows = np.arange(len(x))
     v = np.zeros_like(x)
     while True:
         batch = draw.batch()
         energy = target.energy(x, batch)
-        j = np.searchsorted(bounds, energy)
+        j = _subregion(config, energy)
         hit = np.zeros_like(theta)
         hit[rows, j] = 1.0
-        theta = theta + omega * theta[rows, j][:, None] ** zeta * (hit - theta)
-        below = theta[rows, np.maximum(j - 1, 0)]
-        slope = np.where(j == last, 0.0, np.log(theta[rows, j] / below) / gap)
-        slope = np.clip(
-            slope,
-            (-limit - 1) / (zeta * temperature),
-            (limit - 1) / (zeta * temperature),
-        )
-        log_psi = np.log(theta[rows, j]) + slope * (energy - (low + gap * j))
-        yield x, zeta * log_psi
-        factor = 1.0 + zeta * temperature * slope
+        rate = omega * theta[rows, j][:, None] ** config["zeta"]
+        theta = theta + rate * (hit - theta)
+        slope, log_weight = _psi(config, theta, j, energy)
+        yield x, log_weight
+        factor = 1.0 + config["zeta"] * temperature * slope
         g = factor[:, None] * target.gradient(x, batch)
         v = mu * v - config["learning_rate"] * g + deviation * draw.normals()
         x = x + v
+
+
+def _subregion(config, energy):
+    bounds = np.arange(config["partitions"] - 1) * config["energy_gap"]
+    return np.searchsorted(config["energy_min"] + bounds, energy)
+
+
+def _psi(config, theta, j, energy):
+    """The slope of log Psi, as it is limited, and zeta log Psi(U)."""
+    rows = np.arange(len(j))
+    below = theta[rows, np.maximum(j - 1, 0)]
+    slope = np.log(theta[rows, j] / below) / config["energy_gap"]
+    slope = np.where(j == config["partitions"] - 1, 0.0, slope)
+    limit, scale = config["max_multiplier"], config["zeta"] * config["temperature"]
+    slope = np.clip(slope, (-limit - 1) / scale, (limit - 1) / scale)
+    upper = config["energy_min"] + config["energy_gap"] * j
+    log_psi = np.log(theta[rows, j]) + slope * (energy - upper)
+    return slope, config["zeta"] * log_psi
+
+
+def start(optimizer, target, rng, count):
+    """Exact draws of position and batch, of the flattened law where there is one."""
+    config = optimizer.get_config()
+    if "pdf" not in config:
+        return target.draw(rng, count)
+    theta = np.tile(config["pdf"] / np.sum(config["pdf"]), (4 * count, 1))
+    kept = []
+    while sum(len(batch) for _, batch in kept) < count:
+        # By rejection, against the smallest weight that is seen.
+        x, batch = target.draw(rng, 4 * count)
+        energy = target.energy(x, batch)
+        _, log_weight = _psi(config, theta, _subregion(config, energy), energy)
+        if not kept:
+            least = log_weight.min()
+        take = np.log(rng.uniform(size=len(x))) < least - log_weight
+        kept.append((x[take], batch[take]))
+    x, batch = (np.concatenate(parts)[:count] for parts in zip(*kept, strict=True))
+    return x, batch
 
 
 def _reversible(config, target, x, draw, every):

@@ -81,7 +81,7 @@ def moments(optimizer, target, plan):
 def simulated(optimizer, target, plan, chains=3000, seed=4321):
     """The paper's recursion, with many chains."""
     rng = np.random.default_rng(seed)
-    position, batch = target.draw(rng, chains)
+    position, batch = literal.start(optimizer, target, rng, chains)
     if not literal.accepts(optimizer):
         batch = None
     states = literal.steps(optimizer, target, position, batch, rng, plan.every)

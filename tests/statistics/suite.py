@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import engine
+import literal
 import modes
 import numpy as np
 import references
@@ -34,7 +35,7 @@ def measure(sampler, target, plan, seed=SEED):
     plan = row.plan or plan._replace(every=row.every)
     optimizer = row.make(target, seed)
     rng = np.random.default_rng(seed)
-    start, batch = target.draw(rng, plan.chains)
+    start, batch = literal.start(optimizer, target, rng, plan.chains)
     batches = rng.integers(target.batches, size=(plan.steps, plan.chains))
     if row.is_metropolis:
         # Its law is one of position and batch: it starts with its own.

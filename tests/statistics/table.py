@@ -131,14 +131,14 @@ def _partition(target):
         energy_gap=float(gap),
         partitions=10,
         pdf=(pdf / pdf.sum()).tolist(),
-        zeta=0.75,
+        zeta=target.zeta,
         step_size=0.02,
         max_multiplier=3.0,
     )
 
 
 def csgld(target, seed):
-    return mh.CSGLD(target.rate(0.3), **_partition(target), **_common(target, seed))
+    return mh.CSGLD(target.rate(0.5), **_partition(target), **_common(target, seed))
 
 
 def csghmc(target, seed):

@@ -36,6 +36,7 @@ class Target:
     batches = 1
     batch_size = None  # None: all examples
     is_linear = False  # whether the gradient is affine in the position
+    zeta = 0.75  # how far a contour sampler flattens its energy
 
     train_size: int
     dimension: int
@@ -175,6 +176,7 @@ class Skewed(Target):
     dimension = 2
     shape = np.array([1.5, 3.0])
     curvature = 12.0  # of one draw in 2000
+    zeta = 0.4  # flattened further, its long tail would be crossed too slowly
 
     def loss(self, x, batch, xp=np):
         terms = xp.exp(x) - constant(self.shape, xp) * x

@@ -1,5 +1,6 @@
 """`mh.sample` has the laws of the optimizers: the same mathematics, another way in."""
 
+import literal
 import numpy as np
 import pytest
 import suite
@@ -44,7 +45,7 @@ def test_a_kernel_has_the_law_of_its_optimizer(sampler):
     arguments = {name: config[name] for name in names}
     if row.is_metropolis:
         arguments["proposal"] = optimizer.proposal
-    start, _ = target.draw(np.random.default_rng(3), plan.chains)
+    start, _ = literal.start(optimizer, target, np.random.default_rng(3), plan.chains)
 
     def log_likelihood(x, batch):
         loss = target.loss(x[None], None, ops)[0]

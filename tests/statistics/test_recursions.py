@@ -96,7 +96,7 @@ def test_recursions_come_to_the_target_with_smaller_steps(sampler, target):
             smaller["step_size"] = config["step_size"] / divisor
         finer = type(optimizer).from_config(config | smaller)
         plan = references.Plan(chains=1, steps=120 * divisor, every=6 * divisor)
-        results.append(references.simulated(finer, target, plan, 6000, seed))
+        results.append(references.simulated(finer, target, plan, 4000, seed))
     (coarse, fine) = results
     values = 2.0 * fine.values - coarse.values
     errors = np.hypot(2.0 * fine.errors, coarse.errors)
