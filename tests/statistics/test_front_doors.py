@@ -34,7 +34,16 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("sampler", KERNELS)
+SHORT = ("sghmc", "mhbt_langevin", "csgld")
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        name if name in SHORT else pytest.param(name, marks=pytest.mark.slow)
+        for name in KERNELS
+    ],
+)
 def test_a_kernel_has_the_law_of_its_optimizer(sampler):
     """Of the Gaussian target, its loss written as that of N equal examples."""
     row, target = table.SAMPLERS[sampler], TARGETS["gaussian"]
