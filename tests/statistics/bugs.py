@@ -102,7 +102,7 @@ bug("seed frozen, accepting", "ChainsNoise.draw", ("mhbt_langevin", "skewed"))(f
     "all chains share their noise",
     "ChainsNoise.draw",
     ("sgldsa", "regression"),
-    ("mhbt_reversible", "bimodal"),
+    ("mint", "gaussian"),
 )
 def _(monkeypatch):
     def first(x):
