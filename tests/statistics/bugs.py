@@ -30,7 +30,7 @@ class Bug(NamedTuple):
     where: str
     # (sampler, target): the first is that of the short form.
     cells: tuple
-    is_subtle: bool = False  # whether it takes the long plan to be caught
+    is_subtle: bool = False  # whether it takes a longer run to be caught
 
 
 BUGS = {}

@@ -195,6 +195,8 @@ NO_PRIOR = "its latent variables learn from a prior, and this target's is flat"
 
 SHORT = references.Plan(chains=100, steps=150, every=0)
 LONG = references.Plan(chains=200, steps=300, every=0)
+# For what changes a law but little.
+SUBTLE = references.Plan(chains=300, steps=400, every=0)
 
 
 def _accepting(make, short, **options):

@@ -13,10 +13,13 @@ from bugs import BUGS
 def fails(name, sampler, target, monkeypatch, record_property):
     """Asserts that a cell of the suite fails under a bug."""
     bug = BUGS[name]
+    plan, length = table.SHORT, "short"
+    if bug.is_subtle:
+        plan, length = table.SUBTLE, f"subtle {name}"
+        healthy = suite.check(sampler, target, plan)
+        record_property("law", (sampler, target, length, *healthy))
     bug.plant(monkeypatch)
-    plan = table.LONG if bug.is_subtle else table.SHORT
     result = suite.measure(sampler, target, plan)
-    length = "long" if bug.is_subtle else "short"
     record_property("bug", (name, bug.where, sampler, target, length, *result))
     with pytest.raises(AssertionError, match="misses its law|stands still"):
         suite.assert_law(result, sampler)
