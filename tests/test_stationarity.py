@@ -193,50 +193,7 @@ def test_a_planted_bug_in_the_temperature_is_caught(monkeypatch):
     assert smallest_p(theta) < 1e-6
 
 
-# Closed forms of SGLD and SGHMC, through the optimizers: with the loss L |w|^2 / 2 the
-# weights are independent one-dimensional chains.
-
 WEIGHTS = 4000
-
-
-def stationary_variance(optimizer, precision, steps):
-    """Variance over the weights after `steps` from an exact start at scale 1."""
-    start = np.random.default_rng(2).normal(size=WEIGHTS)
-    drive = Drive(optimizer, start * (1.0 / precision) ** 0.5)
-    for _ in range(steps):
-        drive.step(0.0, precision * drive.point() / optimizer.train_size)
-    return drive.point().astype("float64")
-
-
-def assert_variance(values, expected):
-    """Within 3 standard errors, for values that are independent normals."""
-    error = expected * (2.0 / len(values)) ** 0.5
-    assert abs((values**2).mean() - expected) < 3.0 * error
-    assert abs(values.mean()) < 3.5 * (expected / len(values)) ** 0.5
-
-
-# eta L, the step times the precision in nats: small and coarse.
-@pytest.mark.parametrize("step", [0.1, 0.8])
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
-def test_sgld_has_its_closed_form_variance(step, temperature):
-    size, precision = 50, 4.0
-    optimizer = mh.SGLD(
-        step * size / precision, train_size=size, temperature=temperature, seed=1
-    )
-    values = stationary_variance(optimizer, precision, steps=60)
-    assert_variance(values, temperature / (precision * (1.0 - step / 2.0)))
-
-
-@pytest.mark.parametrize("step", [0.05, 0.5])
-@pytest.mark.parametrize("momentum", [0.5, 0.9])
-def test_sghmc_has_its_closed_form_variance(step, momentum):
-    size, precision = 50, 4.0
-    optimizer = mh.SGHMC(
-        step * size / precision, train_size=size, momentum=momentum, seed=1
-    )
-    values = stationary_variance(optimizer, precision, steps=200)
-    expected = 1.0 / (precision * (1.0 - step / (2.0 * (1.0 + momentum))))
-    assert_variance(values, expected)
 
 
 def test_psgld_has_unit_temperature_in_its_metric():

@@ -1,0 +1,53 @@
+"""The suite is tested in turn: it must fail for each bug that is planted.
+
+`test_laws` shows that the same cells pass without the bug. pytest prints the table of
+both at its end.
+"""
+
+import pytest
+import suite
+import table
+from bugs import BUGS
+
+
+def fails(name, sampler, target, monkeypatch, record_property):
+    """Asserts that a cell of the suite fails under a bug."""
+    bug = BUGS[name]
+    plan, length = table.SHORT, "short"
+    if bug.is_subtle:
+        plan, length = table.SUBTLE, f"subtle {name}"
+        healthy = suite.check(sampler, target, plan)
+        record_property("law", (sampler, target, length, *healthy))
+    bug.plant(monkeypatch)
+    result = suite.measure(sampler, target, plan)
+    record_property("bug", (name, bug.where, sampler, target, length, *result))
+    with pytest.raises(AssertionError, match="misses its law|stands still"):
+        suite.assert_law(result, sampler)
+
+
+@pytest.mark.parametrize("name", [n for n, bug in BUGS.items() if not bug.is_subtle])
+def test_a_bug_is_caught(name, monkeypatch, record_property):
+    fails(name, *BUGS[name].cells[0], monkeypatch, record_property)
+
+
+MORE = [
+    (name, *cell)
+    for name, bug in BUGS.items()
+    for cell in (bug.cells if bug.is_subtle else bug.cells[1:])
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sampler", "target"), MORE)
+def test_a_bug_is_caught_on_other_targets(
+    name, sampler, target, monkeypatch, record_property
+):
+    fails(name, sampler, target, monkeypatch, record_property)
+
+
+def test_each_bug_is_caught_where_the_suite_looks():
+    """Without the bug, the cell of the short form is a test of its own."""
+    short, every = table.cells(short=True), table.cells(short=False)
+    for bug in BUGS.values():
+        assert bug.cells[0] in (every if bug.is_subtle else short)
+        assert set(bug.cells) <= set(every)
