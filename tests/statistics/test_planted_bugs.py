@@ -4,10 +4,15 @@
 both at its end.
 """
 
+import bugs_of_decisions
+import bugs_of_moves
 import pytest
 import suite
 import table
-from bugs import BUGS
+from planting import BUGS
+
+# Importing them enters their bugs.
+FAMILIES = (bugs_of_moves, bugs_of_decisions)
 
 
 def fails(name, sampler, target, monkeypatch, record_property):

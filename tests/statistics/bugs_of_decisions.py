@@ -1,0 +1,235 @@
+"""Planted bugs in accepting, in densities of proposals and in contours."""
+
+from keras import ops
+from planting import bug
+from planting import wrap
+
+from keras_mhmcmc.kernels import contour
+from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.kernels import metropolis
+from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.optimizers.contour import ContourSampler
+from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
+
+# Accepting.
+
+
+@bug(
+    "acceptance at 1.5 T",
+    "metropolis.decide",
+    ("mint", "gaussian"),
+    ("mhbt_langevin", "regression"),
+)
+def _(monkeypatch):
+    def around(real, *args, temperature):
+        return real(*args, temperature=1.5 * temperature)
+
+    wrap(monkeypatch, metropolis, "decide", around)
+
+
+@bug(
+    "acceptance without the energies",
+    "metropolis.energy_log_ratio",
+    ("mhbt_random_walk", "regression"),
+    ("rsgld", "logistic"),
+)
+def _(monkeypatch):
+    wrap(
+        monkeypatch,
+        metropolis,
+        "energy_log_ratio",
+        lambda real, *args: 0.0 * real(*args),
+    )
+
+
+@bug(
+    "energy of the mean loss, not N times it",
+    "MetropolisSampler._move",
+    ("mint", "gaussian"),
+)
+def _(monkeypatch):
+    def around(real, self, variables, position, gradient, energy, rate):
+        energy = energy / self.train_size
+        return real(self, variables, position, gradient, energy, rate)
+
+    wrap(monkeypatch, MetropolisSampler, "_move", around)
+
+
+@bug("every proposal accepted", "metropolis.decide", ("mhbt_reversible", "bimodal"))
+def _(monkeypatch):
+    def around(real, state, evaluated, pending, ratio, restart, uniform, **options):
+        uniform = 0.0 * uniform + 1e-30
+        return real(state, evaluated, pending, ratio, restart, uniform, **options)
+
+    wrap(monkeypatch, metropolis, "decide", around)
+
+
+@bug("every refresh accepted", "metropolis.decide", ("mhbt_langevin", "regression"))
+def _(monkeypatch):
+    def around(real, state, evaluated, pending, ratio, restart, *args, **options):
+        restart = restart | (pending == metropolis.REFRESH)
+        return real(state, evaluated, pending, ratio, restart, *args, **options)
+
+    wrap(monkeypatch, metropolis, "decide", around)
+
+
+@bug("stale energy of the state", "metropolis.decide", ("mint", "gaussian"))
+def _(monkeypatch):
+    def around(real, state, evaluated, pending, *args, **options):
+        new, info = real(state, evaluated, pending, *args, **options)
+        kept = ops.where(pending == metropolis.PROPOSAL, state.energy, new.energy)
+        return new._replace(energy=kept), info
+
+    wrap(monkeypatch, metropolis, "decide", around)
+
+
+@bug("a rejected point is not taken back", "metropolis.decide", ("rsgld", "logistic"))
+def _(monkeypatch):
+    def around(real, state, evaluated, *args, **options):
+        new, info = real(state, evaluated, *args, **options)
+        return new._replace(position=evaluated.position), info
+
+    wrap(monkeypatch, metropolis, "decide", around)
+
+
+@bug(
+    "temperature of MINT without alpha",
+    "metropolis.mint_temperature",
+    ("mint", "gaussian"),
+)
+def _(monkeypatch):
+    wrap(
+        monkeypatch,
+        metropolis,
+        "mint_temperature",
+        lambda real, alpha, size, batch: size / batch,
+    )
+
+
+# The densities of proposals.
+
+
+@bug("q-ratio's sign flipped", "moves.langevin_log_ratio", ("mhbt_langevin", "skewed"))
+def _(monkeypatch):
+    wrap(
+        monkeypatch,
+        moves,
+        "langevin_log_ratio",
+        lambda real, *args, **options: -real(*args, **options),
+    )
+
+
+@bug("q-ratio left out", "moves.langevin_log_ratio", ("mint", "gaussian"))
+def _(monkeypatch):
+    wrap(
+        monkeypatch,
+        moves,
+        "langevin_log_ratio",
+        lambda real, *args, **options: 0.0 * real(*args, **options),
+    )
+
+
+@bug(
+    "q-ratios of the two directions swapped",
+    "moves.residuals",
+    ("rsgld", "logistic"),
+)
+def _(monkeypatch):
+    def around(real, *args, **options):
+        r = real(*args, **options)
+        return moves.Residuals(
+            r.out_backward, r.out_forward, r.back_backward, r.back_forward
+        )
+
+    wrap(monkeypatch, moves, "residuals", around)
+
+
+@bug(
+    "normalising constants left out",
+    "moves.reversible_log_ratio",
+    ("rsgld", "logistic"),
+)
+def _(monkeypatch):
+    wrap(
+        monkeypatch,
+        moves,
+        "reversible_log_ratio",
+        lambda real, residuals, beta, dimension, normalized: real(
+            residuals, beta, dimension, False
+        ),
+    )
+
+
+@bug("backward noise not widened", "moves.reversible", ("rsgld", "logistic"))
+def _(monkeypatch):
+    def around(real, position, gradient, normals, uniform, scales):
+        scales = scales._replace(beta=1.0 + 0.0 * scales.beta)
+        return real(position, gradient, normals, uniform, scales)
+
+    wrap(monkeypatch, moves, "reversible", around)
+
+
+# Contours.
+
+
+@bug(
+    "samples without their weights",
+    "ContourSampler.sample_info",
+    ("csgld", "gaussian"),
+    ("csghmc", "bimodal"),
+)
+def _(monkeypatch):
+    wrap(
+        monkeypatch,
+        ContourSampler,
+        "_log_weight_of_sample",
+        lambda real, self, is_final: 0.0 * real(self, is_final),
+    )
+
+
+@bug(
+    "the weight of another point",
+    "ContourSampler.sample_info",
+    ("csghmc", "gaussian"),
+)
+def _(monkeypatch):
+    wrap(
+        monkeypatch,
+        ContourSampler,
+        "_log_weight_of_sample",
+        lambda real, self, is_final: real(self, False),
+    )
+
+
+@bug("gradient without its factor", "contour.flattened", ("csgld", "gaussian"))
+def _(monkeypatch):
+    def around(real, *args):
+        factor, log_weight = real(*args)
+        return 1.0 + 0.0 * factor, log_weight
+
+    wrap(monkeypatch, contour, "flattened", around)
+
+
+@bug(
+    "factor on the noise as well",
+    "langevin.sgld_step",
+    ("csgld", "gaussian"),
+    is_subtle=True,
+)
+def _(monkeypatch):
+    def around(real, position, gradient, normals, *, multiplier=1.0, **options):
+        (z,) = normals
+        factor = ops.reshape(multiplier + ops.zeros(z.shape[:1]), (-1, 1, 1))
+        options["multiplier"] = multiplier
+        return real(position, gradient, [factor * z], **options)
+
+    wrap(monkeypatch, langevin, "sgld_step", around)
+
+
+@bug("factor's slope flipped", "contour.flattened", ("csgld", "gaussian"))
+def _(monkeypatch):
+    def around(real, *args):
+        factor, log_weight = real(*args)
+        return 2.0 - factor, log_weight
+
+    wrap(monkeypatch, contour, "flattened", around)

@@ -1,0 +1,46 @@
+"""How bugs are planted into the package, one at a time: `BUGS` has all of them.
+
+A bug is a function of pytest's `monkeypatch`, which undoes it. It has to be planted
+before the optimizer is made, since the step is compiled once. `bugs_of_moves` and
+`bugs_of_decisions` enter theirs.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Bug(NamedTuple):
+    """A planted bug."""
+
+    plant: Callable
+    where: str
+    # (sampler, target): the first is that of the short form.
+    cells: tuple
+    is_subtle: bool = False  # whether it takes a longer run to be caught
+
+
+BUGS = {}
+
+
+def bug(name, where, *cells, is_subtle=False):
+    """Enters a bug into the table."""
+
+    def enter(plant):
+        BUGS[name] = Bug(plant, where, cells, is_subtle)
+        return plant
+
+    return enter
+
+
+def scaled(tensors, factor):
+    return [factor * x for x in tensors]
+
+
+def wrap(monkeypatch, owner, name, around):
+    """Puts `around(real, *args, **options)` in the place of a function."""
+    real = getattr(owner, name)
+
+    def wrapped(*args, **options):
+        return around(real, *args, **options)
+
+    monkeypatch.setattr(owner, name, wrapped)
