@@ -138,7 +138,7 @@ def _(monkeypatch):
     def around(real, *args, **options):
         r = real(*args, **options)
         return moves.Residuals(
-            r.out_backward, r.out_forward, r.back_backward, r.back_forward
+            r.out_backward, r.out_forward, r.change_backward, r.change_forward
         )
 
     wrap(monkeypatch, moves, "residuals", around)
