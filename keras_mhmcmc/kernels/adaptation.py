@@ -31,7 +31,7 @@ import math
 from typing import Any
 from typing import NamedTuple
 
-from keras import ops
+from keras_mhmcmc.kernels.tensors import ops
 
 REPLAY_TRIALS = 192
 REPLAY_SMALLEST = 1e-4

@@ -54,7 +54,7 @@ without end, and float32 would make it 0. Subregions are counted from 0 here.
 from typing import Any
 from typing import NamedTuple
 
-from keras import ops
+from keras_mhmcmc.kernels.tensors import ops
 
 
 class Contour(NamedTuple):

@@ -29,9 +29,8 @@ experiments: its law is biased where G changes quickly.
 | a, lambda    | `decay`, `epsilon` | float       | 1, gradient                |
 """
 
-from keras import ops
-
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 
 def noise_scale(learning_rate, temperature, train_size):

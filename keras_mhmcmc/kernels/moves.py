@@ -51,9 +51,8 @@ and, since beta^(-d) leaves no backward move alive when d is large, in its exper
 from typing import Any
 from typing import NamedTuple
 
-from keras import ops
-
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 
 class Scales(NamedTuple):

@@ -4,10 +4,10 @@ import sys
 import warnings
 
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc.kernels import tensors
 
 

@@ -3,10 +3,10 @@
 import math
 
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors

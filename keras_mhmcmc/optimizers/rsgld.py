@@ -1,11 +1,11 @@
 """Reversible SGLD with an adapted beta as a Keras optimizer."""
 
 import keras
-from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import adaptation
 from keras_mhmcmc.kernels import metropolis
