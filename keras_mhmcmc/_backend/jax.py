@@ -20,6 +20,7 @@ __all__ = [
     "between",
     "compile_function",
     "cond",
+    "constant",
     "default_chunk",
     "dense",
     "dot",
@@ -157,6 +158,11 @@ def add_scaled(xs, a, ys):
 def add_both(xs, a, ys, b, zs):
     """x + a y + b z for lists of tensors and scalars a, b."""
     return add_scaled(add_scaled(xs, a, ys), b, zs)
+
+
+def constant(values, dtype, like):
+    """A tuple of numbers, or a range, as a tensor."""
+    return jnp.array(values, dtype)
 
 
 def stack(scalars):

@@ -8,15 +8,14 @@ from keras import ops
 __all__ = [
     "all",
     "any",
-    "arange",
     "argmax",
     "broadcast_to",
     "cast",
     "ceil",
     "clip",
-    "concatenate",
     "convert_to_numpy",
     "convert_to_tensor",
+    "cos",
     "cumprod",
     "exp",
     "expand_dims",
@@ -30,7 +29,6 @@ __all__ = [
     "max",
     "maximum",
     "minimum",
-    "ones",
     "ones_like",
     "power",
     "reshape",
@@ -49,15 +47,14 @@ __all__ = [
 
 all = ops.all
 any = ops.any
-arange = ops.arange
 argmax = ops.argmax
 broadcast_to = ops.broadcast_to
 cast = ops.cast
 ceil = ops.ceil
 clip = ops.clip
-concatenate = ops.concatenate
 convert_to_numpy = ops.convert_to_numpy
 convert_to_tensor = ops.convert_to_tensor
+cos = ops.cos
 cumprod = ops.cumprod
 exp = ops.exp
 expand_dims = ops.expand_dims
@@ -71,7 +68,6 @@ logsumexp = ops.logsumexp
 max = ops.max
 maximum = ops.maximum
 minimum = ops.minimum
-ones = ops.ones
 ones_like = ops.ones_like
 power = ops.power
 reshape = ops.reshape

@@ -1,5 +1,7 @@
 """PyTorch: everything the package needs that differs between frameworks."""
 
+import functools
+
 import torch
 from keras import tree
 
@@ -16,6 +18,7 @@ __all__ = [
     "between",
     "compile_function",
     "cond",
+    "constant",
     "default_chunk",
     "dense",
     "dot",
@@ -160,6 +163,21 @@ def add_both(xs, a, ys, b, zs):
     # In place: fresh memory for each term would cost more than the arithmetic.
     torch._foreach_add_(sums, zs, alpha=_number(b))
     return sums
+
+
+def constant(values, dtype, like):
+    """A tuple of numbers, or a range, as a tensor on the device of `like`.
+
+    Made once, since a copy to a GPU stops its queue; nobody may write to it.
+    """
+    device = like.device if torch.is_tensor(like) else None
+    return _constant(values, dtype, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _constant(values, dtype, device):
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=getattr(torch, dtype), device=device)
 
 
 def stack(scalars):

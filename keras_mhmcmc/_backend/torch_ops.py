@@ -12,15 +12,14 @@ from keras import ops
 __all__ = [
     "all",
     "any",
-    "arange",
     "argmax",
     "broadcast_to",
     "cast",
     "ceil",
     "clip",
-    "concatenate",
     "convert_to_numpy",
     "convert_to_tensor",
+    "cos",
     "cumprod",
     "exp",
     "expand_dims",
@@ -34,7 +33,6 @@ __all__ = [
     "max",
     "maximum",
     "minimum",
-    "ones",
     "ones_like",
     "power",
     "reshape",
@@ -56,7 +54,6 @@ argmax = ops.argmax
 convert_to_numpy = ops.convert_to_numpy
 cumprod = ops.cumprod
 max = ops.max
-ones = ops.ones
 std = ops.std
 take = ops.take
 zeros = ops.zeros
@@ -88,11 +85,6 @@ def any(x):
     return x.any()
 
 
-def arange(stop, dtype=None):
-    """0, 1, ... below `stop`, on the device that Keras uses."""
-    return ops.arange(stop, dtype=dtype)
-
-
 def broadcast_to(x, shape):
     """`x` repeated along new axes."""
     return torch.broadcast_to(convert_to_tensor(x), shape)
@@ -108,9 +100,9 @@ def clip(x, low, high):
     return torch.clamp(convert_to_tensor(x), low, high)
 
 
-def concatenate(xs, axis=0):
-    """Tensors one after the other."""
-    return torch.cat(xs, dim=axis)
+def cos(x):
+    """The cosine."""
+    return torch.cos(convert_to_tensor(x))
 
 
 def exp(x):

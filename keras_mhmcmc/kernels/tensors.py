@@ -110,6 +110,11 @@ def between(x, y, share):
     return _backend.between(x, y, share)
 
 
+def constant(values, dtype, like):
+    """A tuple of numbers, or a range, as a tensor where `like` is; made once."""
+    return _backend.constant(values, dtype, like)
+
+
 def size(xs, chains=False):
     """Number of weights of one chain, a Python integer."""
     return sum(math.prod(x.shape[1:] if chains else x.shape) for x in xs)
