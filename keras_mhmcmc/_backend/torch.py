@@ -10,9 +10,9 @@ __all__ = [
     "LossObserver",
     "NoiseStream",
     "accelerated",
-    "add_both",
     "add_product",
     "add_scaled",
+    "add_terms",
     "affine",
     "all_finite",
     "between",
@@ -155,13 +155,15 @@ def add_scaled(xs, a, ys):
     return list(torch._foreach_add(torch._foreach_mul(ys, a), xs))
 
 
-def add_both(xs, a, ys, b, zs):
-    """x + a y + b z for lists of tensors and scalars a, b."""
+def add_terms(xs, *terms):
+    """x + a y + b z + ... for lists of tensors, and terms (scalar, tensors)."""
+    (a, ys), *others = terms
     sums = add_scaled(xs, a, ys)
-    if torch.is_tensor(b) and b.device.type != "cpu":
-        zs, b = torch._foreach_mul(zs, b), 1.0
-    # In place: fresh memory for each term would cost more than the arithmetic.
-    torch._foreach_add_(sums, zs, alpha=_number(b))
+    for b, zs in others:
+        if torch.is_tensor(b) and b.device.type != "cpu":
+            zs, b = torch._foreach_mul(zs, b), 1.0
+        # In place: fresh memory for each term would cost more than the arithmetic.
+        torch._foreach_add_(sums, zs, alpha=_number(b))
     return sums
 
 

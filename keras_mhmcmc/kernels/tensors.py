@@ -23,11 +23,13 @@ def add_scaled(xs, a, ys):
     ]
 
 
-def add_both(xs, a, ys, b, zs):
-    """x + a y + b z for each tensor."""
-    if all(isinstance(s, float) or math.prod(s.shape) == 1 for s in (a, b)):
-        return _backend.add_both(xs, _single(a), ys, _single(b), zs)
-    return add_scaled(add_scaled(xs, a, ys), b, zs)
+def add_terms(xs, *terms):
+    """x + a y + b z + ... for each tensor; `terms` are pairs (a, ys), (b, zs), ..."""
+    if all(isinstance(a, float) or math.prod(a.shape) == 1 for a, _ in terms):
+        return _backend.add_terms(xs, *((_single(a), ys) for a, ys in terms))
+    for a, ys in terms:
+        xs = add_scaled(xs, a, ys)
+    return xs
 
 
 def stack(scalars):
