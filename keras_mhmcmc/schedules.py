@@ -3,9 +3,9 @@
 import math
 
 import keras
-from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import serializable
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
@@ -126,6 +126,7 @@ class CyclicalCosine(Schedule):
         self.cycle_steps = _validate.integer("cycle_steps", cycle_steps, 1)
 
     def __call__(self, step):
+        step = ops.convert_to_tensor(step)
         share = ops.cast(step % self.cycle_steps, "float32") / self.cycle_steps
         return 0.5 * self.initial * (ops.cos(math.pi * share) + 1.0)
 
@@ -170,6 +171,7 @@ class GeometricCycle(Schedule):
         self.growth = _validate.number("growth", growth, _validate.Interval(1.0))
 
     def __call__(self, step):
+        step = ops.convert_to_tensor(step)
         falls = ops.cast(step // self.decay_steps, "float32")
         rises = ops.cast(step // self.cycle_steps, "float32")
         # One exponential: each factor alone overflows in a long run.

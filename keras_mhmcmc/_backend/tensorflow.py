@@ -9,14 +9,15 @@ __all__ = [
     "LossObserver",
     "NoiseStream",
     "accelerated",
-    "add_both",
     "add_product",
     "add_scaled",
+    "add_terms",
     "affine",
     "all_finite",
     "between",
     "compile_function",
     "cond",
+    "constant",
     "default_chunk",
     "dense",
     "dot",
@@ -135,9 +136,16 @@ def add_scaled(xs, a, ys):
     return [x + tf.cast(a, x.dtype) * y for x, y in zip(xs, ys, strict=True)]
 
 
-def add_both(xs, a, ys, b, zs):
-    """x + a y + b z for lists of tensors and scalars a, b."""
-    return add_scaled(add_scaled(xs, a, ys), b, zs)
+def add_terms(xs, *terms):
+    """x + a y + b z + ... for lists of tensors, and terms (scalar, tensors)."""
+    for a, ys in terms:
+        xs = add_scaled(xs, a, ys)
+    return xs
+
+
+def constant(values, dtype, like):
+    """A tuple of numbers, or a range, as a tensor."""
+    return tf.constant(values, dtype)
 
 
 def stack(scalars):

@@ -1,5 +1,7 @@
 """PyTorch: everything the package needs that differs between frameworks."""
 
+import functools
+
 import torch
 from keras import tree
 
@@ -8,14 +10,15 @@ __all__ = [
     "LossObserver",
     "NoiseStream",
     "accelerated",
-    "add_both",
     "add_product",
     "add_scaled",
+    "add_terms",
     "affine",
     "all_finite",
     "between",
     "compile_function",
     "cond",
+    "constant",
     "default_chunk",
     "dense",
     "dot",
@@ -152,14 +155,31 @@ def add_scaled(xs, a, ys):
     return list(torch._foreach_add(torch._foreach_mul(ys, a), xs))
 
 
-def add_both(xs, a, ys, b, zs):
-    """x + a y + b z for lists of tensors and scalars a, b."""
+def add_terms(xs, *terms):
+    """x + a y + b z + ... for lists of tensors, and terms (scalar, tensors)."""
+    (a, ys), *others = terms
     sums = add_scaled(xs, a, ys)
-    if torch.is_tensor(b) and b.device.type != "cpu":
-        zs, b = torch._foreach_mul(zs, b), 1.0
-    # In place: fresh memory for each term would cost more than the arithmetic.
-    torch._foreach_add_(sums, zs, alpha=_number(b))
+    for b, zs in others:
+        if torch.is_tensor(b) and b.device.type != "cpu":
+            zs, b = torch._foreach_mul(zs, b), 1.0
+        # In place: fresh memory for each term would cost more than the arithmetic.
+        torch._foreach_add_(sums, zs, alpha=_number(b))
     return sums
+
+
+def constant(values, dtype, like):
+    """A tuple of numbers, or a range, as a tensor on the device of `like`.
+
+    Made once, since a copy to a GPU stops its queue; nobody may write to it.
+    """
+    device = like.device if torch.is_tensor(like) else None
+    return _constant(values, dtype, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _constant(values, dtype, device):
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=getattr(torch, dtype), device=device)
 
 
 def stack(scalars):

@@ -22,9 +22,8 @@ Equations, with k counted from 1 and g = grad(U/N):
 | epsilon_hat    | `epsilon`          | float           | gradient                    |
 """
 
-from keras import ops
-
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 
 def adam_step(

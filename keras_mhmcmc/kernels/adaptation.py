@@ -27,11 +27,11 @@ For K chains every scalar has the shape (K,), and every record a leading chain a
 | r     | `acceptance` | one per trial  | 1    |
 """
 
-import math
 from typing import Any
 from typing import NamedTuple
 
-from keras import ops
+from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 REPLAY_TRIALS = 192
 REPLAY_SMALLEST = 1e-4
@@ -41,6 +41,11 @@ REPLAY_MARGIN = 1.2
 
 PAPER_TRIALS = 14  # 0.95^13 = 0.51, the last step before 50%
 PAPER_WINDOW = 100
+
+_RANGE = REPLAY_LARGEST / REPLAY_SMALLEST
+_SHARES = [i / (REPLAY_TRIALS - 2) for i in range(REPLAY_TRIALS - 1)]
+_GRID = (1.0, *(1.0 + REPLAY_SMALLEST * _RANGE**share for share in _SHARES))
+_FACTORS = tuple(0.95**i for i in range(PAPER_TRIALS))
 
 
 class ReplayState(NamedTuple):
@@ -78,11 +83,7 @@ def replay_trials(beta):
 
     Even in log(beta - 1), since the regime comes down to 1 as gradients get small.
     """
-    share = ops.arange(REPLAY_TRIALS - 1, dtype="float32") / (REPLAY_TRIALS - 2)
-    excess = REPLAY_SMALLEST * ops.exp(
-        share * math.log(REPLAY_LARGEST / REPLAY_SMALLEST)
-    )
-    return ops.concatenate([ops.ones((1,)), 1.0 + excess])
+    return tensors.constant(_GRID, "float32", beta)
 
 
 def replay_record(state, acceptance, limit, forward, accepted, proposed):
@@ -116,7 +117,7 @@ def replay_choose(state, beta):
 
 def paper_trials(beta):
     """The values that one adjustment phase can reach: 5% smaller each."""
-    factors = ops.power(0.95, ops.arange(PAPER_TRIALS, dtype="float32"))
+    factors = tensors.constant(_FACTORS, "float32", beta)
     return ops.expand_dims(beta, -1) * factors
 
 
@@ -124,7 +125,8 @@ def paper_record(state, acceptance, limit, forward, accepted, proposed):
     """Adds one step; only proposals that went forward enter the ring."""
     counted = forward & proposed
     place = ops.cast(state.count % PAPER_WINDOW, "int32")
-    row = ops.arange(PAPER_WINDOW) == ops.expand_dims(place, -1)
+    rows = tensors.constant(range(PAPER_WINDOW), "int32", place)
+    row = rows == ops.expand_dims(place, -1)
     is_written = ops.expand_dims(row & ops.expand_dims(counted, -1), -1)
     acceptance = ops.expand_dims(acceptance, -2)
     return PaperState(

@@ -54,7 +54,8 @@ without end, and float32 would make it 0. Subregions are counted from 0 here.
 from typing import Any
 from typing import NamedTuple
 
-from keras import ops
+from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 
 class Contour(NamedTuple):
@@ -103,7 +104,7 @@ def learned(log_pdf, place, step_size, contour):
     gained = ops.logaddexp(visited + ops.log1p(-high), log_high)
     gained = ops.where(finite, gained, visited)
     decay = ops.log1p(-ops.where(finite, low, ops.zeros_like(low)))
-    bins, index = _bins(contour), index[..., None]
+    bins, index = _bins(contour, index), index[..., None]
     kept = log_pdf + decay[..., None]
     if contour.rho > 0.0:
         above = ops.log1p(-ops.where(finite, high, ops.zeros_like(high)))
@@ -119,7 +120,7 @@ def learned_together(log_pdf, place, step_size, contour):
     index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
     low, high, log_high = _rates(ops.take(log_pdf, index), step_size, contour)
-    bins, index = _bins(contour), index[:, None]
+    bins, index = _bins(contour, index), index[:, None]
     taken = ops.where(bins >= index, high[:, None], low[:, None])
     taken = ops.where(finite, taken, ops.zeros_like(taken))
     kept = log_pdf + ops.log1p(-ops.sum(taken, axis=0) / count)
@@ -136,7 +137,7 @@ def normalized(log_pdf):
 
 def visited(visits, place, contour):
     """`visits` of each subregion, int32, with one more energy; one that is finite."""
-    hits = place.index[..., None] == _bins(contour)
+    hits = place.index[..., None] == _bins(contour, place.index)
     return visits + ops.cast(hits & place.finite[..., None], "int32")
 
 
@@ -194,5 +195,5 @@ def _at(log_pdf, index):
     return ops.take_along_axis(log_pdf, index[..., None], axis=-1)[..., 0]
 
 
-def _bins(contour):
-    return ops.arange(contour.partitions, dtype="int32")
+def _bins(contour, like):
+    return tensors.constant(range(contour.partitions), "int32", like)

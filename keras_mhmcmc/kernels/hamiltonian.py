@@ -50,6 +50,7 @@ def sghmc_step(
     friction = 1.0 - momentum
     noise = langevin.noise_scale(learning_rate * friction, temperature, train_size)
     step = -learning_rate * multiplier
-    kept = tensors.add_scaled(velocity, -friction, velocity)
-    velocity = tensors.add_both(kept, step, gradient, noise, normals)
+    velocity = tensors.add_terms(
+        velocity, (-friction, velocity), (step, gradient), (noise, normals)
+    )
     return tensors.add_scaled(position, 1.0, velocity), velocity

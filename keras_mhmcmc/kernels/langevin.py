@@ -29,9 +29,8 @@ experiments: its law is biased where G changes quickly.
 | a, lambda    | `decay`, `epsilon` | float       | 1, gradient                |
 """
 
-from keras import ops
-
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 
 def noise_scale(learning_rate, temperature, train_size):
@@ -52,7 +51,7 @@ def sgld_step(
     """One SGLD step: the next position. `multiplier` scales the gradient alone."""
     noise = noise_scale(learning_rate, temperature, train_size)
     step = -learning_rate * multiplier
-    return tensors.add_both(position, step, gradient, noise, normals)
+    return tensors.add_terms(position, (step, gradient), (noise, normals))
 
 
 def psgld_step(
@@ -76,5 +75,5 @@ def psgld_step(
     drift = [g * scale for g, scale in zip(gradient, scaling, strict=True)]
     noise = [z * ops.sqrt(scale) for z, scale in zip(normals, scaling, strict=True)]
     deviation = noise_scale(learning_rate, temperature, train_size)
-    moved = tensors.add_both(position, -learning_rate, drift, deviation, noise)
+    moved = tensors.add_terms(position, (-learning_rate, drift), (deviation, noise))
     return moved, second_moment

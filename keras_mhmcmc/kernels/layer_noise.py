@@ -19,9 +19,8 @@ Law: none that is known in closed form; where every T_l is T it is exp(-U/T).
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 """
 
-from keras import ops
-
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 _RATE = 0.01
 

@@ -35,9 +35,8 @@ import math
 from typing import Any
 from typing import NamedTuple
 
-from keras import ops
-
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 # What the point that is evaluated next is to the state.
 NOTHING = 0  # there is no state yet: the point becomes the state

@@ -51,9 +51,8 @@ and, since beta^(-d) leaves no backward move alive when d is large, in its exper
 from typing import Any
 from typing import NamedTuple
 
-from keras import ops
-
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 
 class Scales(NamedTuple):
@@ -84,7 +83,7 @@ def random_walk(position, normals, scales):
 def langevin(position, gradient, normals, scales):
     """The proposed position of a Langevin move."""
     step, noise = -scales.step, scales.noise
-    return tensors.add_both(position, step, gradient, noise, normals)
+    return tensors.add_terms(position, (step, gradient), (noise, normals))
 
 
 def langevin_log_ratio(delta, gradient, new_gradient, scales, chains=False):
@@ -98,7 +97,7 @@ def reversible(position, gradient, normals, uniform, scales):
     forward = uniform < 0.5
     step = ops.where(forward, -scales.step, scales.step)
     noise = ops.where(forward, scales.noise, scales.noise * scales.beta)
-    return tensors.add_both(position, step, gradient, noise, normals), forward
+    return tensors.add_terms(position, (step, gradient), (noise, normals)), forward
 
 
 def residuals(delta, gradient, new_gradient, scales, chains=False):

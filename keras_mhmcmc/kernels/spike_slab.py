@@ -51,9 +51,8 @@ import math
 from typing import Any
 from typing import NamedTuple
 
-from keras import ops
-
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.kernels.tensors import ops
 
 
 class SpikeSlab(NamedTuple):

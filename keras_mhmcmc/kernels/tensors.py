@@ -7,9 +7,10 @@ chains: then each tensor has a leading chain axis of length K, and `sum_squares`
 
 import math
 
-from keras import ops
-
 from keras_mhmcmc import _backend
+
+# `keras.ops`, without what its wrappers cost where nothing is compiled.
+ops = _backend.ops
 
 
 def add_scaled(xs, a, ys):
@@ -22,11 +23,13 @@ def add_scaled(xs, a, ys):
     ]
 
 
-def add_both(xs, a, ys, b, zs):
-    """x + a y + b z for each tensor."""
-    if all(isinstance(s, float) or math.prod(s.shape) == 1 for s in (a, b)):
-        return _backend.add_both(xs, _single(a), ys, _single(b), zs)
-    return add_scaled(add_scaled(xs, a, ys), b, zs)
+def add_terms(xs, *terms):
+    """x + a y + b z + ... for each tensor; `terms` are pairs (a, ys), (b, zs), ..."""
+    if all(isinstance(a, float) or math.prod(a.shape) == 1 for a, _ in terms):
+        return _backend.add_terms(xs, *((_single(a), ys) for a, ys in terms))
+    for a, ys in terms:
+        xs = add_scaled(xs, a, ys)
+    return xs
 
 
 def stack(scalars):
@@ -107,6 +110,11 @@ def add_product(x, y, z):
 def between(x, y, share):
     """x + share (y - x), of one tensor."""
     return _backend.between(x, y, share)
+
+
+def constant(values, dtype, like):
+    """A tuple of numbers, or a range, as a tensor where `like` is; made once."""
+    return _backend.constant(values, dtype, like)
 
 
 def size(xs, chains=False):

@@ -5,10 +5,10 @@ import warnings
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import partition as partition_
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc.kernels import contour
 from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.sampler import Sampler

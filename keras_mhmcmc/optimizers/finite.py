@@ -4,10 +4,10 @@ import sys
 import warnings
 
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc.kernels import tensors
 
 
@@ -36,10 +36,11 @@ class FiniteGuard:
         is_finite = tensors.all_finite(gradient, has_chains)
         if energy is not None:
             is_finite = is_finite & ops.isfinite(energy)
-        runs = is_finite & (stopped_at < 0)
+        is_running = stopped_at < 0
+        runs = is_finite & is_running
+        is_new = is_running & ~is_finite
         now = ops.cast(iterations, "int32") + 1
-        now = ops.where(stopped_at < 0, now, stopped_at)
-        self._variable.assign(ops.where(runs, stopped_at, now))
+        _backend.write([self._variable], [ops.where(is_new, now, stopped_at)])
 
         if not has_chains and _backend.steps_if(runs, step, variables):
             return

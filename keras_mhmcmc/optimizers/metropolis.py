@@ -3,10 +3,10 @@
 import math
 
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
@@ -139,9 +139,10 @@ class MetropolisSampler(Sampler):
 
         # The state before the proposal: on PyTorch the state may still be the tensors
         # that the model's variables hold.
-        _backend.write(positions, state.position)
-        _backend.write(gradients, state.gradient)
-        self._energy.assign(state.energy)
+        _backend.write(
+            [*positions, *gradients, self._energy],
+            [*state.position, *state.gradient, state.energy],
+        )
         self._propose(
             variables, state, info.has_state, normals, uniforms[..., 1], learning_rate
         )
@@ -170,15 +171,16 @@ class MetropolisSampler(Sampler):
         proposed, forward = self.proposal.propose(
             state.position, state.gradient, normals, uniform, scales
         )
-        _backend.write(variables, proposed)
-        self._scales_used.assign(
-            ops.stack([ops.cast(s, "float32") for s in scales], axis=-1)
-        )
-        self._forward.assign(ops.cast(forward, "float32"))
         # Not `where` of two Python numbers: on JAX the result has a weak type, and the
         # second step is traced anew.
-        nothing = ops.cast(metropolis.NOTHING, "int32")
-        self._pending.assign(ops.where(has_state, metropolis.PROPOSAL, nothing))
+        pending = ops.convert_to_tensor(self._pending)
+        nothing = metropolis.NOTHING + ops.zeros_like(pending)
+        pending = ops.where(has_state, metropolis.PROPOSAL, nothing)
+        scales = ops.stack([ops.cast(s, "float32") for s in scales], axis=-1)
+        _backend.write(
+            [*variables, self._scales_used, self._forward, self._pending],
+            [*proposed, scales, ops.cast(forward, "float32"), pending],
+        )
 
     def _keep_idle(self, variables):
         """Gives variables without a gradient, which no move touches, their state."""
@@ -198,8 +200,8 @@ class MetropolisSampler(Sampler):
             info.proposed & ~forward,
             ~info.finite,
         ]
-        counts = ops.stack([ops.cast(count, "float32") for count in counts], axis=-1)
-        self._tally.assign(ops.convert_to_tensor(self._tally) + counts)
+        counts = ops.cast(ops.stack(counts, axis=-1), "float32")
+        _backend.write([self._tally], [ops.convert_to_tensor(self._tally) + counts])
 
     # What users and callbacks call.
 

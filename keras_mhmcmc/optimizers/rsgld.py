@@ -1,11 +1,9 @@
 """Reversible SGLD with an adapted beta as a Keras optimizer."""
 
-import keras
-from keras import ops
-
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import adaptation
 from keras_mhmcmc.kernels import metropolis
@@ -56,8 +54,7 @@ class RSGLD(MetropolisSampler):
 
     Example:
 
-    >>> import keras
-    >>> import keras_mhmcmc as mh
+    >>>     >>> import keras_mhmcmc as mh
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     >>> model.compile(
     ...     optimizer=mh.RSGLD(0.2, train_size=20000, batch_size=100),
@@ -159,7 +156,7 @@ class RSGLD(MetropolisSampler):
                 return ops.where(known > 0.0, known, chosen)
 
             beta = _backend.cond(ops.all(known > 0.0), lambda: known, first)
-            self._beta.assign(beta)
+            _backend.write([self._beta], [beta])
         return scales._replace(beta=beta)
 
     def _log_q_ratio(self, delta, gradient, new_gradient, scales):
@@ -172,18 +169,15 @@ class RSGLD(MetropolisSampler):
     def _adapt(
         self, record, state_energy, evaluated_energy, temperature, info, forward
     ):
-        is_epoch_end = (self._iterations + 1) % (
-            self.train_size // self.batch_size
-        ) == 0
+        steps = self.train_size // self.batch_size
+        is_epoch_end = (ops.convert_to_tensor(self._iterations) + 1) % steps == 0
         energy_ratio = metropolis.energy_log_ratio(
             state_energy, evaluated_energy, temperature
         )
         beta = ops.convert_to_tensor(self._beta)
 
         def acceptance(trials):
-            residuals = keras.tree.map_structure(
-                lambda value: ops.expand_dims(value, -1), record
-            )
+            residuals = moves.Residuals(*(ops.expand_dims(r, -1) for r in record))
             ratio = self.proposal.log_ratio_at(residuals, trials, self._dimension)
             return adaptation.acceptance(ratio, energy_ratio, info.finite)
 
@@ -196,23 +190,22 @@ class RSGLD(MetropolisSampler):
             state = adaptation.replay_record(state, acceptance(trials), *seen)
             wanted = ops.convert_to_tensor(self._warm_up)
             ends = (wanted > 0.0) & (state.count >= wanted)
+            # Early choices, further and further apart: gradients still grow.
+            factor = 2.0 if self.beta_adaptation == "replay" else 0.0
+            wanted = ops.where(ends, factor * wanted, wanted)
             if self.beta_adaptation == "replay":
-                # Early choices, further and further apart: gradients still grow.
-                self._warm_up.assign(ops.where(ends, 2.0 * wanted, wanted))
                 ends = ends | is_epoch_end
-            else:
-                self._warm_up.assign(ops.where(ends, 0.0, wanted))
-            beta = ops.where(ends, adaptation.replay_choose(state, beta), beta)
+            beta = _chosen_where(ends, adaptation.replay_choose, state, beta)
             self._store(self._replay, state, ends)
+            _backend.write([self._warm_up], [wanted])
         if self.beta_adaptation == "paper":
             state = adaptation.PaperState(*map(ops.convert_to_tensor, self._paper))
             trials = adaptation.paper_trials(ops.convert_to_tensor(self._beta))
             state = adaptation.paper_record(state, acceptance(trials), *seen)
-            chosen = adaptation.paper_choose(state, beta)
-            beta = ops.where(is_epoch_end, chosen, beta)
+            beta = _chosen_where(is_epoch_end, adaptation.paper_choose, state, beta)
             self._store(self._paper, state, is_epoch_end)
         if warm_up or self.beta_adaptation is not None:
-            self._beta.assign(beta)
+            _backend.write([self._beta], [beta])
 
     def _store(self, variables, state, is_spent):
         empty = [ops.zeros_like(value) for value in state]
@@ -229,3 +222,12 @@ class RSGLD(MetropolisSampler):
             "noise_temperature": self.proposal.noise_temperature,
             "normalized": self.proposal.normalized,
         }
+
+
+def _chosen_where(ends, choose, state, beta):
+    """The chosen beta where the steps that speak for it end, which is rarely."""
+
+    def chosen():
+        return ops.where(ends, choose(state, beta), beta)
+
+    return _backend.cond(ops.any(ends), chosen, lambda: beta)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.first_values import fresh_seed

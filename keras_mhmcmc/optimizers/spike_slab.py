@@ -4,11 +4,11 @@ import dataclasses
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import sparsity
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc.kernels import layer_noise
 from keras_mhmcmc.kernels import spike_slab
 from keras_mhmcmc.optimizers import compiled_loss
