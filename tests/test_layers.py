@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import pytest
 
 import keras_mhmcmc
@@ -95,8 +96,8 @@ def frameworks_of(path):
     """The frameworks that a file may import: the one in its name, in `_backend`."""
     if not path.startswith("_backend/"):
         return set()
-    name = path.removeprefix("_backend/").removesuffix(".py").split("_")[0]
-    return {"jax", "jaxlib"} if name == "jax" else {name} & FRAMEWORKS
+    words = set(path.removeprefix("_backend/").removesuffix(".py").split("_"))
+    return {"jax", "jaxlib"} if "jax" in words else words & FRAMEWORKS
 
 
 def parse(path):
@@ -293,6 +294,11 @@ SUFFIXES = {
     )
     for name in ("jax", "tensorflow", "torch")
 }
+
+
+def test_the_functions_of_an_eager_step_are_those_of_keras():
+    listed = all_of(parse("_backend/eager_torch.py"))
+    assert listed and all(callable(getattr(keras.ops, name)) for name in listed)
 
 
 def test_the_three_backends_have_the_same_files():

@@ -210,7 +210,7 @@ class Sampler(keras.optimizers.Optimizer):
             if energy is not None:
                 energy = energy + prior.energy(position, self._has_chains)
 
-        rate = ops.convert_to_tensor(learning_rate)
+        rate = ops.cast(learning_rate, "float32")
 
         def step():
             new_energy = self._move(variables, position, gradient, energy, rate)
