@@ -164,7 +164,7 @@ def add_terms(xs, *terms):
 
 def constant(values, dtype, like):
     """A tuple of numbers, or a range, as a tensor."""
-    return jnp.array(values, dtype)
+    return jnp.array(list(values), dtype)
 
 
 def stack(scalars):

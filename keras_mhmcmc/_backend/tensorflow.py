@@ -145,7 +145,7 @@ def add_terms(xs, *terms):
 
 def constant(values, dtype, like):
     """A tuple of numbers, or a range, as a tensor."""
-    return tf.constant(values, dtype)
+    return tf.constant(list(values), dtype)
 
 
 def stack(scalars):
