@@ -36,11 +36,9 @@ def build(model_name, name):
 
 def size(variables):
     """Bytes of the variables."""
-    return sum(
-        math.prod(variable.shape)
-        * BYTES[keras.backend.standardize_dtype(variable.dtype)]
-        for variable in variables
-    )
+    kinds = [keras.backend.standardize_dtype(v.dtype) for v in variables]
+    counts = [math.prod(v.shape) for v in variables]
+    return sum(n * BYTES[kind] for n, kind in zip(counts, kinds, strict=True))
 
 
 def batches(model_name):

@@ -5,8 +5,8 @@ and then, for each line that it reads, runs each of its loops once over the batc
 prints the milliseconds of a step by loop.
 
 The network is a perceptron 784-600-10, the batches are the same 100 examples each, and
-a step changes the weights in the way that is fastest in its library: jitted with donated
-buffers in JAX, in place on PyTorch.
+a step changes the weights in the way that is fastest in its library: jitted with
+donated buffers in JAX, in place on PyTorch.
 """
 
 import importlib.util
@@ -93,11 +93,13 @@ def blackjax(steps):
             key, new = jax.random.split(key)
             return key, kernel(new, state, (inputs, labels))
 
-        position = [jax.numpy.array(value) for value in weights()]
-        state = csgld.init(position) if name == "CSGLD" else position
+        state = [jax.numpy.array(value) for value in weights()]
+        if name == "CSGLD":
+            state = csgld.init(state)
+        step = jax.jit(step, donate_argnums=(0, 1))
         held = {"state": (jax.random.key(0), state)}
 
-        def run(step=jax.jit(step, donate_argnums=(0, 1)), held=held):
+        def run(step=step, held=held):
             for inputs, labels in zip(x, y, strict=True):
                 held["state"] = step(*held["state"], inputs, labels)
             jax.block_until_ready(held["state"])
@@ -159,7 +161,9 @@ def torch_sgld(steps):
     for name, make in optimizers.items():
         position = [torch.tensor(value, requires_grad=True) for value in weights()]
 
-        def run(position=position, optimizer=make(position)):
+        optimizer = make(position)
+
+        def run(position=position, optimizer=optimizer):
             first, bias, last, end = position
             for inputs, labels in zip(x, y, strict=True):
                 logits = torch.relu(inputs @ first + bias) @ last + end

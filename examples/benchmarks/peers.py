@@ -100,13 +100,12 @@ def measure(names, steps, rounds):
 
 
 def with_ratios(rows):
-    """The rows, those of other libraries with what ours adds over what theirs adds."""
-    added = {
-        row["sampler"]: row["added_ms"] for row in rows if row["library"] == "ours"
-    }
+    """The rows, those of others with what ours adds over what theirs adds."""
+    ours = {row["sampler"]: row for row in rows if row["library"] == "ours"}
     for row in rows:
-        if row["library"] != "ours" and row["sampler"] in added and row["added_ms"] > 0:
-            row["ours_over"] = added[row["sampler"]] / row["added_ms"]
+        own = ours.get(row["sampler"], row)
+        if own is not row and row["added_ms"] > 0:
+            row["ours_over"] = own["added_ms"] / row["added_ms"]
     return rows
 
 
