@@ -60,19 +60,21 @@ def seconds(function):
     return time.perf_counter() - start
 
 
-def alternate(tasks, rounds):
+def alternate(tasks, rounds, show=True):
     """Lets the tasks take turns.
 
     Args:
         tasks: dict of functions without arguments that return a figure.
         rounds: how often each of them is called.
+        show: whether the round is written to the terminal.
 
     Returns:
         A dict of lists, the figures of each task, round by round.
     """
     figures = {name: [] for name in tasks}
     for turn in range(rounds):
-        print(f"round {turn + 1} of {rounds}", end="\r", file=sys.stderr, flush=True)
+        if show and sys.stderr.isatty():
+            print(f"round {turn + 1} of {rounds}", end="\r", file=sys.stderr)
         for name in list(tasks)[:: -1 if turn % 2 else 1]:
             figures[name].append(tasks[name]())
     return figures

@@ -206,6 +206,7 @@ def main():
                 for name, run in loops.items()
             },
             rounds=2,
+            show=False,
         )
         say({name: sum(values) / 2 for name, values in times.items()})
 
