@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import sys
+import warnings
 
 import measuring
 import numpy as np
@@ -110,6 +111,8 @@ def blackjax(steps):
 
 def posteriors(steps):
     """posteriors' SGLD in place, and SGD with its way to take gradients."""
+    # A remark on each of its classes, about a version of tensordict to come.
+    warnings.simplefilter("ignore", FutureWarning)
     import posteriors
     import torch
 
