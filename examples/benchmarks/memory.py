@@ -124,6 +124,7 @@ def main(arguments=None):
         return []
     if parsed.quick:
         parsed.model = "tiny"
+        parsed.only = parsed.only or ["SGHMC", "RSGLD"]
     rows = measure(parsed.model, parsed.only or workloads.optimizers(), parsed.rounds)
     measuring.print_table(
         "memory in units of the weights; the peak less that of SGD",

@@ -86,6 +86,7 @@ def main(arguments=None):
     parsed = measuring.parse(parser, arguments)
     if parsed.quick:
         parsed.chains, parsed.rounds = 2, 1
+        parsed.optimizers = ["SGLD"]
 
     rows = []
     for model in parsed.model:
