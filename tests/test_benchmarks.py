@@ -154,7 +154,7 @@ def test_the_page_says_which_bars_were_missed(performance, results):
     assert cells[1] == "1.05 (at most 1.10)"
     assert cells[2].startswith("not measured (at most 1.15)")
     assert "**1.50 (at most 1.15): missed**" in line_of(text, "SGHMC step / floor")
-    assert "Short runs" not in text and "2026-01-02, medians of 9 to 9" in text
+    assert "Short runs" not in text and "2026-01-02, medians of 9 alternating" in text
 
 
 def test_short_runs_are_no_measurements(performance, results):

@@ -29,6 +29,11 @@ def load(folder=FOLDER):
     for path in sorted(folder.glob("*.json")):
         backend, name = path.stem.split("_", 1)
         results[backend, name] = json.loads(path.read_text(encoding="utf-8"))
+    if not results:
+        raise FileNotFoundError(
+            "docs/_build/performance must hold the benchmarks' JSON files. Write them "
+            "with examples/benchmarks/all.py."
+        )
     return results
 
 
@@ -82,7 +87,7 @@ def bars(results):
     return table(["", *BACKENDS.values()], lines)
 
 
-def pivot(results, name, keys, columns, wanted=()):
+def pivot(results, name, keys, columns):
     """A table with a line for each row of the files, the backends side by side.
 
     Args:
@@ -90,13 +95,12 @@ def pivot(results, name, keys, columns, wanted=()):
         name: of the file.
         keys: dict from the keys that name a row to headers.
         columns: dict from the keys of figures to headers.
-        wanted: keys that a row must have to be in the table.
     """
     present = [backend for backend in BACKENDS if (backend, name) in results]
     rows = {}
     for backend in present:
         for row in results[backend, name]["rows"]:
-            if all(key in row for key in (*keys, *wanted)):
+            if all(key in row for key in keys):
                 rows.setdefault(tuple(row[key] for key in keys), {})[backend] = row
     if not rows:
         return ["Not measured.", ""]
@@ -184,13 +188,16 @@ def page(results):
     """The page's text."""
     dates = sorted({content["date"] for content in results.values()})
     rounds = sorted({content["rounds"] for content in results.values()})
-    span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    dates, rounds = (
+        str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
+        for values in (dates, rounds)
+    )
     lines = [
         "<!-- Made by docs/_build/performance.py from JSON: do not edit. -->",
         "# Performance",
         "",
         "What a step costs, beside what it must cost and beside other libraries.",
-        f"Measured {span}, medians of {rounds[0]} to {rounds[-1]} alternating rounds;",
+        f"Measured {dates}, medians of {rounds} alternating rounds;",
         "machine, versions, and the command and the rounds of each file",
         "[at the end](#how-it-was-measured).",
         "",
