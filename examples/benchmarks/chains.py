@@ -114,7 +114,7 @@ def measure(name, chains, rounds, is_short):
     long = int(1e7 / max(chains, 20) ** 0.8)
     # Elsewhere a step takes long enough for fewer of them to be timed.
     is_slow = keras.config.backend() != "jax"
-    long = max(long // (100 if is_short or is_slow else 1), 200)
+    long = max(long // (1000 if is_short else 100 if is_slow else 1), 200)
     short = long // 10
     kernel = kernel_of(name)
     runs = {"ours": lambda steps: run_ours(kernel, chains, steps)[0]}
