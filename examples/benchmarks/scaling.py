@@ -201,21 +201,23 @@ def main(arguments=None):
     parsed = measuring.parse(parser, arguments)
     if parsed.quick:
         parsed.rounds, parsed.largest = 1, 4
-    columns = {"optimizer": "", "ms": "ms/step", "exponent": "exponent"}
+    figures = {"ms": "ms/step", "exponent": "exponent"}
     everything = []
     if "weights" in parsed.what:
         sizes = [10**power for power in range(3, parsed.largest + 1)]
         rows = against_weights(sizes, parsed.rounds)
         measuring.print_table(
             "a step against the number of weights",
-            columns | {"weights": "weights"},
+            {"optimizer": "", "weights": "weights"} | figures,
             rows,
         )
         everything += rows
     if "chains" in parsed.what:
         rows = against_chains(CHAINS[:2] if parsed.quick else CHAINS, parsed.rounds)
         measuring.print_table(
-            "a step against the number of chains", columns | {"chains": "chains"}, rows
+            "a step against the number of chains",
+            {"optimizer": "", "chains": "chains"} | figures,
+            rows,
         )
         everything += rows
     if "samples" in parsed.what:
