@@ -23,7 +23,7 @@ class Workload(NamedTuple):
 WORKLOADS = {
     "mlp": Workload((784, 600, 10), 100, 100),
     "resnet20": Workload(None, 128, 2),
-    "large": Workload((784, 4620, 4620, 10), 100, 3),
+    "large": Workload((784, 4620, 4620, 10), 100, 8),
     "tiny": Workload((20, 8, 10), 100, 3),  # to try the tools
 }
 # Settings of a sampler that is there already; left out where a step takes long.
