@@ -6,18 +6,21 @@ chains in one process, by turns; both keep every position. The time is that of a
 less that of a short one, so that compilation and set-up do not count, over the steps.
 
     python examples/benchmarks/chains.py            # needs blackjax (the `dev` extra)
-    python examples/benchmarks/chains.py --kernel csgld
+    python examples/benchmarks/chains.py --kernels csgld
     KERAS_BACKEND=torch python examples/benchmarks/chains.py      # ours alone
 """
 
-import argparse
 import os
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import importlib.util
 import statistics
 import time
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
-
 import keras
+import measuring
 import numpy as np
 from keras import ops
 
@@ -106,42 +109,65 @@ def make_blackjax(name, chains):
     return run
 
 
-def main():
-    """Prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kernel", choices=["sgld", "csgld"], default="sgld")
-    parser.add_argument("--chains", type=int, nargs="+", default=[1, 100, 10000])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="few steps, two rounds")
-    arguments = parser.parse_args()
-    rounds = 2 if arguments.quick else arguments.rounds
-    kernel = kernel_of(arguments.kernel)
-    with_peer = keras.config.backend() == "jax"
+def measure(name, chains, rounds, is_short):
+    """A row: microseconds of a step, ours and theirs."""
+    long = int(1e7 / max(chains, 20) ** 0.8)
+    # Elsewhere a step takes long enough for fewer of them to be timed.
+    is_slow = keras.config.backend() != "jax"
+    long = max(long // (1000 if is_short else 100 if is_slow else 1), 200)
+    short = long // 10
+    kernel = kernel_of(name)
+    runs = {"ours": lambda steps: run_ours(kernel, chains, steps)[0]}
+    if keras.config.backend() == "jax" and importlib.util.find_spec("blackjax"):
+        peer = make_blackjax(name, chains)
+        runs["blackjax"] = lambda steps: peer(steps)[0]
+    for run in runs.values():
+        run(short), run(long)  # compiles for both lengths
 
-    print(
-        f"backend {keras.config.backend()}, {arguments.kernel}, microseconds a step, "
-        f"median of {rounds}"
+    def microseconds(run):
+        return 1e6 * (run(long) - run(short)) / (long - short)
+
+    times = measuring.alternate(
+        {key: lambda run=run: microseconds(run) for key, run in runs.items()}, rounds
     )
-    print(f"{'chains':>7}  {'mh.sample':>10}  {'blackjax':>10}  {'ratio':>6}")
-    for chains in arguments.chains:
-        long = int(1e7 / max(chains, 20) ** 0.8)
-        long = max(long // (10 if arguments.quick else 1), 200)
-        short = long // 10
-        peer = make_blackjax(arguments.kernel, chains) if with_peer else None
-        if peer is not None:
-            peer(short), peer(long)  # compiles for both lengths
-        ours, theirs = [], []
-        for _ in range(rounds):
-            difference = (
-                run_ours(kernel, chains, long)[0] - run_ours(kernel, chains, short)[0]
-            )
-            ours.append(1e6 * difference / (long - short))
-            if peer is not None:
-                difference = peer(long)[0] - peer(short)[0]
-                theirs.append(1e6 * difference / (long - short))
-        mine = statistics.median(ours)
-        other = statistics.median(theirs) if theirs else float("nan")
-        print(f"{chains:>7}  {mine:>10.2f}  {other:>10.2f}  {mine / other:>6.2f}")
+    row = {"kernel": name, "chains": chains}
+    row["ours_us"] = statistics.median(times["ours"])
+    if "blackjax" in times:
+        ratios = measuring.ratios(times["ours"], times["blackjax"])
+        row["blackjax_us"] = statistics.median(times["blackjax"])
+        row["ratio"] = statistics.median(ratios)
+        row["quartiles"] = measuring.quartiles(ratios)
+    return row
+
+
+def main(arguments=None):
+    """Measures, prints the table, and returns its rows."""
+    parser = measuring.parser(__doc__, rounds=5)
+    kernels = ("sgld", "csgld")
+    parser.add_argument("--kernels", choices=kernels, nargs="+", default=kernels)
+    parser.add_argument("--chains", type=int, nargs="+", default=[1, 100, 10000])
+    parsed = measuring.parse(parser, arguments)
+    if parsed.quick:
+        parsed.rounds = 2
+    rows = [
+        measure(name, chains, parsed.rounds, parsed.quick)
+        for name in parsed.kernels
+        for chains in parsed.chains
+    ]
+    measuring.print_table(
+        f"microseconds of a step, medians of {parsed.rounds} rounds",
+        {
+            "kernel": "kernel",
+            "chains": "chains",
+            "ours_us": "mh.sample",
+            "blackjax_us": "blackjax",
+            "ratio": "ratio",
+            "quartiles": "quartiles",
+        },
+        rows,
+    )
+    measuring.report(__file__, parsed, rows, ("blackjax",))
+    return rows
 
 
 if __name__ == "__main__":

@@ -8,20 +8,18 @@ for two chunks and two numbers of images, each in a process of its own.
     KERAS_BACKEND=torch python examples/benchmarks/ensemble.py
 """
 
-import argparse
-import json
 import os
-import resource
-import statistics
-import subprocess
-import sys
-import time
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import keras
+import argparse
+import resource
+import statistics
+
+import measuring
 import numpy as np
+import workloads
 
 import keras_mhmcmc as mh
 
@@ -33,13 +31,7 @@ LARGE_BATCH = 4000  # 10 MB of activations for each member
 
 def network():
     """The member's architecture."""
-    return keras.Sequential(
-        [
-            keras.Input((784,)),
-            keras.layers.Dense(600, "relu"),
-            keras.layers.Dense(10, "softmax"),
-        ]
-    )
+    return workloads.perceptron((784, 600, 10))
 
 
 def make_ensemble(model, chunk=None):
@@ -54,36 +46,35 @@ def make_ensemble(model, chunk=None):
     return ensemble, stacked
 
 
-def seconds(function):
-    """Wall time of a call, and its result."""
-    start = time.perf_counter()
-    result = function()
-    return time.perf_counter() - start, result
-
-
 def timed(rounds):
     """Seconds of the single models and of the ensemble, a number for each round."""
     model = network()
     ensemble, stacked = make_ensemble(model)
     x = np.random.default_rng(1).random((IMAGES, 784), dtype="float32")
+    outputs = {}
 
     def predict(predictor):
-        return predictor.predict(x, batch_size=BATCH, verbose=0)
+        outputs[predictor.name] = predictor.predict(x, batch_size=BATCH, verbose=0)
 
-    predict(model), predict(ensemble)  # compile
-    single, together = [], []
-    for turn in range(rounds):
-        print(f"round {turn + 1} of {rounds}", end="\r", flush=True)
+    def one_by_one():
         total, mean = 0.0, 0.0
         for i in range(MEMBERS):
             model.set_weights([values[i] for values in stacked])
-            took, outputs = seconds(lambda: predict(model))
-            total, mean = total + took, mean + outputs / MEMBERS
-        single.append(total)
-        took, outputs = seconds(lambda: predict(ensemble))
-        together.append(took)
-        np.testing.assert_allclose(outputs, mean, atol=1e-5)
-    return single, together
+            total += measuring.seconds(lambda: predict(model))
+            mean = mean + outputs[model.name] / MEMBERS
+        outputs["mean"] = mean
+        return total
+
+    predict(model), predict(ensemble)  # compile
+    times = measuring.alternate(
+        {
+            "single": one_by_one,
+            "ensemble": lambda: measuring.seconds(lambda: predict(ensemble)),
+        },
+        rounds,
+    )
+    np.testing.assert_allclose(outputs[ensemble.name], outputs["mean"], atol=1e-5)
+    return times["single"], times["ensemble"]
 
 
 def peak(chunk, images):
@@ -98,45 +89,59 @@ def peak(chunk, images):
     return (used - x.nbytes) / 1e6
 
 
-def main():
-    """Measures, prints the tables, and writes them as JSON if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each")
-    parser.add_argument("--json", help="file to write the results to")
+def main(arguments=None):
+    """Measures, prints the tables, and returns their rows."""
+    parser = measuring.parser(__doc__, rounds=5)
     parser.add_argument("--peak", nargs=2, type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.peak:
-        print(peak(*arguments.peak))
-        return
+    parsed = measuring.parse(parser, arguments)
+    if parsed.peak:
+        print(peak(*parsed.peak))
+        return []
+    if parsed.quick:
+        parsed.rounds = 1
 
-    single, together = timed(arguments.rounds)
-    ratios = [b / a for a, b in zip(single, together, strict=True)]
-    print(
-        f"{keras.backend.backend()}, {os.cpu_count()} cores: {MEMBERS} networks "
-        f"784-600-10, {IMAGES:,} images, medians of {arguments.rounds} rounds"
-    )
-    print(f"{MEMBERS} single predictions  {statistics.median(single):7.2f} s")
-    print(f"the ensemble           {statistics.median(together):7.2f} s")
-    print(f"ensemble / single      {statistics.median(ratios):7.2f}")
-
-    memory = {}
-    for chunk in (1, MEMBERS):
-        for images in (2 * LARGE_BATCH, 8 * LARGE_BATCH):
-            command = [sys.executable, __file__, "--peak", str(chunk), str(images)]
-            output = subprocess.run(command, capture_output=True, check=True, text=True)
-            memory[f"chunk {chunk}, {images} images"] = float(output.stdout.split()[-1])
-    print(f"peak memory of a process, less the images, in batches of {LARGE_BATCH:,}")
-    for name, value in memory.items():
-        print(f"  {name:26}{value:6.0f} MB")
-    if arguments.json:
-        results = {
-            "backend": keras.backend.backend(),
-            "single": single,
-            "ensemble": together,
-            "memory": memory,
+    single, together = timed(parsed.rounds)
+    ratios = measuring.ratios(together, single)
+    rows = [
+        {
+            "members": MEMBERS,
+            "single_s": statistics.median(single),
+            "ensemble_s": statistics.median(together),
+            "ratio": statistics.median(ratios),
+            "quartiles": measuring.quartiles(ratios),
         }
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
+    ]
+    measuring.print_table(
+        f"{MEMBERS} networks 784-600-10, {IMAGES:,} images, seconds, medians of "
+        f"{parsed.rounds} rounds",
+        {
+            "members": "members",
+            "single_s": "one by one",
+            "ensemble_s": "ensemble",
+            "ratio": "ratio",
+            "quartiles": "quartiles",
+        },
+        rows,
+    )
+    sizes = (2 * LARGE_BATCH,) if parsed.quick else (2 * LARGE_BATCH, 8 * LARGE_BATCH)
+    memory = [
+        {
+            "chunk": chunk,
+            "images": images,
+            "peak_mb": float(
+                measuring.fresh_process(__file__, "--peak", chunk, images)
+            ),
+        }
+        for chunk in (1, MEMBERS)
+        for images in sizes
+    ]
+    measuring.print_table(
+        f"peak memory of a process, less the images, in batches of {LARGE_BATCH:,}",
+        {"chunk": "chunk", "images": "images", "peak_mb": "MB"},
+        memory,
+    )
+    measuring.report(__file__, parsed, rows + memory)
+    return rows + memory
 
 
 if __name__ == "__main__":

@@ -8,17 +8,17 @@ printed. A ratio of 1 means that nothing is gained.
     KERAS_BACKEND=jax python examples/benchmarks/parallel_chains.py --model large
 """
 
-import argparse
-import json
 import os
-import statistics
-import time
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import statistics
+
 import keras
+import measuring
 import numpy as np
+import workloads
 
 import keras_mhmcmc as mh
 
@@ -33,23 +33,11 @@ OPTIMIZERS = {
 }
 
 
-def perceptron(widths):
-    """The network with these widths."""
-    features, *hidden, classes = widths
-    return keras.Sequential(
-        [
-            keras.Input((features,)),
-            *(keras.layers.Dense(width, "relu") for width in hidden),
-            keras.layers.Dense(classes, "softmax"),
-        ]
-    )
-
-
 def timed_fit(model, x, y):
     """Seconds of one epoch."""
-    start = time.perf_counter()
-    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
-    return time.perf_counter() - start
+    return measuring.seconds(
+        lambda: model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    )
 
 
 def measure(name, widths, steps, count, rounds, strategy):
@@ -58,70 +46,74 @@ def measure(name, widths, steps, count, rounds, strategy):
     size = steps * BATCH
     x = rng.random((size, widths[0]), dtype="float32")
     y = rng.integers(0, widths[-1], size)
-    single = perceptron(widths)
-    chains = mh.ParallelChains(perceptron(widths), count, seed=0, strategy=strategy)
+    single = workloads.perceptron(widths)
+    chains = mh.ParallelChains(
+        workloads.perceptron(widths), count, seed=0, strategy=strategy
+    )
     for model in (single, chains):
         model.compile(
             optimizer=OPTIMIZERS[name](size), loss="sparse_categorical_crossentropy"
         )
         for _ in range(2):
             model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
-    times = {"chains": [], "single": []}
-    for _ in range(rounds):
-        times["chains"].append(timed_fit(chains, x, y))
-        # Some fits of the single model, as many as take a comparable time.
-        repeats = max(1, count // 5)
-        spent = sum(timed_fit(single, x, y) for _ in range(repeats))
-        times["single"].append(spent * count / repeats)
-    medians = {key: statistics.median(values) for key, values in times.items()}
+    # Some fits of the single model, as many as take a comparable time.
+    repeats = max(1, count // 5)
+    tasks = {
+        "chains": lambda: timed_fit(chains, x, y),
+        "single": lambda: sum(timed_fit(single, x, y) for _ in range(repeats)),
+    }
+    times = measuring.alternate(tasks, rounds)
+    times["single"] = [value * count / repeats for value in times["single"]]
+    ratios = measuring.ratios(times["chains"], times["single"])
     return {
-        "chains": medians["chains"] / steps * 1e3,
-        "single": medians["single"] / steps * 1e3,
-        "ratio": medians["chains"] / medians["single"],
+        "chains_ms": statistics.median(times["chains"]) / steps * 1e3,
+        "single_ms": statistics.median(times["single"]) / steps * 1e3,
+        "ratio": statistics.median(ratios),
+        "quartiles": measuring.quartiles(ratios),
         "strategy": chains.strategy,
     }
 
 
 def main(arguments=None):
-    """Measures, prints the table, and writes it as JSON if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    """Measures, prints the table, and returns its rows."""
+    parser = measuring.parser(__doc__, rounds=5)
     parser.add_argument("--model", choices=MODELS, nargs="+", default=list(MODELS))
     parser.add_argument(
         "--optimizers", choices=OPTIMIZERS, nargs="+", default=list(OPTIMIZERS)
     )
     parser.add_argument("--chains", type=int, default=30, help="number of chains")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each")
     parser.add_argument("--strategy", choices=("auto", "vmap", "loop"), default="auto")
-    parser.add_argument("--quick", action="store_true", help="2 chains, 1 round")
-    parser.add_argument("--json", help="file to write the results to")
-    given = parser.parse_args(arguments)
-    if given.quick:
-        given.chains, given.rounds = 2, 1
+    parsed = measuring.parse(parser, arguments)
+    if parsed.quick:
+        parsed.chains, parsed.rounds = 2, 1
+        parsed.optimizers = ["SGLD"]
 
-    print(
-        f"{keras.backend.backend()}, {os.cpu_count()} cores, {given.chains} chains, "
-        f"medians of {given.rounds} rounds, milliseconds of a step"
-    )
-    print(f"{'model':8}{'optimizer':10}{'strategy':>9}", end="")
-    print(f"{'chains':>9}{'single*K':>10}{'ratio':>7}")
     rows = []
-    for model in given.model:
+    for model in parsed.model:
         widths, steps = MODELS[model]
-        for name in given.optimizers:
-            row = measure(
-                name, widths, steps, given.chains, given.rounds, given.strategy
+        for name in parsed.optimizers:
+            row = {"model": model, "optimizer": name, "chains": parsed.chains}
+            rows.append(
+                row
+                | measure(
+                    name, widths, steps, parsed.chains, parsed.rounds, parsed.strategy
+                )
             )
-            rows.append({"model": model, "optimizer": name, **row})
-            print(
-                f"{model:8}{name:10}{row['strategy']:>9}{row['chains']:9.1f}"
-                f"{row['single']:10.1f}{row['ratio']:7.2f}",
-                flush=True,
-            )
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump(
-                {"backend": keras.backend.backend(), "rows": rows}, file, indent=1
-            )
+    measuring.print_table(
+        f"milliseconds of a step of {parsed.chains} chains, and of as many single "
+        f"models, medians of {parsed.rounds} rounds",
+        {
+            "model": "model",
+            "optimizer": "optimizer",
+            "strategy": "strategy",
+            "chains_ms": "chains",
+            "single_ms": "single * K",
+            "ratio": "ratio",
+            "quartiles": "quartiles",
+        },
+        rows,
+    )
+    measuring.report(__file__, parsed, rows)
     return rows
 
 

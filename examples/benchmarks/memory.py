@@ -1,0 +1,141 @@
+"""Extra memory of every sampler, in units of the parameters.
+
+The slots are counted: bytes of the optimizer's variables over those of the weights. The
+peak is that of training a perceptron with 25 million weights with batches of 10, less
+the peak of the same training with SGD. On JAX it is what XLA plans for the compiled
+step (arguments, results and temporaries, less what is shared); on TensorFlow and
+PyTorch the peak resident memory of a process of its own.
+
+    KERAS_BACKEND=jax python examples/benchmarks/memory.py
+"""
+
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import argparse
+import math
+import resource
+import statistics
+
+import keras
+import measuring
+import workloads
+
+BATCH, STEPS = 10, 3
+SEEN = 1e6  # bytes of weights below which the peak is that of everything else
+BYTES = {"float32": 4, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "bool": 1}
+
+
+def build(model_name, name):
+    """The compiled model with this optimizer; bytes of its weights and its slots."""
+    model = workloads.network(model_name, workloads.optimizers(BATCH)[name])
+    model.optimizer.build(model.trainable_variables)
+    return model, size(model.trainable_variables), size(model.optimizer.variables)
+
+
+def size(variables):
+    """Bytes of the variables."""
+    kinds = [keras.backend.standardize_dtype(v.dtype) for v in variables]
+    counts = [math.prod(v.shape) for v in variables]
+    return sum(n * BYTES[kind] for n, kind in zip(counts, kinds, strict=True))
+
+
+def batches(model_name):
+    """Inputs and labels of a few small batches."""
+    x, y = workloads.data(model_name, 1)
+    return x[: STEPS * BATCH], y[: STEPS * BATCH]
+
+
+def planned_peak(model, x, y):
+    """Bytes that a compiled step of JAX needs at once, as XLA plans them."""
+    import jax
+
+    state = model._get_jax_state(
+        trainable_variables=True,
+        non_trainable_variables=True,
+        optimizer_variables=True,
+        metrics_variables=True,
+    )
+    step = jax.jit(model.train_step, donate_argnums=0)
+    plan = step.lower(state, (x[:BATCH], y[:BATCH])).compile().memory_analysis()
+    return (
+        plan.argument_size_in_bytes
+        + plan.output_size_in_bytes
+        - plan.alias_size_in_bytes
+        + plan.temp_size_in_bytes
+    )
+
+
+def resident_peak(model, x, y):
+    """Bytes of this process at their peak, after some steps."""
+    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def one(model_name, name):
+    """Bytes of the weights, of the slots and of the peak, of this optimizer."""
+    model, weights, slots = build(model_name, name)
+    is_planned = keras.backend.backend() == "jax"
+    peak = planned_peak if is_planned else resident_peak
+    return weights, slots, peak(model, *batches(model_name))
+
+
+def in_fresh_process(model_name, name):
+    """The same, of a process of its own."""
+    output = measuring.fresh_process(__file__, "--model", model_name, "--one", name)
+    return [int(word) for word in output.split()]
+
+
+def measure(model_name, names, rounds):
+    """Rows, a line for each optimizer."""
+    names = ["SGD", *(name for name in names if name != "SGD")]
+    # XLA's plan does not depend on what else the process holds.
+    run = one if keras.backend.backend() == "jax" else in_fresh_process
+    figures = measuring.alternate(
+        {name: lambda name=name: run(model_name, name) for name in names}, rounds
+    )
+    rows = []
+    for name in names:
+        weights, slots, _ = figures[name][0]
+        extra = [
+            (own[2] - plain[2]) / weights
+            for own, plain in zip(figures[name], figures["SGD"], strict=True)
+        ]
+        rows.append(
+            {
+                "model": model_name,
+                "optimizer": name,
+                "slots": slots / weights,
+                "peak": statistics.median(extra) if weights > SEEN else None,
+            }
+        )
+    return rows
+
+
+def main(arguments=None):
+    """Measures, prints the table, and returns its rows."""
+    parser = measuring.parser(__doc__, rounds=1)
+    parser.add_argument("--model", choices=workloads.WORKLOADS, default="large")
+    parser.add_argument("--only", nargs="+", help="optimizers to measure besides SGD")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parsed = measuring.parse(parser, arguments)
+    if parsed.one:
+        print(*one(parsed.model, parsed.one))
+        return []
+    if parsed.quick:
+        parsed.model = "tiny"
+        parsed.only = parsed.only or ["SGHMC", "RSGLD"]
+    rows = measure(parsed.model, parsed.only or workloads.optimizers(), parsed.rounds)
+    measuring.print_table(
+        "memory in units of the weights; the peak less that of SGD",
+        {"optimizer": "", "slots": "slots", "peak": "peak"},
+        rows,
+    )
+    measuring.report(__file__, parsed, rows)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The benchmarks run, and docs/performance.md says what their files say."""
+
+import copy
+import json
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+from example_tools import EXAMPLES
+from example_tools import load
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def benchmark(name):
+    """The module of a script in examples/benchmarks."""
+    folder = str(EXAMPLES / "benchmarks")
+    if folder not in sys.path:
+        sys.path.append(folder)  # as Python does for a script
+    return load(f"benchmarks/{name}")
+
+
+@pytest.fixture(scope="module")
+def performance():
+    """The module docs/_build/performance.py."""
+    sys.path.append(str(DOCS / "_build"))
+    yield load("../docs/_build/performance")
+    sys.path.remove(str(DOCS / "_build"))
+
+
+@pytest.fixture(autouse=True)
+def backend_in_the_environment(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", keras.backend.backend())
+
+
+def test_step_time_prints_a_table_and_writes_it(tmp_path, capsys):
+    path = tmp_path / "results.json"
+    arguments = ["--quick", "--only", "SGLD", "--json", str(path)]
+    rows = benchmark("step_time").main(arguments)
+    assert [row["optimizer"] for row in rows] == ["SGD", "SGLD", "floor"]
+    sgd, _, floor = rows
+    assert floor["ratio"] == 1.0 and floor["draw_ms"] > 0.0
+    assert 0.0 < sgd["ms"] < floor["ms"] and sgd["ratio"] < 1.0
+    for row in rows:
+        assert row["quartiles"][0] <= row["ratio"] <= row["quartiles"][1]
+    assert "tiny, 258 weights" in capsys.readouterr().out
+    written = json.loads(path.read_text())
+    assert written["backend"] == keras.backend.backend()
+    assert written["quick"] and written["rounds"] == 2
+    assert written["command"].endswith("step_time.py --quick --only SGLD")
+    assert str(tmp_path) not in path.read_text()
+    assert written["versions"]["keras"] == keras.__version__
+    assert written["rows"][1]["ms"] == pytest.approx(rows[1]["ms"], rel=1e-3)
+
+
+def test_tasks_take_turns_in_both_orders():
+    called = []
+    tasks = {
+        name: lambda name=name: called.append(name) or len(called) for name in "ab"
+    }
+    figures = benchmark("measuring").alternate(tasks, rounds=3)
+    assert "".join(called) == "abbaab"
+    assert figures == {"a": [1, 4, 5], "b": [2, 3, 6]}
+
+
+def test_ratios_are_taken_within_rounds():
+    measuring = benchmark("measuring")
+    # The machine was twice as slow in the second round.
+    assert measuring.ratios([1.1, 2.2, 1.2], [1.0, 2.0, 1.0]) == [1.1, 1.1, 1.2]
+    assert measuring.quartiles([3.0]) == [3.0, 3.0]
+    assert measuring.quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (None, "-"),
+        (12_345, "12,345"),
+        (1234.5, "1,234"),
+        (12.345, "12.3"),
+        (1.234, "1.23"),
+        (0.01234, "0.012"),
+        ([1.0, 2.0], "1.00 to 2.00"),
+        ("disk", "disk"),
+    ],
+)
+def test_cells_have_the_digits_that_count(value, text):
+    assert benchmark("measuring").as_text(value) == text
+
+
+def test_growth_has_the_exponent_of_a_power():
+    scaling = benchmark("scaling")
+    rows = [
+        {"optimizer": "SGD", "d": 10**k, "ms": 10.0 ** (1.5 * k)} for k in (1, 2, 3)
+    ]
+    exponents = [row.get("exponent") for row in scaling.exponents(rows, "d")]
+    assert exponents == [None, pytest.approx(1.5), pytest.approx(1.5)]
+
+
+def test_what_ours_adds_is_held_against_what_others_add():
+    added = [("ours", "SGLD", 2.0), ("a", "SGLD", 4.0), ("a", "CSGLD", 1.0)]
+    rows = [
+        {"library": library, "sampler": sampler, "added_ms": ms}
+        for library, sampler, ms in [*added, ("b", "SGLD", -0.1)]
+    ]
+    ratios = [row.get("ours_over") for row in benchmark("peers").with_ratios(rows)]
+    # No ratio without ours, nor where the other adds nothing that could be seen.
+    assert ratios == [None, 0.5, None, None]
+
+
+def test_the_page_is_what_the_generator_makes(performance):
+    made = performance.page(performance.load())
+    assert performance.PAGE.read_text(encoding="utf-8") == made, (
+        "run `python docs/_build/performance.py`"
+    )
+
+
+@pytest.fixture
+def results():
+    """Contents of one file: steps of two samplers on JAX."""
+    rows = [
+        {
+            "model": "mlp",
+            "weights": 476_410,
+            "optimizer": name,
+            "ms": 2.0,
+            "ratio": ratio,
+        }
+        for name, ratio in (("SGLD", 1.05), ("SGHMC", 1.5), ("floor", 1.0))
+    ]
+    rows[-1] |= {"draw_ms": 0.5, "generator": "rbg"}
+    machine = {"processor": "P", "cores": 2, "memory_gb": 8, "system": "S"}
+    content = {
+        "command": "python step_time.py",
+        "backend": "jax",
+        "date": "2026-01-02",
+        "rounds": 9,
+        "quick": False,
+        "machine": machine | {"accelerator": None},
+        "versions": {"python": "3.11.0"},
+        "rows": rows,
+    }
+    return {("jax", "step_time_mlp"): content}
+
+
+def line_of(text, start):
+    return next(line for line in text.splitlines() if line.startswith(f"| {start} |"))
+
+
+def test_the_page_says_which_bars_were_missed(performance, results):
+    text = performance.page(results)
+    cells = line_of(text, "SGLD step / floor").split(" | ")
+    assert cells[1] == "1.05 (at most 1.10)"
+    assert cells[2].startswith("not measured (at most 1.15)")
+    assert "**1.50 (at most 1.15): missed**" in line_of(text, "SGHMC step / floor")
+    assert "Short runs" not in text and "2026-01-02, medians of 9 alternating" in text
+
+
+def test_short_runs_are_no_measurements(performance, results):
+    results = copy.deepcopy(results)
+    results["jax", "step_time_mlp"]["quick"] = True
+    text = performance.page(results)
+    assert "not measured (at most 1.10)" in line_of(text, "SGLD step / floor")
+    assert "Short runs" in text and "9, short run" in text
+    assert line_of(text, "SGLD").startswith("| SGLD | 2.00 | 1.05 |")
+
+
+SCRIPTS = {
+    "chains": ["--chains", "1", "100"],
+    "ensemble": [],
+    "import_time": [],
+    "memory": [],
+    "parallel_chains": ["--model", "small"],
+    "peers": [],
+    "scaling": [],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_benchmarks_run(name, tmp_path):
+    path = tmp_path / "results.json"
+    rows = benchmark(name).main(["--quick", *SCRIPTS[name], "--json", str(path)])
+    assert len(json.loads(path.read_text())["rows"]) == len(rows) > 0
+    for row in rows:
+        for key, value in row.items():
+            if key.endswith(("_ms", "_s", "_us", "_mb")) and key != "added_ms":
+                assert value > 0.0
+
+
+@pytest.mark.slow
+def test_slots_are_counted_in_weights():
+    """SGHMC has one for each of the 258 weights, RSGLD two, and a few numbers."""
+    rows = benchmark("memory").main(["--quick"])
+    slots = {row["optimizer"]: row["slots"] for row in rows}
+    assert 1.0 < slots["SGHMC"] < 1.2 and 2.0 < slots["RSGLD"] < 3.0
+
+
+@pytest.mark.slow
+def test_all_runs_scripts_in_processes_of_their_own(tmp_path):
+    backend = keras.backend.backend()
+    arguments = ["--backend", backend, "--out", str(tmp_path), "--quick"]
+    benchmark("all").main([*arguments, "--only", "import_time"])
+    content = json.loads((tmp_path / f"{backend}_import_time.json").read_text())
+    assert 0.0 < content["rows"][0]["beyond_s"] < content["rows"][0]["both_s"]
+
+
+def test_all_has_every_file_that_a_bar_is_read_from(performance):
+    names = {bar[1] for bar in performance.BARS}
+    assert names <= set(benchmark("all").RUNS)
