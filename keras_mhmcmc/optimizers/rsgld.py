@@ -54,7 +54,7 @@ class RSGLD(MetropolisSampler):
 
     Example:
 
-    >>>     >>> import keras_mhmcmc as mh
+    >>> import keras_mhmcmc as mh
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     >>> model.compile(
     ...     optimizer=mh.RSGLD(0.2, train_size=20000, batch_size=100),
