@@ -73,7 +73,10 @@ docs: $(TEST)/.stamp
 	@echo "== documentation"
 	@$(BUILD_DOCS)
 
-# $(call run_tests,options of pytest): every step runs, whatever the ones before it
+# JAX spends most of the tests in compiling: the short form asks for less of it.
+QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+
+# $(call run_tests,options of pytest,flags of XLA): every step runs, whatever the ones before it
 # said; the last line tells.
 define run_tests
 @failed=""; \
@@ -84,7 +87,8 @@ echo "== documentation"; \
 $(BUILD_DOCS) || failed="$$failed docs"; \
 for backend in $(BACKENDS); do \
     echo "== pytest on $$backend"; \
-    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 \
+    flags="$(XLA_FLAGS)"; test $$backend != jax || flags="$$flags $(2)"; \
+    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 XLA_FLAGS="$$flags" \
         $(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(1) $(PYTEST_ARGS) \
         || failed="$$failed $$backend"; \
 done; \
@@ -93,14 +97,14 @@ echo "== all passed: ruff docs $(BACKENDS)"
 endef
 
 test: $(TEST)/.stamp
-	$(call run_tests,-m 'not slow')
+	$(call run_tests,-m 'not slow',$(QUICK_XLA))
 
 test-all: $(TEST)/.stamp
 	$(call run_tests,)
 
 coverage: $(TEST)/.stamp
 	@rm -f .coverage
-	$(call run_tests,-m 'not slow' --cov=keras_mhmcmc --cov-append --cov-report=)
+	$(call run_tests,-m 'not slow' --cov=keras_mhmcmc --cov-append --cov-report=,$(QUICK_XLA))
 	@$(TEST)/bin/coverage report --skip-covered --fail-under=95
 
 # $(call create_venv,folder)

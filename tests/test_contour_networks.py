@@ -113,6 +113,7 @@ def test_cifar_learns_synthetic_images(cifar, tmp_path):
     assert row["ess"] < 3.0  # the weights differ
 
 
+@pytest.mark.slow_on("jax")
 def test_cifar_network_is_resnet20(cifar):
     model = cifar.resnet((32, 32, 3), classes=10, width=16, blocks=3)
     convolutions = [x for x in model.layers if isinstance(x, keras.layers.Conv2D)]

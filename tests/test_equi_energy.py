@@ -247,7 +247,7 @@ def _energy(means, x):
     return -float(each.sum())
 
 
-@pytest.mark.slow_on("tensorflow")
+@pytest.mark.slow_on("jax", "tensorflow")
 def test_draws_and_table_have_their_shapes():
     init = {"mean": np.zeros(1, "float32"), "shift": np.float32(0.1)}
     draws = run(
@@ -292,6 +292,7 @@ def test_two_halves_are_one_run():
         run(first.state, ring_capacity=17)
 
 
+@pytest.mark.slow_on("jax")
 def test_an_interrupted_run_returns_its_draws(monkeypatch):
     calls = []
     convert = ops.convert_to_numpy

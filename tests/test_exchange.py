@@ -190,6 +190,7 @@ def test_modes_are_found_that_the_cold_chain_alone_misses():
     assert mode.var() == pytest.approx(1 / 16, rel=0.1)
 
 
+@pytest.mark.slow_on("jax")
 def test_a_swap_takes_the_mini_batch_along():
     """The joint law of position and batch, at a temperature where batches matter."""
     centres = np.array([-1.0, 1.0], "float32")
@@ -212,6 +213,7 @@ def test_a_swap_takes_the_mini_batch_along():
         assert abs(np.square(last).mean() - (1 + temperature / 2)) < 4 * error
 
 
+@pytest.mark.slow_on("jax")
 def test_learning_rates_belong_to_the_temperatures():
     rates = [0.5, mh.schedules.PowerDecay(1.5, 1.0, 0.0)]
     settings = dict(steps=100, chains=3, temperatures=(1.0, 4.0), keep_all=True)

@@ -27,6 +27,7 @@ def test_swaps_are_as_frequent_as_asked(swap_every):
     assert tried > 0
 
 
+@pytest.mark.slow_on("jax")
 @pytest.mark.parametrize("name", ["sgld", "langevin", "sghmc", "psgld"])
 def test_two_halves_are_one_run(name):
     kernels = KERNELS | {

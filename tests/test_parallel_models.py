@@ -185,6 +185,7 @@ def test_watching_the_chains_does_not_change_them():
     np.testing.assert_array_equal(weights(plain), weights(watched))
 
 
+@pytest.mark.slow_on("jax")
 @pytest.mark.parametrize("strategy", ["vmap", "loop"])
 def test_run_eagerly_is_the_same_run(strategy):
     eager, plain = (
@@ -316,6 +317,7 @@ def test_the_optimizer_of_another_model_is_refused():
         parallel(2, optimizer=model.optimizer)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "jax", reason="JAX only")
 def test_four_devices_share_the_chains():
     """Simulated devices; the chains are those of one device, to rounding."""

@@ -38,6 +38,8 @@ KERNELS = {
     "schedule": mh.kernels.sgld(mh.schedules.PowerDecay(0.1, 1.0, 0.3)),
 }
 
+SLOW_TO_COMPILE = pytest.mark.slow_on("jax", "tensorflow")
+
 
 def run(kernel="sgld", init=START, num_steps=40, **arguments):
     target = {"log_likelihood": log_likelihood, "data": DATA, "batch_size": 16}
@@ -56,7 +58,13 @@ def assert_same(actual, expected):
         np.testing.assert_array_equal(a, e)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(k, marks=[] if k in ("sghmc", "reversible") else SLOW_TO_COMPILE)
+        for k in KERNELS
+    ],
+)
 def test_a_run_goes_on_bit_for_bit_from_its_state(kernel):
     whole = run(kernel)
     first = run(kernel, num_steps=15)
@@ -78,6 +86,7 @@ def test_burn_in_and_thinning_keep_a_part_of_the_whole_run(kernel):
     assert_same(part.position, keras.tree.map_structure(lambda x: x[:, 10::4], whole))
 
 
+@pytest.mark.slow_on("jax")
 def test_pieces_do_not_change_a_run(monkeypatch):
     whole = run("Langevin", num_steps=100, burn_in=3, every=2)
     monkeypatch.setattr(loop, "_BUFFER_DRAWS", 5)

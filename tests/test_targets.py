@@ -58,6 +58,7 @@ def test_both_forms_of_a_density_are_the_exact_one(target, log_posterior):
     np.testing.assert_allclose(np.diff(parts), np.diff(exact), rtol=1e-4, atol=2e-3)
 
 
+@pytest.mark.slow_on("jax")
 @pytest.mark.parametrize(
     "target", [mh.targets.GaussianMean(50, 2), mh.targets.TiedMeans(50)]
 )
