@@ -54,6 +54,7 @@ class RSGLD(MetropolisSampler):
 
     Example:
 
+    >>> import keras
     >>> import keras_mhmcmc as mh
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     >>> model.compile(
