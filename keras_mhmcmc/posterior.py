@@ -360,8 +360,9 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     def _awaits(self, model):
         """Whether the newest sample has yet to get its own energy and weight."""
-        is_sampler = isinstance(model.optimizer, Sampler)
-        return is_sampler and len(self) > 0 and not self._store.records[-1].is_final
+        if not isinstance(model.optimizer, Sampler) or not model.optimizer.built:
+            return False
+        return len(self) > 0 and not self._store.records[-1].is_final
 
     def _revise_last(self, model):
         """Gives the newest sample what it waits for, once it is evaluated."""
