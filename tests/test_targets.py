@@ -7,6 +7,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 
 def gaussian_log_posterior(data, theta):
     theta = np.asarray(theta, "float64")
@@ -58,7 +60,7 @@ def test_both_forms_of_a_density_are_the_exact_one(target, log_posterior):
     np.testing.assert_allclose(np.diff(parts), np.diff(exact), rtol=1e-4, atol=2e-3)
 
 
-@pytest.mark.slow_on("jax")
+@pytest.mark.slow_on("jax", "tensorflow")
 @pytest.mark.parametrize(
     "target", [mh.targets.GaussianMean(50, 2), mh.targets.TiedMeans(50)]
 )
@@ -99,6 +101,16 @@ def test_tied_means_mirror_keeps_the_likelihood():
         ]
         np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(mh.targets.mirrored(mh.targets.mirrored(points)), points)
+
+
+@pytest.mark.parametrize(
+    "given, kept",
+    [("float32", "float32"), ("float64", "float64"), ("uint8", "float64")],
+)
+def test_mirrored_keeps_the_dtype_of_floats(given, kept):
+    image = mh.targets.mirrored(np.array([1, 2], given))
+    assert image.dtype == kept
+    assert image.tolist() == [3.0, -2.0]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 10.0])

@@ -208,7 +208,7 @@ def mirrored(theta):
     """Positions (..., 2) of `TiedMeans` with the two components in each other's place.
 
     Args:
-        theta: array of shape (..., 2).
+        theta: array of shape (..., 2). One of floats keeps its dtype.
 
     Raises:
         ValueError: `theta` is of another kind or shape.
@@ -218,7 +218,9 @@ def mirrored(theta):
     >>> mirrored([0.0, 1.0]).tolist()
     [1.0, -1.0]
     """
-    theta = _validate.array("Argument `theta`", theta)
+    theta = _validate.array("Argument `theta`", theta, dtype=None)
+    if not np.issubdtype(theta.dtype, np.floating):
+        theta = theta.astype("float64")
     if theta.ndim == 0 or theta.shape[-1] != 2:
         raise ValueError(
             "Argument `theta` must have the shape (..., 2), for theta_1 and theta_2. "
