@@ -44,7 +44,7 @@ help:
 	@echo "             without the slow ones"
 	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects,"
 	@echo "             JOBS=4 runs as many processes; each takes up to 4 GB with JAX)"
-	@echo "make test-all  the same with all tests, an hour or two"
+	@echo "make test-all  the same with all tests, the slow ones as well"
 	@echo "make coverage  lines of the package that the tests of all backends reach"
 	@echo "make lint    style check alone"
 	@echo "make docs    the documentation site, in site/index.html"

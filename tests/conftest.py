@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+import zlib
 
 # Most of the time on JAX goes into compiling, and many tests compile the same programs:
 # all processes share them, and the next run has them already.
@@ -32,12 +33,23 @@ elif keras.backend.backend() == "torch":
     torch.backends.cudnn.allow_tf32 = False
 
 
+BACKENDS = ("jax", "tensorflow", "torch")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """A test that is `slow_on` this backend is `slow`."""
+    """Marks as `slow` what is `slow_on` this backend, or in turn on another."""
+    backend = keras.backend.backend()
     for item in items:
-        marker = item.get_closest_marker("slow_on")
-        if marker is not None and keras.backend.backend() in marker.args:
+        slow_on = item.get_closest_marker("slow_on")
+        if slow_on is not None:
+            is_slow = backend in slow_on.args
+        elif item.get_closest_marker("in_turn") and backend != "torch":
+            turn = zlib.crc32(item.nodeid.encode()) % len(BACKENDS)
+            is_slow = BACKENDS[turn] != backend
+        else:
+            is_slow = False
+        if is_slow:
             item.add_marker("slow")
 
 

@@ -12,6 +12,8 @@ from oracles import contour as oracle
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 
 def mixture(x):
     parts = [np.log(w) - 0.5 * ops.square(x - m) for w, m in ((0.4, -6), (0.6, 4))]
@@ -108,7 +110,7 @@ def literal_run(low, gap, m, size, num_steps, num_chains):
     return x
 
 
-@pytest.mark.slow_on("torch")
+@pytest.mark.slow_on("tensorflow", "torch")
 def test_a_literal_implementation_blows_up_and_ours_does_not():
     """A partition from below the lowest energy, uniform theta, no limit."""
     low, gap, m, size = -8.0, 1.0, 50, 0.01

@@ -14,6 +14,8 @@ from oracles import contour as oracle
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 SETTINGS = dict(energy_min=20.0, energy_gap=8.0, partitions=40, zeta=0.75)
 N = 96
 

@@ -57,7 +57,7 @@ CODE = {
 BACKENDS = ("jax", "tensorflow", "torch")
 
 
-def in_turn(index):
+def on_one_backend(index):
     """A mark with which a test is slow on all backends but one."""
     turn = index % len(BACKENDS)
     return pytest.mark.slow_on(*BACKENDS[:turn], *BACKENDS[turn + 1 :])
@@ -69,7 +69,7 @@ BLOCKS = [
         page,
         number,
         id=f"{page.name}-{number}",
-        marks=[] if page == PAGES[0] else in_turn(index + number),
+        marks=[] if page == PAGES[0] else on_one_backend(index + number),
     )
     for index, (page, blocks) in enumerate(CODE.items())
     for number in range(len(blocks))
@@ -144,7 +144,7 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "module",
     [
-        pytest.param(module, id=module.__name__, marks=in_turn(index))
+        pytest.param(module, id=module.__name__, marks=on_one_backend(index))
         for index, module in enumerate(MODULES)
     ],
 )

@@ -12,6 +12,8 @@ from models import sequential
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 
 def stacked(model, members, seed=0):
     rng = np.random.default_rng(seed)

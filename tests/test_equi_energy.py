@@ -13,6 +13,8 @@ import keras_mhmcmc as mh
 from keras_mhmcmc.kernels import batches
 from keras_mhmcmc.kernels import equi_energy
 
+pytestmark = pytest.mark.in_turn
+
 IS_TORCH = keras.backend.backend() == "torch"
 CHAINS = 4
 LEVELS = [3.0, 5.0, 9.0, 20.0]
@@ -292,7 +294,7 @@ def test_two_halves_are_one_run():
         run(first.state, ring_capacity=17)
 
 
-@pytest.mark.slow_on("jax")
+@pytest.mark.slow_on("jax", "tensorflow")
 def test_an_interrupted_run_returns_its_draws(monkeypatch):
     calls = []
     convert = ops.convert_to_numpy

@@ -20,6 +20,8 @@ from oracles import exchange as oracle
 import keras_mhmcmc as mh
 from keras_mhmcmc.kernels import exchange
 
+pytestmark = pytest.mark.in_turn
+
 
 @pytest.mark.parametrize("seed", range(3))
 def test_swaps_agree_with_the_oracle(seed):
@@ -143,7 +145,7 @@ def test_an_inverted_swap_would_be_seen(hot, monkeypatch):
     assert value - 10 * error > 1.5
 
 
-@pytest.mark.slow_on("torch")
+@pytest.mark.slow_on("tensorflow", "torch")
 @pytest.mark.parametrize("spread", ["auto", "given"])
 def test_noisy_energies_leave_the_cold_chain_its_variance(spread):
     scale, batch_size = 0.1, 20
@@ -190,7 +192,7 @@ def test_modes_are_found_that_the_cold_chain_alone_misses():
     assert mode.var() == pytest.approx(1 / 16, rel=0.1)
 
 
-@pytest.mark.slow_on("jax")
+@pytest.mark.slow_on("jax", "tensorflow")
 def test_a_swap_takes_the_mini_batch_along():
     """The joint law of position and batch, at a temperature where batches matter."""
     centres = np.array([-1.0, 1.0], "float32")
@@ -213,7 +215,7 @@ def test_a_swap_takes_the_mini_batch_along():
         assert abs(np.square(last).mean() - (1 + temperature / 2)) < 4 * error
 
 
-@pytest.mark.slow_on("jax")
+@pytest.mark.slow_on("jax", "tensorflow")
 def test_learning_rates_belong_to_the_temperatures():
     rates = [0.5, mh.schedules.PowerDecay(1.5, 1.0, 0.0)]
     settings = dict(steps=100, chains=3, temperatures=(1.0, 4.0), keep_all=True)

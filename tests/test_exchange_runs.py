@@ -12,6 +12,8 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.chains import loop
 
+pytestmark = pytest.mark.in_turn
+
 
 @pytest.mark.parametrize("swap_every", [1, 5, 0.2])
 def test_swaps_are_as_frequent_as_asked(swap_every):
@@ -27,7 +29,7 @@ def test_swaps_are_as_frequent_as_asked(swap_every):
     assert tried > 0
 
 
-@pytest.mark.slow_on("jax")
+@pytest.mark.slow_on("jax", "tensorflow")
 @pytest.mark.parametrize("name", ["sgld", "langevin", "sghmc", "psgld"])
 def test_two_halves_are_one_run(name):
     kernels = KERNELS | {

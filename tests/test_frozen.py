@@ -14,6 +14,8 @@ from models import numpy
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 WIDE = 400
 
 

@@ -20,6 +20,8 @@ from test_hostile_inputs import TABLE
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 EXAMPLES, MANY, FEW = 20, 300, 60
 
 

@@ -14,6 +14,8 @@ from models import weights
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 BACKEND = keras.backend.backend()
 
 
@@ -83,6 +85,7 @@ def test_run_eagerly_is_the_same_chain():
     np.testing.assert_allclose(weights(eager), weights(plain), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow_on("tensorflow")
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras refuses it on PyTorch")
 def test_several_steps_per_execution_are_the_same_chain():
     plain, grouped = (compiled(make(), steps_per_execution=n) for n in (1, 4))

@@ -18,6 +18,8 @@ from models import weights
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 OPTIMIZERS = {
     **{name: case.make for name, case in SAMPLERS.items()},
     "sgd": lambda seed: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),

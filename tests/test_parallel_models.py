@@ -21,6 +21,8 @@ from models import weights
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 BACKEND = keras.backend.backend()
 
 
@@ -185,7 +187,7 @@ def test_watching_the_chains_does_not_change_them():
     np.testing.assert_array_equal(weights(plain), weights(watched))
 
 
-@pytest.mark.slow_on("jax")
+@pytest.mark.slow_on("jax", "tensorflow")
 @pytest.mark.parametrize("strategy", ["vmap", "loop"])
 def test_run_eagerly_is_the_same_run(strategy):
     eager, plain = (

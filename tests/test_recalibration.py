@@ -11,6 +11,8 @@ from models import fit
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 MOMENTS = ("mean", "variance")
 
 

@@ -22,6 +22,8 @@ from process_tasks import with_backup
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 EPOCHS, FIRST, EVERY = 6, 2, 5  # six iterations an epoch
 
 

@@ -7,6 +7,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 K = 4000
 
 
@@ -111,7 +113,7 @@ def log_likelihood(position, batch):
     return -0.5 * ops.square(batch[:, 0] - position)
 
 
-@pytest.mark.slow_on("torch")
+@pytest.mark.slow_on("tensorflow", "torch")
 @pytest.mark.parametrize("replacement", [False, True])
 def test_sgld_on_batches_has_the_variance_that_gradient_noise_gives(replacement):
     rate, temperature = 0.5, 3.0
@@ -161,7 +163,7 @@ def tempered_variance(scale):
     return 1 / scale + 1 / (1 / batch_mean - scale)
 
 
-@pytest.mark.slow_on("torch")
+@pytest.mark.slow_on("jax", "torch")
 def test_mhbt_on_batches_samples_the_tempered_posterior():
     scale = 20.0  # c_n, below sqrt(m)
     values, draws = draw(
@@ -177,7 +179,7 @@ def test_mhbt_on_batches_samples_the_tempered_posterior():
     assert_variance(values, tempered_variance(scale))
 
 
-@pytest.mark.slow_on("torch")
+@pytest.mark.slow_on("tensorflow", "torch")
 def test_mint_takes_its_temperature_from_the_batch():
     values, _ = draw(
         mh.kernels.mint(0.3, alpha=0.6, proposal=mh.proposals.RandomWalk()),

@@ -14,6 +14,8 @@ from oracles import spike_slab as oracle
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 BACKEND = keras.backend.backend()
 N = 96
 PRIOR = dict(v0=1e-2, v1=1.0)
@@ -129,7 +131,7 @@ def test_a_step_and_its_energy_are_those_of_the_oracle(likelihood):
     assert report["sparsity"] == np.mean(new.rho[0] < 0.5)
 
 
-@pytest.mark.slow_on("torch")
+@pytest.mark.slow_on("tensorflow", "torch")
 def test_a_regression_finds_its_predictors_and_its_noise():
     rate = mh.schedules.PowerDecay(0.1, 1.0, 1 / 3)
     options = dict(likelihood="gaussian", v0=1e-3, v1=100.0, b=5.0, step_size=0.02)

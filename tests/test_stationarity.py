@@ -22,6 +22,8 @@ from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
 
+pytestmark = pytest.mark.in_turn
+
 CHAINS = 20000
 DIMENSION = 2
 N = 1000

@@ -1,7 +1,7 @@
 """All benchmarks of a backend, one after the other, each in a process of its own.
 
 Writes a JSON file for each, from which `docs/_build/performance.py` makes
-`docs/performance.md`. About a quarter of an hour on two cores that do nothing else.
+`docs/performance.md`. Run it on a machine that does nothing else.
 
     python examples/benchmarks/all.py --backend jax --out docs/_build/performance
     python docs/_build/performance.py

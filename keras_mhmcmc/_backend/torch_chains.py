@@ -5,9 +5,10 @@ import contextlib
 import torch
 from keras import tree
 
+from keras_mhmcmc._backend.draws_torch import rows_of
+from keras_mhmcmc._backend.draws_torch import seed_of
+from keras_mhmcmc._backend.draws_torch import shaped
 from keras_mhmcmc._backend.errors import NotVectorizable
-from keras_mhmcmc._backend.torch import _mix
-from keras_mhmcmc._backend.torch import draw_from
 
 __all__ = [
     "ChainTrainer",
@@ -33,32 +34,23 @@ class ChainsNoise:
         self._state = state
         self._host = None
         self._version = None
-        self._generator = None
 
     def draw(self, tensors, uniforms):
         """Normals shaped like `tensors`, and `uniforms` numbers for each chain."""
-        device = tensors[0].device
         whole, rows = self._state._value, self._state.value
         if self._host is None or self._version != (whole.data_ptr(), whole._version):
             self._host = whole.tolist()
-        if self._generator is None or self._generator.device != device:
-            self._generator = torch.Generator(device=device)
         first = (rows.data_ptr() - whole.data_ptr()) // (2 * rows.element_size())
-        draws = []
-        for index in range(len(rows)):
-            state = self._host[first + index]
-            self._generator.manual_seed(_mix(*state))
+        states = self._host[first : first + len(rows)]
+        seeds = [seed_of(*state) for state in states]
+        for state in states:
             state[1] += 1
-            single = [tensor[index] for tensor in tensors]
-            draws.append(draw_from(self._generator, single, uniforms))
         with torch.no_grad():
             rows[:, 1].add_(1)
         self._version = (whole.data_ptr(), whole._version)
-        return tree.map_structure(_stack, *draws)
-
-
-def _stack(*rows):
-    return rows[0][None] if len(rows) == 1 else torch.stack(rows)
+        size = sum(tensor[0].numel() for tensor in tensors)
+        normals, uniform = rows_of(seeds, size, uniforms, tensors[0])
+        return shaped(normals, tensors, has_chains=True), uniform
 
 
 def loop_above():

@@ -12,10 +12,9 @@ __all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
 
 def draw(seed, step, shapes, uniforms):
     """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
-    generator = torch.Generator(device=ops.convert_to_tensor(0.0).device)
-    generator.manual_seed(core._mix(seed, step))
-    like = [torch.empty(shape, device="meta") for shape in shapes]
-    normals, flat = core.draw_from(generator, like, math.prod(uniforms))
+    device = ops.convert_to_tensor(0.0).device
+    like = [torch.empty(shape, device=device) for shape in shapes]
+    normals, flat = core.draw_from((seed, step), like, math.prod(uniforms))
     return normals, flat.view(uniforms)
 
 

@@ -30,6 +30,7 @@ def fails(name, sampler, target, monkeypatch, record_property):
         suite.assert_law(result, sampler)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", [n for n, bug in BUGS.items() if not bug.is_subtle])
 def test_a_bug_is_caught(name, monkeypatch, record_property):
     fails(name, *BUGS[name].cells[0], monkeypatch, record_property)
