@@ -16,26 +16,25 @@ __all__ = [
     "add_scaled",
     "add_terms",
     "affine",
-    "all_finite",
     "between",
     "compile_function",
     "cond",
     "constant",
     "default_chunk",
     "dense",
+    "donated",
     "dot",
     "draw_from",
     "fused",
     "gradient_and_more",
     "hold_values",
     "map_members",
+    "products",
     "read",
     "refuse_replicas",
     "select",
     "sigmoid_of_affine",
-    "stack",
     "steps_if",
-    "sum_squares",
     "value_and_gradient",
     "write",
     "write_copies",
@@ -103,7 +102,7 @@ def draw_from(state, tensors, uniforms):
     # One flat draw for all weights compiles in a fraction of the time that one for
     # each takes; the barrier keeps XLA from repeating it in every use.
     sizes = [tensor.size for tensor in tensors]
-    dtype = _at_least_float32(tensors[0])
+    dtype = jnp.promote_types(tensors[0].dtype, jnp.float32)
     smallest = jnp.nextafter(jnp.array(-1, dtype), jnp.array(0, dtype))
     count = uniforms + sum(sizes)
     # Padded, since XLA takes six times as long for an odd number on a CPU.
@@ -145,6 +144,11 @@ def write_copies(variables, sources):
         variable.assign(jnp.copy(source.value))
 
 
+def donated(variables, values):
+    """`values`, for a kernel to overwrite; here XLA decides."""
+    return list(values)
+
+
 def dense(gradients):
     """Gradients as ordinary tensors."""
     return list(gradients)
@@ -167,37 +171,32 @@ def constant(values, dtype, like):
     return jnp.array(list(values), dtype)
 
 
-def stack(scalars):
-    """Tensors (...) as one tensor (..., number of them)."""
-    return jnp.stack(scalars, axis=-1)
-
-
 def select(condition, xs, ys):
     """xs where the scalar `condition` holds, else ys."""
     return [jnp.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
-def sum_squares(xs):
-    """Sum of squares over a list of tensors, a float32 scalar."""
-    sums = [jnp.sum(jnp.square(x.astype(_at_least_float32(x)))) for x in xs]
-    return sum(sums).astype(jnp.float32)
-
-
 def dot(xs, ys):
     """Sum of products over two lists of tensors, a float32 scalar."""
-    wide = [_at_least_float32(x) for x in xs]
-    pairs = zip(xs, ys, wide, strict=True)
-    sums = [jnp.sum(x.astype(dtype) * y.astype(dtype)) for x, y, dtype in pairs]
+    pairs = [map(_at_least_float32, pair) for pair in zip(xs, ys, strict=True)]
+    sums = [jnp.sum(x * y) for x, y in pairs]
     return sum(sums).astype(jnp.float32)
 
 
-def all_finite(xs):
-    """Whether all numbers are finite and their squares, too."""
-    return jnp.isfinite(sum_squares(xs))
+def products(function, *lists):
+    """Sums of products over lists of tensors, float32 scalars.
+
+    `function` takes a tensor of each list, in float32 at least, and returns pairs.
+    """
+    rows = []
+    for arrays in zip(*lists, strict=True):
+        pairs = function(*map(_at_least_float32, arrays))
+        rows.append([jnp.sum(x * y) for x, y in pairs])
+    return [sum(sums).astype(jnp.float32) for sums in zip(*rows, strict=True)]
 
 
 def _at_least_float32(x):
-    return jnp.promote_types(x.dtype, jnp.float32)
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def fused(function, *arrays):

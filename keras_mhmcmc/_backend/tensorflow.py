@@ -13,26 +13,25 @@ __all__ = [
     "add_scaled",
     "add_terms",
     "affine",
-    "all_finite",
     "between",
     "compile_function",
     "cond",
     "constant",
     "default_chunk",
     "dense",
+    "donated",
     "dot",
     "draw_from",
     "fused",
     "gradient_and_more",
     "hold_values",
     "map_members",
+    "products",
     "read",
     "refuse_replicas",
     "select",
     "sigmoid_of_affine",
-    "stack",
     "steps_if",
-    "sum_squares",
     "value_and_gradient",
     "write",
     "write_copies",
@@ -126,6 +125,11 @@ def write_copies(variables, sources):
     write(variables, read(sources))
 
 
+def donated(variables, values):
+    """`values`, for a kernel to overwrite; nothing is overwritten here."""
+    return list(values)
+
+
 def dense(gradients):
     """Gradients as ordinary tensors (an Embedding's are sparse)."""
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
@@ -148,20 +152,9 @@ def constant(values, dtype, like):
     return tf.constant(list(values), dtype)
 
 
-def stack(scalars):
-    """Tensors (...) as one tensor (..., number of them)."""
-    return tf.stack(scalars, axis=-1)
-
-
 def select(condition, xs, ys):
     """xs where the scalar `condition` holds, else ys."""
     return [tf.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
-
-
-def sum_squares(xs):
-    """Sum of squares over a list of tensors, a float32 scalar."""
-    sums = [tf.reduce_sum(tf.square(_at_least_float32(x))) for x in xs]
-    return tf.cast(tf.add_n(sums), tf.float32)
 
 
 def dot(xs, ys):
@@ -171,9 +164,16 @@ def dot(xs, ys):
     return tf.cast(tf.add_n(sums), tf.float32)
 
 
-def all_finite(xs):
-    """Whether all numbers are finite and their squares, too."""
-    return tf.math.is_finite(sum_squares(xs))
+def products(function, *lists):
+    """Sums of products over lists of tensors, float32 scalars.
+
+    `function` takes a tensor of each list, in float32 at least, and returns pairs.
+    """
+    rows = []
+    for arrays in zip(*lists, strict=True):
+        pairs = function(*map(_at_least_float32, arrays))
+        rows.append([tf.reduce_sum(x * y) for x, y in pairs])
+    return [tf.cast(tf.add_n(sums), tf.float32) for sums in zip(*rows, strict=True)]
 
 
 def _at_least_float32(x):

@@ -5,6 +5,10 @@ import functools
 import torch
 from keras import tree
 
+from keras_mhmcmc._backend.draws_torch import rows_of
+from keras_mhmcmc._backend.draws_torch import seed_of
+from keras_mhmcmc._backend.draws_torch import shaped
+
 __all__ = [
     "SEED_DTYPE",
     "LossObserver",
@@ -14,26 +18,25 @@ __all__ = [
     "add_scaled",
     "add_terms",
     "affine",
-    "all_finite",
     "between",
     "compile_function",
     "cond",
     "constant",
     "default_chunk",
     "dense",
+    "donated",
     "dot",
     "draw_from",
     "fused",
     "gradient_and_more",
     "hold_values",
     "map_members",
+    "products",
     "read",
     "refuse_replicas",
     "select",
     "sigmoid_of_affine",
-    "stack",
     "steps_if",
-    "sum_squares",
     "value_and_gradient",
     "write",
     "write_copies",
@@ -75,44 +78,25 @@ class NoiseStream:
         self._state = state
         self._host = None
         self._version = None
-        self._generator = None
 
     def draw(self, tensors, uniforms):
         """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
-        device = tensors[0].device
         value = self._state.value
         if self._host is None or self._version != (value.data_ptr(), value._version):
             self._host = value.tolist()
-        if self._generator is None or self._generator.device != device:
-            self._generator = torch.Generator(device=device)
-        self._generator.manual_seed(_mix(*self._host))
+        seed, count = self._host
         self._host[1] += 1
         with torch.no_grad():
             value[1].add_(1)
         self._version = (value.data_ptr(), value._version)
-
-        return draw_from(self._generator, tensors, uniforms)
-
-
-def draw_from(generator, tensors, uniforms):
-    """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
-    device = generator.device
-    uniform = torch.rand(uniforms, generator=generator, device=device)
-    sizes = [tensor.numel() for tensor in tensors]
-    dtype = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
-    flat = torch.randn(sum(sizes), generator=generator, device=device, dtype=dtype)
-    return [
-        part.view(tensor.shape).to(tensor.dtype)
-        for part, tensor in zip(flat.split(sizes), tensors, strict=True)
-    ], uniform
+        return draw_from((seed, count), tensors, uniforms)
 
 
-def _mix(seed, count):
-    """A 64-bit generator seed (splitmix64): neighbours share no draws."""
-    value = (seed * 0x9E3779B97F4A7C15 + (count + 1) * 0xD1B54A32D192ED03) % 2**64
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        value = (value ^ (value >> shift)) * factor % 2**64
-    return (value ^ (value >> 31)) % 2**63
+def draw_from(state, tensors, uniforms):
+    """Standard normals shaped like `tensors`, and uniforms, from (seed, step count)."""
+    size = sum(tensor.numel() for tensor in tensors)
+    rows, uniform = rows_of([seed_of(*state)], size, uniforms, tensors[0])
+    return shaped(rows, tensors, has_chains=False), uniform[0]
 
 
 def refuse_replicas():
@@ -131,9 +115,25 @@ def read(variables):
 
 def write(variables, values):
     """Assigns values made in this step."""
-    if variables:
+    pairs = [(v.value, x) for v, x in zip(variables, values, strict=True)]
+    pairs = [(old, x) for old, x in pairs if not x.is_set_to(old)]
+    if pairs:
+        old, new = zip(*pairs, strict=True)
         with torch.no_grad():
-            torch._foreach_copy_([v.value for v in variables], list(values))
+            torch._foreach_copy_(old, new)
+
+
+class _Donated(list):
+    """Tensors in the memory of variables, that a sum with them may overwrite."""
+
+
+def donated(variables, values):
+    """`values`, for a kernel to overwrite in the memory of `variables`.
+
+    Fresh memory for a result costs more than the arithmetic, on a CPU.
+    """
+    write(variables, values)
+    return _Donated(read(variables))
 
 
 def write_copies(variables, sources):
@@ -148,23 +148,21 @@ def dense(gradients):
 
 def add_scaled(xs, a, ys):
     """x + a y for lists of tensors and a scalar a."""
-    if not torch.is_tensor(a):
-        return list(torch._foreach_add(xs, ys, alpha=a))
-    if a.device.type == "cpu":  # a host number: reading it stops no queue
-        return list(torch._foreach_add(xs, ys, alpha=a.item()))
-    return list(torch._foreach_add(torch._foreach_mul(ys, a), xs))
+    return add_terms(xs, (a, ys))
 
 
 def add_terms(xs, *terms):
     """x + a y + b z + ... for lists of tensors, and terms (scalar, tensors)."""
-    (a, ys), *others = terms
-    sums = add_scaled(xs, a, ys)
-    for b, zs in others:
-        if torch.is_tensor(b) and b.device.type != "cpu":
-            zs, b = torch._foreach_mul(zs, b), 1.0
-        # In place: fresh memory for each term would cost more than the arithmetic.
-        torch._foreach_add_(sums, zs, alpha=_number(b))
-    return sums
+    sums = xs if isinstance(xs, _Donated) else None
+    for a, ys in terms:
+        a = _number(a)
+        if torch.is_tensor(a):
+            ys, a = torch._foreach_mul(ys, a), 1.0
+        if sums is None:
+            sums = torch._foreach_add(xs, ys, alpha=a)
+        else:
+            torch._foreach_add_(sums, ys, alpha=a)
+    return list(sums)
 
 
 def constant(values, dtype, like):
@@ -182,21 +180,11 @@ def _constant(values, dtype, device):
         return torch.tensor(values, dtype=getattr(torch, dtype), device=device)
 
 
-def stack(scalars):
-    """Tensors (...) as one tensor (..., number of them)."""
-    return torch.stack(scalars, dim=-1)
-
-
 def select(condition, xs, ys):
     """xs where the scalar `condition` holds, else ys."""
     if condition.device.type == "cpu":  # a host number: reading it stops no queue
         return list(xs) if condition.item() else list(ys)
     return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
-
-
-def sum_squares(xs):
-    """Sum of squares over a list of tensors, a float32 scalar."""
-    return dot(xs, xs)
 
 
 def dot(xs, ys):
@@ -205,9 +193,21 @@ def dot(xs, ys):
     return torch.stack([_dot(x, y) for x, y in wide]).sum().float()
 
 
-def all_finite(xs):
-    """Whether all numbers are finite and their squares, too."""
-    return sum_squares(xs).isfinite()
+def products(function, *lists):
+    """Sums of products over lists of tensors, float32 scalars.
+
+    `function` takes a tensor of each list, in float32 at least, and returns pairs.
+    """
+    rows = []
+    for arrays in zip(*lists, strict=True):
+        # In pieces, which keeps what the function makes small, and see `_PIECE`.
+        flat = [x.reshape(-1) for x in arrays]
+        whole = flat[0].is_cuda or len(flat[0]) <= _PIECE
+        pieces = ([x] if whole else x.split(_PIECE) for x in flat)
+        for piece in zip(*pieces, strict=True):
+            pairs = function(*map(_at_least_float32, piece))
+            rows.append(torch.stack([torch.dot(x, y) for x, y in pairs]))
+    return list(torch.stack(rows).sum(0).float())
 
 
 def _at_least_float32(x):

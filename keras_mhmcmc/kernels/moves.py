@@ -88,8 +88,9 @@ def langevin(position, gradient, normals, scales):
 
 def langevin_log_ratio(delta, gradient, new_gradient, scales, chains=False):
     """log q(theta' -> theta) - log q(theta -> theta') of a Langevin move."""
-    products = _products(delta, gradient, new_gradient, chains)
-    return -_change(products, scales.step, scales.noise)
+    lists = delta, gradient, new_gradient
+    products = tensors.products(_pairs, *lists, chains=chains)
+    return -_change(_products(*products), scales.step, scales.noise)
 
 
 def reversible(position, gradient, normals, uniform, scales):
@@ -103,11 +104,17 @@ def reversible(position, gradient, normals, uniform, scales):
 def residuals(delta, gradient, new_gradient, scales, chains=False):
     """The squared lengths of a move, without cancellation in float32."""
     step, noise = scales.step, scales.noise
-    products = _products(delta, gradient, new_gradient, chains)
-    there = tensors.sum_squares(tensors.add_scaled(delta, step, gradient), chains)
+
+    def pairs(delta, gradient, new_gradient):
+        out = delta + tensors.along_chains(step, delta) * gradient
+        return [*_pairs(delta, gradient, new_gradient), (out, out)]
+
+    lists = delta, gradient, new_gradient
+    *products, out = tensors.products(pairs, *lists, chains=chains)
+    products = _products(*products)
     return Residuals(
-        out_forward=_over_variance(there, noise),
-        out_backward=_over_variance(there - 4.0 * step * products.here, noise),
+        out_forward=_over_variance(out, noise),
+        out_backward=_over_variance(out - 4.0 * step * products.here, noise),
         change_forward=_change(products, step, noise),
         change_backward=_change(products, -step, noise),
     )
@@ -158,13 +165,18 @@ class _Products(NamedTuple):
     difference: Any  # |grad|^2 - |grad'|^2
 
 
-def _products(delta, gradient, new_gradient, chains):
-    squares = [tensors.sum_squares(g, chains) for g in (gradient, new_gradient)]
-    return _Products(
-        tensors.dot(delta, gradient, chains),
-        tensors.dot(delta, new_gradient, chains),
-        squares[0] - squares[1],
-    )
+def _pairs(delta, gradient, new_gradient):
+    """The factors of what `_products` needs."""
+    return [
+        (delta, gradient),
+        (delta, new_gradient),
+        (gradient, gradient),
+        (new_gradient, new_gradient),
+    ]
+
+
+def _products(here, there, squares, new_squares):
+    return _Products(here, there, squares - new_squares)
 
 
 def _change(products, step, noise):

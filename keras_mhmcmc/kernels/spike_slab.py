@@ -178,7 +178,7 @@ def _gap(prior):
 
 def _by_group(values, groups):
     """The sums of (...) over the tensors of each group, (..., groups)."""
-    return tensors.stack(_sums(values, groups))
+    return ops.stack(_sums(values, groups), axis=-1)
 
 
 def _sums(values, groups):

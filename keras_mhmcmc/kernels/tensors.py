@@ -32,11 +32,6 @@ def add_terms(xs, *terms):
     return xs
 
 
-def stack(scalars):
-    """Scalars, or (K,) of them, as one tensor (..., number of scalars)."""
-    return _backend.stack(scalars)
-
-
 def subtract(xs, ys):
     """x - y for each tensor."""
     return [x - y for x, y in zip(xs, ys, strict=True)]
@@ -53,11 +48,7 @@ def select(condition, xs, ys):
 
 def sum_squares(xs, chains=False):
     """Sum of squares over all tensors: a float32 scalar, or (K,) with `chains`."""
-    if not chains:
-        return _backend.sum_squares(xs)
-    if xs and xs[0].shape[0] == 1:
-        return ops.reshape(_backend.sum_squares(xs), (1,))
-    return sum(ops.sum(ops.square(_rows(x)), axis=1) for x in xs)
+    return dot(xs, xs, chains)
 
 
 def dot(xs, ys, chains=False):
@@ -73,9 +64,22 @@ def dot(xs, ys, chains=False):
 
 def all_finite(xs, chains=False):
     """Whether all numbers are finite and below 1e19: a bool, or (K,) with `chains`."""
-    if not chains:
-        return _backend.all_finite(xs)
     return ops.isfinite(sum_squares(xs, chains))
+
+
+def products(function, *lists, chains=False):
+    """Sums of products over all tensors, in one pass: (), or (K,) with `chains`.
+
+    `function` takes a float32 tensor of each list and returns pairs of tensors.
+    """
+    if not chains:
+        return _backend.products(function, *lists)
+    sums = 0.0
+    for arrays in zip(*lists, strict=True):
+        pairs = function(*(ops.cast(x, "float32") for x in arrays))
+        rows = [ops.reshape(x * y, (x.shape[0], -1)) for x, y in pairs]
+        sums = sums + ops.stack([ops.sum(row, axis=1) for row in rows])
+    return ops.unstack(sums, len(pairs))
 
 
 def fused(function, *arrays, chains=False):

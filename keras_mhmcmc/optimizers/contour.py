@@ -89,7 +89,7 @@ class ContourSampler(Sampler):
             ops.cast(place.index == 0, "float32"),
             ops.cast(place.index == settings.partitions - 1, "float32"),
         ]
-        tally = ops.convert_to_tensor(self._tally) + _backend.stack(seen)
+        tally = ops.convert_to_tensor(self._tally) + ops.stack(seen, axis=-1)
         self._write([self._tally], [tally])
 
     def _keep(self, place, weight):
@@ -99,7 +99,7 @@ class ContourSampler(Sampler):
         sample = ops.where(self._is_awaited(), weight, sample)
         low = ops.minimum(low, place.energy)
         high = ops.maximum(high, place.energy)
-        points = _backend.stack([weight, sample, low, high])
+        points = ops.stack([weight, sample, low, high], axis=-1)
         self._write([self._points], [points])
 
     # What users and callbacks call.

@@ -1,6 +1,5 @@
 """Contour SGLD and contour SGHMC as Keras optimizers."""
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import hamiltonian
@@ -130,7 +129,7 @@ class CSGLD(ContourSampler):
     def _move(self, variables, position, gradient, energy, learning_rate):
         normals, _ = self._noise.draw(position, 1)
         position = langevin.sgld_step(
-            position,
+            self._guard.donated(variables),
             gradient,
             normals,
             learning_rate=learning_rate,
@@ -256,8 +255,8 @@ class CSGHMC(ContourSampler):
         slots = self._slots_of(self._velocities, variables)
         normals, _ = self._noise.draw(position, 1)
         position, velocity = hamiltonian.sghmc_step(
-            position,
-            _backend.read(slots),
+            self._guard.donated(variables),
+            self._guard.donated(slots),
             gradient,
             normals,
             learning_rate=learning_rate,

@@ -1,6 +1,5 @@
 """Expectation stochastic-maximization as a Keras optimizer."""
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import adam
@@ -128,9 +127,9 @@ class ESM(SpikeSlabSampler):
         means = self._slots_of(self._means, variables)
         squares = self._slots_of(self._squares, variables)
         position, mean, square = adam.adam_step(
-            position,
-            _backend.read(means),
-            _backend.read(squares),
+            self._guard.donated(variables),
+            self._guard.donated(means),
+            self._guard.donated(squares),
             gradient,
             self._iterations,
             learning_rate=learning_rate,

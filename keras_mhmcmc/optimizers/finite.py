@@ -48,6 +48,13 @@ class FiniteGuard:
         step()
         self._runs = None
 
+    def donated(self, variables):
+        """The values of variables, for a kernel to overwrite if no chain is held."""
+        values = _backend.read(variables)
+        if self._runs is not None:
+            return values
+        return _backend.donated(variables, values)
+
     def write(self, variables, values):
         """Assigns `values` for the chains that run."""
         if self._runs is not None:

@@ -109,7 +109,6 @@ class MetropolisSampler(Sampler):
             gradients = self._slots_of(self._gradients, variables)
         else:
             gradient = []
-        normals, uniforms = self._noise.draw(position, 2)
         pending = ops.convert_to_tensor(self._pending)
         forward = ops.convert_to_tensor(self._forward) > 0.5
         scales_used = ops.convert_to_tensor(self._scales_used)
@@ -120,8 +119,14 @@ class MetropolisSampler(Sampler):
             _backend.read(gradients),
             ops.convert_to_tensor(self._energy),
         )
-        delta = tensors.subtract(position, state.position)
-        log_q_ratio, record = self._log_q_ratio(delta, state.gradient, gradient, scales)
+        # Nothing as large as the weights is held from here to the draw.
+        log_q_ratio, record = self._log_q_ratio(
+            tensors.subtract(position, state.position),
+            state.gradient,
+            gradient,
+            scales,
+        )
+        normals, uniforms = self._noise.draw(position, 2)
         before = state.energy
         state, info = metropolis.decide(
             state,
@@ -168,8 +173,9 @@ class MetropolisSampler(Sampler):
                 for scale, still in zip(scales, moves.STILL, strict=True)
             )
         )
+        start = _backend.donated(variables, state.position)
         proposed, forward = self.proposal.propose(
-            state.position, state.gradient, normals, uniform, scales
+            start, state.gradient, normals, uniform, scales
         )
         # Not `where` of two Python numbers: on JAX the result has a weak type, and the
         # second step is traced anew.

@@ -1,6 +1,5 @@
 """Preconditioned SGLD as a Keras optimizer."""
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import langevin
@@ -82,8 +81,8 @@ class PSGLD(Sampler):
         slots = self._slots_of(self._second_moments, variables)
         normals, _ = self._noise.draw(position, 1)
         position, second_moment = langevin.psgld_step(
-            position,
-            _backend.read(slots),
+            self._guard.donated(variables),
+            self._guard.donated(slots),
             gradient,
             normals,
             learning_rate=learning_rate,

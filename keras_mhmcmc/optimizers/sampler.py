@@ -231,7 +231,7 @@ class Sampler(keras.optimizers.Optimizer):
         mean = mean + (energy - mean) / count
         sample = ops.where(awaited > 0.0, energy, sample)
         state = [count, mean, energy, ops.zeros_like(awaited), sample]
-        self._write([self._energies], [_backend.stack(state)])
+        self._write([self._energies], [ops.stack(state, axis=-1)])
 
     def _write(self, variables, values):
         """Assigns values, but for chains that were stopped."""

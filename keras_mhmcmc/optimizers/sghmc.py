@@ -1,6 +1,5 @@
 """Stochastic gradient Hamiltonian Monte Carlo as a Keras optimizer."""
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import hamiltonian
@@ -78,8 +77,8 @@ class SGHMC(Sampler):
         slots = self._slots_of(self._velocities, variables)
         normals, _ = self._noise.draw(position, 1)
         position, velocity = hamiltonian.sghmc_step(
-            position,
-            _backend.read(slots),
+            self._guard.donated(variables),
+            self._guard.donated(slots),
             gradient,
             normals,
             learning_rate=learning_rate,

@@ -75,7 +75,7 @@ class SGLD(Sampler):
     def _move(self, variables, position, gradient, energy, learning_rate):
         normals, _ = self._noise.draw(position, 1)
         position = langevin.sgld_step(
-            position,
+            self._guard.donated(variables),
             gradient,
             normals,
             learning_rate=learning_rate,

@@ -1,6 +1,5 @@
 """SGLD-SA and SGHMC-SA as Keras optimizers."""
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.kernels import hamiltonian
@@ -122,7 +121,7 @@ class SGLDSA(SpikeSlabSampler):
 
     def _step(self, variables, position, gradient, learning_rate):
         position = langevin.sgld_step(
-            position,
+            self._guard.donated(variables),
             gradient,
             self._draw(variables, position, gradient),
             learning_rate=learning_rate,
@@ -248,8 +247,8 @@ class SGHMCSA(SpikeSlabSampler):
     def _step(self, variables, position, gradient, learning_rate):
         slots = self._slots_of(self._velocities, variables)
         position, velocity = hamiltonian.sghmc_step(
-            position,
-            _backend.read(slots),
+            self._guard.donated(variables),
+            self._guard.donated(slots),
             gradient,
             self._draw(variables, position, gradient),
             learning_rate=learning_rate,
