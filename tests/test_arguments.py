@@ -22,6 +22,8 @@ from argument_tools import make
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 # One table: argument, the samplers that have it, values that are refused.
 
 REFUSED = [

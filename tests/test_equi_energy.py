@@ -282,7 +282,7 @@ def test_draws_and_table_have_their_shapes():
     assert frame["batch_size"].tolist() == [60, 30, 15]
 
 
-@pytest.mark.slow_on("torch", "tensorflow")
+@pytest.mark.slow
 def test_two_halves_are_one_run():
     whole = run(num_steps=40)
     first = run(num_steps=25)

@@ -16,6 +16,8 @@ from hostile_tools import faults_of
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn
+
 # "name" or "name of something" -> row
 TABLE = PARTS | DATA | MODELS | SCORED | CHAINS | PLOTS
 

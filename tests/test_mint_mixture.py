@@ -33,7 +33,7 @@ def in_second_mode(target, kernel, chains):
     return draws.position[..., 1] < 0
 
 
-@pytest.mark.slow_on("torch", "tensorflow")
+@pytest.mark.slow
 def test_mint_visits_both_modes_alike(target):
     # At the weight of m^0.6 = 16 examples. The standard error of a run's share comes
     # from its 60 independent chains: about 0.025, and that of the ratio is four times
@@ -47,7 +47,7 @@ def test_mint_visits_both_modes_alike(target):
     assert np.sum((ratios > 0.8) & (ratios < 1.25)) >= 8
 
 
-@pytest.mark.slow_on("torch", "tensorflow")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel",
     [mh.kernels.sgld(0.5), mh.kernels.sghmc(0.5), mh.kernels.mhbt(0.01, temperature=1)],

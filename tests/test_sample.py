@@ -114,7 +114,9 @@ def log_likelihood(position, batch):
 
 
 @pytest.mark.slow_on("tensorflow", "torch")
-@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize(
+    "replacement", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_sgld_on_batches_has_the_variance_that_gradient_noise_gives(replacement):
     rate, temperature = 0.5, 3.0
     values, _ = draw(

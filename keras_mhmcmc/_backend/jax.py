@@ -106,7 +106,7 @@ def draw_from(state, tensors, uniforms):
     smallest = jnp.nextafter(jnp.array(-1, dtype), jnp.array(0, dtype))
     count = uniforms + sum(sizes)
     # Padded, since XLA takes six times as long for an odd number on a CPU.
-    shape = (count + -count % 64,)
+    shape = (count + -count % (64 if count >= 64 else 2),)
     flat = jax.random.uniform(key, shape, dtype, smallest, 1.0)
     flat = jax.lax.optimization_barrier(flat)
     normals = math.sqrt(2.0) * jax.lax.erf_inv(flat[uniforms:count])

@@ -86,9 +86,10 @@ def compile_chains(step, noise, records, capacity, fuse=True):
             state, buffers, counts = carry
             state, record, new_counts = step(state, constants, draws, start + number)
             since = number - first
-            due = (since >= 0) & (since % every == 0)
+            # Not `%` and `//`, whose care for signs XLA computes by themselves.
+            due = (since >= 0) & (jax.lax.rem(since, every) == 0)
             # What is not due is written to a slot that nobody reads.
-            slot = jnp.where(due, since // every, capacity)
+            slot = jnp.where(due, jax.lax.div(since, every), capacity)
             buffers = [
                 jax.lax.dynamic_update_index_in_dim(buffer, x, slot, 0)
                 for buffer, x in zip(buffers, record, strict=True)
