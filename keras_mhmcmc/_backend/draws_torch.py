@@ -14,8 +14,8 @@ import torch
 
 # Numbers of one seed from which on it is faster, on a CPU.
 _MANY = 2**14
-# Numbers that stay in the processor's cache meanwhile.
-_PIECE = 2**16
+# Numbers that are made at a time: what that needs besides stays small.
+_PIECE = 2**18
 
 
 def rows_of(seeds, normals, uniforms, like):
