@@ -160,8 +160,7 @@ def select(condition, xs, ys):
 def dot(xs, ys):
     """Sum of products over two lists of tensors, a float32 scalar."""
     pairs = [map(_at_least_float32, pair) for pair in zip(xs, ys, strict=True)]
-    sums = [tf.reduce_sum(x * y) for x, y in pairs]
-    return tf.cast(tf.add_n(sums), tf.float32)
+    return _total([[tf.reduce_sum(x * y)] for x, y in pairs])[0]
 
 
 def products(function, *lists):
@@ -173,7 +172,25 @@ def products(function, *lists):
     for arrays in zip(*lists, strict=True):
         pairs = function(*map(_at_least_float32, arrays))
         rows.append([tf.reduce_sum(x * y) for x, y in pairs])
-    return [tf.cast(tf.add_n(sums), tf.float32) for sums in zip(*rows, strict=True)]
+    return _total(rows)
+
+
+def _total(rows):
+    """The sums over rows of scalars, float32.
+
+    Where there are many, by a loop: XLA would repeat additions in everything that uses
+    their sum, which made compiling a step of a network of 65 tensors take minutes.
+    """
+    if len(rows) <= 8:
+        sums = [tf.add_n(column) for column in zip(*rows, strict=True)]
+        return [tf.cast(total, tf.float32) for total in sums]
+    stacked = tf.stack([tf.stack(row) for row in rows])
+    _, total = tf.while_loop(
+        lambda i, _: i < len(rows),
+        lambda i, total: (i + 1, total + stacked[i]),
+        (tf.constant(1), stacked[0]),
+    )
+    return tf.unstack(tf.cast(total, tf.float32), num=len(rows[0]))
 
 
 def _at_least_float32(x):
