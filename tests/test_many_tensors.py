@@ -5,8 +5,8 @@ import re
 import keras
 import numpy as np
 import pytest
-from kernel_tools import tensor
 from keras import ops
+from kernel_tools import tensor
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.kernels import tensors
