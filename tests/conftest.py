@@ -42,13 +42,13 @@ def pytest_collection_modifyitems(items):
     backend = keras.backend.backend()
     for item in items:
         slow_on = item.get_closest_marker("slow_on")
+        in_turn = item.get_closest_marker("in_turn")
+        is_slow = False
         if slow_on is not None:
             is_slow = backend in slow_on.args
-        elif item.get_closest_marker("in_turn") and backend != "torch":
+        elif in_turn is not None and backend not in in_turn.args:
             turn = zlib.crc32(item.nodeid.encode()) % len(BACKENDS)
             is_slow = BACKENDS[turn] != backend
-        else:
-            is_slow = False
         if is_slow:
             item.add_marker("slow")
 

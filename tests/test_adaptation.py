@@ -136,7 +136,7 @@ def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
     return chosen, limit
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("seed", [1, 2, 5])
 @pytest.mark.parametrize("normalized", [False, True])
 def test_replay_chooses_as_brute_force_over_the_densities_does(normalized, seed):
@@ -383,7 +383,7 @@ def test_the_papers_rule_ignores_backward_steps_and_what_was_not_proposed():
     assert_same(refresh, state)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize(
     ("seed", "beta"), [(1, 3.0), (2, 3.0), (4, 1.5), (5, 6.0), (6, 1.0)]

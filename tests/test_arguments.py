@@ -22,7 +22,7 @@ from argument_tools import make
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 # One table: argument, the samplers that have it, values that are refused.
 

@@ -12,7 +12,7 @@ from oracles import contour as oracle
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 
 def mixture(x):

@@ -14,7 +14,7 @@ from oracles import contour as oracle
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 SETTINGS = dict(energy_min=20.0, energy_gap=8.0, partitions=40, zeta=0.75)
 N = 96

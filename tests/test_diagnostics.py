@@ -10,6 +10,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn("torch")
+
 pytest.importorskip("arviz")
 
 

@@ -12,7 +12,7 @@ from models import sequential
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 
 def stacked(model, members, seed=0):

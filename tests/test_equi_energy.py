@@ -13,7 +13,7 @@ import keras_mhmcmc as mh
 from keras_mhmcmc.kernels import batches
 from keras_mhmcmc.kernels import equi_energy
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 IS_TORCH = keras.backend.backend() == "torch"
 CHAINS = 4

@@ -20,7 +20,7 @@ from oracles import exchange as oracle
 import keras_mhmcmc as mh
 from keras_mhmcmc.kernels import exchange
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,7 +12,7 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.chains import loop
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 
 @pytest.mark.parametrize("swap_every", [1, 5, 0.2])

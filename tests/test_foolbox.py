@@ -6,6 +6,8 @@ import pytest
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn("torch")
+
 foolbox = pytest.importorskip("foolbox")
 
 BOUNDS = (0.0, 1.0)

@@ -14,7 +14,7 @@ from models import numpy
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 WIDE = 400
 

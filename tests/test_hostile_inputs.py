@@ -16,7 +16,7 @@ from hostile_tools import faults_of
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 # "name" or "name of something" -> row
 TABLE = PARTS | DATA | MODELS | SCORED | CHAINS | PLOTS

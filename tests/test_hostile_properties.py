@@ -20,7 +20,7 @@ from test_hostile_inputs import TABLE
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 EXAMPLES, MANY, FEW = 20, 300, 60
 

@@ -11,6 +11,8 @@ from keras_mhmcmc import MCDropout
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import robustness_curve
 
+pytestmark = pytest.mark.in_turn("torch")
+
 
 def network(*parts, units=6):
     """Layers between two dense ones, for inputs of shape (5,)."""

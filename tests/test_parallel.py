@@ -18,7 +18,7 @@ from models import weights
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 OPTIMIZERS = {
     **{name: case.make for name, case in SAMPLERS.items()},

@@ -21,7 +21,7 @@ from models import weights
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 BACKEND = keras.backend.backend()
 

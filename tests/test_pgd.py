@@ -17,6 +17,8 @@ from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import robustness_curve
 
+pytestmark = pytest.mark.in_turn("torch")
+
 EPSILONS = (0.02, 0.05, 0.1, 0.2)
 
 

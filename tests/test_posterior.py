@@ -24,7 +24,7 @@ import keras_mhmcmc as mh
 from keras_mhmcmc import folder_lock
 from keras_mhmcmc.folder_lock import FolderLock
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 BACKEND = keras.backend.backend()
 STEPS = TRAIN_SIZE // BATCH_SIZE

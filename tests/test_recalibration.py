@@ -11,7 +11,7 @@ from models import fit
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 MOMENTS = ("mean", "variance")
 

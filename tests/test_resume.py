@@ -22,7 +22,7 @@ from process_tasks import with_backup
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 EPOCHS, FIRST, EVERY = 6, 2, 5  # six iterations an epoch
 

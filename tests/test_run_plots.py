@@ -14,7 +14,7 @@ from plot_tools import draws_of
 import keras_mhmcmc as mh
 from keras_mhmcmc import plots
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 PARTITION = {"energy_min": 10.0, "energy_gap": 2.0}
 SETTINGS = PARTITION | {"partitions": 4, "zeta": 1.0}

@@ -238,7 +238,7 @@ BAD_SAMPLES = {
 }
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", BAD_SAMPLES)
 def test_a_bad_sample_is_an_error_that_names_it(name, kept, folder):
     BAD_SAMPLES[name](folder, kept)

@@ -14,7 +14,7 @@ from oracles import spike_slab as oracle
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 BACKEND = keras.backend.backend()
 N = 96

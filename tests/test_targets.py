@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn("torch")
 
 
 def gaussian_log_posterior(data, theta):

@@ -177,12 +177,19 @@ class RSGLD(MetropolisSampler):
         )
         beta = ops.convert_to_tensor(self._beta)
 
-        def acceptance(trials):
+        limit = moves.strong_gradient_limit(record)
+
+        def judged(trials):
             residuals = moves.Residuals(*(ops.expand_dims(r, -1) for r in record))
             ratio = self.proposal.log_ratio_at(residuals, trials, self._dimension)
             return adaptation.acceptance(ratio, energy_ratio, info.finite)
 
-        limit = moves.strong_gradient_limit(record)
+        def acceptance(trials):
+            # Only proposals that went forward count, which is half of them.
+            none = ops.zeros_like(ops.expand_dims(limit, -1) * trials)
+            counts = ops.any(forward & info.proposed)
+            return _backend.cond(counts, lambda: judged(trials), lambda: none)
+
         seen = (limit, forward, info.accepted, info.proposed)
         warm_up = self.beta == "auto"
         if warm_up or self.beta_adaptation == "replay":
