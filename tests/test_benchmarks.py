@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 from example_tools import EXAMPLES
 from example_tools import load
@@ -185,8 +186,10 @@ def test_benchmarks_run(name, tmp_path):
     assert len(json.loads(path.read_text())["rows"]) == len(rows) > 0
     for row in rows:
         for key, value in row.items():
-            if key.endswith(("_ms", "_s", "_us", "_mb")) and key != "added_ms":
+            if key.endswith(("_ms", "_s", "_mb")) and key != "added_ms":
                 assert value > 0.0
+            if key.endswith("_us"):  # a difference of two short runs
+                assert np.isfinite(value)
 
 
 @pytest.mark.slow

@@ -67,6 +67,8 @@ class SpikeSlabSampler(Sampler):
                 constant(1.0 - settings.delta),
                 "float32",
                 name="spike_probability",
+                # As Keras does for slots: over the devices of `ModelParallel`.
+                layout=getattr(variables[i], "_layout", None),
             )
             for i in self._sparse
         ]
