@@ -1,4 +1,4 @@
-"""The benchmarks run, and docs/performance.md says what their files say."""
+"""The benchmarks run, and their page says what their files say."""
 
 import copy
 import json
@@ -111,10 +111,19 @@ def test_what_ours_adds_is_held_against_what_others_add():
 
 
 def test_the_page_is_what_the_generator_makes(performance):
+    """There is none before there are measurements."""
+    if not list(performance.FOLDER.glob("*.json")):
+        assert not performance.PAGE.exists()
+        return
     made = performance.page(performance.load())
     assert performance.PAGE.read_text(encoding="utf-8") == made, (
         "run `python docs/_build/performance.py`"
     )
+
+
+def test_without_measurements_the_generator_says_what_to_run(performance, tmp_path):
+    with pytest.raises(FileNotFoundError, match="examples/benchmarks/all.py"):
+        performance.load(tmp_path)
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ def load(folder=FOLDER):
         results[backend, name] = json.loads(path.read_text(encoding="utf-8"))
     if not results:
         raise FileNotFoundError(
-            "docs/_build/performance must hold the benchmarks' JSON files. Write them "
-            "with examples/benchmarks/all.py."
+            f"{folder} must hold the benchmarks' JSON files. Write them with "
+            "examples/benchmarks/all.py."
         )
     return results
 
