@@ -32,6 +32,19 @@ def checked_inputs(x):
     return x
 
 
+def check_taken(x, model):
+    """Raises unless `model` takes the first example of `x`, a structure of arrays."""
+    first = keras.tree.map_structure(lambda a: ops.convert_to_tensor(a[:1]), x)
+    try:
+        model(first)
+    except (KeyError, TypeError, ValueError) as error:
+        shapes = keras.tree.map_structure(lambda a: a.shape, x)
+        raise ValueError(
+            "Argument `x` must be an array, or a structure of arrays, that the model "
+            f"takes. Received: arrays of the shapes {shapes}"
+        ) from error
+
+
 def normalisations(model):
     """The layers of batch normalisation that have statistics to estimate.
 

@@ -146,6 +146,7 @@ MODELS = {
                 np.full((4, 3), 1j),
                 np.full((4, 3), None),
                 {"a": np.ones((4, 3)), "b": np.ones((3, 3))},
+                {"": np.ones(4)},
             ],
             "batch_size": COUNT,
         },

@@ -76,6 +76,7 @@ PICTURES = {
                 [],
                 {},
                 {"loss": [1.0]},
+                {"": 0, 0: 0},
                 {"acceptance": []},
                 {"acceptance": None},
                 {"acceptance": "abc"},

@@ -45,7 +45,7 @@ def acceptance(history, axes=None):
     if isinstance(history, keras.callbacks.History):
         logs = history.history
     if not isinstance(logs, dict) or "acceptance" not in logs:
-        received = sorted(logs) if isinstance(logs, dict) else history
+        received = sorted(logs, key=str) if isinstance(logs, dict) else history
         raise ValueError(
             "Argument `history` must be what `model.fit` returned, or its dict, with "
             "an entry 'acceptance'. Train with a Metropolis-Hastings sampler and with "
