@@ -145,7 +145,6 @@ SCORED = {
             "from_logits": FROM_LOGITS,
             "batch_size": COUNT,
         },
-        also={"models": {"models['a']"}},
     ),
     "adversarial.robustness_curve by PGD": Row(
         mh.adversarial.robustness_curve,
@@ -209,7 +208,6 @@ SCORED = {
             "from_logits": FROM_LOGITS,
             "batch_size": COUNT,
         },
-        also={"models": {"models['a']"}},
     ),
     "evaluation.EvaluationTable": Row(
         EvaluationTable,

@@ -193,7 +193,8 @@ MODEL = [
 def faults_of(error, names):
     """What is wrong with a refusal: it names one of `names`, and what it received."""
     message = str(error)
-    if not any(f"`{name}`" in message for name in names):
+    # Of a dict an entry may be named, such as `models['a']`.
+    if not any(f"`{name}`" in message or f"`{name}[" in message for name in names):
         yield f"no name: {type(error).__name__}: {message[:200]}"
     if "eceived" not in message:
         yield f"nothing received: {message[:200]}"
