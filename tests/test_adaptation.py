@@ -29,7 +29,6 @@ def assert_same(state, expected):
 
 # Moves of a chain: what the kernels see of them, and what the oracle does. In six
 # dimensions the acceptance changes slowly with beta, from 0.02 at 1 to 0.97 at 5.
-
 D, STEP, NOISE = 6, 0.25, 0.0625
 
 
@@ -383,7 +382,6 @@ def test_the_papers_rule_ignores_backward_steps_and_what_was_not_proposed():
     assert_same(refresh, state)
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize(
     ("seed", "beta"), [(1, 3.0), (2, 3.0), (4, 1.5), (5, 6.0), (6, 1.0)]

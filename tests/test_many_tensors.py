@@ -59,5 +59,5 @@ def additions(count):
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="reads JAX's program")
 def test_a_program_grows_in_proportion_to_the_tensors():
     # XLA copies what is cheap into all that uses it, such as a sum over tensors: then
-    # twice the tensors have four times the additions, and 65 take minutes to compile.
+    # twice the tensors have four times the additions, and 65 compile for a minute.
     assert additions(24) < 2.5 * additions(12)

@@ -1,6 +1,6 @@
 """PyTorch: standard normals and uniforms from seeds.
 
-On a CPU PyTorch makes its numbers one by one with a Mersenne twister, which is most of
+On a CPU PyTorch makes its numbers one by one with a Mersenne twister, which was half of
 what SGLD adds to a step of SGD. Where there are many, numpy's SFC64 makes the bits
 there, in a quarter of the time, and vector operations of PyTorch make normals of them
 (Box and Muller), in half of the time in all.

@@ -23,7 +23,6 @@ __all__ = [
     "default_chunk",
     "dense",
     "donated",
-    "dot",
     "draw_from",
     "fused",
     "gradient_and_more",
@@ -176,12 +175,6 @@ def select(condition, xs, ys):
     return [jnp.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
-def dot(xs, ys):
-    """Sum of products over two lists of tensors, a float32 scalar."""
-    pairs = [map(_at_least_float32, pair) for pair in zip(xs, ys, strict=True)]
-    return _total([[jnp.sum(x * y)] for x, y in pairs])[0]
-
-
 def products(function, *lists):
     """Sums of products over lists of tensors, float32 scalars.
 
@@ -198,7 +191,7 @@ def _total(rows):
     """The sums over rows of scalars, float32.
 
     Where there are many, by a loop: XLA would repeat additions in everything that uses
-    their sum, which made compiling a step of a network of 65 tensors take minutes.
+    their sum, which made a step of a network of 65 tensors compile for a minute.
     """
     if len(rows) <= 8:
         return [sum(column).astype(jnp.float32) for column in zip(*rows, strict=True)]

@@ -25,7 +25,6 @@ __all__ = [
     "default_chunk",
     "dense",
     "donated",
-    "dot",
     "draw_from",
     "fused",
     "gradient_and_more",
@@ -187,12 +186,6 @@ def select(condition, xs, ys):
     return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
-def dot(xs, ys):
-    """Sum of products over two lists of tensors, a float32 scalar."""
-    wide = [map(_at_least_float32, pair) for pair in zip(xs, ys, strict=True)]
-    return torch.stack([_dot(x, y) for x, y in wide]).sum().float()
-
-
 def products(function, *lists):
     """Sums of products over lists of tensors, float32 scalars.
 
@@ -206,8 +199,8 @@ def products(function, *lists):
         pieces = ([x] if whole else x.split(_PIECE) for x in flat)
         for piece in zip(*pieces, strict=True):
             pairs = function(*map(_at_least_float32, piece))
-            rows.append(torch.stack([torch.dot(x, y) for x, y in pairs]))
-    return list(torch.stack(rows).sum(0).float())
+            rows.append([torch.dot(x, y) for x, y in pairs])
+    return [torch.stack(column).sum().float() for column in zip(*rows, strict=True)]
 
 
 def _at_least_float32(x):

@@ -53,13 +53,8 @@ def sum_squares(xs, chains=False):
 
 def dot(xs, ys, chains=False):
     """Sum of products over all tensors: a float32 scalar, or (K,) with `chains`."""
-    if not chains:
-        return _backend.dot(xs, ys)
-    if xs and xs[0].shape[0] == 1:
-        return ops.reshape(_backend.dot(xs, ys), (1,))
-    return sum(
-        ops.sum(_rows(x) * _rows(y), axis=1) for x, y in zip(xs, ys, strict=True)
-    )
+    (total,) = products(lambda x, y: [(x, y)], xs, ys, chains=chains)
+    return total
 
 
 def all_finite(xs, chains=False):
@@ -74,6 +69,9 @@ def products(function, *lists, chains=False):
     """
     if not chains:
         return _backend.products(function, *lists)
+    if lists[0] and lists[0][0].shape[0] == 1:
+        sums = _backend.products(function, *lists)
+        return [ops.reshape(total, (1,)) for total in sums]
     sums = 0.0
     for arrays in zip(*lists, strict=True):
         pairs = function(*(ops.cast(x, "float32") for x in arrays))
@@ -131,11 +129,6 @@ def along_chains(scalar, tensor):
     if len(scalar.shape) == 0:
         return scalar
     return ops.reshape(scalar, (-1,) + (1,) * (len(tensor.shape) - 1))
-
-
-def _rows(x):
-    """A tensor of each chain as one float32 row."""
-    return ops.reshape(ops.cast(x, "float32"), (x.shape[0], -1))
 
 
 def _single(scalar):
