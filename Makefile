@@ -88,7 +88,7 @@ $(BUILD_DOCS) || failed="$$failed docs"; \
 for backend in $(BACKENDS); do \
     echo "== pytest on $$backend"; \
     flags="$(XLA_FLAGS)"; test $$backend != jax || flags="$$flags $(2)"; \
-    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 XLA_FLAGS="$$flags" \
+    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 XLA_FLAGS="$${flags# }" \
         $(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(1) $(PYTEST_ARGS) \
         || failed="$$failed $$backend"; \
 done; \

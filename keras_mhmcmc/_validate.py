@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import re
 from dataclasses import dataclass
 
 import keras
@@ -62,6 +63,21 @@ def number(name, value, interval, hint=""):
             f"Received: {name}={value!r}, which is {rounded:g} there"
         )
     return float(value)
+
+
+# What TensorFlow takes; one that it refuses stays in the names of all later layers.
+_NAME = re.compile(r"([A-Za-z0-9.][A-Za-z0-9_.-]*)?")
+
+
+def scope_name(value):
+    """`value`, the name of a model or an optimizer, or a `ValueError`."""
+    if isinstance(value, str) and not _NAME.fullmatch(value):
+        raise ValueError(
+            "Argument `name` must begin with a letter, a digit or a dot, and go on "
+            "with these, underscores and hyphens, as every backend takes them. "
+            f"Received: name={shown(value)}"
+        )
+    return value  # Keras makes one for None, and refuses what is no text
 
 
 def integer(name, value, low, hint="", high=LARGEST_INTEGER):

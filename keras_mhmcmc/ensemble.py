@@ -66,7 +66,7 @@ class Ensemble(keras.Model):
         shared=(),
         name="ensemble",
     ):
-        super().__init__(name=name)
+        super().__init__(name=_validate.scope_name(name))
         _validate.instance("member", member, keras.Model, "a `keras.Model`")
         if not member.built:
             raise ValueError(

@@ -51,7 +51,7 @@ class MCDropout(keras.Model):
     """
 
     def __init__(self, model, samples=20, activation=None, seed=0, name="mc_dropout"):
-        super().__init__(name=name)
+        super().__init__(name=_validate.scope_name(name))
         self.num_members = _validate.integer("samples", samples, 1)
         self.seed = _validate.seed(seed)
         self.activation = _validate.activation(activation)

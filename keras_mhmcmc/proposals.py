@@ -160,7 +160,7 @@ class ReversibleLangevin(Proposal):
 
     def log_ratio(self, delta, gradient, new_gradient, scales, chains=False):
         residuals = self.residuals(delta, gradient, new_gradient, scales, chains)
-        dimension = tensors.size(delta, chains)
+        dimension = tensors.size(gradient, chains)
         return self.log_ratio_at(residuals, scales.beta, dimension)
 
     def get_config(self):

@@ -27,7 +27,7 @@ def log_density(x):
 
 
 def log_likelihood(x, batch):
-    return -0.5 * ops.square(batch - x)
+    return -0.5 * ops.square(ops.cast(batch, "float32") - x)
 
 
 def draws_are_finite(result):

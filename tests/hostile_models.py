@@ -47,7 +47,7 @@ def sparse_model():
 
 
 ACTIVATION = ["softmaxx", 1, [], {}, True, np.ones(2), object(), b"softmax"]
-NAME = [1, ["a"], {}, 0.5, "a/b", np.ones(2)]
+NAME = [1, ["a"], {}, 0.5, "a/b", ":", "_a", "a b", "\u00fc", np.ones(2)]
 MODELS = {
     "Classifier": Row(
         mh.Classifier,

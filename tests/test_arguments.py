@@ -65,6 +65,7 @@ REFUSED = [
     ("beta_1", ("ESM",), NOT_A_SHARE),
     ("beta_2", ("ESM",), NOT_A_SHARE),
     ("epsilon", ("ESM",), [*NOT_POSITIVE, *NOT_A_NUMBER]),
+    ("name", ALL, [":", "_a", "a b", "a/b", "\u00fc"]),
     ("seed", ALL, [-1, 2**31, 2**40, *NOT_AN_INTEGER]),
 ]
 

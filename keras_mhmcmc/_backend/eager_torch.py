@@ -1,13 +1,17 @@
 """PyTorch: the functions of `keras.ops` that a step calls, without their wrappers.
 
-Nothing is compiled here, and on scalars, of which a step has dozens, a wrapper of Keras
-costs ten times the arithmetic. The functions take what their namesakes take, with axes
-by keyword; those that no step calls, but an epoch's end, are the namesakes themselves.
+Nothing is compiled here, and on single numbers, of which a step has dozens, a tensor
+costs ten times what a number of numpy's does, and a wrapper of Keras ten times that. So
+a single number that is on the host anyway, not on a GPU, is a numpy scalar (`number`),
+and the functions take both. They take what their namesakes take, with axes by keyword;
+those that no step calls, but an epoch's end, are the namesakes themselves.
 """
 
+import numpy as np
 import torch
 from keras import Variable
 from keras import ops
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 
 __all__ = [
     "all",
@@ -29,6 +33,8 @@ __all__ = [
     "log1p",
     "log_sigmoid",
     "logaddexp",
+    "logical_and",
+    "logical_or",
     "logsumexp",
     "max",
     "maximum",
@@ -42,7 +48,6 @@ __all__ = [
     "std",
     "sum",
     "take",
-    "take_along_axis",
     "unstack",
     "where",
     "zeros",
@@ -58,12 +63,37 @@ std = ops.std
 take = ops.take
 zeros = ops.zeros
 
+_ON_HOST = {
+    torch.bool: np.bool_,
+    torch.int32: np.int32,
+    torch.int64: np.int64,
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+}
+_OF_PYTHON = {bool: np.bool_, int: np.int32, float: np.float32}
+_ON_DEVICE = {kind: dtype for dtype, kind in _ON_HOST.items()}
+
+
+def is_number(x):
+    """Whether `x` is a single number on the host."""
+    return isinstance(x, np.generic)
+
+
+def number(x):
+    """A tensor of rank 0 that is on the host as a numpy scalar; else `x` itself."""
+    if torch.is_tensor(x) and x.ndim == 0 and not (x.is_cuda or x.requires_grad):
+        kind = _ON_HOST.get(x.dtype)
+        return x if kind is None or x.device.type != "cpu" else kind(x.item())
+    return x
+
 
 def convert_to_tensor(x, dtype=None):
-    """`x` as a tensor; Python numbers as Keras converts them."""
+    """`x` as a tensor, or a single number; Python numbers as Keras converts them."""
     if isinstance(x, Variable):
-        x = x.value
-    elif not torch.is_tensor(x):
+        x = number(x.value if in_stateless_scope() else x._value)
+    elif type(x) in _OF_PYTHON:
+        x = _OF_PYTHON[type(x)](x)
+    elif not (torch.is_tensor(x) or is_number(x)):
         return ops.convert_to_tensor(x, dtype)
     return x if dtype is None else cast(x, dtype)
 
@@ -72,7 +102,53 @@ def cast(x, dtype):
     """`x` in another dtype."""
     if isinstance(dtype, str):
         dtype = getattr(torch, dtype)
-    return convert_to_tensor(x).to(dtype)
+    x = convert_to_tensor(x)
+    if is_number(x):
+        return _ON_HOST[dtype](x) if dtype in _ON_HOST else _tensor(x).to(dtype)
+    return x.to(dtype)
+
+
+def _tensor(x, like=None):
+    """A tensor even of a single number, where `like` is."""
+    x = convert_to_tensor(x)
+    if is_number(x):
+        device = None if like is None else like.device
+        return torch.tensor(x.item(), dtype=_ON_DEVICE[type(x)], device=device)
+    return x
+
+
+def _plain(x):
+    """A single number as Python's own, which PyTorch's functions take."""
+    return x.item() if is_number(x) else x
+
+
+def _elementwise(of_number, of_tensor, summary):
+    def function(x):
+        x = convert_to_tensor(x)
+        return of_number(x) if is_number(x) else of_tensor(x)
+
+    function.__doc__ = summary
+    return function
+
+
+ceil = _elementwise(np.ceil, torch.ceil, "The next integer above.")
+cos = _elementwise(np.cos, torch.cos, "The cosine.")
+exp = _elementwise(np.exp, torch.exp, "e to the power of `x`.")
+isfinite = _elementwise(np.isfinite, torch.isfinite, "Whether neither NaN nor inf.")
+isnan = _elementwise(np.isnan, torch.isnan, "Whether NaN.")
+log = _elementwise(np.log, torch.log, "The natural logarithm.")
+log1p = _elementwise(np.log1p, torch.log1p, "log(1 + x).")
+log_sigmoid = _elementwise(
+    lambda x: -np.logaddexp(np.zeros_like(x), -x),
+    torch.nn.functional.logsigmoid,
+    "log(1 / (1 + exp(-x))).",
+)
+sqrt = _elementwise(np.sqrt, torch.sqrt, "The square root.")
+square = _elementwise(np.square, torch.square, "x^2.")
+ones_like = _elementwise(lambda x: type(x)(1), torch.ones_like, "Ones shaped like `x`.")
+zeros_like = _elementwise(
+    lambda x: type(x)(0), torch.zeros_like, "Zeros shaped like `x`."
+)
 
 
 def all(x):
@@ -87,62 +163,42 @@ def any(x):
 
 def broadcast_to(x, shape):
     """`x` repeated along new axes."""
-    return torch.broadcast_to(convert_to_tensor(x), shape)
-
-
-def ceil(x):
-    """The next integer above."""
-    return torch.ceil(convert_to_tensor(x))
+    return torch.broadcast_to(_tensor(x), shape)
 
 
 def clip(x, low, high):
     """`x` within `low` and `high`, numbers or tensors both."""
-    return torch.clamp(convert_to_tensor(x), low, high)
-
-
-def cos(x):
-    """The cosine."""
-    return torch.cos(convert_to_tensor(x))
-
-
-def exp(x):
-    """e to the power of `x`."""
-    return torch.exp(convert_to_tensor(x))
+    x = convert_to_tensor(x)
+    if is_number(x):
+        return minimum(maximum(x, low), high)
+    return torch.clamp(x, _plain(low), _plain(high))
 
 
 def expand_dims(x, axis):
-    """`x` with a new axis."""
-    return convert_to_tensor(x).unsqueeze(axis)
-
-
-def isfinite(x):
-    """Whether neither NaN nor infinite."""
-    return torch.isfinite(convert_to_tensor(x))
-
-
-def isnan(x):
-    """Whether NaN."""
-    return torch.isnan(convert_to_tensor(x))
-
-
-def log(x):
-    """The natural logarithm."""
-    return torch.log(convert_to_tensor(x))
-
-
-def log1p(x):
-    """log(1 + x)."""
-    return torch.log1p(convert_to_tensor(x))
-
-
-def log_sigmoid(x):
-    """log(1 / (1 + exp(-x)))."""
-    return torch.nn.functional.logsigmoid(convert_to_tensor(x))
+    """`x` with a new axis; a single number, which fits any shape, as it is."""
+    x = convert_to_tensor(x)
+    return x if is_number(x) else x.unsqueeze(axis)
 
 
 def logaddexp(x, y):
     """log(exp(x) + exp(y))."""
-    return torch.logaddexp(convert_to_tensor(x), convert_to_tensor(y))
+    if is_number(x) and is_number(y):
+        return np.logaddexp(x, y)
+    return torch.logaddexp(_tensor(x), _tensor(y))
+
+
+def logical_and(x, y):
+    """Whether both hold."""
+    if is_number(x) and is_number(y):
+        return x & y
+    return torch.logical_and(_tensor(x), _tensor(y))
+
+
+def logical_or(x, y):
+    """Whether one of them holds."""
+    if is_number(x) and is_number(y):
+        return x | y
+    return torch.logical_or(_tensor(x), _tensor(y))
 
 
 def logsumexp(x, axis):
@@ -152,46 +208,42 @@ def logsumexp(x, axis):
 
 def maximum(x, y):
     """The larger one; either may be a number."""
-    if isinstance(y, int | float) and torch.is_tensor(x):
-        return torch.clamp_min(x, y)
-    return torch.maximum(convert_to_tensor(x), convert_to_tensor(y))
+    if torch.is_tensor(x) and not torch.is_tensor(y):
+        return torch.clamp_min(x, _plain(convert_to_tensor(y)))
+    if is_number(x) and not torch.is_tensor(y):
+        return np.maximum(x, _plain(convert_to_tensor(y)))
+    return torch.maximum(_tensor(x), _tensor(y))
 
 
 def minimum(x, y):
     """The smaller one; either may be a number."""
-    if isinstance(y, int | float) and torch.is_tensor(x):
-        return torch.clamp_max(x, y)
-    return torch.minimum(convert_to_tensor(x), convert_to_tensor(y))
-
-
-def ones_like(x):
-    """Ones shaped like `x`."""
-    return torch.ones_like(x)
+    if torch.is_tensor(x) and not torch.is_tensor(y):
+        return torch.clamp_max(x, _plain(convert_to_tensor(y)))
+    if is_number(x) and not torch.is_tensor(y):
+        return np.minimum(x, _plain(convert_to_tensor(y)))
+    return torch.minimum(_tensor(x), _tensor(y))
 
 
 def power(x, y):
     """x^y; either may be a number."""
-    return torch.pow(x if torch.is_tensor(y) else convert_to_tensor(x), y)
+    x, y = (z if isinstance(z, float) else convert_to_tensor(z) for z in (x, y))
+    if torch.is_tensor(x) or torch.is_tensor(y):
+        return torch.pow(_plain(x), _plain(y))
+    return np.power(x, y)
 
 
 def reshape(x, shape):
     """The numbers of `x` in another shape."""
-    return convert_to_tensor(x).reshape(shape)
-
-
-def sqrt(x):
-    """The square root."""
-    return torch.sqrt(convert_to_tensor(x))
-
-
-def square(x):
-    """x^2."""
-    return torch.square(convert_to_tensor(x))
+    return _tensor(x).reshape(shape)
 
 
 def stack(xs, axis=0):
     """Tensors along a new axis."""
-    return torch.stack([convert_to_tensor(x) for x in xs], dim=axis)
+    xs = [convert_to_tensor(x) for x in xs]
+    like = next(filter(torch.is_tensor, xs), None)
+    if like is None:
+        return torch.tensor([x.item() for x in xs], dtype=_ON_DEVICE[type(xs[0])])
+    return torch.stack([_tensor(x, like) for x in xs], dim=axis)
 
 
 def sum(x, axis=None, keepdims=False):
@@ -199,25 +251,33 @@ def sum(x, axis=None, keepdims=False):
     return x.sum() if axis is None else x.sum(dim=axis, keepdim=keepdims)
 
 
-def take_along_axis(x, indices, axis):
-    """The values of `x` at `indices`, which are not negative, along an axis."""
-    return torch.take_along_dim(x, indices.long(), dim=axis)
-
-
 def unstack(x, num, axis=0):
-    """The tensors of which `x` is the stack."""
-    return list(convert_to_tensor(x).unbind(axis))
+    """The tensors, or single numbers, of which `x` is the stack."""
+    x = convert_to_tensor(x)
+    if x.ndim == 1 and x.device.type == "cpu" and x.dtype in _ON_HOST:
+        return list(x.numpy(force=True))
+    return list(x.unbind(axis))
 
 
 def where(condition, x, y):
     """`x` where the condition holds, else `y`; one of both may be a number."""
-    return torch.where(convert_to_tensor(condition), _operand(x), _operand(y))
+    condition = convert_to_tensor(condition)
+    if is_number(condition):
+        chosen, other = (x, y) if condition else (y, x)
+        return _like(convert_to_tensor(chosen), convert_to_tensor(other))
+    return torch.where(condition, _operand(x), _operand(y))
 
 
-def zeros_like(x):
-    """Zeros shaped like `x`."""
-    return torch.zeros_like(x)
+def _like(x, other):
+    """`x` in the shape that it has together with `other`."""
+    if type(x) is type(other) and not torch.is_tensor(x):
+        return x
+    if not torch.is_tensor(other):
+        return x if torch.is_tensor(x) else np.result_type(x, other).type(x)
+    if not torch.is_tensor(x):
+        return torch.full_like(other, x.item())
+    return x if x.shape == other.shape else torch.broadcast_tensors(x, other)[0]
 
 
 def _operand(x):
-    return x if isinstance(x, float) else convert_to_tensor(x)
+    return _plain(x) if isinstance(x, float | np.generic) else convert_to_tensor(x)

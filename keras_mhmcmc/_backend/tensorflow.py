@@ -13,24 +13,29 @@ __all__ = [
     "add_scaled",
     "add_terms",
     "affine",
+    "all_finite",
     "between",
     "compile_function",
     "cond",
     "constant",
     "default_chunk",
     "dense",
+    "difference",
     "donated",
     "draw_from",
     "fused",
     "gradient_and_more",
     "hold_values",
     "map_members",
+    "pick",
     "products",
     "read",
     "refuse_replicas",
+    "scalar",
     "select",
     "sigmoid_of_affine",
     "steps_if",
+    "unwarned",
     "value_and_gradient",
     "write",
     "write_copies",
@@ -151,9 +156,29 @@ def constant(values, dtype, like):
     return tf.constant(list(values), dtype)
 
 
+def unwarned(function):
+    """`function`, in which single numbers become infinite or NaN without a warning."""
+    return function
+
+
+def scalar(x):
+    """A tensor of rank 0 as what arithmetic is fastest with."""
+    return x
+
+
 def select(condition, xs, ys):
     """xs where the scalar `condition` holds, else ys."""
     return [tf.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
+
+
+def difference(xs, ys):
+    """x - y for lists of tensors, for `products` alone."""
+    return [x - y for x, y in zip(xs, ys, strict=True)]
+
+
+def pick(values, index):
+    """values[..., index], with an index for each row of the last axis."""
+    return tf.gather(values, index, batch_dims=index.shape.rank)
 
 
 def products(function, *lists):
@@ -166,6 +191,11 @@ def products(function, *lists):
         pairs = function(*map(_at_least_float32, arrays))
         rows.append([tf.reduce_sum(x * y) for x, y in pairs])
     return _total(rows)
+
+
+def all_finite(xs):
+    """Whether all numbers are finite and below 1e19."""
+    return tf.math.is_finite(products(lambda x: [(x, x)], xs)[0])
 
 
 def _total(rows):

@@ -1,13 +1,19 @@
 """PyTorch: everything the package needs that differs between frameworks."""
 
 import functools
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from keras import tree
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 
+from keras_mhmcmc._backend import eager_torch as ops
 from keras_mhmcmc._backend.draws_torch import rows_of
 from keras_mhmcmc._backend.draws_torch import seed_of
 from keras_mhmcmc._backend.draws_torch import shaped
+from keras_mhmcmc._backend.eager_torch import is_number
+from keras_mhmcmc._backend.eager_torch import number
 
 __all__ = [
     "SEED_DTYPE",
@@ -18,24 +24,29 @@ __all__ = [
     "add_scaled",
     "add_terms",
     "affine",
+    "all_finite",
     "between",
     "compile_function",
     "cond",
     "constant",
     "default_chunk",
     "dense",
+    "difference",
     "donated",
     "draw_from",
     "fused",
     "gradient_and_more",
     "hold_values",
     "map_members",
+    "pick",
     "products",
     "read",
     "refuse_replicas",
+    "scalar",
     "select",
     "sigmoid_of_affine",
     "steps_if",
+    "unwarned",
     "value_and_gradient",
     "write",
     "write_copies",
@@ -109,17 +120,37 @@ def hold_values(variables):
 
 def read(variables):
     """The values of Keras variables."""
-    return [variable.value.detach() for variable in variables]
+    return [value.detach() for value in _values(variables)]
+
+
+def _values(variables):
+    """The tensors of Keras variables, without the layers of `Variable.value`."""
+    if in_stateless_scope():
+        return [variable.value for variable in variables]
+    return [variable._value for variable in variables]
 
 
 def write(variables, values):
     """Assigns values made in this step."""
-    pairs = [(v.value, x) for v, x in zip(variables, values, strict=True)]
-    pairs = [(old, x) for old, x in pairs if not x.is_set_to(old)]
-    if pairs:
-        old, new = zip(*pairs, strict=True)
-        with torch.no_grad():
-            torch._foreach_copy_(old, new)
+    pairs = []
+    with torch.no_grad():
+        for old, x in zip(_values(variables), values, strict=True):
+            if is_number(x):
+                old.fill_(x.item())
+            elif not x.is_set_to(old):
+                pairs.append((old, x))
+        if pairs:
+            torch._foreach_copy_(*zip(*pairs, strict=True))
+
+
+def unwarned(function):
+    """`function`, in which single numbers become infinite or NaN without a warning."""
+    return np.errstate(all="ignore")(function)
+
+
+def scalar(x):
+    """A tensor of rank 0 as what arithmetic is fastest with."""
+    return number(x)
 
 
 class _Donated(list):
@@ -179,11 +210,30 @@ def _constant(values, dtype, device):
         return torch.tensor(values, dtype=getattr(torch, dtype), device=device)
 
 
+def pick(values, index):
+    """values[..., index], with an index for each row of the last axis."""
+    if is_number(index):
+        return number(values[int(index)])
+    return values.take_along_dim(index[..., None].long(), dim=-1)[..., 0]
+
+
 def select(condition, xs, ys):
     """xs where the scalar `condition` holds, else ys."""
-    if condition.device.type == "cpu":  # a host number: reading it stops no queue
-        return list(xs) if condition.item() else list(ys)
+    if _is_known(condition):
+        return list(xs) if condition else list(ys)
     return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
+
+
+class _Difference(NamedTuple):
+    """x - y, which `products` makes piece by piece, in no memory of its own."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+def difference(xs, ys):
+    """x - y for lists of tensors, for `products` alone."""
+    return list(map(_Difference, xs, ys))
 
 
 def products(function, *lists):
@@ -193,14 +243,26 @@ def products(function, *lists):
     """
     rows = []
     for arrays in zip(*lists, strict=True):
-        # In pieces, which keeps what the function makes small, and see `_PIECE`.
-        flat = [x.reshape(-1) for x in arrays]
-        whole = flat[0].is_cuda or len(flat[0]) <= _PIECE
-        pieces = ([x] if whole else x.split(_PIECE) for x in flat)
-        for piece in zip(*pieces, strict=True):
-            pairs = function(*map(_at_least_float32, piece))
-            rows.append([torch.dot(x, y) for x, y in pairs])
-    return [torch.stack(column).sum().float() for column in zip(*rows, strict=True)]
+        for piece in zip(*map(_pieces, arrays), strict=True):
+            rows.append([torch.dot(x, y) for x, y in function(*piece)])
+    sums = torch.stack([x for row in rows for x in row]).reshape(len(rows), -1).sum(0)
+    return ops.unstack(sums.float(), sums.shape[0])
+
+
+def _pieces(x):
+    """A tensor, or a difference of two, in pieces: see `_PIECE`."""
+    if isinstance(x, _Difference):
+        pairs = zip(_pieces(x.x), _pieces(x.y), strict=True)
+        return (x - y for x, y in pairs)
+    x = x.reshape(-1)
+    pieces = [x] if x.is_cuda or len(x) <= _PIECE else x.split(_PIECE)
+    return map(_at_least_float32, pieces)
+
+
+def all_finite(xs):
+    """Whether all numbers are finite and below 1e19."""
+    xs = [_at_least_float32(x.reshape(-1)) for x in xs]
+    return ops.isfinite(number(torch.stack([torch.dot(x, x) for x in xs]).sum()))
 
 
 def _at_least_float32(x):
@@ -213,12 +275,12 @@ def fused(function, *arrays):
     `function` returns a list of results and one of pairs, in which None stands for 1.
     """
     results, pairs = function(*arrays)
-    return results, [_dot(x, y) for x, y in pairs]
+    return results, [number(_dot(x, y)) for x, y in pairs]
 
 
 # On a CPU `torch.dot` and `vector_norm` add up one number after the other, and lose
 # four digits of ten million; in pieces of this length they lose none that count.
-_PIECE = 2**16
+_PIECE = 2**17
 
 
 def _dot(x, y):
@@ -256,14 +318,14 @@ def between(x, y, share):
 
 def _number(scalar):
     """A scalar on the host as a Python number, with which operations are faster."""
-    is_host = torch.is_tensor(scalar) and scalar.ndim == 0 and not scalar.is_cuda
-    return scalar.item() if is_host else scalar
+    scalar = number(scalar)
+    return scalar.item() if is_number(scalar) else scalar
 
 
 def cond(condition, if_true, if_false):
     """`if_true()` where the scalar `condition` holds, else `if_false()`."""
-    if condition.device.type == "cpu":  # a host number: reading it stops no queue
-        return if_true() if condition.item() else if_false()
+    if _is_known(condition):
+        return if_true() if condition else if_false()
     return torch.where(condition, if_true(), if_false())
 
 
@@ -273,11 +335,16 @@ def steps_if(condition, step, variables):
     Returns False where it cannot branch, and has done nothing: on a GPU it would have
     to wait for the condition.
     """
-    if condition.device.type != "cpu":
+    if not _is_known(condition):
         return False
-    if condition.item():
+    if condition:
         step()
     return True
+
+
+def _is_known(condition):
+    """Whether a scalar is on the host, where reading it stops no queue."""
+    return is_number(condition) or condition.device.type == "cpu"
 
 
 def compile_function(function):

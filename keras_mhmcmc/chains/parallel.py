@@ -89,7 +89,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
     def __init__(
         self, model, num_chains, seed=None, strategy="auto", name="parallel_chains"
     ):
-        super().__init__(name=name)
+        super().__init__(name=_validate.scope_name(name))
         _validate.instance("model", model, keras.Model, "a `keras.Model`")
         if not model.built:
             raise ValueError(

@@ -127,7 +127,8 @@ def paper_record(state, acceptance, limit, forward, accepted, proposed):
     place = ops.cast(state.count % PAPER_WINDOW, "int32")
     rows = tensors.constant(range(PAPER_WINDOW), "int32", place)
     row = rows == ops.expand_dims(place, -1)
-    is_written = ops.expand_dims(row & ops.expand_dims(counted, -1), -1)
+    is_written = ops.logical_and(row, ops.expand_dims(counted, -1))
+    is_written = ops.expand_dims(is_written, -1)
     acceptance = ops.expand_dims(acceptance, -2)
     return PaperState(
         ops.where(is_written, acceptance, state.acceptance),

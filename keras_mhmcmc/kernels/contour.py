@@ -104,12 +104,12 @@ def learned(log_pdf, place, step_size, contour):
     gained = ops.logaddexp(visited + ops.log1p(-high), log_high)
     gained = ops.where(finite, gained, visited)
     decay = ops.log1p(-ops.where(finite, low, ops.zeros_like(low)))
-    bins, index = _bins(contour, index), index[..., None]
-    kept = log_pdf + decay[..., None]
+    bins, index = _bins(contour, index), ops.expand_dims(index, -1)
+    kept = log_pdf + ops.expand_dims(decay, -1)
     if contour.rho > 0.0:
         above = ops.log1p(-ops.where(finite, high, ops.zeros_like(high)))
-        kept = ops.where(bins > index, log_pdf + above[..., None], kept)
-    return ops.where(bins == index, gained[..., None], kept)
+        kept = ops.where(bins > index, log_pdf + ops.expand_dims(above, -1), kept)
+    return ops.where(bins == index, ops.expand_dims(gained, -1), kept)
 
 
 def learned_together(log_pdf, place, step_size, contour):
@@ -137,8 +137,9 @@ def normalized(log_pdf):
 
 def visited(visits, place, contour):
     """`visits` of each subregion, int32, with one more energy; one that is finite."""
-    hits = place.index[..., None] == _bins(contour, place.index)
-    return visits + ops.cast(hits & place.finite[..., None], "int32")
+    hits = ops.expand_dims(place.index, -1) == _bins(contour, place.index)
+    hits = ops.logical_and(hits, ops.expand_dims(place.finite, -1))
+    return visits + ops.cast(hits, "int32")
 
 
 def flattened(log_pdf, place, temperature, contour):
@@ -192,7 +193,7 @@ def _rates(log_visited, step_size, contour):
 
 def _at(log_pdf, index):
     """log theta(J) of each chain."""
-    return ops.take_along_axis(log_pdf, index[..., None], axis=-1)[..., 0]
+    return tensors.pick(log_pdf, index)
 
 
 def _bins(contour, like):

@@ -68,7 +68,8 @@ def moved(delta, pending, chains=False):
     A refresh that moved means that somebody changed the weights after they were
     settled: the state is then out of date.
     """
-    return (pending == REFRESH) & (tensors.sum_squares(delta, chains) > 0)
+    is_elsewhere = tensors.sum_squares(delta, chains) > 0
+    return ops.logical_and(pending == REFRESH, is_elsewhere)
 
 
 def energy_log_ratio(energy, new_energy, temperature):

@@ -100,7 +100,7 @@ def learned(position, latents, prior, *, step_size, train_size, rss=None):
     if rss is None:
         count = size + prior.nu + 2.0
     else:
-        total = ops.sum(fresh, axis=-1, keepdims=True) + rss[..., None]
+        total = ops.sum(fresh, axis=-1, keepdims=True) + ops.expand_dims(rss, -1)
         fresh = ops.broadcast_to(total, fresh.shape)
         count = ops.sum(size) + train_size + prior.nu
     sigma = ((fresh + prior.nu * prior.lam) / count) ** 0.5

@@ -59,7 +59,14 @@ def dot(xs, ys, chains=False):
 
 def all_finite(xs, chains=False):
     """Whether all numbers are finite and below 1e19: a bool, or (K,) with `chains`."""
+    if not chains:
+        return _backend.all_finite(xs)
     return ops.isfinite(sum_squares(xs, chains))
+
+
+def difference(xs, ys, chains=False):
+    """x - y for each tensor, for `products` alone, which then needs less memory."""
+    return subtract(xs, ys) if chains else _backend.difference(xs, ys)
 
 
 def products(function, *lists, chains=False):
@@ -117,6 +124,11 @@ def between(x, y, share):
 def constant(values, dtype, like):
     """A tuple of numbers, or a range, as a tensor where `like` is; made once."""
     return _backend.constant(values, dtype, like)
+
+
+def pick(values, index):
+    """values[..., index], with an index for each row of the last axis."""
+    return _backend.pick(values, index)
 
 
 def size(xs, chains=False):

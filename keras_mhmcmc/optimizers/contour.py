@@ -67,7 +67,7 @@ class ContourSampler(Sampler):
         if self._partition.adapt:
             size = self._partition.step_size
             if isinstance(size, Schedule):
-                size = size(self._iterations)
+                size = _backend.scalar(size(self._iterations))
             log_pdf = contour.learned(log_pdf, place, size, settings)
             log_pdf = contour.normalized(log_pdf)
             self._write([self._log_pdf], [log_pdf])

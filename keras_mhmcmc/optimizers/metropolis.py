@@ -121,12 +121,13 @@ class MetropolisSampler(Sampler):
         )
         # Nothing as large as the weights is held from here to the draw.
         log_q_ratio, record = self._log_q_ratio(
-            tensors.subtract(position, state.position),
+            tensors.difference(position, state.position, self._has_chains),
             state.gradient,
             gradient,
             scales,
         )
         normals, uniforms = self._noise.draw(position, 2)
+        of_decision, of_direction = ops.unstack(uniforms, 2, axis=-1)
         before = state.energy
         state, info = metropolis.decide(
             state,
@@ -134,7 +135,7 @@ class MetropolisSampler(Sampler):
             pending,
             log_q_ratio,
             self._was_set(position, state.position, pending),
-            uniforms[..., 0],
+            of_decision,
             temperature=temperature,
         )
         if self._has_chains:
@@ -149,7 +150,7 @@ class MetropolisSampler(Sampler):
             [*state.position, *state.gradient, state.energy],
         )
         self._propose(
-            variables, state, info.has_state, normals, uniforms[..., 1], learning_rate
+            variables, state, info.has_state, normals, of_direction, learning_rate
         )
         return state.energy
 
@@ -263,6 +264,7 @@ class MetropolisSampler(Sampler):
             )
             self._pending.assign(refresh)
 
+    @_backend.unwarned
     def propose(self):
         """Puts a new proposal into the model's variables, after `settle`.
 
@@ -287,8 +289,9 @@ class MetropolisSampler(Sampler):
             ops.convert_to_tensor(self._energy),
         )
         normals, uniforms = self._noise.draw(state.position, 2)
+        direction = ops.unstack(uniforms, 2, axis=-1)[1]
         rate = ops.convert_to_tensor(self.learning_rate)
-        self._propose(variables, state, has_state, normals, uniforms[..., 1], rate)
+        self._propose(variables, state, has_state, normals, direction, rate)
 
     def finalize_variable_values(self, var_list):
         """Settles, at the end of `fit`."""

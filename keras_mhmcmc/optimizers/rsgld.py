@@ -202,7 +202,7 @@ class RSGLD(MetropolisSampler):
             factor = 2.0 if self.beta_adaptation == "replay" else 0.0
             wanted = ops.where(ends, factor * wanted, wanted)
             if self.beta_adaptation == "replay":
-                ends = ends | is_epoch_end
+                ends = ops.logical_or(ends, is_epoch_end)
             beta = _chosen_where(ends, adaptation.replay_choose, state, beta)
             self._store(self._replay, state, ends)
             _backend.write([self._warm_up], [wanted])

@@ -63,6 +63,7 @@ class Sampler(keras.optimizers.Optimizer):
                 _validate.NOT_NEGATIVE,
                 hint="A `LearningRateSchedule` will do as well.",
             )
+        name = _validate.scope_name(name)
         super().__init__(learning_rate=learning_rate, name=name)
         self.train_size = _validate.integer("train_size", train_size, 1)
         self.temperature = temperature
@@ -185,6 +186,7 @@ class Sampler(keras.optimizers.Optimizer):
         """Keeps the training loss for the next `apply`; returns it unchanged."""
         return self._observer.observe(loss)
 
+    @_backend.unwarned
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         variables = list(trainable_variables)
         position = _backend.read(variables)
@@ -201,7 +203,7 @@ class Sampler(keras.optimizers.Optimizer):
             )
         energy = None
         if loss is not None:
-            energy = self.train_size * ops.cast(loss, "float32")
+            energy = self.train_size * _backend.scalar(ops.cast(loss, "float32"))
         prior = self._bound_prior
         if prior is not None:
             indices = [self._get_variable_index(variable) for variable in variables]
@@ -209,8 +211,9 @@ class Sampler(keras.optimizers.Optimizer):
             gradient = prior.add_gradient(position, gradient, self.train_size)
             if energy is not None:
                 energy = energy + prior.energy(position, self._has_chains)
+                energy = _backend.scalar(energy)
 
-        rate = ops.cast(learning_rate, "float32")
+        rate = _backend.scalar(ops.cast(learning_rate, "float32"))
 
         def step():
             new_energy = self._move(variables, position, gradient, energy, rate)
@@ -242,11 +245,11 @@ class Sampler(keras.optimizers.Optimizer):
 
     def _is_awaited(self):
         """Whether the point of this step is a sample that waits for its energy."""
-        return ops.convert_to_tensor(self._energies)[..., 3] > 0.0
+        return _backend.scalar(ops.convert_to_tensor(self._energies)[..., 3]) > 0.0
 
     def _current_temperature(self):
         if isinstance(self.temperature, Schedule):
-            return self.temperature(self._iterations)
+            return _backend.scalar(self.temperature(self._iterations))
         return self.temperature
 
     # What users and callbacks call.

@@ -125,7 +125,7 @@ class SpikeSlabSampler(Sampler):
         """The latent variables after the point that was just evaluated."""
         size = self._sparsity.step_size
         if isinstance(size, Schedule):
-            size = size(self._iterations)
+            size = _backend.scalar(size(self._iterations))
         old = spike_slab.Latents(
             _backend.read(self._spikes),
             ops.convert_to_tensor(self._sigma),
