@@ -7,6 +7,7 @@ from keras import ops
 from scipy import stats
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc.kernels import tensors
 
 # PyTorch draws few numbers and many by different generators.
 SIZES = [((40, 25), (7,)), ((150, 400), (40_001,))]
@@ -73,6 +74,26 @@ def test_draws_depend_on_seed_and_step_alone(shapes):
     np.testing.assert_array_equal(second, drawn(stream(7, count=1), shapes)[0])
     for other in (second, drawn(stream(8), shapes)[0]):
         assert abs(np.corrcoef(first, other)[0, 1]) < 5 / len(first) ** 0.5
+
+
+@pytest.mark.parametrize("in_memory_of_variables", [False, True])
+@pytest.mark.parametrize("shapes", SIZES)
+def test_what_is_added_is_what_is_drawn(shapes, in_memory_of_variables):
+    # PyTorch may make the normals while it adds them, and not at once.
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    arrays[0] = np.asfortranarray(arrays[0])
+    variables = [keras.Variable(array) for array in arrays]
+    start = [ops.convert_to_tensor(array) for array in arrays]
+    if in_memory_of_variables:
+        start = _backend.donated(variables, start)
+    normals, uniform = stream(3).draw(start, 2)
+    sums = tensors.add_terms(start, (0.5, normals))
+    expected, same = stream(3).draw([ops.zeros(shape) for shape in shapes], 2)
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (uniform, same)))
+    for total, x, z in zip(sums, arrays, expected, strict=True):
+        z = ops.convert_to_numpy(z)
+        np.testing.assert_allclose(ops.convert_to_numpy(total), x + 0.5 * z, atol=1e-6)
 
 
 @pytest.mark.parametrize("shapes", SIZES)

@@ -7,15 +7,18 @@ from keras_mhmcmc._backend.errors import NotVectorizable
 
 if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax import *  # noqa: F403
+    from keras_mhmcmc._backend.jax_algebra import *  # noqa: F403
     from keras_mhmcmc._backend.jax_chains import *  # noqa: F403
     from keras_mhmcmc._backend.jax_loop import *  # noqa: F403
 elif keras.backend.backend() == "tensorflow":
     from keras_mhmcmc._backend.tensorflow import *  # noqa: F403
+    from keras_mhmcmc._backend.tensorflow_algebra import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow_chains import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow_loop import *  # noqa: F403
 elif keras.backend.backend() == "torch":
     from keras_mhmcmc._backend import eager_torch as ops
     from keras_mhmcmc._backend.torch import *  # noqa: F403
+    from keras_mhmcmc._backend.torch_algebra import *  # noqa: F403
     from keras_mhmcmc._backend.torch_chains import *  # noqa: F403
     from keras_mhmcmc._backend.torch_loop import *  # noqa: F403
 else:

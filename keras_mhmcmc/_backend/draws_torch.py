@@ -8,6 +8,7 @@ there, in a quarter of the time, and vector operations of PyTorch make normals o
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ import torch
 # Numbers of one seed from which on it is faster, on a CPU.
 _MANY = 2**14
 # Numbers that are made at a time: what that needs besides stays small.
-_PIECE = 2**18
+_PIECE = 2**17
 
 
 def rows_of(seeds, normals, uniforms, like):
@@ -23,10 +24,13 @@ def rows_of(seeds, normals, uniforms, like):
 
     Where `like` is, and in float64 if it is.
     """
+    make = _by_numpy if _is_numpys(normals, like) else _by_torch
+    return make(seeds, normals, uniforms, like)
+
+
+def _is_numpys(normals, like):
     is_host = like.device.type == "cpu" and like.dtype != torch.float64
-    if is_host and normals >= _MANY:
-        return _by_numpy(seeds, normals, uniforms)
-    return _by_torch(seeds, normals, uniforms, like)
+    return is_host and normals >= _MANY
 
 
 def _by_torch(seeds, normals, uniforms, like):
@@ -46,15 +50,14 @@ def _generator(device):
     return torch.Generator(device=device)
 
 
-def _by_numpy(seeds, normals, uniforms):
+def _by_numpy(seeds, normals, uniforms, like=None):
     numbers = torch.empty((len(seeds), normals + normals % 2))
     uniform = torch.empty((len(seeds), uniforms))
     for seed, row, flat in zip(seeds, numbers, uniform, strict=True):
         source = np.random.SFC64(seed)
         flat.copy_(_bits(source, uniforms).bitwise_and_(2**24 - 1)).mul_(2.0**-24)
         for piece in row.split(_PIECE):
-            piece.copy_(_bits(source, len(piece)))
-            _box_muller_(piece)
+            _make_normals_(source, piece)
     return numbers[:, :normals], uniform
 
 
@@ -63,8 +66,9 @@ def _bits(source, count):
     return torch.from_numpy(words.view(np.int32)[:count])
 
 
-def _box_muller_(numbers):
-    """Makes standard normals of an even count of numbers in [-2^31, 2^31]."""
+def _make_normals_(source, numbers):
+    """Fills an even count of numbers: the method of Box and Muller."""
+    numbers.copy_(_bits(source, len(numbers)))  # in [-2^31, 2^31]
     radius, angle = numbers.chunk(2)
     # The sign's bit is to spare here, and 31 bits let a radius reach 6.6.
     radius.abs_().add_(0.5).mul_(2.0**-31).log_().mul_(-2.0).sqrt_()
@@ -72,6 +76,64 @@ def _box_muller_(numbers):
     cosine = angle.cos()
     angle.sin_().mul_(radius)
     radius.mul_(cosine)
+
+
+class Normals(Sequence):
+    """Standard normals shaped like `tensors`, the ones that `rows_of` gives for a seed.
+
+    Where they are to be added to something they are made piece by piece: all of them
+    at once take the memory of another copy of the weights, and its time.
+    """
+
+    def __init__(self, seed, uniforms, tensors):
+        self._seed = seed
+        self._skipped = uniforms  # the source gives these first
+        self._like = [torch.empty_like(x, device="meta") for x in tensors]
+        self._size = sum(x.numel() for x in tensors)
+        self._made = None
+
+    @staticmethod
+    def fits(tensors):
+        """Whether `rows_of` makes normals like these of numpy's bits."""
+        return _is_numpys(sum(x.numel() for x in tensors), tensors[0])
+
+    def uniforms(self):
+        """The uniforms of the seed."""
+        return _by_numpy([self._seed], 0, self._skipped)[1][0]
+
+    def __len__(self):
+        return len(self._like)
+
+    def __getitem__(self, index):
+        if self._made is None:
+            rows, _ = _by_numpy([self._seed], self._size, self._skipped)
+            self._made = shaped(rows, self._like, has_chains=False)
+        return self._made[index]
+
+    def add_to_(self, tensors, scale):
+        """Adds `scale` times the normals to tensors, in place."""
+        pieces, rest = self._pieces(), torch.empty(0)
+        for x in tensors:
+            flat = x.reshape(-1)
+            left = flat
+            while len(left):
+                rest = rest if len(rest) else next(pieces)
+                count = min(len(left), len(rest))
+                left[:count].add_(rest[:count], alpha=scale)
+                left, rest = left[count:], rest[count:]
+            if not x.is_contiguous():
+                x.copy_(flat.reshape(x.shape))
+
+    def _pieces(self):
+        source = np.random.SFC64(self._seed)
+        _bits(source, self._skipped)
+        left = self._size + self._size % 2
+        memory = torch.empty(min(left, _PIECE))
+        while left:
+            piece = memory[:left]
+            _make_normals_(source, piece)
+            yield piece
+            left -= len(piece)
 
 
 def _stack(rows):

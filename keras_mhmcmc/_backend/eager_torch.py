@@ -11,7 +11,13 @@ import numpy as np
 import torch
 from keras import Variable
 from keras import ops
-from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+from keras_mhmcmc._backend.host_torch import OF_PYTHON
+from keras_mhmcmc._backend.host_torch import ON_DEVICE
+from keras_mhmcmc._backend.host_torch import ON_HOST
+from keras_mhmcmc._backend.host_torch import is_number
+from keras_mhmcmc._backend.host_torch import number
+from keras_mhmcmc._backend.host_torch import values_of
 
 __all__ = [
     "all",
@@ -63,36 +69,13 @@ std = ops.std
 take = ops.take
 zeros = ops.zeros
 
-_ON_HOST = {
-    torch.bool: np.bool_,
-    torch.int32: np.int32,
-    torch.int64: np.int64,
-    torch.float32: np.float32,
-    torch.float64: np.float64,
-}
-_OF_PYTHON = {bool: np.bool_, int: np.int32, float: np.float32}
-_ON_DEVICE = {kind: dtype for dtype, kind in _ON_HOST.items()}
-
-
-def is_number(x):
-    """Whether `x` is a single number on the host."""
-    return isinstance(x, np.generic)
-
-
-def number(x):
-    """A tensor of rank 0 that is on the host as a numpy scalar; else `x` itself."""
-    if torch.is_tensor(x) and x.ndim == 0 and not (x.is_cuda or x.requires_grad):
-        kind = _ON_HOST.get(x.dtype)
-        return x if kind is None or x.device.type != "cpu" else kind(x.item())
-    return x
-
 
 def convert_to_tensor(x, dtype=None):
     """`x` as a tensor, or a single number; Python numbers as Keras converts them."""
     if isinstance(x, Variable):
-        x = number(x.value if in_stateless_scope() else x._value)
-    elif type(x) in _OF_PYTHON:
-        x = _OF_PYTHON[type(x)](x)
+        x = number(values_of([x])[0])
+    elif type(x) in OF_PYTHON:
+        x = OF_PYTHON[type(x)](x)
     elif not (torch.is_tensor(x) or is_number(x)):
         return ops.convert_to_tensor(x, dtype)
     return x if dtype is None else cast(x, dtype)
@@ -104,7 +87,7 @@ def cast(x, dtype):
         dtype = getattr(torch, dtype)
     x = convert_to_tensor(x)
     if is_number(x):
-        return _ON_HOST[dtype](x) if dtype in _ON_HOST else _tensor(x).to(dtype)
+        return ON_HOST[dtype](x) if dtype in ON_HOST else _tensor(x).to(dtype)
     return x.to(dtype)
 
 
@@ -113,7 +96,7 @@ def _tensor(x, like=None):
     x = convert_to_tensor(x)
     if is_number(x):
         device = None if like is None else like.device
-        return torch.tensor(x.item(), dtype=_ON_DEVICE[type(x)], device=device)
+        return torch.tensor(x.item(), dtype=ON_DEVICE[type(x)], device=device)
     return x
 
 
@@ -242,7 +225,7 @@ def stack(xs, axis=0):
     xs = [convert_to_tensor(x) for x in xs]
     like = next(filter(torch.is_tensor, xs), None)
     if like is None:
-        return torch.tensor([x.item() for x in xs], dtype=_ON_DEVICE[type(xs[0])])
+        return torch.tensor([x.item() for x in xs], dtype=ON_DEVICE[type(xs[0])])
     return torch.stack([_tensor(x, like) for x in xs], dim=axis)
 
 
@@ -254,7 +237,7 @@ def sum(x, axis=None, keepdims=False):
 def unstack(x, num, axis=0):
     """The tensors, or single numbers, of which `x` is the stack."""
     x = convert_to_tensor(x)
-    if x.ndim == 1 and x.device.type == "cpu" and x.dtype in _ON_HOST:
+    if x.ndim == 1 and x.device.type == "cpu" and x.dtype in ON_HOST:
         return list(x.numpy(force=True))
     return list(x.unbind(axis))
 

@@ -12,31 +12,18 @@ __all__ = [
     "LossObserver",
     "NoiseStream",
     "accelerated",
-    "add_product",
-    "add_scaled",
-    "add_terms",
-    "affine",
-    "all_finite",
-    "between",
     "compile_function",
     "cond",
-    "constant",
     "default_chunk",
     "dense",
-    "difference",
     "donated",
     "draw_from",
-    "fused",
     "gradient_and_more",
     "hold_values",
     "map_members",
-    "pick",
-    "products",
     "read",
     "refuse_replicas",
     "scalar",
-    "select",
-    "sigmoid_of_affine",
     "steps_if",
     "unwarned",
     "value_and_gradient",
@@ -158,23 +145,6 @@ def dense(gradients):
     return list(gradients)
 
 
-def add_scaled(xs, a, ys):
-    """x + a y for lists of tensors and a scalar a."""
-    return [x + jnp.asarray(a).astype(x.dtype) * y for x, y in zip(xs, ys, strict=True)]
-
-
-def add_terms(xs, *terms):
-    """x + a y + b z + ... for lists of tensors, and terms (scalar, tensors)."""
-    for a, ys in terms:
-        xs = add_scaled(xs, a, ys)
-    return xs
-
-
-def constant(values, dtype, like):
-    """A tuple of numbers, or a range, as a tensor."""
-    return jnp.array(list(values), dtype)
-
-
 def unwarned(function):
     """`function`, in which single numbers become infinite or NaN without a warning."""
     return function
@@ -183,87 +153,6 @@ def unwarned(function):
 def scalar(x):
     """A tensor of rank 0 as what arithmetic is fastest with."""
     return x
-
-
-def select(condition, xs, ys):
-    """xs where the scalar `condition` holds, else ys."""
-    return [jnp.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
-
-
-def difference(xs, ys):
-    """x - y for lists of tensors, for `products` alone."""
-    return [x - y for x, y in zip(xs, ys, strict=True)]
-
-
-def pick(values, index):
-    """values[..., index], with an index for each row of the last axis."""
-    return jnp.take_along_axis(values, index[..., None], axis=-1)[..., 0]
-
-
-def products(function, *lists):
-    """Sums of products over lists of tensors, float32 scalars.
-
-    `function` takes a tensor of each list, in float32 at least, and returns pairs.
-    """
-    rows = []
-    for arrays in zip(*lists, strict=True):
-        pairs = function(*map(_at_least_float32, arrays))
-        rows.append([jnp.sum(x * y) for x, y in pairs])
-    return _total(rows)
-
-
-def all_finite(xs):
-    """Whether all numbers are finite and below 1e19."""
-    return jnp.isfinite(products(lambda x: [(x, x)], xs)[0])
-
-
-def _total(rows):
-    """The sums over rows of scalars, float32.
-
-    Where there are many, by a loop: XLA would repeat additions in everything that uses
-    their sum, which made a step of a network of 65 tensors compile for a minute.
-    """
-    if len(rows) <= 8:
-        return [sum(column).astype(jnp.float32) for column in zip(*rows, strict=True)]
-    stacked = jnp.stack([jnp.stack(row) for row in rows])
-    total = jax.lax.fori_loop(
-        1, len(rows), lambda i, total: total + stacked[i], stacked[0]
-    )
-    return list(total.astype(jnp.float32))
-
-
-def _at_least_float32(x):
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
-def fused(function, *arrays):
-    """Elementwise results of `function(*arrays)`, and sums of products of two.
-
-    `function` returns a list of results and one of pairs, in which None stands for 1;
-    XLA makes one pass of it.
-    """
-    results, pairs = function(*arrays)
-    return results, [jnp.sum(x if y is None else x * y) for x, y in pairs]
-
-
-def affine(x, slope, constant):
-    """slope x + constant."""
-    return slope * x + constant
-
-
-def sigmoid_of_affine(x, slope, constant):
-    """sigmoid(slope x + constant)."""
-    return jax.nn.sigmoid(slope * x + constant)
-
-
-def add_product(x, y, z):
-    """x + y z."""
-    return x + y * z
-
-
-def between(x, y, share):
-    """x + share (y - x)."""
-    return x + share * (y - x)
 
 
 def cond(condition, if_true, if_false):

@@ -90,7 +90,8 @@ def langevin_log_ratio(delta, gradient, new_gradient, scales, chains=False):
     """log q(theta' -> theta) - log q(theta -> theta') of a Langevin move."""
     lists = delta, gradient, new_gradient
     products = tensors.products(_pairs, *lists, chains=chains)
-    return -_change(_products(*products), scales.step, scales.noise)
+    change = _change(_products(*products), scales.step)
+    return -_inverse_variance(scales.noise) * change
 
 
 def reversible(position, gradient, normals, uniform, scales):
@@ -112,11 +113,12 @@ def residuals(delta, gradient, new_gradient, scales, chains=False):
     lists = delta, gradient, new_gradient
     *products, out = tensors.products(pairs, *lists, chains=chains)
     products = _products(*products)
+    scale = _inverse_variance(noise)
     return Residuals(
-        out_forward=_over_variance(out, noise),
-        out_backward=_over_variance(out - 4.0 * step * products.here, noise),
-        change_forward=_change(products, step, noise),
-        change_backward=_change(products, -step, noise),
+        out_forward=scale * out,
+        out_backward=scale * (out - 4.0 * step * products.here),
+        change_forward=scale * _change(products, step),
+        change_backward=scale * _change(products, -step),
     )
 
 
@@ -179,15 +181,13 @@ def _products(here, there, squares, new_squares):
     return _Products(here, there, squares - new_squares)
 
 
-def _change(products, step, noise):
-    """(|Delta - step grad'|^2 - |Delta + step grad|^2) / (2 s^2)."""
+def _change(products, step):
+    """|Delta - step grad'|^2 - |Delta + step grad|^2."""
     along = 2.0 * (products.here + products.there)
-    return _over_variance(-step * (along + step * products.difference), noise)
+    return -step * (along + step * products.difference)
 
 
-def _over_variance(squares, noise):
-    """squares / (2 s^2); 0 where nothing moves, since s is 0."""
+def _inverse_variance(noise):
+    """1 / (2 s^2); 0 where nothing moves, since s is 0."""
     variance = 2.0 * ops.square(noise)
-    return ops.where(
-        variance > 0, squares / ops.maximum(variance, 1e-37), 0.0 * squares
-    )
+    return ops.where(variance > 0, 1.0 / ops.maximum(variance, 1e-37), 0.0)

@@ -1,0 +1,191 @@
+"""PyTorch: arithmetic of a step, on lists of tensors, sums in float32."""
+
+import functools
+from typing import NamedTuple
+
+import torch
+
+from keras_mhmcmc._backend import eager_torch as ops
+from keras_mhmcmc._backend.draws_torch import Normals
+from keras_mhmcmc._backend.host_torch import Donated
+from keras_mhmcmc._backend.host_torch import is_known
+from keras_mhmcmc._backend.host_torch import is_number
+from keras_mhmcmc._backend.host_torch import number
+
+__all__ = [
+    "add_product",
+    "add_scaled",
+    "add_terms",
+    "affine",
+    "all_finite",
+    "between",
+    "constant",
+    "difference",
+    "fused",
+    "pick",
+    "products",
+    "select",
+    "sigmoid_of_affine",
+]
+
+
+def add_scaled(xs, a, ys):
+    """x + a y for lists of tensors and a scalar a."""
+    return add_terms(xs, (a, ys))
+
+
+def add_terms(xs, *terms):
+    """x + a y + b z + ... for lists of tensors, and terms (scalar, tensors)."""
+    sums = xs if isinstance(xs, Donated) else None
+    for a, ys in terms:
+        a = _number(a)
+        if torch.is_tensor(a):
+            ys, a = torch._foreach_mul(ys, a), 1.0
+        if isinstance(ys, Normals):
+            sums = torch._foreach_add(xs, 0.0) if sums is None else sums
+            ys.add_to_(sums, a)
+        elif sums is None:
+            sums = torch._foreach_add(xs, ys, alpha=a)
+        else:
+            torch._foreach_add_(sums, ys, alpha=a)
+    return list(sums)
+
+
+def constant(values, dtype, like):
+    """A tuple of numbers, or a range, as a tensor on the device of `like`.
+
+    Made once, since a copy to a GPU stops its queue; nobody may write to it.
+    """
+    device = like.device if torch.is_tensor(like) else None
+    return _constant(values, dtype, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _constant(values, dtype, device):
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=getattr(torch, dtype), device=device)
+
+
+def pick(values, index):
+    """values[..., index], with an index for each row of the last axis."""
+    if is_number(index):
+        return number(values[int(index)])
+    return values.take_along_dim(index[..., None].long(), dim=-1)[..., 0]
+
+
+def select(condition, xs, ys):
+    """xs where the scalar `condition` holds, else ys."""
+    if is_known(condition):
+        return list(xs) if condition else list(ys)
+    return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
+
+
+class _Difference(NamedTuple):
+    """x - y, which `products` makes piece by piece, in no memory of its own."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+def difference(xs, ys):
+    """x - y for lists of tensors, for `products` alone."""
+    return list(map(_Difference, xs, ys))
+
+
+def products(function, *lists):
+    """Sums of products over lists of tensors, float32 scalars.
+
+    `function` takes a tensor of each list, in float32 at least, and returns pairs.
+    """
+    rows = []
+    for arrays in zip(*lists, strict=True):
+        for piece in zip(*map(_pieces, arrays), strict=True):
+            rows.append([torch.dot(x, y) for x, y in function(*piece)])
+    sums = torch.stack([x for row in rows for x in row]).reshape(len(rows), -1).sum(0)
+    return ops.unstack(sums.float(), sums.shape[0])
+
+
+def _pieces(x):
+    """A tensor, or a difference of two, in pieces of float32 at least."""
+    if isinstance(x, _Difference):
+        pairs = zip(_pieces(x.x), _pieces(x.y), strict=True)
+        return (x - y for x, y in pairs)
+    return map(_at_least_float32, _cut(x))
+
+
+def all_finite(xs):
+    """Whether all numbers are finite and below 1e19."""
+    xs = [_at_least_float32(x.reshape(-1)) for x in xs]
+    return ops.isfinite(number(torch.stack([torch.dot(x, x) for x in xs]).sum()))
+
+
+def _at_least_float32(x):
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def fused(function, *arrays):
+    """Elementwise results of `function(*arrays)`, and sums of products of two.
+
+    `function` returns a list of results and one of pairs, in which None stands for 1.
+    """
+    cuts = [_cut(x) for x in arrays]
+    if len(cuts[0]) == 1:
+        results, pairs = function(*arrays)
+        return results, [number(_dot(x, y)) for x, y in pairs]
+    # In pieces, since fresh memory of this size may cost more than the arithmetic.
+    results, sums = None, []
+    for i, piece in enumerate(zip(*cuts, strict=True)):
+        made, pairs = function(*piece)
+        if results is None:
+            results = [torch.empty(arrays[0].shape, dtype=x.dtype) for x in made]
+            into = [_cut(x) for x in results]
+        for whole, x in zip(into, made, strict=True):
+            whole[i].copy_(x)
+        sums.append([_dot(x, y) for x, y in pairs])
+    return results, [number(sum(column)) for column in zip(*sums, strict=True)]
+
+
+def _cut(x):
+    """A tensor in pieces: see `_PIECE`."""
+    x = x.reshape(-1)
+    return [x] if x.is_cuda or len(x) <= _PIECE else x.split(_PIECE)
+
+
+# On a CPU `torch.dot` and `vector_norm` add up one number after the other, and lose
+# four digits of ten million; in pieces of this length they lose none that count.
+_PIECE = 2**17
+
+
+def _dot(x, y):
+    if y is None:
+        return x.sum()
+    return torch.dot(x.reshape(-1), y.reshape(-1))
+
+
+def affine(x, slope, constant):
+    """slope x + constant."""
+    slope = _number(slope)
+    if torch.is_tensor(slope):
+        return torch.addcmul(torch.as_tensor(constant), x, slope)
+    return torch.add(torch.as_tensor(constant, dtype=x.dtype), x, alpha=slope)
+
+
+def sigmoid_of_affine(x, slope, constant):
+    """sigmoid(slope x + constant)."""
+    return affine(x, slope, constant).sigmoid_()
+
+
+def add_product(x, y, z):
+    """x + y z."""
+    return torch.addcmul(x, y, z)
+
+
+def between(x, y, share):
+    """x + share (y - x)."""
+    return torch.lerp(x, y, _number(share))
+
+
+def _number(scalar):
+    """A scalar on the host as a Python number, with which operations are faster."""
+    scalar = number(scalar)
+    return scalar.item() if is_number(scalar) else scalar
