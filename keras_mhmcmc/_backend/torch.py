@@ -87,7 +87,7 @@ class NoiseStream:
         self._version = (value.data_ptr(), value._version)
         if Normals.fits(tensors):
             normals = Normals(seed_of(seed, count), uniforms, tensors)
-            return normals, normals.uniforms()
+            return normals, normals.uniforms
         return draw_from((seed, count), tensors, uniforms)
 
 
