@@ -145,14 +145,13 @@ def cond(condition, if_true, if_false):
 def steps_if(condition, step, variables):
     """Runs `step()`, which assigns `variables`, where `condition` holds.
 
-    Returns False where it cannot branch, and has done nothing.
+    Returns False where it does not branch, and has done nothing: XLA makes copies for
+    a branch, which cost a sixth of a step, and a selection costs nothing.
     """
-
-    def run():
+    if not tf.executing_eagerly():
+        return False
+    if condition:
         step()
-        return True
-
-    tf.cond(condition, run, lambda: False)
     return True
 
 
