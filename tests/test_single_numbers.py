@@ -1,0 +1,143 @@
+"""What a step computes with: single numbers and tensors, alone and together.
+
+On PyTorch a single number that is on the host is a number of numpy's, elsewhere a
+tensor; the functions give the same for both, and for what is mixed.
+"""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._backend import ops
+
+ROW = np.array([-1.5, 0.0, 0.25, 3.0], "float32")
+VALUES = [-2.5, 0.0, 0.3, 4.0, math.inf, -math.inf, math.nan]
+
+
+def tensor(x, dtype="float32"):
+    return keras.ops.convert_to_tensor(np.asarray(x, dtype))
+
+
+def single(x, dtype="float32"):
+    return _backend.scalar(tensor(x, dtype))
+
+
+def assert_is(actual, expected):
+    expected = np.asarray(expected)
+    actual = ops.convert_to_numpy(actual)
+    assert actual.shape == expected.shape
+    assert actual.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected, rtol=2e-6)
+
+
+ONE = {
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "exp": np.exp,
+    "isfinite": np.isfinite,
+    "isnan": np.isnan,
+    "log": np.log,
+    "log1p": np.log1p,
+    "log_sigmoid": lambda x: -np.logaddexp(np.float32(0), -x),
+    "ones_like": np.ones_like,
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "zeros_like": np.zeros_like,
+}
+TWO = {
+    "logaddexp": np.logaddexp,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "power": np.power,
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+@np.errstate(all="ignore")
+def test_of_one(name):
+    function = getattr(ops, name)
+    assert_is(function(tensor(ROW)), ONE[name](ROW))
+    for value in np.array(VALUES, "float32"):
+        assert_is(function(single(value)), ONE[name](value))
+
+
+@pytest.mark.parametrize("name", TWO)
+@np.errstate(all="ignore")
+def test_of_two(name):
+    function, oracle = getattr(ops, name), TWO[name]
+    for value in np.array([0.5, 2.0, math.inf], "float32"):
+        for other in np.array([0.25, 3.0], "float32"):
+            assert_is(function(single(value), single(other)), oracle(value, other))
+        assert_is(function(tensor(abs(ROW)), single(value)), oracle(abs(ROW), value))
+        assert_is(function(single(value), tensor(abs(ROW))), oracle(value, abs(ROW)))
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "power"])
+def test_with_a_number_of_python(name):
+    function, oracle = getattr(ops, name), TWO[name]
+    assert_is(function(single(2.0), 3.0), oracle(np.float32(2.0), np.float32(3.0)))
+    assert_is(function(tensor(ROW), 2.0), oracle(ROW, np.float32(2.0)))
+
+
+def test_clip():
+    for x in (ROW, ROW[0], ROW[3]):
+        for low, high in ((-1.0, 2.0), (single(-1.0), single(2.0))):
+            given = tensor(x) if np.ndim(x) else single(x)
+            assert_is(ops.clip(given, low, high), np.clip(x, -1.0, 2.0).astype("f4"))
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_where(holds):
+    condition = single(holds, "bool")
+    for x, y in ((ROW, 2 * ROW), (ROW, np.float32(7)), (np.float32(7), ROW)):
+        given = [tensor(z) if np.ndim(z) else single(z) for z in (x, y)]
+        assert_is(ops.where(condition, *given), np.where(holds, x, y))
+    assert_is(ops.where(condition, single(1.0), 2.0), np.float32(1 if holds else 2))
+    assert_is(ops.where(condition, tensor(ROW), 0.0), np.float32(holds) * ROW)
+    several = tensor(ROW > 0, "bool")
+    chosen = ops.where(several, single(5.0), tensor(ROW))
+    assert_is(chosen, np.where(ROW > 0, np.float32(5), ROW))
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or"])
+def test_of_truth_values(name):
+    function, oracle = getattr(ops, name), getattr(np, name)
+    several = ROW > 0
+    for holds in (True, False):
+        one = single(holds, "bool")
+        assert_is(function(tensor(several, "bool"), one), oracle(several, holds))
+        assert_is(function(one, tensor(several, "bool")), oracle(several, holds))
+        assert_is(function(one, single(True, "bool")), oracle(holds, True))
+
+
+def test_stacks_and_their_parts():
+    parts = ops.unstack(tensor(ROW), 4, axis=-1)
+    assert_is(ops.stack(parts, axis=-1), ROW)
+    for part, value in zip(parts, ROW, strict=True):
+        assert_is(part, value)
+    truths = [single(True, "bool"), single(False, "bool")]
+    assert_is(ops.stack(truths, axis=-1), np.array([True, False]))
+    assert_is(ops.cast(ops.stack(truths), "float32"), np.array([1, 0], "float32"))
+    mixed = [single(2.0), keras.ops.sum(tensor(ROW))]
+    assert_is(ops.stack(mixed), np.array([2.0, ROW.sum()], "float32"))
+
+
+def test_numbers_and_rows_together():
+    row, number = tensor(ROW), single(2.0)
+    assert_is(row + ops.expand_dims(number, -1), ROW + np.float32(2))
+    assert_is(number * row - number / row[2], 2 * ROW - np.float32(8))
+    assert_is(ops.cast(number, "int32"), np.int32(2))
+    assert_is(ops.reshape(number, (1,)), np.array([2.0], "float32"))
+    assert_is(ops.broadcast_to(number, (3,)), np.full(3, 2.0, "float32"))
+    assert_is(_backend.pick(row, single(2, "int32")), ROW[2])
+
+
+def test_what_is_assigned():
+    truth = keras.Variable(True, trainable=False, dtype="bool")
+    variables = [keras.Variable(1.0), keras.Variable(ROW), truth]
+    _backend.write(variables, [single(3.0), tensor(2 * ROW), single(False, "bool")])
+    for variable, value in zip(variables, (3.0, 2 * ROW, False), strict=True):
+        assert_is(variable.value, np.asarray(value, variable.dtype))
