@@ -100,9 +100,8 @@ def products(function, *lists):
     rows = []
     for arrays in zip(*lists, strict=True):
         for piece in zip(*map(_pieces, arrays), strict=True):
-            rows.append([torch.dot(x, y) for x, y in function(*piece)])
-    sums = torch.stack([x for row in rows for x in row]).reshape(len(rows), -1).sum(0)
-    return ops.unstack(sums.float(), sums.shape[0])
+            rows.append([_dot(x, y) for x, y in function(*piece)])
+    return [_total(column) for column in zip(*rows, strict=True)]
 
 
 def _pieces(x):
@@ -131,7 +130,7 @@ def fused(function, *arrays):
     cuts = [_cut(x) for x in arrays]
     if len(cuts[0]) == 1:
         results, pairs = function(*arrays)
-        return results, [number(_dot(x, y)) for x, y in pairs]
+        return results, [_total([_dot(x, y)]) for x, y in pairs]
     # In pieces, since fresh memory of this size may cost more than the arithmetic.
     results, sums = None, []
     for i, piece in enumerate(zip(*cuts, strict=True)):
@@ -142,7 +141,7 @@ def fused(function, *arrays):
         for whole, x in zip(into, made, strict=True):
             whole[i].copy_(x)
         sums.append([_dot(x, y) for x, y in pairs])
-    return results, [number(sum(column)) for column in zip(*sums, strict=True)]
+    return results, [_total(column) for column in zip(*sums, strict=True)]
 
 
 def _cut(x):
@@ -157,9 +156,18 @@ _PIECE = 2**17
 
 
 def _dot(x, y):
-    if y is None:
-        return x.sum()
-    return torch.dot(x.reshape(-1), y.reshape(-1))
+    """Sum of products, with None for 1; a Python number where it is on the host.
+
+    A tensor that is kept between large ones leaves holes in the memory, which grew by
+    the size of the weights.
+    """
+    total = x.sum() if y is None else torch.dot(x.reshape(-1), y.reshape(-1))
+    return total if total.is_cuda else total.item()
+
+
+def _total(values):
+    """The sum of what `_dot` gave, float32."""
+    return ops.cast(sum(values), "float32")
 
 
 def affine(x, slope, constant):
