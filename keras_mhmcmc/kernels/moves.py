@@ -107,7 +107,8 @@ def residuals(delta, gradient, new_gradient, scales, chains=False):
     step, noise = scales.step, scales.noise
 
     def pairs(delta, gradient, new_gradient):
-        out = delta + tensors.along_chains(step, delta) * gradient
+        along = ops.cast(tensors.along_chains(step, delta), delta.dtype)
+        out = delta + along * gradient
         return [*_pairs(delta, gradient, new_gradient), (out, out)]
 
     lists = delta, gradient, new_gradient
