@@ -22,9 +22,9 @@ def is_number(x):
 
 def number(x):
     """A tensor of rank 0 that is on the host as a numpy scalar; else `x` itself."""
-    if torch.is_tensor(x) and x.ndim == 0 and not (x.is_cuda or x.requires_grad):
+    if torch.is_tensor(x) and x.ndim == 0 and is_known(x) and not x.requires_grad:
         kind = ON_HOST.get(x.dtype)
-        return x if kind is None or x.device.type != "cpu" else kind(x.item())
+        return x if kind is None else kind(x.item())
     return x
 
 

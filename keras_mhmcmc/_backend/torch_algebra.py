@@ -162,7 +162,7 @@ def _dot(x, y):
     the size of the weights.
     """
     total = x.sum() if y is None else torch.dot(x.reshape(-1), y.reshape(-1))
-    return total if total.is_cuda else total.item()
+    return total.item() if is_known(total) else total
 
 
 def _total(values):
