@@ -13,6 +13,7 @@ __all__ = [
     "NoiseStream",
     "accelerated",
     "compile_function",
+    "compiled_update",
     "cond",
     "default_chunk",
     "dense",
@@ -188,6 +189,11 @@ def steps_if(condition, step, variables):
     values = jax.lax.cond(condition, run, lambda: [old[i] for i in assigned])
     write([variables[i] for i in assigned], values)
     return True
+
+
+def compiled_update(update, variables):
+    """`update(gradient, loss, rate)` as it is: the whole of Keras' step is compiled."""
+    return update
 
 
 def compile_function(function):

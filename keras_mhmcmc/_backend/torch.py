@@ -20,6 +20,7 @@ __all__ = [
     "NoiseStream",
     "accelerated",
     "compile_function",
+    "compiled_update",
     "cond",
     "default_chunk",
     "dense",
@@ -172,6 +173,11 @@ def steps_if(condition, step, variables):
     if condition:
         step()
     return True
+
+
+def compiled_update(update, variables):
+    """`update(gradient, loss, rate)` as it is: nothing is compiled."""
+    return update
 
 
 def compile_function(function):

@@ -1,5 +1,6 @@
 """What every sampler is besides its kernel: an abstract Keras optimizer."""
 
+import functools
 import math
 from typing import Any
 from typing import NamedTuple
@@ -189,8 +190,6 @@ class Sampler(keras.optimizers.Optimizer):
     @_backend.unwarned
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         variables = list(trainable_variables)
-        position = _backend.read(variables)
-        gradient = _backend.dense(grads)
         loss = self._observer.take()
         if loss is None and self.needs_loss:
             raise ValueError(
@@ -201,19 +200,23 @@ class Sampler(keras.optimizers.Optimizer):
                 "Keras' loss scaling bypasses the optimizer: use 'mixed_bfloat16', or "
                 "`model.compile(..., auto_scale_loss=False)`."
             )
+        update = functools.partial(self._update, variables)
+        if not self._has_chains:
+            update = _backend.compiled_update(update, variables)
+        update(_backend.dense(grads), loss, ops.cast(learning_rate, "float32"))
+
+    def _update(self, variables, gradient, loss, learning_rate):
+        position, rate = _backend.read(variables), _backend.scalar(learning_rate)
         energy = None
         if loss is not None:
             energy = self.train_size * _backend.scalar(ops.cast(loss, "float32"))
-        prior = self._bound_prior
-        if prior is not None:
+        if self._bound_prior is not None:
             indices = [self._get_variable_index(variable) for variable in variables]
-            prior = prior.of(indices)
+            prior = self._bound_prior.of(indices)
             gradient = prior.add_gradient(position, gradient, self.train_size)
             if energy is not None:
                 energy = energy + prior.energy(position, self._has_chains)
                 energy = _backend.scalar(energy)
-
-        rate = _backend.scalar(ops.cast(learning_rate, "float32"))
 
         def step():
             new_energy = self._move(variables, position, gradient, energy, rate)
@@ -221,19 +224,17 @@ class Sampler(keras.optimizers.Optimizer):
                 self._record_energy(new_energy)
 
         if self._guard is None:
-            step()
-        else:
-            assigned = [*self.variables, *variables]
-            self._guard.run(step, energy, gradient, self._iterations, assigned)
+            return step()
+        assigned = [*self.variables, *variables]
+        self._guard.run(step, energy, gradient, self._iterations, assigned)
 
     def _record_energy(self, energy):
         state = ops.convert_to_tensor(self._energies)
         count, mean, _, awaited, sample = ops.unstack(state, 5, axis=-1)
-        count = count + 1.0
         # A running mean, since a float32 sum of many energies loses their digits.
-        mean = mean + (energy - mean) / count
+        mean = mean + (energy - mean) / (count + 1.0)
         sample = ops.where(awaited > 0.0, energy, sample)
-        state = [count, mean, energy, ops.zeros_like(awaited), sample]
+        state = [count + 1.0, mean, energy, ops.zeros_like(awaited), sample]
         self._write([self._energies], [ops.stack(state, axis=-1)])
 
     def _write(self, variables, values):
