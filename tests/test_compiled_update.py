@@ -1,4 +1,4 @@
-"""A step of a large model, which TensorFlow compiles, is the step that it takes eagerly."""
+"""TensorFlow compiles a step of a large model, which is the step it takes eagerly."""
 
 import keras
 import numpy as np

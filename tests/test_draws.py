@@ -1,5 +1,8 @@
 """The noise is standard normal and independent, and depends on seed and step alone."""
 
+import importlib
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -9,21 +12,13 @@ from scipy import stats
 from keras_mhmcmc import _backend
 from keras_mhmcmc.kernels import tensors
 
-# PyTorch draws few numbers and many by different generators.
-SIZES = [((40, 25), (7,)), ((150, 400), (40_001,))]
-
-
-# On PyTorch the machine decides who makes many numbers, so both are tested.
-SOURCES = ["_Torch", "_Numpy"] if keras.backend.backend() == "torch" else [None]
-
-
-@pytest.fixture(autouse=True, params=SOURCES)
-def source(request, monkeypatch):
-    if request.param is not None:
-        from keras_mhmcmc._backend import draws_torch
-
-        chosen = getattr(draws_torch, request.param)
-        monkeypatch.setattr(draws_torch, "_SOURCE", chosen)
+# Few numbers and many come from different generators on PyTorch, and those of small
+# and of large tensors elsewhere.
+SIZES = [
+    ((40, 25), (7,)),
+    ((150, 400), (40_001,)),
+    ((300, 250), (11,), (300, 250), (65_537,)),
+]
 
 
 def stream(seed, count=0):
@@ -53,11 +48,17 @@ def test_normals_are_standard_and_independent(shapes):
         assert abs(np.mean(z**power) - mean) < 4.5 * (variance / len(z)) ** 0.5
     assert stats.kstest(z, "norm").pvalue > 1e-4
     assert np.isfinite(z).all()
-    # Neighbours, both numbers of a pair of Box and Muller, and following steps.
+    # Neighbours, the two halves of a step, tensors of one size, and following steps.
     half = len(steps[0]) // 2
+    size = math.prod(shapes[0])
     pairs = [
         (z[:-1], z[1:]),
         *[(step[:half], step[half : 2 * half]) for step in steps[:2]],
+        *[
+            (step[:size], step[size + math.prod(shapes[1]) :][:size])
+            for step in steps[:2]
+            if shapes[0] in shapes[2:]
+        ],
         *zip(steps[:-1], steps[1:], strict=True),
     ]
     for x, y in pairs:
@@ -131,3 +132,24 @@ def test_uniforms_fill_the_unit_interval():
     assert u.min() >= 0.0
     assert u.max() < 1.0
     assert stats.kstest(u, "uniform").pvalue > 1e-4
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() == "torch", reason="PyTorch's large tensors are numpy's"
+)
+@pytest.mark.parametrize(
+    "key, counter, word",
+    [
+        ((0, 0), (0, 0), 0x6B200159),
+        ((0xFFFFFFFF,) * 2, (0xFFFFFFFF,) * 2, 0x1CB996FC),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), 0xC4923A9C),
+    ],
+)
+def test_threefry_gives_the_words_of_its_authors(key, counter, word):
+    # Known answers of the library Random123, `threefry2x32 20`.
+    draws = importlib.import_module(
+        f"keras_mhmcmc._backend.draws_{keras.backend.backend()}"
+    )
+    words = [ops.convert_to_tensor(np.uint32(x)) for x in (*key, *counter)]
+    x, _ = draws.threefry(*words)
+    assert int(ops.convert_to_numpy(x)) == word

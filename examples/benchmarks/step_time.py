@@ -71,13 +71,13 @@ def generators(count):
         if device == "cuda":
             torch.cuda.synchronize()
 
-    # On a CPU the package chooses the faster one of two.
+    # On a CPU the package has its own.
     like = torch.empty(0, device=device)
 
-    def chosen(i):
+    def own(i):
         rows_of([i], count, 0, like)
 
-    return {"randn": randn, "the package's choice": chosen}
+    return {"randn": randn, "the package's own": own}
 
 
 def epoch_of(model, x, y, batch):

@@ -1,11 +1,10 @@
 """JAX: everything the package needs that differs between frameworks."""
 
-import itertools
-import math
-
 import jax
 import jax.numpy as jnp
 import keras
+
+from keras_mhmcmc._backend.draws_jax import draw_from
 
 __all__ = [
     "SEED_DTYPE",
@@ -18,7 +17,6 @@ __all__ = [
     "default_chunk",
     "dense",
     "donated",
-    "draw_from",
     "gradient_and_more",
     "hold_values",
     "map_members",
@@ -86,27 +84,6 @@ class NoiseStream:
         state = self._state.value
         self._state.assign(state + jnp.array([0, 1], state.dtype))
         return draw_from(state, tensors, uniforms)
-
-
-def draw_from(state, tensors, uniforms):
-    """Standard normals shaped like `tensors`, and uniforms, from (seed, step count)."""
-    key = jax.random.fold_in(jax.random.key(state[0]), state[1])
-    # One flat draw for all weights compiles in a fraction of the time that one for
-    # each takes; the barrier keeps XLA from repeating it in every use.
-    sizes = [tensor.size for tensor in tensors]
-    dtype = jnp.promote_types(tensors[0].dtype, jnp.float32)
-    smallest = jnp.nextafter(jnp.array(-1, dtype), jnp.array(0, dtype))
-    count = uniforms + sum(sizes)
-    # Padded, since XLA takes six times as long for an odd number on a CPU.
-    shape = (count + -count % (64 if count >= 64 else 2),)
-    flat = jax.random.uniform(key, shape, dtype, smallest, 1.0)
-    flat = jax.lax.optimization_barrier(flat)
-    normals = math.sqrt(2.0) * jax.lax.erf_inv(flat[uniforms:count])
-    parts = jnp.split(normals, list(itertools.accumulate(sizes))[:-1])
-    return [
-        part.reshape(tensor.shape).astype(tensor.dtype)
-        for part, tensor in zip(parts, tensors, strict=True)
-    ], 0.5 * (flat[:uniforms].astype(jnp.float32) + 1.0)
 
 
 def refuse_replicas():

@@ -1,5 +1,8 @@
 """JAX: arithmetic of a step, on lists of tensors, sums in float32."""
 
+from typing import Any
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -42,9 +45,16 @@ def select(condition, xs, ys):
     return [jnp.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
+class _Difference(NamedTuple):
+    """x - y, that is not made yet."""
+
+    x: Any
+    y: Any
+
+
 def difference(xs, ys):
     """x - y for lists of tensors, for `products` alone."""
-    return [x - y for x, y in zip(xs, ys, strict=True)]
+    return [_Difference(x, y) for x, y in zip(xs, ys, strict=True)]
 
 
 def pick(values, index):
@@ -59,9 +69,24 @@ def products(function, *lists):
     """
     rows = []
     for arrays in zip(*lists, strict=True):
-        pairs = function(*map(_at_least_float32, arrays))
-        rows.append([jnp.sum(x * y) for x, y in pairs])
+        whole = [x.x if isinstance(x, _Difference) else x for x in arrays]
+        count = len(function(*whole))
+        rows.append([_sum_of_product(function, arrays, i) for i in range(count)])
     return _total(rows)
+
+
+def _sum_of_product(function, arrays, index):
+    """One of the sums; each makes the differences anew, which takes no memory."""
+    made = []
+    for x in arrays:
+        if isinstance(x, _Difference):
+            # XLA would make one difference for all sums, and keep it. This zero, of
+            # which it knows no value, is another one in each sum.
+            zero = jnp.where(jnp.isnan(x.y.ravel()[0]), index, 0)
+            x = x.x - (x.y + zero.astype(x.y.dtype))
+        made.append(_at_least_float32(x))
+    x, y = function(*made)[index]
+    return jnp.sum(x * y)
 
 
 def all_finite(xs):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from keras_mhmcmc._backend import jax as core
+from keras_mhmcmc._backend.draws_jax import draw_from
 
 __all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
 
@@ -19,7 +19,7 @@ _BLOCK_STEPS = 256
 def draw(seed, step, shapes, uniforms):
     """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
     like = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    normals, flat = core.draw_from((seed, step), like, math.prod(uniforms))
+    normals, flat = draw_from((seed, step), like, math.prod(uniforms))
     return normals, flat.reshape(uniforms)
 
 

@@ -4,6 +4,8 @@ import math
 
 import tensorflow as tf
 
+from keras_mhmcmc._backend.draws_tensorflow import draw_from
+
 __all__ = [
     "SEED_DTYPE",
     "LossObserver",
@@ -15,7 +17,6 @@ __all__ = [
     "default_chunk",
     "dense",
     "donated",
-    "draw_from",
     "gradient_and_more",
     "hold_values",
     "map_members",
@@ -66,36 +67,6 @@ class NoiseStream:
         state = tf.convert_to_tensor(self._state.value)
         self._state.assign(state + tf.constant([0, 1], state.dtype))
         return draw_from(state, tensors, uniforms)
-
-
-def draw_from(state, tensors, uniforms):
-    """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
-    sizes = [math.prod(tensor.shape) for tensor in tensors]
-    is_double = tensors[0].dtype == tf.float64
-    dtype, integers = (tf.float64, tf.int64) if is_double else (tf.float32, tf.int32)
-    count = uniforms + sum(sizes)
-    # Padded, since XLA takes twice as long for an odd number of Philox' blocks of four.
-    shape = (count + (-count % 64 if count >= 64 else 0),)
-    # Integers, since TensorFlow makes other fractions of them than XLA does.
-    flat = tf.random.stateless_uniform(
-        shape, state, minval=None, maxval=None, dtype=integers, alg="philox"
-    )
-    uniform = _leading_bits(flat[:uniforms], 24) / 2.0**24 + 0.5
-    # As many bits as a fraction has, and half a step, which makes it symmetric. The
-    # inverse error function is, under XLA on a CPU, twice as fast as `stateless_normal`.
-    bits = 53 if is_double else 24
-    centred = (_leading_bits(flat[uniforms:count], bits) + 0.5) / 2.0 ** (bits - 1)
-    normals = tf.split(math.sqrt(2.0) * tf.math.erfinv(centred), sizes)
-    return [
-        tf.cast(tf.reshape(normal, tensor.shape), tensor.dtype)
-        for normal, tensor in zip(normals, tensors, strict=True)
-    ], uniform
-
-
-def _leading_bits(integers, bits):
-    """The first bits of signed integers, as floats with that many of them."""
-    kept = tf.bitwise.right_shift(integers, 8 * integers.dtype.size - bits)
-    return tf.cast(kept, tf.float32 if bits <= 24 else tf.float64)
 
 
 def refuse_replicas():

@@ -1,6 +1,12 @@
 """TensorFlow: arithmetic of a step, on lists of tensors, sums in float32."""
 
+import math
+from typing import Any
+from typing import NamedTuple
+
 import tensorflow as tf
+
+from keras_mhmcmc._backend.tensorflow import accelerated
 
 __all__ = [
     "add_product",
@@ -17,6 +23,10 @@ __all__ = [
     "select",
     "sigmoid_of_affine",
 ]
+
+
+# Numbers that are added up at a time.
+_PIECE = 2**13
 
 
 def add_scaled(xs, a, ys):
@@ -43,7 +53,14 @@ def select(condition, xs, ys):
 
 def difference(xs, ys):
     """x - y for lists of tensors, for `products` alone."""
-    return [x - y for x, y in zip(xs, ys, strict=True)]
+    return [_Difference(x, y) for x, y in zip(xs, ys, strict=True)]
+
+
+class _Difference(NamedTuple):
+    """x - y, that is not made yet."""
+
+    x: Any
+    y: Any
 
 
 def pick(values, index):
@@ -58,9 +75,57 @@ def products(function, *lists):
     """
     rows = []
     for arrays in zip(*lists, strict=True):
-        pairs = function(*map(_at_least_float32, arrays))
-        rows.append([tf.reduce_sum(x * y) for x, y in pairs])
+        size = math.prod(tf.nest.flatten(arrays)[0].shape)
+        in_pieces = size >= 8 * _PIECE and not tf.executing_eagerly()
+        sums = _sums_in_pieces if in_pieces and not accelerated() else _sums
+        rows.append(sums(function, arrays))
     return _total(rows)
+
+
+def _factors(function, arrays):
+    made = [x.x - x.y if isinstance(x, _Difference) else x for x in arrays]
+    return function(*map(_at_least_float32, made))
+
+
+def _sums(function, arrays):
+    """The sums of one tensor of each list."""
+    return [tf.reduce_sum(x * y) for x, y in _factors(function, arrays)]
+
+
+def _sums_in_pieces(function, arrays):
+    """The same, in a third of the time on a CPU, and without memory for the factors.
+
+    XLA makes products of whole tensors before it adds up the first.
+    """
+
+    def piece(arrays, start, stop):
+        parts = tf.nest.map_structure(lambda x: x[start:stop], arrays)
+        return [x * y for x, y in _factors(function, parts)]
+
+    @tf.function(jit_compile=True, autograph=False)
+    def compiled(*arrays):
+        arrays = tf.nest.map_structure(lambda x: tf.reshape(x, (-1,)), arrays)
+        size = tf.nest.flatten(arrays)[0].shape[0]
+        whole = size - size % _PIECE
+
+        def add_piece(start, *sums):
+            parts = tf.nest.map_structure(
+                lambda x: tf.slice(x, (start,), (_PIECE,)), arrays
+            )
+            added = [x * y for x, y in _factors(function, parts)]
+            return start + _PIECE, *(x + y for x, y in zip(sums, added, strict=True))
+
+        _, *sums = tf.while_loop(
+            lambda start, *_: start < whole,
+            add_piece,
+            (tf.constant(_PIECE), *piece(arrays, 0, _PIECE)),
+        )
+        rest = piece(arrays, whole, size)
+        return [
+            tf.reduce_sum(x) + tf.reduce_sum(y) for x, y in zip(sums, rest, strict=True)
+        ]
+
+    return compiled(*arrays)
 
 
 def all_finite(xs):

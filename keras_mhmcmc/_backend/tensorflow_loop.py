@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from keras_mhmcmc._backend import tensorflow as core
+from keras_mhmcmc._backend.draws_tensorflow import draw_from
 
 __all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
 
@@ -13,7 +13,7 @@ def draw(seed, step, shapes, uniforms):
     """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
     state = tf.stack([tf.cast(seed, "int64"), tf.cast(step, "int64")])
     like = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
-    normals, flat = core.draw_from(state, like, math.prod(uniforms))
+    normals, flat = draw_from(state, like, math.prod(uniforms))
     return normals, tf.reshape(flat, uniforms)
 
 

@@ -5,9 +5,8 @@ import torch
 from keras import tree
 
 from keras_mhmcmc._backend.draws_torch import Normals
-from keras_mhmcmc._backend.draws_torch import rows_of
+from keras_mhmcmc._backend.draws_torch import draw_from
 from keras_mhmcmc._backend.draws_torch import seed_of
-from keras_mhmcmc._backend.draws_torch import shaped
 from keras_mhmcmc._backend.host_torch import Donated
 from keras_mhmcmc._backend.host_torch import is_known
 from keras_mhmcmc._backend.host_torch import is_number
@@ -25,7 +24,6 @@ __all__ = [
     "default_chunk",
     "dense",
     "donated",
-    "draw_from",
     "gradient_and_more",
     "hold_values",
     "map_members",
@@ -90,13 +88,6 @@ class NoiseStream:
             normals = Normals(seed_of(seed, count), uniforms, tensors)
             return normals, normals.uniforms
         return draw_from((seed, count), tensors, uniforms)
-
-
-def draw_from(state, tensors, uniforms):
-    """Standard normals shaped like `tensors`, and uniforms, from (seed, step count)."""
-    size = sum(tensor.numel() for tensor in tensors)
-    rows, uniform = rows_of([seed_of(*state)], size, uniforms, tensors[0])
-    return shaped(rows, tensors, has_chains=False), uniform[0]
 
 
 def refuse_replicas():

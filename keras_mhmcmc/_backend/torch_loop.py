@@ -5,7 +5,7 @@ import math
 import torch
 from keras import ops
 
-from keras_mhmcmc._backend import torch as core
+from keras_mhmcmc._backend.draws_torch import draw_from
 
 __all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
 
@@ -14,7 +14,7 @@ def draw(seed, step, shapes, uniforms):
     """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
     device = ops.convert_to_tensor(0.0).device
     like = [torch.empty(shape, device=device) for shape in shapes]
-    normals, flat = core.draw_from((seed, step), like, math.prod(uniforms))
+    normals, flat = draw_from((seed, step), like, math.prod(uniforms))
     return normals, flat.view(uniforms)
 
 

@@ -158,7 +158,7 @@ class MetropolisSampler(Sampler):
         """Whether somebody else set the weights since they were settled."""
 
         def compare():
-            delta = tensors.subtract(position, state_position)
+            delta = tensors.difference(position, state_position, self._has_chains)
             return metropolis.moved(delta, pending, self._has_chains)
 
         is_refresh = pending == metropolis.REFRESH

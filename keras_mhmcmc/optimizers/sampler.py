@@ -207,8 +207,7 @@ class Sampler(keras.optimizers.Optimizer):
 
     def _update(self, variables, gradient, loss, learning_rate):
         position, rate = _backend.read(variables), _backend.scalar(learning_rate)
-        energy = None
-        if loss is not None:
+        if (energy := loss) is not None:
             energy = self.train_size * _backend.scalar(ops.cast(loss, "float32"))
         if self._bound_prior is not None:
             indices = [self._get_variable_index(variable) for variable in variables]
@@ -225,13 +224,13 @@ class Sampler(keras.optimizers.Optimizer):
 
         if self._guard is None:
             return step()
-        assigned = [*self.variables, *variables]
-        self._guard.run(step, energy, gradient, self._iterations, assigned)
+        written = [*self.variables, *variables]
+        self._guard.run(step, energy, gradient, self._iterations, written)
 
     def _record_energy(self, energy):
         state = ops.convert_to_tensor(self._energies)
         count, mean, _, awaited, sample = ops.unstack(state, 5, axis=-1)
-        # A running mean, since a float32 sum of many energies loses their digits.
+        # A running mean: a float32 sum of many energies loses their digits.
         mean = mean + (energy - mean) / (count + 1.0)
         sample = ops.where(awaited > 0.0, energy, sample)
         state = [count + 1.0, mean, energy, ops.zeros_like(awaited), sample]
