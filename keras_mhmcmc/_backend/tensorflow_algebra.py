@@ -75,11 +75,15 @@ def products(function, *lists):
     """
     rows = []
     for arrays in zip(*lists, strict=True):
-        size = math.prod(tf.nest.flatten(arrays)[0].shape)
-        in_pieces = size >= 8 * _PIECE and not tf.executing_eagerly()
-        sums = _sums_in_pieces if in_pieces and not accelerated() else _sums
+        sums = _sums_in_pieces if _are_large(arrays) else _sums
         rows.append(sums(function, arrays))
     return _total(rows)
+
+
+def _are_large(arrays):
+    """Whether sums of these are made in pieces: of a graph, on a CPU."""
+    size = math.prod(tf.nest.flatten(arrays)[0].shape)
+    return size >= 8 * _PIECE and not tf.executing_eagerly() and not accelerated()
 
 
 def _factors(function, arrays):
@@ -158,11 +162,16 @@ def _at_least_float32(x):
 def fused(function, *arrays):
     """Elementwise results of `function(*arrays)`, and sums of products of two.
 
-    `function` returns a list of results and one of pairs, in which None stands for 1;
-    XLA makes one pass of it.
+    `function` returns a list of results and one of pairs, in which None stands for 1.
     """
+
+    def factors(*parts):
+        pairs = function(*parts)[1]
+        return [(x, tf.ones_like(x) if y is None else y) for x, y in pairs]
+
     results, pairs = function(*arrays)
-    return results, [tf.reduce_sum(x if y is None else x * y) for x, y in pairs]
+    sums = _sums_in_pieces if pairs and _are_large(arrays) else _sums
+    return results, sums(factors, arrays)
 
 
 def affine(x, slope, constant):

@@ -70,26 +70,24 @@ def over_chains(step, chains, shared, data, chunk):
     if chunk > 1 or count == 1:
         return step(chains, shared, data)
 
-    def body(index, chains, _):
+    def body(index, rows, _):
         single = [x[index][None] for x in chains]
         single, new_shared = step(single, shared, data)
-        # Under XLA in place: the weights of one chain stay in the processor's cache
-        # for the whole of its step.
-        chains = [_write_row(x, index, y) for x, y in zip(chains, single, strict=True)]
-        return index + 1, chains, new_shared
+        # Not into `chains`: while their rows are read, that copies them whole.
+        rows = [
+            written.write(index, tf.cast(y[0], x.dtype))
+            for written, x, y in zip(rows, chains, single, strict=True)
+        ]
+        return index + 1, rows, new_shared
 
-    _, chains, shared = tf.while_loop(
+    rows = [tf.TensorArray(x.dtype, count, element_shape=x.shape[1:]) for x in chains]
+    _, rows, shared = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        (tf.constant(0), list(chains), list(shared)),
+        (tf.constant(0), rows, list(shared)),
         maximum_iterations=count,
     )
-    return chains, shared
-
-
-def _write_row(stacked, index, row):
-    row = tf.cast(row, stacked.dtype)
-    return tf.tensor_scatter_nd_update(stacked, [[index]], row)
+    return [written.stack() for written in rows], shared
 
 
 def chain_gradients(function, trainable, rest):
