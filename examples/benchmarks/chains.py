@@ -112,8 +112,8 @@ def make_blackjax(name, chains):
 def measure(name, chains, rounds, is_short):
     """A row: microseconds of a step, ours and theirs."""
     long = int(1e7 / max(chains, 20) ** 0.8)
-    # Elsewhere a step takes long enough for fewer of them to be timed.
-    is_slow = keras.config.backend() != "jax"
+    # On PyTorch a step takes long enough for fewer of them to be timed.
+    is_slow = keras.config.backend() == "torch"
     long = max(long // (1000 if is_short else 100 if is_slow else 1), 200)
     short = long // 10
     kernel = kernel_of(name)
