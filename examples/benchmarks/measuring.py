@@ -143,11 +143,18 @@ def versions(*packages):
     """Versions of the backend's packages and of these, as far as they are installed."""
     found = {"python": platform.python_version()}
     for name in (*PACKAGES[backend()], *packages):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
+        # TensorFlow has a package without GPUs as well.
+        names = (name, f"{name}-cpu")
+        known = [installed for installed in map(_version, names) if installed]
+        found[name] = known[0] if known else "not installed"
     return found
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def report(script, parsed, rows, packages=()):
