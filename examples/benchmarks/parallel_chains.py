@@ -1,6 +1,6 @@
 """What K chains of `mh.ParallelChains` cost, as a multiple of K single fits.
 
-A multilayer perceptron 784-600-10 (476,410 weights) or 20-64-32-10 (3,754 weights) is
+A multilayer perceptron 784-600-10 (477,010 weights) or 20-64-32-10 (3,754 weights) is
 trained with batches of 100. The chains and the single model take turns, so that a busy
 machine slows both alike; compilation is left out, and medians of the rounds are
 printed. A ratio of 1 means that nothing is gained.

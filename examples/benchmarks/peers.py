@@ -1,6 +1,6 @@
 """What SGLD adds to a step of SGD: ours beside that of other libraries.
 
-A perceptron 784-600-10 (476,410 weights) with batches of 100. Each library runs in a
+A perceptron 784-600-10 (477,010 weights) with batches of 100. Each library runs in a
 process of its own, in its own training loop: ours in Keras' `fit`, blackjax in steps
 jitted one by one, posteriors and torch-sgld in a loop over batches. What is compared is
 the time of a step of SGLD less that of a step of plain SGD in the same loop, so that a

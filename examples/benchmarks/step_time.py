@@ -2,7 +2,7 @@
 
 The floor is a step of Keras' SGD in the same `fit`, plus one draw of as many standard
 normals as the model has weights, by the fastest generator of the backend that was
-found. Models: `mlp`, a perceptron 784-600-10 (476,410 weights) with batches of 100;
+found. Models: `mlp`, a perceptron 784-600-10 (477,010 weights) with batches of 100;
 `resnet20`, ResNet20 on images of 32x32x3 with batches of 128; `large`, a perceptron of
 25 million weights with batches of 100. The optimizers take turns; medians are printed,
 and of the ratios the quartiles as well.
