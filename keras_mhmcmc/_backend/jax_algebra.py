@@ -69,14 +69,16 @@ def products(function, *lists):
     """
     rows = []
     for arrays in zip(*lists, strict=True):
-        whole = [x.x if isinstance(x, _Difference) else x for x in arrays]
-        count = len(function(*whole))
-        rows.append([_sum_of_product(function, arrays, i) for i in range(count)])
+        pairs = function(*_made(arrays, 0))
+        if any(isinstance(x, _Difference) for x in arrays):
+            # Each sum makes the differences anew, which takes no memory.
+            pairs = [function(*_made(arrays, i))[i] for i in range(len(pairs))]
+        rows.append([jnp.sum(x * y) for x, y in pairs])
     return _total(rows)
 
 
-def _sum_of_product(function, arrays, index):
-    """One of the sums; each makes the differences anew, which takes no memory."""
+def _made(arrays, index):
+    """Arrays in float32 at least, with differences for the sum of this index."""
     made = []
     for x in arrays:
         if isinstance(x, _Difference):
@@ -85,8 +87,7 @@ def _sum_of_product(function, arrays, index):
             zero = jnp.where(jnp.isnan(x.y.ravel()[0]), index, 0)
             x = x.x - (x.y + zero.astype(x.y.dtype))
         made.append(_at_least_float32(x))
-    x, y = function(*made)[index]
-    return jnp.sum(x * y)
+    return made
 
 
 def all_finite(xs):

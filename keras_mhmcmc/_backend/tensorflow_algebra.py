@@ -164,14 +164,15 @@ def fused(function, *arrays):
 
     `function` returns a list of results and one of pairs, in which None stands for 1.
     """
+    results, pairs = function(*arrays)
+    if not pairs or not _are_large(arrays):
+        return results, [tf.reduce_sum(x if y is None else x * y) for x, y in pairs]
 
     def factors(*parts):
         pairs = function(*parts)[1]
         return [(x, tf.ones_like(x) if y is None else y) for x, y in pairs]
 
-    results, pairs = function(*arrays)
-    sums = _sums_in_pieces if pairs and _are_large(arrays) else _sums
-    return results, sums(factors, arrays)
+    return results, _sums_in_pieces(factors, arrays)
 
 
 def affine(x, slope, constant):
