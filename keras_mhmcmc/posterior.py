@@ -1,25 +1,27 @@
 """`PosteriorSamples`: the callback that keeps samples of the posterior during `fit`."""
 
+import functools
 import math
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import diagnostics
-from keras_mhmcmc.ensemble import ensemble_of
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.chain_watch import ChainWatch
 from keras_mhmcmc.ensemble import warn_of_few
-from keras_mhmcmc.kernels import importance
+from keras_mhmcmc.fit_sizes import FitSizes
+from keras_mhmcmc.interrupts import Interrupts
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.sample_files import DirectoryStore
 from keras_mhmcmc.sample_store import MemoryStore
 from keras_mhmcmc.sample_store import Record
 from keras_mhmcmc.sample_store import state_in
+from keras_mhmcmc.samples import Samples
 from keras_mhmcmc.stacked import StackedModel
 
 
-class PosteriorSamples(keras.callbacks.Callback):
+class PosteriorSamples(Samples, keras.callbacks.Callback):
     """Keeps samples of the posterior during `fit`.
 
     A sample is the current state of the chain, with all of the model's weights; those
@@ -35,8 +37,13 @@ class PosteriorSamples(keras.callbacks.Callback):
     `BackupAndRestore`) goes on in its directory, with no sample lost or doubled: those
     from after the checkpoint are removed and drawn again.
 
-    Works with any Keras optimizer; the samples of one that is not a sampler are its
-    iterates.
+    Works with any Keras optimizer. The samples of one that is not a sampler are its
+    iterates, and a warning says so.
+
+    Warns, with numbers and what to do, of sizes that differ from those of `fit`, of a
+    chain that stands still, and of an energy that rises. Ctrl-C ends `fit` after the
+    mini-batch, with the state of the chain in the model and all samples kept; a second
+    Ctrl-C ends it at once.
 
     Args:
         burn_in: iterations of the optimizer after which the first sample may be kept,
@@ -99,8 +106,13 @@ class PosteriorSamples(keras.callbacks.Callback):
         self.max_samples = max_samples
         self.directory = directory
         self._store = MemoryStore() if directory is None else DirectoryStore(directory)
+        self._sizes = FitSizes()
+        self._interrupts = Interrupts()
+        self._sampler = None
+        self._reason = None  # why there was nothing to keep
         self._is_training = False
         self._is_open = False
+        self._is_keeping = False
 
     @classmethod
     def load(cls, directory):
@@ -117,154 +129,64 @@ class PosteriorSamples(keras.callbacks.Callback):
         posterior._store = store
         return posterior
 
-    # What was kept.
-
-    def __len__(self):
-        return len(self._store.records)
-
-    @property
-    def iterations(self):
-        """The optimizer's iteration of each sample, shape (samples,)."""
-        return np.array([record.iteration for record in self._store.records], int)
-
-    @property
-    def weights(self):
-        """The importance weight of each sample, with mean 1, shape (samples,).
-
-        Where the chains of an `mh.ParallelChains` have weights of their own, the shape
-        is (samples, chains).
-        """
-        logs = np.array([record.log_weight for record in self._store.records])
-        if len(logs) == 0:
-            return logs
-        if logs.max() == -np.inf:
-            raise ValueError(
-                "Argument `weight_by` must leave a sample with a weight: the learning "
-                f"rate is 0 at each of these. Received: weight_by={self.weight_by!r}"
-            )
-        weights = np.exp(logs - logs.max())
-        return weights / weights.mean()
-
-    @property
-    def weight_ess(self):
-        """Effective sample size of the weights: 1 to the number of samples.
-
-        How many equally weighted samples the weighted ones are worth.
-        """
-        self._check_not_empty()
-        return importance.effective_sample_size(self.weights)
-
-    @property
-    def energies(self):
-        """U of each sample in nats, on the mini-batch that evaluated it.
-
-        Shape (samples,), or (samples, chains); NaN where it is not known, as with an
-        optimizer that is not a sampler. `mh.suggest_partition` takes them.
-        """
-        energies = [record.energy for record in self._store.records]
-        return np.array([np.nan if u is None else u for u in energies], "float64")
-
-    def ensemble(self, model, activation=None, chunk=None):
-        """An `mh.Ensemble` of the samples.
-
-        Args:
-            model: the model that was sampled, or one of the same architecture. All
-                chains of an `mh.ParallelChains` are members of the ensemble.
-            activation: what turns the model's outputs into the quantity to average,
-                as in `keras.activations.get`. None takes it from the loss that `model`
-                is compiled with: softmax or sigmoid for a cross-entropy from logits,
-                nothing otherwise.
-            chunk: number of members evaluated side by side, as in `mh.Ensemble`.
-
-        Raises:
-            ValueError: there are no samples, or `model` has other weights.
-        """
-        self._check_not_empty()
-        stacked, weights = self._store.read(model), self.weights
-        if isinstance(model, StackedModel):
-            # (draws, chains, ...): every draw of every chain is a member.
-            stacked = [
-                draws.reshape(-1, *draws.shape[2:])
-                for draws in model.member_weights(stacked)
-            ]
-            if weights.ndim == 1:
-                weights = np.repeat(weights, model.num_chains)
-            weights = weights.reshape(-1)
-            model = model.template
-        return ensemble_of(model, stacked, weights, activation, chunk)
-
-    def to_arviz(self, model=None):
-        """The samples as an ArviZ object, variables named by their paths.
-
-        One chain, or those of an `mh.ParallelChains`: arrays (chain, draw, ...).
-
-        Args:
-            model: the model that was sampled; None is the one of the last `fit`.
-
-        Raises:
-            ImportError: ArviZ is not installed.
-            ValueError: there are no samples, or no model is known, as after `load`.
-        """
-        self._check_not_empty()
-        model = model if model is not None else self._model
-        if model is None:
-            raise ValueError(
-                "Argument `model` must be the model that was sampled, since loaded "
-                "samples do not know the names of its variables. Received: model=None"
-            )
-        draws = self._store.read(model)
-        if isinstance(model, StackedModel):
-            draws = [np.moveaxis(d, 1, 0) for d in model.member_weights(draws)]
-            model = model.template
-        else:
-            draws = [draw[None] for draw in draws]
-        names = [variable.path for variable in model.weights]
-        return diagnostics.to_arviz(dict(zip(names, draws, strict=True)))
-
-    def predictions(self, model, x, activation=None, batch_size=None):
-        """Predictions of every sample, shape (chain, draw, examples, ...).
-
-        For `mh.diagnostics.summary({"p": ...})`: the weights of a network can be
-        exchanged without changing it, so chains agree in their predictions sooner
-        than in their weights.
-
-        Args:
-            model: the model that was sampled; an `mh.ParallelChains` has its chains.
-            x: inputs, as for `keras.Model.predict`.
-            activation: as in `ensemble`.
-            batch_size: as for `keras.Model.predict`.
-
-        Raises:
-            ValueError: there are no samples, or `model` has other weights.
-        """
-        members = self.ensemble(model, activation).predict_members(x, batch_size)
-
-        def by_chain(outputs):
-            outputs = outputs.reshape(len(self), -1, *outputs.shape[1:])
-            return np.moveaxis(outputs, 1, 0)
-
-        return keras.tree.map_structure(by_chain, members)
-
     def _check_not_empty(self):
-        if len(self) == 0:
+        if len(self) > 0:
+            return
+        if self._reason is not None:
             raise ValueError(
-                "There are no samples yet. Pass this callback to "
-                "`model.fit(..., callbacks=[posterior])` for more than "
-                f"burn_in={self.burn_in} iterations."
+                "There are no samples: none was kept before iteration "
+                f"{self._first_due()}, the first one that `burn_in` and `every` leave. "
+                f"{self._reason}"
             )
+        raise ValueError(
+            "There are no samples yet. Pass this callback to "
+            "`model.fit(..., callbacks=[posterior])` for more than "
+            f"burn_in={self.burn_in} iterations. A tool that copies its callbacks, as "
+            "KerasTuner does, leaves this one empty: make it where `fit` is called."
+        )
+
+    def __deepcopy__(self, memo):
+        """A new callback with the same arguments, and without the samples.
+
+        KerasTuner copies callbacks for each trial.
+        """
+        if self.directory is not None:
+            raise ValueError(
+                "A callback with a `directory` must not be copied, since two runs "
+                "would write there. KerasTuner copies its callbacks: make this one in "
+                "the `fit` of a `keras_tuner.HyperModel`, with a directory for each "
+                f"trial. Received: directory={self.directory!r}"
+            )
+        return type(self)(
+            self.burn_in, self.every, None, self.max_samples, self.weight_by
+        )
 
     # What Keras calls.
 
     def on_train_begin(self, logs=None):
-        if isinstance(self.model.optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = self.model.optimizer
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             raise ValueError(
                 "Keras' loss scaling, which the policy 'mixed_float16' brings, hides "
                 "the optimizer. Use 'mixed_bfloat16', or `model.compile(..., "
                 "auto_scale_loss=False)`. Received: optimizer=LossScaleOptimizer"
             )
+        is_sampler = isinstance(optimizer, Sampler)
+        if not is_sampler and not isinstance(self.model, StackedModel):
+            warn(
+                f"The optimizer {type(optimizer).__name__} is not a sampler: what is "
+                "kept are iterates of training, and not samples of a posterior. Take "
+                "one of `mh`, such as mh.SGHMC(...), to sample."
+            )
+        self._sampler = optimizer if is_sampler else None
+        if is_sampler:
+            optimizer.check_trainable()
         self._is_open = False
         self._is_training = True
         self._is_epoch_finished = True
+        self._has_seen_batch = False
+        self._watch = ChainWatch()
+        self._interrupts.begin(self.model)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._iteration = self._read_iteration(self.model)
@@ -272,13 +194,17 @@ class PosteriorSamples(keras.callbacks.Callback):
             # Not at the start of training: `BackupAndRestore` may load the model there.
             self._open(epoch)
         self._is_epoch_finished = False
-        if isinstance(self.model.optimizer, Sampler):
-            self.model.optimizer.reset_diagnostics()
-            self.model.optimizer.propose()
+        self._epoch_start = self._iteration
+        if self._sampler is not None:
+            self._sampler.reset_diagnostics()
+            self._sampler.propose()
 
     def on_train_batch_end(self, batch, logs=None):
         # `batch` is counted here, since on JAX the model's state is copied each time
         # that a callback looks at it.
+        if self._sampler is not None and not self._has_seen_batch:
+            self._has_seen_batch = True
+            self._sizes.check_batch(self.model, batch + 1)
         if self.every is not None and self._iteration + batch + 1 >= self._next_due():
             iteration = self._read_iteration(self.model)
             if iteration >= self._next_due():
@@ -287,55 +213,86 @@ class PosteriorSamples(keras.callbacks.Callback):
         if steps is not None and batch + 1 >= steps:
             # Before any callback saves the model at the end of the epoch.
             self._finish_epoch()
+        self._stop_if_interrupted()
 
     def on_test_begin(self, logs=None):
         if self._is_training:
             self._finish_epoch()
 
+    def on_test_batch_end(self, batch, logs=None):
+        if self._is_training:
+            self._stop_if_interrupted()
+
     def on_epoch_end(self, epoch, logs=None):
         self._finish_epoch()
         if logs is not None:
             logs.update(self._epoch_diagnostics)
+        self._stop_if_interrupted()
 
     def on_train_end(self, logs=None):
         self._is_training = False
+        self._interrupts.end()
         if not self._is_open:  # `BackupAndRestore` found that nothing is left to do
             return
         self._is_open = False
-        self._revise_last(self.model)
+        if self._sampler is not None:
+            self._is_lost()
+            self._sampler.tell_of_samples()
+            self._watch.end(self._sampler)
         self._store.flush()
         if len(self) > 1:
             warn_of_few(self.weights)
+
+    def _stop_if_interrupted(self):
+        """Ends `fit` as Ctrl-C does, with the state of the chain in the model."""
+        if not self._interrupts.is_waiting():
+            return
+        self._interrupts.end()
+        self._is_training = self._is_open = False
+        if self._sampler is not None:
+            self.model.optimizer.settle()
+        self._store.flush()
+        raise KeyboardInterrupt
 
     def _finish_epoch(self):
         if self._is_epoch_finished:
             return
         model, iteration = self.model, self._read_iteration(self.model)
         self._epoch_diagnostics = {}
-        if isinstance(model.optimizer, Sampler):
-            self._revise_last(model)
-            model.optimizer.check_epoch()
-            self._epoch_diagnostics = model.optimizer.diagnostics()
-            model.optimizer.settle()
-            model.stop_training |= model.optimizer.has_stopped()
+        sampler = self._sampler
+        if sampler is not None:
+            self._sizes.check_epoch(model, iteration - self._epoch_start)
+            sampler.tell_of_samples()
+            sampler.check_epoch()
+            self._epoch_diagnostics = sampler.diagnostics()
+            sampler.settle()
+            model.stop_training |= sampler.has_stopped()
         if self.every is None and iteration > self.burn_in:
             self._keep(model, iteration)
+        is_kept = len(self) > 0 and self.iterations[-1] > self._epoch_start
+        self._watch.end_epoch(self._epoch_diagnostics.get("energy"), is_kept)
         self._is_epoch_finished = True
 
     def _open(self, epoch):
         """Goes on with the samples up to where the model stands."""
-        model = self.model
-        if isinstance(model.optimizer, Sampler):
-            model.optimizer.generators.follow(model)
+        if self._sampler is not None:
+            self._sampler.generators.follow(self.model)
         self._started = self._iteration
         self._check_reachable(epoch)
-        self._store.open(model, self._iteration)
+        self._store.open(self.model, self._iteration)
         self._is_open = True
-        if self._awaits(model):
-            if self._store.records[-1].iteration == self._iteration:
+        if self._awaits():
+            iteration = self._store.records[-1].iteration
+            listener = functools.partial(self._revise, iteration)
+            if iteration == self._iteration:
                 # The checkpoint may be from just before the sample was marked.
-                model.optimizer.mark_sample()
-            self._revise_last(model)
+                self._sampler.mark_sample(listener)
+            else:
+                self._sampler.await_sample(iteration, listener)
+                self._sampler.tell_of_samples()
+
+    def _first_due(self):
+        return self.burn_in + (1 if self.every is None else self.every)
 
     def _next_due(self):
         """The next multiple of `every` after what was seen of the chain."""
@@ -344,32 +301,42 @@ class PosteriorSamples(keras.callbacks.Callback):
         return self.burn_in + (max(passed, 0) // self.every + 1) * self.every
 
     def _keep(self, model, iteration):
-        if isinstance(model.optimizer, Sampler) and model.optimizer.has_stopped():
-            model.stop_training = True
+        sampler = self._sampler
+        if sampler is not None and self._is_lost():
+            model.stop_training |= sampler.has_stopped()
             return
-        self._revise_last(model)
         log_rate = self._read_log_rate(model)
         record = Record(iteration, log_rate, log_rate=log_rate)
-        if isinstance(model.optimizer, Sampler):
-            model.optimizer.mark_sample()
-            record = record.described_by(model.optimizer)
+        if sampler is not None:
+            self._is_keeping = True
+            sampler.mark_sample(functools.partial(self._revise, iteration))
+            self._is_keeping = False
+            record = record.described_by(sampler)
         with state_in(model):
             self._store.append(record, model)
+            self._watch.keep(model)
         if self.max_samples is not None and len(self) > self.max_samples:
             self._store.drop_first()
 
-    def _awaits(self, model):
+    def _is_lost(self):
+        """Whether there is no state to keep; remembers the reason."""
+        is_lost = bool(self._sampler.lost_chains().all())
+        self._reason = self._sampler.reason_of_loss() if is_lost else None
+        return is_lost
+
+    def _awaits(self):
         """Whether the newest sample has yet to get its own energy and weight."""
-        if not isinstance(model.optimizer, Sampler) or not model.optimizer.built:
+        if self._sampler is None or not self._sampler.built:
             return False
         return len(self) > 0 and not self._store.records[-1].is_final
 
-    def _revise_last(self, model):
-        """Gives the newest sample what it waits for, once it is evaluated."""
-        if self._awaits(model):
-            record = self._store.records[-1].described_by(model.optimizer)
-            if record.is_final:
-                self._store.revise_last(record)
+    def _revise(self, iteration):
+        """Gives the sample of an iteration its energy, which is known now."""
+        if self._awaits() and self._store.records[-1].iteration == iteration:
+            record = self._store.records[-1].described_by(self._sampler)
+            self._store.revise_last(record)
+            if not self._is_keeping:  # which writes as well
+                self._store.write()
 
     def _read_log_rate(self, model):
         """Log of the learning rate, if samples are weighted by it."""

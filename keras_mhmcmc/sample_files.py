@@ -64,9 +64,8 @@ class DirectoryStore:
                 f"Received: directory={self.directory!r}, which held "
                 f"{len(self.records)} samples and now holds {len(on_disk.records)}"
             )
-        signature = _signature(model)
-        if self._signature is not None:
-            self._check_same_model(signature)
+        if self.records and model.built:
+            self._check_same_model(_signature(model))
         if self.records and iterations == 0:
             raise ValueError(
                 "Argument `directory` must be empty for a new run, or the optimizer "
@@ -76,9 +75,7 @@ class DirectoryStore:
                 f"samples up to iteration {self.records[-1].iteration}, and an "
                 "optimizer at iteration 0."
             )
-        self._signature = signature
         self._remove(filter(_is_unfinished, os.listdir(self.directory)))
-        self._base = self._base_for(model)
         later = [record for record in self.records if record.iteration > iterations]
         if later:
             warnings.warn(
@@ -87,11 +84,15 @@ class DirectoryStore:
                 "are removed, and `fit` draws them again.",
                 stacklevel=3,
             )
-        self._list(self.records[: len(self.records) - len(later)])
-        self._remove(map(file_of, later))
+            self._list(self.records[: len(self.records) - len(later)])
+            self._remove(map(file_of, later))
+        if model.built:
+            self._prepare(model)
 
     def append(self, record, model):
         """Keeps the weights that `model` holds now."""
+        if self._base is None:  # the model was built in its first step
+            self._prepare(model)
         changed = changes(self._base, model)
         _write(self._path(file_of(record)), changed, iteration=record.iteration)
         self._list([*self.records, record])
@@ -100,10 +101,15 @@ class DirectoryStore:
         """Replaces what is known of the newest sample; the next write has it."""
         self.records[-1] = record
 
-    def flush(self):
-        """Writes what is known of the samples, at the end of a run."""
-        try:
+    def write(self):
+        """Writes what is known of the samples."""
+        if self.records:
             self._list(self.records)
+
+    def flush(self):
+        """Writes what is known of the samples, and gives the directory back."""
+        try:
+            self.write()
         finally:
             self._lock.release()
 
@@ -125,15 +131,17 @@ class DirectoryStore:
             samples.append([values[i] for i in range(len(self._signature))])
         return stacked(samples)
 
-    def _base_for(self, model):
-        """The weights that samples leave out, None for the others; writes the file."""
-        if not os.path.exists(self._path(_BASE)):
+    def _prepare(self, model):
+        """Finds the weights that samples leave out; writes them before the first."""
+        if self.records:
+            self._check_same_model(_signature(model))
+            fixed = self._read(_BASE)
+            self._base = [fixed.get(i) for i in range(len(self._signature))]
+        else:
             base = base_of(model)
             fixed = {i: value for i, value in enumerate(base) if value is not None}
             _write(self._path(_BASE), fixed)
-            return base
-        fixed = self._read(_BASE)
-        return [fixed.get(i) for i in range(len(self._signature))]
+            self._signature, self._base = _signature(model), base
 
     def _read(self, name, **attributes):
         """The arrays of one of the files, none of which may be a link elsewhere."""

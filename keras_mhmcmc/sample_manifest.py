@@ -72,10 +72,8 @@ def _parsed(content):
         _check(
             one.iteration < other.iteration, "'samples'", "in their order", iterations
         )
-        for name in ("log_weight", "energy"):
-            values = [getattr(one, name), getattr(other, name)]
-            is_alike = np.shape(values[0]) == np.shape(values[1])
-            _check(is_alike, repr(name), "of as many chains each", values)
+        shapes = [np.shape(one.energy), np.shape(other.energy)]
+        _check(shapes[0] == shapes[1], "'energy'", "of as many chains each", shapes)
     return Manifest(weights, records)
 
 
@@ -90,6 +88,9 @@ def _record(entry):
         _floats("'log_rate'", entry.get("log_rate", 0.0)),
         entry.get("is_final", True),
     )
+    # One weight may stand for those of all chains.
+    is_alike = np.shape(record.log_weight) in ((), np.shape(record.energy))
+    _check(is_alike, "'log_weight'", "of as many chains as 'energy'", entry)
     # No other name: none can lead out of the folder, or to a file of another kind.
     _check(entry["file"] == file_of(record), "'file'", repr(file_of(record)), entry)
     for name in ("log_weight", "log_rate"):

@@ -23,14 +23,19 @@ class Record(NamedTuple):
     is_final: bool = True  # or energy and weight are those of the point before it
 
     def described_by(self, sampler):
-        """This with what `sampler` knows of the sample that was marked last."""
-        info = sampler.sample_info()
-        log_weight = self.log_rate
+        """This with what `sampler` knows of the sample that was marked last.
+
+        Chains that were lost have the weight 0 and no energy.
+        """
+        info, is_lost = sampler.sample_info(), sampler.lost_chains()
+        log_weight = np.asarray(self.log_rate)
         if sampler.has_weights:
-            log_weight = (np.asarray(info.log_weight) + log_weight).tolist()
+            log_weight = np.asarray(info.log_weight) + log_weight
+        if is_lost.any():
+            log_weight = np.where(is_lost, -np.inf, log_weight)
         return self._replace(
-            log_weight=log_weight,
-            energy=np.asarray(info.energy).tolist(),
+            log_weight=log_weight.tolist(),
+            energy=np.where(is_lost, np.nan, info.energy).tolist(),
             is_final=info.is_final,
         )
 
@@ -45,14 +50,16 @@ class MemoryStore:
 
     def open(self, model, iterations):
         """Drops samples from after `iterations`, which are about to be drawn again."""
-        if self._base is None:
-            self._base = base_of(model)
         while self.records and self.records[-1].iteration > iterations:
             self.records.pop()
             self._arrays.pop()
 
     def append(self, record, model):
         """Keeps the weights that `model` holds now."""
+        if self._base is None:  # a model may be built in its first step
+            self._base = base_of(model)
+        if self._arrays:
+            self._check_same_model(model)
         changed = changes(self._base, model)
         self._arrays.append([changed.get(i, b) for i, b in enumerate(self._base)])
         self.records.append(record)
@@ -61,8 +68,11 @@ class MemoryStore:
         """Replaces what is known of the newest sample."""
         self.records[-1] = record
 
-    def flush(self):
+    def write(self):
         """Has nothing to write."""
+
+    def flush(self):
+        """Has nothing to give back."""
 
     def drop_first(self):
         """Forgets the oldest sample."""
@@ -70,13 +80,16 @@ class MemoryStore:
 
     def read(self, model):
         """All samples: for each of `model.weights` one array (samples, ...)."""
-        shapes = [variable.shape for variable in model.weights]
+        self._check_same_model(model)
+        return stacked(self._arrays)
+
+    def _check_same_model(self, model):
+        shapes = [tuple(variable.shape) for variable in model.weights]
         if shapes != [array.shape for array in self._arrays[0]]:
             raise ValueError(
                 "Argument `model` must be the model that was sampled, or one of the "
                 f"same architecture. Received: a model with weights of shapes {shapes}"
             )
-        return stacked(self._arrays)
 
 
 def base_of(model):
@@ -127,10 +140,13 @@ def host_copies(values):
 @contextlib.contextmanager
 def state_in(model):
     """`model` with the current state of its chain, and not a pending proposal."""
-    variables = model.trainable_variables
+    if not isinstance(model.optimizer, Sampler):
+        yield
+        return
+    # Not those of the model, which may have been frozen since they were sampled.
+    variables = model.optimizer.sampled_variables
     pending = host_copies(variables)
-    if isinstance(model.optimizer, Sampler):
-        _assign(variables, host_copies(model.optimizer.state_values()))
+    _assign(variables, host_copies(model.optimizer.state_values()))
     try:
         yield
     finally:

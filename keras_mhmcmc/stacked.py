@@ -12,3 +12,7 @@ class StackedModel(keras.Model):
     def member_weights(self, arrays):
         """Of one array for each of `weights`, those of `template.weights`."""
         raise NotImplementedError
+
+    def examples_seen(self):
+        """The examples of this epoch so far, as Keras' mean of the loss counts them."""
+        raise NotImplementedError

@@ -18,7 +18,7 @@ HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "sci
 
 # What each module may import from the package, besides its own siblings in a folder.
 # A row may import the rows above it; a module of its own row only where it is named.
-CHECKS = {"_validate", "_serialize"}
+CHECKS = {"_validate", "_serialize", "_warn"}
 BACKEND = CHECKS | {"_backend"}
 KERNELS = BACKEND | {"kernels"}
 PARTS = {"schedules", "priors", "losses", "proposals"}
@@ -34,6 +34,7 @@ TOOLS = {"adversarial", "metrics"}
 ALLOWED = {
     "_validate": set(),
     "_serialize": set(),
+    "_warn": set(),
     "_table": {"_validate"},
     "_backend": CHECKS,
     "kernels": {"_backend"},
@@ -46,18 +47,26 @@ ALLOWED = {
     "chains": CHAINS | {"optimizers", "stacked", "_table"},
     "stacked": set(),
     "sample_store": SAMPLERS,
+    "sample_reading": CHECKS | {"stacked"},
+    "chain_watch": CHECKS | {"stacked"},
+    "fit_sizes": CHECKS | {"stacked"},
+    "interrupts": set(),
     "folder_lock": set(),
     "sample_manifest": SAMPLERS | {"sample_store"},
     "sample_files": SAMPLERS | {"sample_store", "sample_manifest", "folder_lock"},
     "recalibration": BACKEND,
     "ensemble": SAMPLERS | {"sample_store", "recalibration"},
     "mc_dropout": CHECKS,
+    "samples": LAWS | {"diagnostics", "ensemble", "sample_reading"},
     "posterior": SAMPLERS
     | {
-        "diagnostics",
+        "chain_watch",
+        "ensemble",
+        "fit_sizes",
+        "interrupts",
         "sample_files",
         "sample_store",
-        "ensemble",
+        "samples",
         "stacked",
     },
     "metrics": {"_backend", "_validate"},

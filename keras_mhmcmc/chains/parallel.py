@@ -203,6 +203,10 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         """What the metrics of each chain say now: name to array (chains,)."""
         return self._box.metrics.by_chain()
 
+    def examples_seen(self):
+        """The examples of this epoch so far, as Keras' mean of the loss counts them."""
+        return 0 if self._box.metrics is None else self._box.metrics.examples_seen()
+
     @property
     def metrics(self):
         """The metrics of all chains, as one."""

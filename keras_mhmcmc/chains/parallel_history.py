@@ -35,6 +35,15 @@ class ChainMetrics(keras.metrics.Metric):
             state.assign(ops.broadcast_to(variable.value, state.shape))
         self._results.assign(ops.zeros(self._results.shape))
 
+    def examples_seen(self):
+        """The examples that the mean of the loss has counted since the reset."""
+        places = {id(v): i for i, v in enumerate(self._template.metrics_variables)}
+        for metric in self._template.metrics:
+            if type(metric) is keras.metrics.Mean and metric.name == "loss":
+                counts = self._states[places[id(metric.count)]]
+                return round(float(ops.convert_to_numpy(counts)[0]))
+        return 0
+
     def result(self):
         """The mean over chains of each metric, by name."""
         return self.means(self._results.value)

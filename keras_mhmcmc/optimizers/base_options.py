@@ -31,3 +31,27 @@ def refuse(options):
                 f"Argument `{option}` must be left away: it would silently change the "
                 f"sampled law. {_REFUSED[option]} Received: {option}={value!r}"
             )
+
+
+def refuse_constraints(variables):
+    """Raises a `ValueError` for a variable that is put back after each step."""
+    for variable in variables:
+        if variable.constraint is not None:
+            raise ValueError(
+                f"The variable '{variable.path}' has a constraint, which would "
+                "move the weights after each step and change the sampled law. "
+                "Build the layer without it; a prior keeps weights small. "
+                f"Received: constraint={variable.constraint}"
+            )
+
+
+def refuse_frozen(variables):
+    """Raises a `ValueError` if variables were frozen after a sampler was built."""
+    frozen = [variable.path for variable in variables if not variable.trainable]
+    if frozen:
+        raise ValueError(
+            "The layers that train must stay the same for as long as a sampler runs. "
+            "After you change `layer.trainable`, call `model.compile` again, with a "
+            f"new sampler, which goes on from these weights. Received: {len(frozen)} "
+            f"frozen variables that were not so at the first step, such as {frozen[0]}"
+        )

@@ -25,6 +25,33 @@ def training_model(optimizer):
     return None
 
 
+def missing(name):
+    """What to do if the training loss did not reach the sampler `name`."""
+    return (
+        f"{name} needs the training loss, which did not arrive. In a custom training "
+        "loop, pass it through the optimizer inside the differentiated function, "
+        "before the gradients are applied: `loss = optimizer.scale_loss(loss)`. Under "
+        "the 'mixed_float16' policy Keras' loss scaling bypasses the optimizer: use "
+        "'mixed_bfloat16', or `model.compile(..., auto_scale_loss=False)`."
+    )
+
+
+def check_is_mean(model):
+    """Raises a `ValueError` if a loss of `model` is a sum, or one number an example.
+
+    Energy and gradient would be as many times too large as a batch has examples.
+    """
+    for loss in keras.tree.flatten(model.loss):
+        is_loss = isinstance(loss, keras.losses.Loss)
+        if is_loss and loss.reduction in ("sum", "none", None):
+            raise ValueError(
+                "The loss must be a mean over the batch: a sampler multiplies it by "
+                "`train_size`. Leave `reduction` away, or pass "
+                'reduction="sum_over_batch_size", which is the mean. '
+                f"Received: {type(loss).__name__}(reduction={loss.reduction!r})"
+            )
+
+
 def check_is_mean_squared_error(model):
     """Raises a `ValueError` where `model` is compiled with a loss that is another."""
     losses = keras.tree.flatten(model.loss)

@@ -96,7 +96,7 @@ class ContourSampler(Sampler):
         """Keeps what is known of this point, and of the sample if it is one."""
         points = ops.convert_to_tensor(self._points)
         _, sample, low, high = ops.unstack(points, 4, axis=-1)
-        sample = ops.where(self._is_awaited(), weight, sample)
+        sample = ops.where(self._energies.is_awaited(), weight, sample)
         low = ops.minimum(low, place.energy)
         high = ops.maximum(high, place.energy)
         points = ops.stack([weight, sample, low, high], axis=-1)

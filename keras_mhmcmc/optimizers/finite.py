@@ -1,13 +1,13 @@
 """What stops a chain whose loss or gradient is not finite, at its last finite state."""
 
 import sys
-import warnings
 
 import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.kernels import tensors
 
 
@@ -23,7 +23,7 @@ class FiniteGuard:
         self.policy = _validate.choice("nan_policy", policy, ("stop", "raise"))
         self._variable = None
         self._runs = None
-        self._has_told = False
+        self._told = 0
 
     def build(self, variable):
         """Takes the int32 variable, () or (chains,), that is -1 while a chain runs."""
@@ -66,32 +66,46 @@ class FiniteGuard:
         """The step, counted from 1, that stopped each chain, or -1: an array, or ()."""
         return ops.convert_to_numpy(self._variable)
 
+    def stopped_chains(self):
+        """Whether each chain was stopped, () or (chains,); False after a failed step.
+
+        A step that failed leaves no values on JAX.
+        """
+        if not _backend.hold_values([self._variable]):
+            return np.zeros(self._variable.shape, bool)
+        return self.stopped_at() >= 0
+
     def has_stopped(self):
-        """Whether a chain was stopped; False where a failed step left no values."""
-        is_known = _backend.hold_values([self._variable])
-        return is_known and bool((self.stopped_at() >= 0).any())
+        """Whether all chains were stopped."""
+        return bool(self.stopped_chains().all())
 
     def forget(self):
-        """Lets `tell` speak again, in another `fit`."""
-        self._has_told = False
+        """Lets `tell` speak again of the same chains, in another `fit`."""
+        self._told = 0
 
     def tell(self, name):
-        """Warns or raises, once, of the chains of sampler `name` that were stopped."""
-        if self._has_told or sys.exc_info()[1] is not None:
+        """Warns or raises if sampler `name` stopped chains since the last call."""
+        count = int(self.stopped_chains().sum())
+        if count <= self._told or sys.exc_info()[1] is not None:
             return  # an error on its way out of `fit` is not to be hidden by this one
-        self._has_told = True
+        self._told = count
+        if self.policy == "raise":
+            raise FloatingPointError(self.message(name))
+        warn(self.message(name))
+
+    def message(self, name):
+        """What happened to the chains that sampler `name` stopped, and what to do."""
         stopped_at = np.ravel(self.stopped_at())
         chains = np.flatnonzero(stopped_at >= 0)
-        which = "The chain was"
+        which, others = "The chain was", ""
         if len(stopped_at) > 1:
             which = f"Chains {chains.tolist()} of {len(stopped_at)} were"
-        message = (
+        if len(chains) < len(stopped_at):
+            others = " The other chains go on, and samples are theirs alone."
+        return (
             f"{which} stopped by {name} at step {stopped_at[chains].min()}: the loss, "
             "or the gradient, was not finite. The weights are those of the last finite "
-            "state. Look for such values in the data, or lower the learning rate; then "
-            "compile the model with a new sampler and go on from these weights, or "
-            "take a Metropolis-Hastings sampler, which rejects such points."
+            f"state.{others} Look for such values in the data, or lower the learning "
+            "rate; then compile the model with a new sampler and go on from these "
+            "weights, or take a Metropolis-Hastings sampler, which rejects such points."
         )
-        if self.policy == "raise":
-            raise FloatingPointError(message)
-        warnings.warn(message, stacklevel=4)

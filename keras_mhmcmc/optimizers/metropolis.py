@@ -1,6 +1,7 @@
 """What the Metropolis-Hastings samplers share: an abstract Keras optimizer."""
 
 import math
+import sys
 
 import numpy as np
 
@@ -10,9 +11,11 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc.kernels import metropolis
 from keras_mhmcmc.kernels import moves
 from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.first_values import constant
-from keras_mhmcmc.optimizers.sampler import SampleInfo
 from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.optimizers.standstill import Standstill
+from keras_mhmcmc.optimizers.standstill import reason_of_loss
 
 _COUNTS = (
     "forward_accepted",
@@ -60,6 +63,7 @@ class MetropolisSampler(Sampler):
         self.batch_size = _validate.batch_size(batch_size, self.train_size)
         self.proposal = proposal
         self._accepted = None
+        self._watch = Standstill(type(self).__name__)
 
     # Where beta comes from; `RSGLD` adapts it.
 
@@ -237,8 +241,31 @@ class MetropolisSampler(Sampler):
         accepted, self._accepted = self._accepted, None
         return accepted
 
-    def mark_sample(self):
+    def mark_sample(self, listener=None):
         """Has nothing to wait for: the state was evaluated when it was proposed."""
+
+    def lost_chains(self):
+        """Whether each chain has no finite state to sample: a bool, or (chains,)."""
+        if not self.built or not int(ops.convert_to_numpy(self.iterations)):
+            return np.zeros(self._chain_shape(), bool)
+        return self._read_pending() == metropolis.NOTHING
+
+    def reason_of_loss(self):
+        """Sentences that say why `lost_chains` have no state, and what to do."""
+        return reason_of_loss(type(self).__name__, self.lost_chains())
+
+    def check_epoch(self):
+        """Warns, once, if a chain stands still or cannot tell energies apart."""
+        tally = self._read_tally()
+        temperature = float(ops.convert_to_numpy(self._current_temperature()))
+        self._watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
+        self._watch.look_at_energy(ops.convert_to_numpy(self._energy), temperature)
+        self._watch.look(
+            tally["forward_accepted"] + tally["backward_accepted"],
+            tally["forward_proposed"] + tally["backward_proposed"],
+            rate=float(ops.convert_to_numpy(self.learning_rate)),
+            temperature=temperature,
+        )
 
     def sample_info(self):
         """Energy of the current state, and log importance weight, which is 0."""
@@ -294,12 +321,18 @@ class MetropolisSampler(Sampler):
         self._propose(variables, state, has_state, normals, direction, rate)
 
     def finalize_variable_values(self, var_list):
-        """Settles, at the end of `fit`."""
+        """Settles, at the end of `fit`, and looks at the chain if nobody else did."""
         self.settle()
+        is_known = self.built and _backend.hold_values([self._tally, self._pending])
+        if is_known and not self._watch.has_looked and sys.exc_info()[1] is None:
+            self.check_epoch()
+
+    def _read_tally(self):
+        tally = np.moveaxis(ops.convert_to_numpy(self._tally), -1, 0)
+        return dict(zip(_COUNTS, tally, strict=True))
 
     def _counts(self):
-        tally = np.moveaxis(ops.convert_to_numpy(self._tally), -1, 0)
-        counts = dict(zip(_COUNTS, tally, strict=True))
+        counts = self._read_tally()
         forward, backward = counts["forward_proposed"], counts["backward_proposed"]
         accepted = counts["forward_accepted"] + counts["backward_accepted"]
         report = {"acceptance": _share(accepted, forward + backward)}

@@ -1,9 +1,6 @@
 """What every sampler is besides its kernel: an abstract Keras optimizer."""
 
 import functools
-import math
-from typing import Any
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -12,20 +9,16 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc.optimizers import base_options
+from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.optimizers.energies import Energies
+from keras_mhmcmc.optimizers.energies import SampleInfo
+from keras_mhmcmc.optimizers.energies import over_chains
 from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.first_values import fresh_seed
 from keras_mhmcmc.optimizers.first_values import seeds_along_chains
 from keras_mhmcmc.optimizers.generator_states import GeneratorStates
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.schedules import Schedule
-
-
-class SampleInfo(NamedTuple):
-    """What a sampler knows of a sample."""
-
-    energy: Any  # U, nats, () or (chains,)
-    log_weight: Any
-    is_final: bool
 
 
 class Sampler(keras.optimizers.Optimizer):
@@ -40,6 +33,8 @@ class Sampler(keras.optimizers.Optimizer):
     needs_loss = False
     # Whether samples have importance weights.
     has_weights = False
+    # Examples in a mini-batch, if the sampled distribution depends on it.
+    batch_size = None
     # What `diagnostics` adds up over chains.
     _summed = ("nonfinite",)
 
@@ -82,6 +77,8 @@ class Sampler(keras.optimizers.Optimizer):
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains = None
         self._observer = _backend.LossObserver()
+        self._energies = Energies()
+        self._is_loss_checked = False
         self.generators = GeneratorStates()
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
 
@@ -113,14 +110,7 @@ class Sampler(keras.optimizers.Optimizer):
         if self.built:
             return
         _backend.refuse_replicas()
-        for variable in variables:
-            if variable.constraint is not None:
-                raise ValueError(
-                    f"The variable '{variable.path}' has a constraint, which would "
-                    "move the weights after each step and change the sampled law. "
-                    "Build the layer without it; a prior keeps weights small. "
-                    f"Received: constraint={variable.constraint}"
-                )
+        base_options.refuse_constraints(variables)
         super().build(variables)
         seeds = [self._first_seed]
         if self._has_chains:
@@ -134,14 +124,7 @@ class Sampler(keras.optimizers.Optimizer):
         stream = _backend.ChainsNoise if self._has_chains else _backend.NoiseStream
         self._noise = stream(self._noise_state)
         self._bound_prior = None if self.prior is None else self.prior.bind(variables)
-        # Count and mean of energies, the last one, whether the last sample waits for
-        # its own, and that.
-        self._energies = self.add_variable(
-            shape=self._chain_shape(5),
-            initializer=constant([0.0, 0.0, math.nan, 0.0, math.nan]),
-            dtype="float32",
-            name="energies",
-        )
+        self._energies.build(self, self._chain_shape())
         if self._guard is not None:
             stopped_at = self.add_variable(
                 self._chain_shape(), constant(-1), "int32", name="stopped_at"
@@ -174,6 +157,7 @@ class Sampler(keras.optimizers.Optimizer):
 
     def observe_losses(self, losses):
         """Keeps the chains' training losses, shape (K,), for the next `apply`."""
+        self._check_loss()
         self._observer.keep(losses)
 
     def take_accepted(self):
@@ -185,21 +169,27 @@ class Sampler(keras.optimizers.Optimizer):
 
     def scale_loss(self, loss):
         """Keeps the training loss for the next `apply`; returns it unchanged."""
+        self._check_loss()
         return self._observer.observe(loss)
+
+    def _check_loss(self):
+        if not self._is_loss_checked:
+            model = compiled_loss.training_model(self)
+            if model is not None:
+                self._check_model(model)
+            self._is_loss_checked = True
+
+    def _check_model(self, model):
+        """Refuses a loss of the model that this sampler would misunderstand."""
+        compiled_loss.check_is_mean(model)
 
     @_backend.unwarned
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         variables = list(trainable_variables)
+        self.check_trainable()
         loss = self._observer.take()
         if loss is None and self.needs_loss:
-            raise ValueError(
-                f"{type(self).__name__} needs the training loss, which did not arrive. "
-                "In a custom training loop, pass it through the optimizer inside the "
-                "differentiated function, before the gradients are applied: "
-                "`loss = optimizer.scale_loss(loss)`. Under the 'mixed_float16' policy "
-                "Keras' loss scaling bypasses the optimizer: use 'mixed_bfloat16', or "
-                "`model.compile(..., auto_scale_loss=False)`."
-            )
+            raise ValueError(compiled_loss.missing(type(self).__name__))
         update = functools.partial(self._update, variables)
         if not self._has_chains:
             update = _backend.compiled_update(update, variables)
@@ -220,21 +210,12 @@ class Sampler(keras.optimizers.Optimizer):
         def step():
             new_energy = self._move(variables, position, gradient, energy, rate)
             if new_energy is not None:
-                self._record_energy(new_energy)
+                self._write(*self._energies.recorded(new_energy))
 
         if self._guard is None:
             return step()
         written = [*self.variables, *variables]
         self._guard.run(step, energy, gradient, self._iterations, written)
-
-    def _record_energy(self, energy):
-        state = ops.convert_to_tensor(self._energies)
-        count, mean, _, awaited, sample = ops.unstack(state, 5, axis=-1)
-        # A running mean: a float32 sum of many energies loses their digits.
-        mean = mean + (energy - mean) / (count + 1.0)
-        sample = ops.where(awaited > 0.0, energy, sample)
-        state = [count + 1.0, mean, energy, ops.zeros_like(awaited), sample]
-        self._write([self._energies], [ops.stack(state, axis=-1)])
 
     def _write(self, variables, values):
         """Assigns values, but for chains that were stopped."""
@@ -242,10 +223,6 @@ class Sampler(keras.optimizers.Optimizer):
             _backend.write(variables, values)
         else:
             self._guard.write(variables, values)
-
-    def _is_awaited(self):
-        """Whether the point of this step is a sample that waits for its energy."""
-        return _backend.scalar(ops.convert_to_tensor(self._energies)[..., 3]) > 0.0
 
     def _current_temperature(self):
         if isinstance(self.temperature, Schedule):
@@ -262,7 +239,7 @@ class Sampler(keras.optimizers.Optimizer):
         first step. Of several chains, counts are sums and all else means.
         """
         return {
-            name: _over_chains(values, is_count=name in self._summed)
+            name: over_chains(values, is_count=name in self._summed)
             for name, values in self.chain_diagnostics().items()
         }
 
@@ -270,13 +247,12 @@ class Sampler(keras.optimizers.Optimizer):
         """`diagnostics` of each chain, as a dict of arrays (chains,)."""
         if not self.built:
             return {}
-        state = ops.convert_to_numpy(self._energies)
-        count, mean = state[..., 0], state[..., 1]
         report = self._counts()
         if self._guard is not None:
-            report["nonfinite"] = self._guard.stopped_at() >= 0
-        if (count > 0).all():
-            report["energy"] = mean
+            report["nonfinite"] = self._guard.stopped_chains()
+        energy = self._energies.means()
+        if not np.isnan(energy).all():
+            report["energy"] = energy
         return {
             name: np.array(values, "float64").reshape(self.num_chains or 1)
             for name, values in report.items()
@@ -287,56 +263,86 @@ class Sampler(keras.optimizers.Optimizer):
         if self.built:
             for variable in self._count_variables():
                 variable.assign(ops.zeros(variable.shape, dtype=variable.dtype))
-            state = np.array(ops.convert_to_numpy(self._energies))
-            state[..., :2] = 0.0
-            self._energies.assign(state)
+            self._energies.reset()
+
+    @property
+    def sampled_variables(self):
+        """The variables that the chain moves, those of the model when it was built."""
+        return self._trainable_variables if self.built else []
+
+    def check_trainable(self):
+        """Raises a `ValueError` if layers were frozen since the first step."""
+        base_options.refuse_frozen(self.sampled_variables)
 
     def state_values(self):
-        """The current state of the chain: one tensor for each trainable variable."""
+        """The current state of the chain: a tensor for each sampled variable."""
         return _backend.read(self._trainable_variables)
 
-    def mark_sample(self):
-        """Says that the current state is kept: the next step evaluates it.
+    def mark_sample(self, listener=None):
+        """Marks the current state as a sample. The next step stores its energy.
 
-        That step keeps its energy, and its importance weight where there is one, for
-        `sample_info`, until another state is marked.
+        Several callbacks may mark samples. `sample_info` describes the one that was
+        marked last; whoever marked another one is told before.
+
+        Args:
+            listener: function without arguments. `tell_of_samples` calls it once the
+                energy of this sample is known, when `sample_info` still describes it.
         """
-        state = np.array(ops.convert_to_numpy(self._energies))
-        state[..., 3] = 1.0
-        self._energies.assign(state)
+        self._energies.mark(int(ops.convert_to_numpy(self.iterations)), listener)
+
+    def await_sample(self, iteration, listener):
+        """Has `listener` told of the sample marked at `iteration`, in a loaded model.
+
+        Does nothing if another sample was marked since.
+        """
+        if self._energies.marked_at() == iteration:
+            self._energies.listen(listener)
+
+    def tell_of_samples(self):
+        """Calls the listeners of the marked sample, if its energy is known."""
+        if self.built:
+            self._energies.tell()
 
     def sample_info(self):
         """Energy and log importance weight of the sample that was marked last.
 
         Returns:
-            `SampleInfo`, numbers or arrays (chains,). Until the sample is evaluated, by
-            the next step, both are those of the point before it.
+            `SampleInfo`, numbers or arrays (chains,). Until the next step evaluates the
+            sample, both are those of the point before.
         """
-        state = ops.convert_to_numpy(self._energies)
-        count, _, last, awaited, sample = np.moveaxis(state, -1, 0)
-        is_final = not (awaited > 0.0).any()
-        energy = sample if is_final else last
-        return SampleInfo(energy, self._log_weight_of_sample(is_final), is_final)
+        is_final = not self._energies.is_waiting()
+        log_weight = self._log_weight_of_sample(is_final)
+        return SampleInfo(self._energies.of_sample(), log_weight, is_final)
 
     def _log_weight_of_sample(self, is_final):
         return np.zeros(self._chain_shape())
 
     def check_epoch(self):
-        """Warns, once, where the run of an epoch shows wrong settings.
+        """Warns, once, if the run of an epoch shows wrong settings.
 
         Raises:
             FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
         """
-        if self.has_stopped():
+        if self._guard is not None:
             self._guard.tell(type(self).__name__)
 
+    def lost_chains(self):
+        """Whether each chain has no finite state to sample: a bool, or (chains,)."""
+        if not self.built or self._guard is None:
+            return np.zeros(self._chain_shape(), bool)
+        return self._guard.stopped_chains()
+
     def has_stopped(self):
-        """Whether a chain was stopped since its loss or gradient was not finite."""
+        """Whether no chain goes on: all met a loss or gradient that was not finite."""
         return self.built and self._guard is not None and self._guard.has_stopped()
 
+    def reason_of_loss(self):
+        """Sentences that say why `lost_chains` have no state, and what to do."""
+        return self._guard.message(type(self).__name__)
+
     def finalize_variable_values(self, var_list):
-        """Says at the end of `fit` whether a chain was stopped."""
-        if self.has_stopped():
+        """Warns at the end of `fit` of chains that were stopped."""
+        if self.built and self._guard is not None:
             self._guard.tell(type(self).__name__)
             self._guard.forget()
 
@@ -390,10 +396,3 @@ def checked_temperature(temperature, interval):
         return temperature
     hint = "A `LearningRateSchedule` will do as well."
     return _validate.number("temperature", temperature, interval, hint=hint)
-
-
-def _over_chains(values, is_count):
-    known = values[~np.isnan(values)]
-    if is_count:
-        return float(known.sum())
-    return float(known.mean()) if known.size else math.nan

@@ -1,0 +1,108 @@
+"""Sizes that a sampler is given are compared with those of `fit`."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from models import CLASSES
+from models import FEATURES
+from models import compiled
+
+import keras_mhmcmc as mh
+
+
+def fit(optimizer, count=30, model=None, y=None, **options):
+    """The warnings of a fit with samples."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, FEATURES)).astype("float32")
+    y = rng.integers(0, CLASSES, count) if y is None else y
+    model = model or compiled(optimizer)
+    options = {"epochs": 2, "verbose": 0} | options
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(x, y, callbacks=[mh.PosteriorSamples()], **options)
+    # Of the first point at a line of the user's, and not of Keras' or ours.
+    messages = [w for w in caught if issubclass(w.category, UserWarning)]
+    assert all(w.filename == __file__ for w in messages), messages
+    return [str(w.message) for w in messages]
+
+
+def rsgld(train_size, batch_size):
+    return mh.RSGLD(
+        0.05, train_size=train_size, batch_size=batch_size, beta=1.5, seed=1
+    )
+
+
+def test_a_batch_size_that_is_not_that_of_fit():
+    found = fit(rsgld(32, 8), 32)
+    assert len(found) == 1
+    assert "mini-batches of 32 examples" in found[0] and "batch_size=8" in found[0]
+
+
+@pytest.mark.parametrize("train_size", [3000, 6])
+def test_a_train_size_that_is_not_the_number_of_examples(train_size):
+    (found,) = fit(mh.SGLD(1e-4, train_size=train_size, seed=1), batch_size=10)
+    assert "30 examples" in found and f"train_size={train_size}" in found
+
+
+def test_a_validation_split_leaves_fewer_examples():
+    sampler = mh.SGHMC(1e-4, train_size=30, seed=1)
+    (found,) = fit(sampler, batch_size=5, validation_split=0.2)
+    assert "24 examples" in found and "train_size=30" in found
+
+
+def test_a_short_last_batch_and_a_size_without_one():
+    (found,) = fit(rsgld(30, 9), batch_size=9)
+    assert "has 3 examples" in found and "others have 9" in found
+    assert "nearly: 8." in found
+    assert fit(rsgld(30, 10), batch_size=10) == []
+    # A gradient sampler decides nothing by one batch.
+    assert fit(mh.SGLD(1e-4, train_size=30, seed=1), batch_size=9) == []
+
+
+def test_each_is_said_once():
+    found = fit(rsgld(3000, 8), 32, epochs=4)
+    assert len(found) == 2
+
+
+def test_chains_side_by_side():
+    model = mh.ParallelChains(compiled(None), 2, seed=0)
+    model = compiled(rsgld(320, 8), model)
+    found = fit(None, 32, model)
+    assert len(found) == 2
+    assert "mini-batches of 32 examples" in found[0]
+    assert "An epoch of `fit` has 32 examples" in found[1]
+
+
+def test_positions_and_outputs_may_be_counted():
+    """The loss is a mean over the positions of a sequence as well."""
+    layers = [
+        keras.Input((FEATURES,)),
+        keras.layers.RepeatVector(4),
+        keras.layers.Dense(CLASSES, "softmax"),
+    ]
+    y = np.zeros((30, 4), "int32")
+    for train_size, count in ((120, 0), (30, 0), (60, 1)):
+        model = keras.models.clone_model(keras.Sequential(layers))
+        model = compiled(mh.SGLD(1e-4, train_size=train_size, seed=1), model)
+        assert len(fit(None, 30, model, y, batch_size=10)) == count
+
+
+def test_a_loop_that_counts_nothing_is_left_alone():
+    class Plain(keras.Model):
+        """A step of its own keeps no mean of the loss: nothing is known then."""
+
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(CLASSES, "softmax")
+
+        def call(self, x):
+            return self.dense(x)
+
+        @property
+        def metrics(self):
+            return [m for m in super().metrics if m.name != "loss"]
+
+    model = compiled(mh.SGLD(1e-4, train_size=3000, seed=1), Plain())
+    assert fit(None, 30, model, batch_size=10) == []
