@@ -16,7 +16,7 @@ class PSGLD(Sampler):
 
     Samples exp(-U/T) up to the bias of a finite step, of gradient noise, and of the
     curvature correction that is left out, as in the paper's experiments. On a logistic
-    regression of 565 examples the standard deviation was 9 to 11% too large with
+    regression of 565 examples the standard deviation was 9 to 10% too large with
     batches of 113, and 24 to 33% with all of the data
     (`examples/benchmarks/laws.py --only psgld`). Keeps one copy of the weights.
 

@@ -106,7 +106,7 @@ def psgld(learning_rate, *, decay=0.99, epsilon=1e-5, temperature=1.0):
 
     Samples exp(-U/T) up to the bias of a finite step, of gradient noise and of the
     changing preconditioner. The last one widened the draws of a logistic regression by
-    24 to 33% in standard deviation with all of the data, and by 9 to 11% with
+    24 to 33% in standard deviation with all of the data, and by 9 to 10% with
     mini-batches (`examples/benchmarks/laws.py --only psgld`).
 
     Args:
