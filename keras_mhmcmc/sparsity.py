@@ -42,9 +42,12 @@ class Sparsity:
     lam: float
     sigma: float
     delta: float
+    initial_inclusion: float | None  # None: delta
 
 
-def checked_sparsity(*, sparse, groups, likelihood, step_size, **hyperparameters):
+def checked_sparsity(
+    *, sparse, groups, likelihood, step_size, initial_inclusion, **hyperparameters
+):
     """The `Sparsity` of these arguments, or a `ValueError`."""
     if not callable(sparse):
         _check_pattern(sparse)
@@ -64,7 +67,18 @@ def checked_sparsity(*, sparse, groups, likelihood, step_size, **hyperparameters
             "Argument `v0`, the spike's variance, must be less than `v1`, the slab's. "
             f"Received: v0={checked['v0']!r}, v1={checked['v1']!r}"
         )
-    return Sparsity(sparse, groups, likelihood, step_size, **checked)
+    if initial_inclusion is not None:
+        initial_inclusion = _validate.number(
+            "initial_inclusion", initial_inclusion, _INSIDE, "Or None, for `delta`."
+        )
+    return Sparsity(
+        sparse,
+        groups,
+        likelihood,
+        step_size,
+        **checked,
+        initial_inclusion=initial_inclusion,
+    )
 
 
 def are_kernels(variables, has_chains):

@@ -107,7 +107,9 @@ ROUND_TRIPS = {
     ),
     "MINT": dict(alpha=0.5, proposal=mh.proposals.Langevin(noise_temperature=0.1)),
     "SGLDSA": dict(groups="all", likelihood="gaussian", layer_temperatures=True),
-    "SGHMCSA": dict(momentum=0.5, step_size=mh.schedules.RobbinsMonro(), sigma=0.1),
+    "SGHMCSA": dict(
+        momentum=0.5, step_size=mh.schedules.RobbinsMonro(), initial_inclusion=0.9
+    ),
     "ESM": dict(beta_1=0.5, a=3.0, b=10.0, nu=2.0, lam=0.5, delta=0.1),
 }
 COMMON = dict(train_size=50, seed=11, name="mine")

@@ -57,6 +57,11 @@ REFUSED = [
     ("a", SPARSIFYING, [0.99, *NOT_FINITE, *NOT_A_NUMBER]),
     ("b", SPARSIFYING, [0.99, *NOT_FINITE, *NOT_A_NUMBER]),
     ("delta", SPARSIFYING, [0.0, 1.0, 1.5, *NOT_FINITE, *NOT_A_NUMBER]),
+    (
+        "initial_inclusion",
+        SPARSIFYING,
+        [0.0, 1.0, 1.5, -0.1, 1.0 - 1e-12, *NOT_FINITE, "0.9", True, [0.9]],
+    ),
     ("sparse", SPARSIFYING, ["(", None, 1, True]),
     ("likelihood", SPARSIFYING, ["normal", None, 1]),
     ("groups", SPARSIFYING, ["each", None, 1]),

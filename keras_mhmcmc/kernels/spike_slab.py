@@ -5,8 +5,10 @@ gradient MCMC with a stochastic approximation adaptation", eq. (3) to (17); publ
 "An adaptive empirical Bayesian method for sparse deep learning".
 
 Law: the weights beta have the posterior of their prior N(0, sigma^2 / kappa) given the
-latent variables rho, kappa, sigma and delta; those move to the fixed point of the EM
-step that eq. (13) to (16) are, averaged over that posterior.
+latent variables rho, kappa, sigma and delta; those move to a fixed point of the EM
+step that eq. (13) to (16) are, averaged over that posterior. rho there is a mean-field
+quantity, and not the posterior probability of the slab; where there are several fixed
+points, the start decides.
 
 Equations, with the sums over the p weights of one group, and N examples:
 

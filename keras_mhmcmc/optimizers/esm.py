@@ -17,7 +17,8 @@ class ESM(SpikeSlabSampler):
     variables are those of the last step alone (omega = 1). The paper compares its
     samplers with it. From weights that are all small it closes the spike over them
     (sigma falls with them) and does not leave zero again: begin with a wide
-    initializer. Keeps two copies of the weights, and one more of the sparse ones.
+    initializer. Its rho depends on that start and is not a posterior probability. Keeps
+    two copies of the weights, and one more of the sparse ones.
 
     Args:
         learning_rate: as in `keras.optimizers.Adam`; a number that is at least 0, or a
@@ -35,6 +36,8 @@ class ESM(SpikeSlabSampler):
         lam: scale of that prior, greater than 0.
         sigma: first sigma, greater than 0.
         delta: first delta, the share of weights in the slab, in (0, 1).
+        initial_inclusion: first rho of all sparse weights, in (0, 1), as `SGLDSA` has
+            it. ESM replaces rho in its first step, so that its first weights decide.
         likelihood: "categorical", where the loss is a mean negative log-likelihood,
             such as a cross-entropy; or "gaussian", where it is the mean squared error
             and sigma the standard deviation of the noise.
@@ -80,6 +83,7 @@ class ESM(SpikeSlabSampler):
         lam=1.0,
         sigma=1.0,
         delta=0.5,
+        initial_inclusion=None,
         likelihood="categorical",
         groups="layer",
         beta_1=0.9,
@@ -103,6 +107,7 @@ class ESM(SpikeSlabSampler):
                 lam=lam,
                 sigma=sigma,
                 delta=delta,
+                initial_inclusion=initial_inclusion,
                 likelihood=likelihood,
                 groups=groups,
                 step_size=1.0,

@@ -15,9 +15,10 @@ class MHBT(MetropolisSampler):
     """Mini-batch Metropolis-Hastings with batch tempering, for any proposal.
 
     Samples exp(-U/T) approximately, with U the energy in nats, train_size * loss -
-    log prior: exactly the law exp(-U_I/T) on weights and mini-batches I together. A
-    loss or gradient that is not finite is a rejected proposal. Keeps two copies of the
-    weights, one with `RandomWalk`.
+    log prior. Weights and mini-batches I together have the density exp(-U_I/T) exactly,
+    if each step draws its batch at random; `fit` with `shuffle=True` comes close, and a
+    fixed order of batches does not. A loss or gradient that is not finite is a rejected
+    proposal. Keeps two copies of the weights, one with `RandomWalk`.
 
     Args:
         learning_rate: step of the proposal: as in `keras.optimizers.SGD` for
@@ -28,7 +29,11 @@ class MHBT(MetropolisSampler):
         proposal: one of `mh.proposals`; defaults to a random walk.
         temperature: T, greater than 0, or a schedule. Defaults to N/m, at which the
             energies of two batches are compared at the weight of one batch. c_n in the
-            paper is N/T; the law's bias is small for c_n below sqrt(m).
+            paper is N/T; the bias falls with it, and the paper asks for c_n below
+            sqrt(m), so for T above N / sqrt(m). At the default the samples are wider
+            than exp(-U/T): on a logistic regression (N = 565, m = 113) their variance
+            was 4.2 times as large in the stiffest directions
+            (`examples/benchmarks/laws.py --only metropolis`).
         prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
         seed: integer in [0, 2**31) that makes the draws repeatable; None draws one.
         name: name of the optimizer.
@@ -86,15 +91,18 @@ class MINT(MetropolisSampler):
 
     lambda = alpha log(m)/log(N), so that the energies are compared with the weight
     N^lambda = m^alpha of a little less than one batch. Samples exp(-U/T)
-    approximately, with U the energy in nats. CMINT is MINT with the learning rate
-    `mh.schedules.GeometricCycle`. Keeps two copies of the weights, one with
-    `RandomWalk`.
+    approximately, with U the energy in nats; as `MHBT` it needs shuffled batches. CMINT
+    is MINT with the learning rate `mh.schedules.GeometricCycle`. Keeps two copies of
+    the weights, one with `RandomWalk`.
 
     Args:
         learning_rate: step of the proposal, as in `MHBT`.
         train_size: number of training examples, N, at least 2.
         batch_size: number of examples in a mini-batch, m.
-        alpha: in (0, 1]; smaller is a higher temperature and a smaller bias.
+        alpha: in (0, 1]; smaller is a higher temperature and a smaller bias; 0.5 is
+            c_n = sqrt(m). At the default the samples are wider than exp(-U/T): on a
+            logistic regression (N = 565, m = 113) their variance was 4.4 times as large
+            in the stiffest directions, as in `MHBT`.
         proposal: one of `mh.proposals`; defaults to `Langevin()`.
         prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
         seed: integer in [0, 2**31) that makes the draws repeatable; None draws one.

@@ -22,10 +22,14 @@ class RSGLD(MetropolisSampler):
 
     A step goes down the gradient, or, as often, up it with noise that is wider by a
     factor beta, and is then accepted or rejected on the next mini-batch.
-    Samples exp(-U/T) approximately with `normalized=True`, where U is the energy in
-    nats, train_size * loss - log prior; the paper's ratio, the default, samples a law
-    that is narrower, and is the one that moves networks. A loss or gradient that is
-    not finite is a rejected proposal. Keeps two copies of the weights.
+    Samples exp(-U/T) approximately with `normalized=True` and a fixed beta, where U is
+    the energy in nats, train_size * loss - log prior. The paper's ratio and noise, the
+    defaults, move networks, and are nearly an optimizer: on a Bayesian
+    logistic regression (N = 565, d = 31, learning rate 0.5) a chain of 2,000 to 20,000
+    steps had 9 to 21% of the posterior's standard deviation
+    (`examples/benchmarks/laws.py --only rsgld`).
+    A loss or gradient that is not finite is a rejected proposal. Keeps two copies of
+    the weights.
 
     Args:
         learning_rate: epsilon, as in `keras.optimizers.SGD`; at least 0, or a schedule.

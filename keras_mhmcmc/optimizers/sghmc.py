@@ -17,6 +17,16 @@ class SGHMC(Sampler):
     Samples exp(-U/T), with U the energy in nats, train_size * loss - log prior, up to
     the bias of a finite step and of gradient noise. Keeps one copy of the weights.
 
+    On a Gaussian with precision L, with eta = learning_rate / N, mu the momentum and V
+    the variance of the gradient of U/N between independent mini-batches, the variance
+    of the samples is
+
+        (T + learning_rate N V / (2 (1 - mu))) / (L (1 - eta L / (2 (1 + mu)))).
+
+    At the same learning rate the bias of the step is smaller than that of `mh.SGLD`, by
+    the factor 1 / (1 + mu), and that of gradient noise is 1 / (1 - mu) times as large:
+    small batches ask for a small rate.
+
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum; a number that is at
             least 0, or a schedule.

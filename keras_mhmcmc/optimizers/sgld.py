@@ -15,6 +15,11 @@ class SGLD(Sampler):
     Samples exp(-U/T), with U the energy in nats, train_size * loss - log prior, up to
     the bias of a finite step and of gradient noise. Keeps no copy of the weights.
 
+    On a Gaussian with precision L, with eta = learning_rate / N and V the variance of
+    the gradient of U/N between independent mini-batches, the variance of the samples is
+
+        (T + learning_rate N V / 2) / (L (1 - eta L / 2)).
+
     Args:
         learning_rate: as in `keras.optimizers.SGD`, it multiplies the gradient of the
             mean loss; a number that is at least 0, or a schedule.

@@ -61,10 +61,12 @@ class SpikeSlabSampler(Sampler):
                 for i, is_kernel in enumerate(kernels)
             ]
         )
+        first = settings.initial_inclusion
+        first = settings.delta if first is None else first
         self._spikes = [
             self.add_variable(
                 variables[i].shape,
-                constant(1.0 - settings.delta),
+                constant(1.0 - first),
                 "float32",
                 name="spike_probability",
                 # As Keras does for slots: over the devices of `ModelParallel`.
@@ -171,8 +173,10 @@ class SpikeSlabSampler(Sampler):
     # What users and callbacks call.
 
     def inclusion_probabilities(self):
-        """rho, the probability that a weight belongs to the slab, by variable path.
+        """rho, by variable path: how far each weight belongs to the slab, in [0, 1].
 
+        A mean-field fixed point, which can depend on `initial_inclusion`, and not the
+        posterior probability of the slab.
         Arrays shaped like the sparse kernels, with a leading axis where there are
         several chains. Empty before the first step.
         """

@@ -121,7 +121,7 @@ def csgld(
 
     Samples exp(-U/T) / Psi(U)^zeta, with Psi the learned mass of the energy's
     subregions; with the weights of the draws, exp(-U/T), up to the bias of a finite
-    step, of gradient noise and of the width of the subregions.
+    step, of gradient noise and of `max_multiplier` where it is in force.
 
     Args:
         learning_rate: step, as in `mh.CSGLD`, at least 0, or a schedule.
@@ -136,8 +136,10 @@ def csgld(
         random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J).
         difference: "backward" or "forward", the slope of log theta that is used.
         max_multiplier: largest absolute value of the gradient's factor, at least 1;
-            None is no limit.
-        weight_power: weights are Psi(U)^weight_power; None is zeta, which is exact.
+            None is no limit. Where it is in force, the weights are not exact: see
+            `mh.CSGLD`.
+        weight_power: weights are Psi(U)^weight_power; None is zeta, which is exact
+            where `max_multiplier` limits nothing.
         rho: bias of the update towards low energies, eq. (57), at least 0.
         pdf: first theta, shape (partitions,); None falls linearly.
         adapt: whether theta is learned; False samples with `pdf` as it is (KSGLD).
