@@ -4,6 +4,10 @@
 #                                  three backends, without the slow ones
 # make test-all                    the same with all tests
 # make coverage                    lines that the tests of all backends reach
+# make test-oldest                 tests on all three backends with the oldest Keras that
+#                                  pyproject.toml declares
+# make test-optimised              the contract on JAX as XLA optimises it for users
+# make demos                       the digits example, quick, on all three backends
 # make docs                        the documentation site, in site/
 #
 # All set up what they need under .venv/ on the first call, and set it up again
@@ -19,7 +23,10 @@ DEMO_ARGS     ?=
 VENVS      := .venv
 TEST       := $(VENVS)/test
 DEMO       := $(VENVS)/demo-$(KERAS_BACKEND)
+OLDEST     := $(VENVS)/keras-oldest
 SETUP_DEPS := pyproject.toml constraints.txt
+
+KERAS_OLDEST := $(shell sed -n 's/.*"keras>=\([0-9.]*\)".*/\1/p' pyproject.toml)
 
 # torch is installed first and alone, with its version spelled out: a resolver
 # that is asked for torch among other packages may choose a newer build that
@@ -35,7 +42,7 @@ PACKAGE_torch      := $(TORCH)
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage lint docs clean
+.PHONY: help demo demos test test-all test-oldest test-optimised coverage lint docs clean
 
 help:
 	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
@@ -45,6 +52,9 @@ help:
 	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects,"
 	@echo "             JOBS=4 runs as many processes; each takes up to 4 GB with JAX)"
 	@echo "make test-all  the same with all tests, the slow ones as well"
+	@echo "make test-oldest     tests with the oldest Keras that is declared"
+	@echo "make test-optimised  the contract on JAX as XLA optimises it for users"
+	@echo "make demos   the digits example, quick, on all three backends"
 	@echo "make coverage  lines of the package that the tests of all backends reach"
 	@echo "make lint    style check alone"
 	@echo "make docs    the documentation site, in site/index.html"
@@ -102,6 +112,34 @@ test: $(TEST)/.stamp
 test-all: $(TEST)/.stamp
 	$(call run_tests,)
 
+# What differs between versions of Keras: steps, slots, files, metrics, trainers.
+OLDEST_TESTS := $(addprefix tests/test_,contract.py posterior.py two_collections.py \
+    ensemble.py parallel.py models_people_write.py)
+
+test-oldest: $(OLDEST)/.stamp
+	@failed=""; \
+	for backend in $(BACKENDS); do \
+	    echo "== pytest on $$backend, Keras $(KERAS_OLDEST)"; \
+	    flags=""; test $$backend != jax || flags="$(QUICK_XLA)"; \
+	    PYTHONPATH=$(CURDIR)/$(OLDEST) KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 \
+	        OMP_NUM_THREADS=1 XLA_FLAGS="$$flags" $(TEST)/bin/python -m pytest -n $(JOBS) \
+	        --dist worksteal -m 'not slow' $(OLDEST_TESTS) $(PYTEST_ARGS) \
+	        || failed="$$failed $$backend"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "== FAILED:$$failed" >&2; exit 1; fi
+
+test-optimised: $(TEST)/.stamp
+	@echo "== pytest on jax, XLA's default optimisation"
+	@KERAS_BACKEND=jax OMP_NUM_THREADS=1 $(TEST)/bin/python -m pytest -n $(JOBS) \
+	    --dist worksteal -m 'not slow' tests/test_contract.py $(PYTEST_ARGS)
+
+demos: $(TEST)/.stamp
+	@for backend in $(BACKENDS); do \
+	    echo "== examples/digits.py --quick on $$backend"; \
+	    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 $(TEST)/bin/python \
+	        examples/digits.py --quick --out $(VENVS)/out || exit 1; \
+	done
+
 coverage: $(TEST)/.stamp
 	@rm -f .coverage
 	$(call run_tests,-m 'not slow' --cov=keras_mhmcmc --cov-append --cov-report=,$(QUICK_XLA))
@@ -124,6 +162,13 @@ $(TEST)/.stamp: $(SETUP_DEPS)
 	@$(TEST)/bin/python $(PIP_INSTALL) $(TORCH)
 	@echo "== installing jax, tensorflow and the development tools (once, a few minutes)"
 	@$(TEST)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,docs]' jax $(TENSORFLOW)
+	@touch $@
+
+# The same environment with another Keras before its own.
+$(OLDEST)/.stamp: $(TEST)/.stamp
+	@echo "== installing keras $(KERAS_OLDEST)"
+	@rm -rf $(OLDEST)
+	@$(TEST)/bin/python $(PIP_INSTALL) --no-deps --target $(OLDEST) 'keras==$(KERAS_OLDEST).0'
 	@touch $@
 
 $(VENVS)/demo-%/.stamp: $(SETUP_DEPS)

@@ -19,7 +19,9 @@ class ChainMetrics(keras.metrics.Metric):
             )
             for variable in template.metrics_variables
         ]
-        self.names = list(template.get_metrics_result())
+        # The loss first, as `evaluate` returns it; Keras 3.10 sorts the names.
+        names = list(template.get_metrics_result())
+        self.names = sorted(names, key=lambda name: name != "loss")
         # The step leaves here what the metrics say, shape (chains, names).
         self._results = self.add_variable(
             (num_chains, len(self.names)), "zeros", dtype="float32", name="results"

@@ -6,7 +6,8 @@ gradient Langevin dynamics for deep neural networks", algorithm 1.
 
 Law: exp(-U(theta)/T), up to the bias of a finite step and of gradient noise. On a
 Gaussian with precision L in nats, and eta = epsilon/N, the variance of `sgld_step` is
-T / (L (1 - eta L / 2)).
+T / (L (1 - eta L / 2)). Gradient noise of variance V, in the gradient of U/N, raises T
+there to T + epsilon N V / 2.
 
 Equations, with N the number of training examples and Z standard normal:
 

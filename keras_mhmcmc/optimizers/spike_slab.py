@@ -33,7 +33,6 @@ class SpikeSlabSampler(Sampler):
         self._is_regression = self._sparsity.likelihood == "gaussian"
         # The residuals of a regression are known by its loss alone.
         self.needs_loss = self._is_regression
-        self._is_loss_checked = not self._is_regression
 
     def _step(self, variables, position, gradient, learning_rate):
         """Moves the weights by one step of the kernel."""
@@ -89,22 +88,10 @@ class SpikeSlabSampler(Sampler):
                 for _ in variables
             ]
 
-    def scale_loss(self, loss):
-        """Keeps the training loss for the next `apply`; returns it unchanged."""
-        self._check_loss()
-        return super().scale_loss(loss)
-
-    def observe_losses(self, losses):
-        """Keeps the chains' training losses, shape (K,), for the next `apply`."""
-        self._check_loss()
-        super().observe_losses(losses)
-
-    def _check_loss(self):
-        if not self._is_loss_checked:
-            model = compiled_loss.training_model(self)
-            if model is not None:
-                compiled_loss.check_is_mean_squared_error(model)
-            self._is_loss_checked = True
+    def _check_model(self, model):
+        super()._check_model(model)
+        if self._is_regression:
+            compiled_loss.check_is_mean_squared_error(model)
 
     def _move(self, variables, position, gradient, energy, learning_rate):
         indices = [self._get_variable_index(variable) for variable in variables]
