@@ -221,3 +221,14 @@ def test_all_runs_scripts_in_processes_of_their_own(tmp_path):
 def test_all_has_every_file_that_a_bar_is_read_from(performance):
     names = {bar[1] for bar in performance.BARS}
     assert names <= set(benchmark("all").RUNS)
+
+
+def test_a_short_last_batch_widens_what_is_sampled(capsys):
+    module = benchmark("short_batch")
+    kept, away = (
+        module.variance(65, 16, flag, epochs=100, chains=50) for flag in (True, False)
+    )
+    # Four full ones and one of a single example.
+    assert kept > 2 * away > 2
+    assert len(module.main(["--quick"])) == 7
+    assert "left away" in capsys.readouterr().out
