@@ -5,8 +5,8 @@ eq. (15), in the form with momentum decay and without the estimate of gradient n
 
 Law: exp(-U(theta)/T), up to the bias of a finite step and of gradient noise. On a
 Gaussian with precision L in nats, and eta = epsilon/N, the variance of the position is
-T / (L (1 - eta L / (2 (1 + mu)))). Gradient noise of variance V, in the gradient of U/N,
-raises T there to T + epsilon N V / (2 (1 - mu)).
+T / (L (1 - eta L / (2 (1 + mu)))). Gradient noise of variance V, in the gradient of
+U/N, raises T there to T + epsilon N V / (2 (1 - mu)).
 
 Equations, with N the number of training examples and Z standard normal:
 
