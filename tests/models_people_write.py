@@ -1,0 +1,447 @@
+"""Models as people write them: one row each in `MODELS`, with data that they take.
+
+The code follows the guides and examples of Keras, and what is asked of it in forums:
+what is usual there comes before what would be shortest here.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import layers_people_write as own
+import numpy as np
+from keras import layers
+
+import keras_mhmcmc as mh
+
+EXAMPLES, FEATURES, CLASSES, STEPS, WORDS = 48, 5, 3, 6, 11
+
+
+class Written(NamedTuple):
+    """A model that somebody wrote."""
+
+    build: Any  # makes it, not compiled
+    data: Any  # makes x and y
+    loss: Any = "sparse_categorical_crossentropy"  # or a function that makes it
+    metrics: Any = None
+    options: dict = {}  # more of `compile`
+    has_noise: bool = False  # of generators, in training
+    attack: dict | None = None  # options of an attack, where there is one
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def table():
+    """Rows of numbers, and a class for each."""
+    x = rng().normal(size=(EXAMPLES, FEATURES)).astype("float32")
+    return x, (x[:, 0] > 0).astype("int32") + (x[:, 1] > 0.5)
+
+
+def target(columns=1):
+    x = table()[0]
+    return x, x[:, :columns] + 0.1 * rng().normal(size=(EXAMPLES, columns))
+
+
+def yes_or_no():
+    x, y = table()
+    return x, (y > 0).astype("float32")[:, None]
+
+
+def labels():
+    """Three labels, each of which an example may have."""
+    x = table()[0]
+    return x, (x[:, :CLASSES] > 0).astype("float32")
+
+
+def one_hot():
+    x, y = table()
+    return x, keras.utils.to_categorical(y, CLASSES)
+
+
+def images(size=8, channels=1):
+    x = rng().uniform(size=(EXAMPLES, size, size, channels)).astype("float32")
+    y = rng().integers(0, CLASSES, EXAMPLES)
+    return x * (0.5 + 0.25 * y[:, None, None, None]).astype("float32"), y
+
+
+def photographs():
+    """Colours as they come from a file, 0 to 255."""
+    x, y = images(32, 3)
+    return (255 * x).astype("uint8"), y
+
+
+def sentences():
+    """Word numbers, padded with 0 at the end."""
+    x = rng().integers(1, WORDS, (EXAMPLES, STEPS))
+    y = x[:, 0] % CLASSES
+    x[np.arange(STEPS) >= rng().integers(2, STEPS + 1, EXAMPLES)[:, None]] = 0
+    return x, y
+
+
+def signals():
+    x = rng().normal(size=(EXAMPLES, STEPS, 2)).astype("float32")
+    return x, rng().integers(0, CLASSES, EXAMPLES)
+
+
+def two_inputs():
+    x, y = table()
+    return [x, x[:, :2] ** 2], y
+
+
+def named_inputs():
+    x, y = table()
+    return {"age": x[:, :1], "income": x[:, 1:3]}, y
+
+
+def pairs():
+    x, y = table()
+    other = rng().permutation(EXAMPLES)
+    return [x, x[other]], (y == y[other]).astype("float32")[:, None]
+
+
+def two_outputs():
+    x, y = table()
+    return x, [y, x[:, :1]]
+
+
+def named_outputs():
+    x, y = table()
+    return x, {"kind": y, "size": x[:, :1]}
+
+
+def each_step():
+    x, _ = sentences()
+    return x, x % CLASSES
+
+
+# Dense networks, in every way in which Keras takes them.
+
+
+def sequential():
+    return keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            layers.Dense(8, activation="relu"),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def unbuilt():
+    return keras.Sequential(
+        [
+            layers.Dense(8, activation="relu"),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def added():
+    model = keras.Sequential(name="my model")
+    model.add(layers.Input(shape=(FEATURES,)))
+    model.add(layers.Dense(8, name="block 1 (hidden)"))
+    model.add(layers.LeakyReLU())
+    model.add(layers.Dropout(0.2))
+    model.add(layers.Dense(CLASSES))
+    return model
+
+
+def functional():
+    inputs = keras.Input(shape=(FEATURES,), name="features")
+    x = layers.Dense(8, activation="relu")(inputs)
+    residual = x
+    x = layers.Dense(8, activation="relu")(x)
+    x = layers.add([x, residual])
+    return keras.Model(inputs, layers.Dense(CLASSES, activation="softmax")(x))
+
+
+def of_two_inputs():
+    one, other = keras.Input((FEATURES,)), keras.Input((2,))
+    x = layers.concatenate([layers.Dense(4, "relu")(one), layers.Dense(4)(other)])
+    return keras.Model([one, other], layers.Dense(CLASSES, "softmax")(x))
+
+
+def of_named_inputs():
+    inputs = {
+        "age": keras.Input((1,), name="age"),
+        "income": keras.Input((2,), name="income"),
+    }
+    x = layers.concatenate(list(inputs.values()))
+    x = layers.Dense(8, activation="relu")(x)
+    return keras.Model(inputs, layers.Dense(CLASSES, activation="softmax")(x))
+
+
+def of_two_outputs():
+    inputs = keras.Input((FEATURES,))
+    x = layers.Dense(8, activation="relu")(inputs)
+    kind = layers.Dense(CLASSES, activation="softmax", name="kind")(x)
+    return keras.Model(inputs, [kind, layers.Dense(1, name="size")(x)])
+
+
+def of_named_outputs():
+    inputs = keras.Input((FEATURES,))
+    x = layers.Dense(8, activation="relu")(inputs)
+    kind = layers.Dense(CLASSES, name="kind")(x)
+    return keras.Model(inputs, {"kind": kind, "size": layers.Dense(1)(x)})
+
+
+def siamese():
+    tower = keras.Sequential([layers.Dense(8, "relu"), layers.Dense(4)], name="tower")
+    left, right = keras.Input((FEATURES,)), keras.Input((FEATURES,))
+    distance = layers.Subtract()([tower(left), tower(right)])
+    distance = keras.ops.abs(distance)
+    return keras.Model([left, right], layers.Dense(1, "sigmoid")(distance))
+
+
+def nested():
+    encoder = keras.Sequential(
+        [keras.Input((FEATURES,)), layers.Dense(8, "relu", name="hidden")],
+        name="encoder",
+    )
+    head = keras.Sequential(
+        [keras.Input((8,)), layers.Dense(CLASSES, "softmax", name="hidden")],
+        name="head",
+    )
+    inputs = keras.Input((FEATURES,))
+    return keras.Model(inputs, head(encoder(inputs)))
+
+
+def binary():
+    return keras.Sequential(
+        [keras.Input((FEATURES,)), layers.Dense(8, "tanh"), layers.Dense(1, "sigmoid")]
+    )
+
+
+def linear(units):
+    return lambda: keras.Sequential(
+        [keras.Input((FEATURES,)), layers.Dense(8, "tanh"), layers.Dense(units)]
+    )
+
+
+def frozen():
+    model = sequential()
+    model.layers[0].trainable = False
+    return model
+
+
+def lora():
+    model = sequential()
+    model.layers[0].enable_lora(2)
+    return model
+
+
+def normalised():
+    """Adapted to the data before training, as for structured data."""
+    scale = layers.Normalization()
+    scale.adapt(3.0 + 2.0 * table()[0])
+    return keras.Sequential(
+        [keras.Input((FEATURES,)), scale, layers.Dense(CLASSES, "softmax")]
+    )
+
+
+def spectral():
+    return keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            layers.SpectralNormalization(layers.Dense(8, "relu")),
+            layers.Dense(CLASSES, "softmax"),
+        ]
+    )
+
+
+# Images.
+
+
+def convolutional():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            layers.Conv2D(4, 3, padding="same"),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dropout(0.3, seed=1),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def augmented():
+    augment = keras.Sequential(
+        [
+            layers.RandomFlip("horizontal", seed=1),
+            layers.RandomTranslation(0.1, 0.1, seed=2),
+        ]
+    )
+    inputs = keras.Input((8, 8, 1))
+    x = augment(inputs)
+    x = layers.Rescaling(2.0, offset=-1.0)(x)
+    x = layers.Conv2D(4, 3, strides=2, activation="relu")(x)
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, layers.Dense(CLASSES, activation="softmax")(x))
+
+
+def transferred():
+    """The guide on transfer learning: a frozen base, in inference mode."""
+    base = keras.applications.MobileNet(
+        input_shape=(32, 32, 3), alpha=0.25, include_top=False, weights=None
+    )
+    base.trainable = False
+    inputs = keras.Input((32, 32, 3))
+    x = layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
+    x = base(x, training=False)
+    x = layers.GlobalAveragePooling2D()(x)
+    x = layers.Dropout(0.2, seed=1)(x)
+    return keras.Model(inputs, layers.Dense(CLASSES)(x))
+
+
+# Sequences.
+
+
+def bag_of_words():
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int64"),
+            layers.Embedding(WORDS, 4),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def lstm():
+    return keras.Sequential(
+        [
+            layers.Embedding(WORDS, 4, mask_zero=True),
+            layers.LSTM(4),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def gru():
+    return keras.Sequential(
+        [keras.Input((STEPS, 2)), layers.GRU(4), layers.Dense(CLASSES, "softmax")]
+    )
+
+
+def tagger():
+    inputs = keras.Input((None,), dtype="int32")
+    x = layers.Embedding(WORDS, 4, mask_zero=True)(inputs)
+    x = layers.Bidirectional(layers.SimpleRNN(3, return_sequences=True))(x)
+    x = layers.TimeDistributed(layers.Dense(CLASSES, activation="softmax"))(x)
+    return keras.Model(inputs, x)
+
+
+def waves():
+    return keras.Sequential(
+        [
+            keras.Input((STEPS, 2)),
+            layers.Conv1D(4, 3, activation="relu", padding="causal"),
+            layers.GroupNormalization(2),
+            layers.GlobalMaxPooling1D(),
+            layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
+
+
+def transformer():
+    inputs = keras.Input((STEPS,), dtype="int32")
+    x = own.TokenAndPositionEmbedding(STEPS, WORDS, 4)(inputs)
+    x = own.TransformerBlock(4, 2, 8)(x)
+    x = layers.GlobalAveragePooling1D()(x)
+    return keras.Model(inputs, layers.Dense(CLASSES, activation="softmax")(x))
+
+
+def from_logits():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def gaussian():
+    return mh.losses.GaussianNLL(noise_std=0.5)
+
+
+ANYWHERE = {"clip": None}
+SIZES = {"kind": "sparse_categorical_crossentropy", "size": gaussian}
+MODELS = {
+    "sequential": Written(sequential, table, metrics=["accuracy"], attack=ANYWHERE),
+    "unbuilt": Written(unbuilt, table, metrics=["accuracy"], attack=ANYWHERE),
+    "added_with_odd_names": Written(
+        added, table, from_logits, ["accuracy"], has_noise=True, attack=ANYWHERE
+    ),
+    "functional": Written(functional, table, metrics=["acc"], attack=ANYWHERE),
+    "two_inputs": Written(of_two_inputs, two_inputs, metrics=["accuracy"]),
+    "named_inputs": Written(of_named_inputs, named_inputs),
+    "two_outputs": Written(
+        of_two_outputs,
+        two_outputs,
+        ["sparse_categorical_crossentropy", gaussian],
+        [["accuracy"], ["mae"]],
+        {"loss_weights": [1.0, 0.5]},
+    ),
+    "two_outputs_and_a_dict": Written(
+        of_two_outputs,
+        named_outputs,
+        SIZES,
+        {"kind": ["accuracy"]},
+        {"loss_weights": {"kind": 1.0, "size": 0.5}},
+    ),
+    "named_outputs": Written(
+        of_named_outputs, named_outputs, SIZES | {"kind": from_logits}
+    ),
+    "siamese": Written(siamese, pairs, "binary_crossentropy", ["accuracy"]),
+    "nested": Written(nested, table, attack=ANYWHERE),
+    "subclass": Written(own.Subclass, table, metrics=["accuracy"], attack=ANYWHERE),
+    "subclass_with_training": Written(
+        own.WithTraining, table, metrics=["accuracy"], has_noise=True, attack=ANYWHERE
+    ),
+    "subclass_around_functional": Written(
+        lambda: own.Around(functional()), table, attack=ANYWHERE
+    ),
+    "subclass_with_loss": Written(own.OwnLoss, target, None),
+    "own_layers": Written(own.of_own_layers, table, attack=ANYWHERE),
+    "own_layer_with_loss": Written(own.of_added_loss, table, attack=ANYWHERE),
+    "own_layer_with_state": Written(own.of_counter, table, attack=ANYWHERE),
+    "binary": Written(
+        binary, yes_or_no, "binary_crossentropy", ["accuracy"], attack=ANYWHERE
+    ),
+    "binary_logits": Written(
+        linear(1),
+        yes_or_no,
+        lambda: keras.losses.BinaryCrossentropy(from_logits=True),
+        lambda: [keras.metrics.AUC(from_logits=True), "accuracy"],
+        attack=ANYWHERE,
+    ),
+    "many_labels": Written(
+        lambda: keras.Sequential([layers.Dense(CLASSES, activation="sigmoid")]),
+        labels,
+        "binary_crossentropy",
+    ),
+    "one_hot": Written(
+        sequential, one_hot, "categorical_crossentropy", ["accuracy"], attack=ANYWHERE
+    ),
+    "regression": Written(linear(1), target, gaussian, ["mae"]),
+    "frozen": Written(frozen, table, attack=ANYWHERE),
+    "lora": Written(lora, table, attack=ANYWHERE),
+    "normalised": Written(normalised, table, attack=ANYWHERE),
+    "spectral": Written(spectral, table, attack=ANYWHERE),
+    "convolutional": Written(convolutional, images, has_noise=True, attack={}),
+    "augmented": Written(augmented, images, has_noise=True, attack={}),
+    "transferred": Written(
+        transferred,
+        photographs,
+        from_logits,
+        ["accuracy"],
+        has_noise=True,
+        attack={"clip": (0, 255)},
+    ),
+    "bag_of_words": Written(bag_of_words, sentences),
+    "lstm": Written(lstm, sentences),
+    "gru": Written(gru, signals, attack=ANYWHERE),
+    "tagger": Written(tagger, each_step),
+    "waves": Written(waves, signals, attack=ANYWHERE),
+    "transformer": Written(transformer, sentences),
+}
