@@ -15,7 +15,7 @@ import keras_mhmcmc as mh
 BATCH_SIZE, EVERY = 16, 2  # three iterations an epoch
 SAMPLERS = {
     "metropolis": lambda: mh.MHBT(
-        0.05,
+        0.005,
         train_size=EXAMPLES,
         batch_size=BATCH_SIZE,
         proposal=mh.proposals.Langevin(),
@@ -144,13 +144,16 @@ def test_everything(name, tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     again = mh.PosteriorSamples(every=EVERY, directory=tmp_path / "copy")
     fit(loaded, name, again)
-    assert_same(values(loaded), values(model))
     assert again.iterations.tolist() == [2, 4, 6]
-    assert_same(again.energies, posterior.energies)
+    if written.goes_on:
+        assert_same(values(loaded), values(model))
+        assert_same(again.energies, posterior.energies)
 
     ensemble = posterior.ensemble(model)
     predictions = check_members(name, model, posterior, ensemble)
-    assert np.isfinite(ensemble.evaluate(x, y, batch_size=BATCH_SIZE, verbose=0)).all()
+    if written.loss is not None:
+        results = ensemble.evaluate(x, y, batch_size=BATCH_SIZE, verbose=0)
+        assert np.isfinite(results).all()
     ensemble.save(tmp_path / "ensemble.keras")
     ensemble = keras.models.load_model(tmp_path / "ensemble.keras")
     again = ensemble.predict(x, batch_size=BATCH_SIZE, verbose=0)
