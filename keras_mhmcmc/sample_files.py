@@ -197,7 +197,13 @@ def _is_unfinished(name):
 
 def _signature(model):
     """Names, shapes and types of a model's weights, without automatic counters."""
-    return [[v.name, list(v.shape), v.dtype] for v in model.weights]
+    return [[_name_of(v), list(v.shape), v.dtype] for v in model.weights]
+
+
+def _name_of(variable):
+    """The name that a weight was given; Keras counts those without one."""
+    is_counted = re.fullmatch(r"variable_\d+", variable.name) is not None
+    return "variable" if is_counted else variable.name
 
 
 def _write(path, arrays, **attributes):
