@@ -10,6 +10,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import recalibration
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.ensemble_compile import compile_like
 from keras_mhmcmc.kernels import importance
 from keras_mhmcmc.sample_store import is_common
 
@@ -124,6 +125,8 @@ class Ensemble(keras.Model):
         weights = weights / ops.sum(weights)
 
         def mean(outputs):
+            if not keras.backend.is_float_dtype(outputs.dtype):  # such as labels
+                outputs = ops.cast(outputs, keras.config.floatx())
             return ops.tensordot(ops.cast(weights, outputs.dtype), outputs, axes=1)
 
         return keras.tree.map_structure(mean, self.call_members(inputs))
@@ -365,10 +368,9 @@ def ensemble_of(model, stacked, weights, activation, chunk=None):
     shared = common if len(common) < len(stacked) else ()
     ensemble = Ensemble(model, len(weights), activation, chunk, shared)
     ensemble.set_members(stacked, weights)
-    config = model.get_compile_config() if model.compiled else None
-    if config is not None:
-        if loss_config.get("from_logits") and activation is not None:
+    if model.compiled:
+        has_changed = bool(loss_config.get("from_logits")) and activation is not None
+        if has_changed:
             loss = type(loss).from_config(loss_config | {"from_logits": False})
-        metrics = keras.saving.deserialize_keras_object(config["metrics"])
-        ensemble.compile(loss=loss, metrics=metrics)
+        compile_like(ensemble, model, loss, has_changed)
     return ensemble
