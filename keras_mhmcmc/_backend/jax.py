@@ -118,7 +118,7 @@ def donated(variables, values):
     return list(values)
 
 
-def dense(gradients):
+def dense(gradients, variables):
     """Gradients as ordinary tensors."""
     return list(gradients)
 

@@ -107,7 +107,7 @@ def donated(variables, values):
     return list(values)
 
 
-def dense(gradients):
+def dense(gradients, variables):
     """Gradients as ordinary tensors (an Embedding's are sparse)."""
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 

@@ -141,9 +141,17 @@ def write_copies(variables, sources):
     write(variables, read(sources))
 
 
-def dense(gradients):
-    """Gradients as ordinary tensors."""
-    return list(gradients)
+def dense(gradients, variables):
+    """Gradients as ordinary tensors, which the variables hold no more.
+
+    Keras lists the parameters of a model by path. Two weights with one path, as in two
+    nested models whose layers have the same names, are one entry there: `zero_grad`
+    leaves the gradient of the other, and the next step would add to it.
+    """
+    gradients = list(gradients)
+    for value in values_of(variables):
+        value.grad = None
+    return gradients
 
 
 def cond(condition, if_true, if_false):

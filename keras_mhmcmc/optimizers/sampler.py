@@ -193,7 +193,8 @@ class Sampler(keras.optimizers.Optimizer):
         update = functools.partial(self._update, variables)
         if not self._has_chains:
             update = _backend.compiled_update(update, variables)
-        update(_backend.dense(grads), loss, ops.cast(learning_rate, "float32"))
+        rate = ops.cast(learning_rate, "float32")
+        update(_backend.dense(grads, variables), loss, rate)
 
     def _update(self, variables, gradient, loss, learning_rate):
         position, rate = _backend.read(variables), _backend.scalar(learning_rate)
