@@ -102,6 +102,8 @@ class Ensemble(keras.Model):
             autocast=False,
             name="log_weights",
         )
+        # By these Keras finds the losses and metrics that a dict names.
+        self.output_names = getattr(member, "output_names", None)
         self.built = True
 
     def _leading_axis(self, index):

@@ -14,8 +14,6 @@ def compile_like(ensemble, model, loss, is_from_logits):
         loss: the loss, which the caller may have changed.
         is_from_logits: whether `model` outputs logits, and `ensemble` probabilities.
     """
-    # By these Keras finds the losses and metrics that a dict names.
-    ensemble.output_names = getattr(model, "output_names", None)
     # The objects as they were given: not all of them are registered with Keras.
     config = model._compile_config.config
     ensemble.compile(
