@@ -29,7 +29,9 @@ def _again(metrics, is_from_logits):
     if isinstance(metrics, dict):
         return {name: _again(m, is_from_logits) for name, m in metrics.items()}
     if isinstance(metrics, list | tuple):
-        return [_again(metric, is_from_logits) for metric in metrics]
+        # Lists of lists stay as long as the outputs that they belong to.
+        again = [_again(metric, is_from_logits) for metric in metrics]
+        return [metric for metric in again if metric is not None]
     if not isinstance(metrics, keras.metrics.Metric):
         return metrics  # names and functions have no state
     config = metrics.get_config()

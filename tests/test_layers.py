@@ -55,7 +55,8 @@ ALLOWED = {
     "sample_manifest": SAMPLERS | {"sample_store"},
     "sample_files": SAMPLERS | {"sample_store", "sample_manifest", "folder_lock"},
     "recalibration": BACKEND,
-    "ensemble": SAMPLERS | {"sample_store", "recalibration"},
+    "ensemble_compile": set(),
+    "ensemble": SAMPLERS | {"sample_store", "recalibration", "ensemble_compile"},
     "mc_dropout": CHECKS,
     "samples": LAWS | {"diagnostics", "ensemble", "sample_reading"},
     "posterior": SAMPLERS
