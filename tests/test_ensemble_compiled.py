@@ -37,7 +37,7 @@ class LargestPrediction(metrics.Metric):
         self.largest.assign(ops.maximum(self.largest, ops.max(y_pred)))
 
     def result(self):
-        return self.largest
+        return ops.convert_to_tensor(self.largest)
 
 
 class NeedsAnArgument(LargestPrediction):

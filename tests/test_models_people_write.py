@@ -5,8 +5,8 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from inputs_people_write import EXAMPLES
 from models import numpy
-from models_people_write import EXAMPLES
 from models_people_write import MODELS
 
 import keras_mhmcmc as mh
