@@ -50,8 +50,9 @@ ALLOWED = {
     "sample_manifest": SAMPLERS | {"sample_store"},
     "sample_files": SAMPLERS | {"sample_store", "sample_manifest", "folder_lock"},
     "recalibration": BACKEND,
-    "ensemble": SAMPLERS | {"sample_store", "recalibration"},
-    "mc_dropout": CHECKS,
+    "ensemble_compile": set(),
+    "ensemble": SAMPLERS | {"sample_store", "recalibration", "ensemble_compile"},
+    "mc_dropout": BACKEND,
     "posterior": SAMPLERS
     | {
         "diagnostics",
