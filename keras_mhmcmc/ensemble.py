@@ -8,19 +8,11 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc import ensemble_compile
 from keras_mhmcmc import recalibration
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.ensemble_compile import compile_like
 from keras_mhmcmc.kernels import importance
 from keras_mhmcmc.sample_store import is_common
-
-_ACTIVATION_OF_LOGITS = {
-    "SparseCategoricalCrossentropy": "softmax",
-    "CategoricalCrossentropy": "softmax",
-    "CategoricalFocalCrossentropy": "softmax",
-    "BinaryCrossentropy": "sigmoid",
-    "BinaryFocalCrossentropy": "sigmoid",
-}
 
 
 @serializable
@@ -102,8 +94,9 @@ class Ensemble(keras.Model):
             autocast=False,
             name="log_weights",
         )
-        # By these Keras finds the losses and metrics that a dict names.
-        self.output_names = getattr(member, "output_names", None)
+        if isinstance(member, keras.Function):
+            # Keras finds losses and metrics by these names.
+            self.output_names = list(member.output_names)
         self.built = True
 
     def _leading_axis(self, index):
@@ -149,6 +142,7 @@ class Ensemble(keras.Model):
     def _predictor(self, inputs):
         """A function from a member's own weights to its prediction."""
         member = self.member
+        variables = member.trainable_variables + member.non_trainable_variables
         common = {id(member.weights[i]): self._values[i].value for i in self.shared}
         positions = {id(member.weights[i]): place for place, i in enumerate(self._own)}
 
@@ -159,12 +153,9 @@ class Ensemble(keras.Model):
                     return values[place]
                 return common.get(id(variable), variable.value)
 
-            outputs, _ = member.stateless_call(
-                [value_of(v) for v in member.trainable_variables],
-                [value_of(v) for v in member.non_trainable_variables],
-                inputs,
-                training=False,
-            )
+            with keras.StatelessScope([(v, value_of(v)) for v in variables]):
+                # Called, since `stateless_call` fails where `call` takes no `training`.
+                outputs = member(inputs, training=False)
             return keras.tree.map_structure(self.activation, outputs)
 
         return predict
@@ -290,6 +281,43 @@ class Ensemble(keras.Model):
         for index in found[0]:
             self._values[index].assign(np.stack([one[index] for one in found]))
 
+    def save(self, filepath, overwrite=True, zipped=None, **options):
+        """As `keras.Model.save`, to a `.keras` file."""
+        _backend.refuse_legacy_file(filepath)
+        super().save(filepath, overwrite, zipped, **options)
+
+    def export(
+        self,
+        filepath,
+        format="tf_saved_model",
+        verbose=None,
+        input_signature=None,
+        **options,
+    ):
+        """As `keras.Model.export`, with the inputs of the member.
+
+        Args:
+            filepath: path of the artifact.
+            format: "tf_saved_model" (on JAX it needs TensorFlow as well), "torch" (on
+                PyTorch, a file whose name ends in `.pt2`), or another that Keras has.
+            verbose: whether to print what the artifact offers.
+            input_signature: shapes and dtypes of the inputs, a list with one structure
+                of `keras.InputSpec`; None: those of the member. A subclass of
+                `keras.Model` does not know its dtypes, so that integers must be named.
+            options: of the format.
+
+        Raises:
+            ValueError: the backend has no such format.
+        """
+        _backend.refuse_export(format)
+        if input_signature is None:
+            input_signature = _backend.input_signature(self.member)
+        super().export(filepath, format, verbose, input_signature, **options)
+
+    def compile_from_config(self, config):
+        """Compiles with what `get_compile_config` gave, on whatever backend."""
+        super().compile_from_config(_backend.portable(config))
+
     def get_config(self):
         """The arguments of the constructor."""
         return {
@@ -304,11 +332,8 @@ class Ensemble(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         """The ensemble with these arguments; its weights are loaded separately."""
-        config = dict(config)
-        config["member"] = keras.saving.deserialize_keras_object(
-            config["member"], custom_objects
-        )
-        return cls(**config)
+        member = _backend.made_again("member", config["member"], custom_objects)
+        return cls(**(config | {"member": member}))
 
 
 def _checked_positions(shared, count):
@@ -362,17 +387,13 @@ class _MembersSecond(keras.Model):
 
 def ensemble_of(model, stacked, weights, activation, chunk=None):
     """The ensemble of these samples, compiled for `evaluate` where `model` is."""
-    loss = getattr(model, "loss", None)
-    loss_config = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
-    if activation is None and loss_config.get("from_logits"):
-        activation = _ACTIVATION_OF_LOGITS.get(type(loss).__name__)
+    if activation is None:
+        activation = ensemble_compile.activation_of(model)
     common = [i for i, values in enumerate(stacked) if is_common(values)]
     shared = common if len(common) < len(stacked) else ()
     ensemble = Ensemble(model, len(weights), activation, chunk, shared)
     ensemble.set_members(stacked, weights)
     if model.compiled:
-        has_changed = bool(loss_config.get("from_logits")) and activation is not None
-        if has_changed:
-            loss = type(loss).from_config(loss_config | {"from_logits": False})
-        compile_like(ensemble, model, loss, has_changed)
+        is_linear = ensemble.activation is keras.activations.linear
+        ensemble.compile(**ensemble_compile.arguments(model, not is_linear))
     return ensemble

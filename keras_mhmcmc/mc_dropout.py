@@ -5,6 +5,7 @@ import numpy as np
 from keras import layers
 from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 
@@ -59,7 +60,7 @@ class MCDropout(keras.Model):
         self.model = model
         self.draws = keras.random.SeedGenerator(self.seed)
         # In a box, where Keras does not look: the layers are already those of `model`.
-        self._box = [self._passes()]
+        self._box = _Box(self._passes())
         self.built = True
 
     @property
@@ -73,7 +74,7 @@ class MCDropout(keras.Model):
 
     def call_members(self, inputs):
         """Each pass's prediction, stacked along a new first axis."""
-        return ops.moveaxis(self._box[0](inputs, training=False), 1, 0)
+        return ops.moveaxis(self._box.passes(inputs, training=False), 1, 0)
 
     def call_member(self, inputs, index):
         """The prediction of one pass. All are computed, with masks drawn together."""
@@ -81,8 +82,17 @@ class MCDropout(keras.Model):
 
     def predict_members(self, x, batch_size=None, verbose=0):
         """Predictions of each pass, shape (passes, examples, ...)."""
-        passes = self._box[0].predict(x, batch_size=batch_size, verbose=verbose)
+        passes = self._box.passes.predict(x, batch_size=batch_size, verbose=verbose)
         return np.moveaxis(passes, 1, 0)
+
+    def save(self, filepath, overwrite=True, zipped=None, **options):
+        """As `keras.Model.save`, to a `.keras` file."""
+        _backend.refuse_legacy_file(filepath)
+        super().save(filepath, overwrite, zipped, **options)
+
+    def compile_from_config(self, config):
+        """Compiles with what `get_compile_config` gave, on whatever backend."""
+        super().compile_from_config(_backend.portable(config))
 
     def get_config(self):
         """The arguments of the constructor."""
@@ -97,11 +107,8 @@ class MCDropout(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         """The model with these arguments; its weights are loaded separately."""
-        config = dict(config)
-        config["model"] = keras.saving.deserialize_keras_object(
-            config["model"], custom_objects
-        )
-        return cls(**config)
+        model = _backend.made_again("model", config["model"], custom_objects)
+        return cls(**(config | {"model": model}))
 
     def _passes(self):
         """A model from inputs to the predictions of shape (examples, passes, ...)."""
@@ -130,6 +137,13 @@ class MCDropout(keras.Model):
         if not _dropouts(layer):
             return layer
         return keras.models.clone_model(layer, clone_function=self._at_work)
+
+
+class _Box:
+    """Holds a model that Keras must not track: a list of its own it would."""
+
+    def __init__(self, passes):
+        self.passes = passes
 
 
 class _AtWork(layers.Layer):
@@ -175,7 +189,9 @@ def _check(model):
             f"Received: model={model!r}"
         )
     found = _dropouts(model)
-    every = {id(x) for x in model._flatten_layers() if isinstance(x, layers.Dropout)}
+    every = {
+        id(x) for x in _backend.inner_layers(model) if isinstance(x, layers.Dropout)
+    }
     hidden = len(every - {id(layer) for layer in found})
     if hidden or not any(layer.rate > 0.0 for layer in found):
         raise ValueError(

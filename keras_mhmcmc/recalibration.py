@@ -53,10 +53,9 @@ def normalisations(model):
     Raises:
         ValueError: `model` has none, or one with batch renormalisation.
     """
-    # Keras offers no public way to the layers inside layers.
     layers = [
         layer
-        for layer in model._flatten_layers()
+        for layer in _backend.inner_layers(model)
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
     ]
     renormalised = [layer.name for layer in layers if layer.renorm]
@@ -84,7 +83,11 @@ def moving_statistics(model, members, x, batch_size):
         batch_size: largest number of examples that are normalised together.
 
     Yields:
-        For each member a dict from positions in `model.weights` to arrays.
+        For each member a dict from positions in `model.weights` to arrays. It leaves
+        out layers that the model calls in inference mode.
+
+    Raises:
+        ValueError: `model` calls all of them in inference mode.
     """
     layers = normalisations(model)
     moments = [(layer.moving_mean, layer.moving_variance) for layer in layers]
@@ -93,27 +96,28 @@ def moving_statistics(model, members, x, batch_size):
     others = [v for v in model.non_trainable_variables if id(v) not in places]
 
     def of_batch(values, states, batch):
-        given = dict(
-            zip(map(id, [*model.weights, *others]), values + states, strict=True)
-        )
-        _, updated = model.stateless_call(
-            [given[id(v)] for v in model.trainable_variables],
-            [given[id(v)] for v in model.non_trainable_variables],
-            batch,
-            training=True,
-        )
-        after = dict(zip(map(id, model.non_trainable_variables), updated, strict=True))
-        pairs = [(after[id(mean)], after[id(var)]) for mean, var in moments]
-        return pairs, [after[id(v)] for v in others]
+        given = zip([*model.weights, *others], values + states, strict=True)
+        with keras.StatelessScope(given) as scope:
+            _backend.step_outputs(model, batch, training=True)
+        after = scope.get_current_value
+        pairs = [(after(mean), after(variance)) for mean, variance in moments]
+        return pairs, [after(v) for v in others]
 
     of_batch = _backend.compile_function(of_batch)
     examples = len(keras.tree.flatten(x)[0])
     # Equal sizes to within one example, so that each batch weighs the same.
     parts = np.array_split(np.arange(examples), -(-examples // batch_size))
     states = [ops.convert_to_tensor(v) for v in others]
+    moving = None
     with _momentum_of_zero(layers):
         for values in members:
             values = [ops.convert_to_tensor(value) for value in values]
+            if moving is None:
+                batch = keras.tree.map_structure(
+                    lambda array: ops.convert_to_tensor(array[parts[0]]), x
+                )
+                marked = [places[id(variance)] for _, variance in moments]
+                moving = _which_move(of_batch, values, states, batch, marked)
             sums = [(0.0, 0.0)] * len(layers)
             for rows in parts:
                 batch = keras.tree.map_structure(
@@ -125,10 +129,36 @@ def moving_statistics(model, members, x, batch_size):
                     for total, pair in zip(sums, pairs, strict=True)
                 ]
             found = {}
-            for (mean, variance), (first, second) in zip(moments, sums, strict=True):
-                found[places[id(mean)]] = first
-                found[places[id(variance)]] = second - first**2
+            for moves, pair, totals in zip(moving, moments, sums, strict=True):
+                if moves:
+                    mean, variance = (places[id(variable)] for variable in pair)
+                    first, second = totals
+                    found[mean], found[variance] = first, second - first**2
             yield found
+
+
+def _which_move(of_batch, values, states, batch, variances):
+    """Of each layer, whether it normalises by the batch when the model trains.
+
+    A layer that does overwrites the variance of -1 that it is given here; positions of
+    variances in `values` are `variances`.
+    """
+    marked = list(values)
+    for place in variances:
+        marked[place] = -ops.ones_like(values[place])
+    pairs, _ = of_batch(marked, states, batch)
+    moves = [np.any(ops.convert_to_numpy(after) != -1.0) for _, after in pairs]
+    if not any(moves):
+        raise ValueError(
+            "Argument `member` of the ensemble must be a model that runs its batch "
+            "normalisation in training mode when it trains. This one runs it in "
+            "inference mode in `fit`, too, as Keras does where a subclass has a `call` "
+            "without `training`: its weights belong to the statistics that it has, and "
+            "there are none to estimate. To train with those of the batch, write "
+            "`call(self, x, training=None)` and pass `training` to the layers. "
+            f"Received: {len(moves)} layers of batch normalisation in inference mode"
+        )
+    return moves
 
 
 def _added(total, moments, share):

@@ -69,13 +69,19 @@ class Samples:
             activation: what turns the model's outputs into the quantity to average,
                 as in `keras.activations.get`. None takes it from the loss that `model`
                 is compiled with: softmax or sigmoid for a cross-entropy from logits,
-                nothing otherwise.
+                nothing otherwise. Several outputs that need different ones ask for it.
             chunk: number of members evaluated side by side, as in `mh.Ensemble`.
 
         Raises:
-            ValueError: there are no samples, or `model` has other weights.
+            ValueError: there are no samples, or `model` is not built or has other
+                weights.
         """
         self._check_not_empty()
+        if not model.built:
+            raise ValueError(
+                "Argument `model` must be a built model: call it on a batch of inputs "
+                f"first. Received: model={model!r}"
+            )
         stacked, weights, model = sample_reading.members(
             self._store, model, self.weights
         )

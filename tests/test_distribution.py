@@ -8,6 +8,12 @@ import sys
 import keras
 import numpy as np
 import pytest
+from cases import SAMPLERS
+from models import compiled
+from models import fit
+from models import sequential
+
+import keras_mhmcmc as mh
 
 BACKEND = keras.backend.backend()
 HERE = os.path.dirname(__file__)
@@ -85,3 +91,55 @@ def test_replicas_that_would_share_a_chain_are_refused():
         for name in ("sgld", "rsgld", "csghmc", "sghmcsa")
         for word in ("refused", name)
     ]
+
+
+_OTHER_RANK = """
+import sys
+import torch.distributed as group
+
+group.init_process_group("gloo", init_method=sys.argv[1], rank=1, world_size=2)
+group.barrier()
+group.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch only")
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_process_group_is_refused(count, tmp_path):
+    """A real one, whose other process does nothing but belong to it."""
+    import torch.distributed as group
+
+    place = f"file://{tmp_path}/group"
+    script = [sys.executable, "-c", _OTHER_RANK, place]
+    others = [subprocess.Popen(script) for _ in range(count - 1)]
+    group.init_process_group("gloo", init_method=place, rank=0, world_size=count)
+    try:
+        for name in ("sgld", "rsgld"):
+            model = compiled(SAMPLERS[name].make(seed=3))
+            if count == 1:
+                fit(model, epochs=1)
+                continue
+            with pytest.raises(ValueError, match="init_process_group.*2 processes"):
+                fit(model, epochs=1)
+        if count > 1:
+            with pytest.raises(ValueError, match="group of 2 processes"):
+                mh.ParallelChains(sequential(), 2)
+        fit(compiled("sgd"), epochs=1)  # nothing of ours
+        group.barrier()
+    finally:
+        group.destroy_process_group()
+        for other in others:
+            assert other.wait(60) == 0
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX only")
+def test_several_hosts_are_refused(monkeypatch):
+    import jax
+
+    models = [compiled(SAMPLERS[name].make(seed=3)) for name in ("sgld", "rsgld")]
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    for model in models:
+        with pytest.raises(ValueError, match="distribution.initialize.*2 processes"):
+            fit(model, epochs=1)
+    with pytest.raises(ValueError, match="ParallelChains.*2 processes"):
+        mh.ParallelChains(sequential(), 2)

@@ -55,9 +55,9 @@ ALLOWED = {
     "sample_manifest": SAMPLERS | {"sample_store"},
     "sample_files": SAMPLERS | {"sample_store", "sample_manifest", "folder_lock"},
     "recalibration": BACKEND,
-    "ensemble_compile": set(),
+    "ensemble_compile": BACKEND,
     "ensemble": SAMPLERS | {"sample_store", "recalibration", "ensemble_compile"},
-    "mc_dropout": CHECKS,
+    "mc_dropout": BACKEND,
     "samples": LAWS | {"diagnostics", "ensemble", "sample_reading"},
     "posterior": SAMPLERS
     | {

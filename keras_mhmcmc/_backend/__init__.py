@@ -4,6 +4,13 @@ import keras
 from keras import ops  # on PyTorch replaced below
 
 from keras_mhmcmc._backend.errors import NotVectorizable
+from keras_mhmcmc._backend.keras_internals import compile_arguments
+from keras_mhmcmc._backend.keras_internals import inner_layers
+from keras_mhmcmc._backend.keras_internals import input_signature
+from keras_mhmcmc._backend.keras_internals import made_again
+from keras_mhmcmc._backend.keras_internals import portable
+from keras_mhmcmc._backend.keras_internals import refuse_legacy_file
+from keras_mhmcmc._backend.keras_internals import step_outputs
 
 if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax import *  # noqa: F403

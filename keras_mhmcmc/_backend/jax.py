@@ -21,6 +21,7 @@ __all__ = [
     "hold_values",
     "map_members",
     "read",
+    "refuse_export",
     "refuse_replicas",
     "scalar",
     "steps_if",
@@ -87,7 +88,23 @@ class NoiseStream:
 
 
 def refuse_replicas():
-    """Nothing to refuse: `keras.distribution` keeps one logical copy of everything."""
+    """Raises where JAX has several processes, for which no sampler is made yet.
+
+    In one process `keras.distribution` keeps one logical copy of everything.
+    """
+    count = jax.process_count()
+    if count > 1:
+        raise ValueError(
+            "Samplers and `mh.ParallelChains` run in one process of JAX, on any "
+            "number of devices, and not over several hosts. For independent chains "
+            "start the processes without `keras.distribution.initialize`, each with a "
+            "seed and a `directory` of its own for `mh.PosteriorSamples`. "
+            f"Received: JAX with {count} processes."
+        )
+
+
+def refuse_export(format):
+    """Nothing to refuse: Keras exports by way of TensorFlow."""
 
 
 def hold_values(variables):

@@ -21,6 +21,7 @@ __all__ = [
     "hold_values",
     "map_members",
     "read",
+    "refuse_export",
     "refuse_replicas",
     "scalar",
     "steps_if",
@@ -79,6 +80,10 @@ def refuse_replicas():
             "with `keras.distribution.DataParallel`. "
             f"Received: a strategy with {replicas} replicas."
         )
+
+
+def refuse_export(format):
+    """Nothing to refuse: Keras exports everything."""
 
 
 def hold_values(variables):

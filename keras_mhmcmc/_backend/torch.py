@@ -1,5 +1,7 @@
 """PyTorch: everything the package needs that differs between frameworks."""
 
+import importlib.util
+
 import numpy as np
 import torch
 from keras import tree
@@ -28,6 +30,7 @@ __all__ = [
     "hold_values",
     "map_members",
     "read",
+    "refuse_export",
     "refuse_replicas",
     "scalar",
     "steps_if",
@@ -46,6 +49,7 @@ class LossObserver:
     def __init__(self):
         self._loss = None
 
+    @torch.compiler.disable
     def observe(self, loss):
         """Returns `loss` unchanged, and keeps its value for `take`."""
         self._loss = loss.detach()
@@ -91,7 +95,36 @@ class NoiseStream:
 
 
 def refuse_replicas():
-    """Nothing to refuse: one process, one copy."""
+    """Raises in a process group, whose gradient may be that of all processes.
+
+    Of `DistributedDataParallel`, which averages the gradient and not the loss, nothing
+    shows when an optimizer is built, so that independent chains are refused as well.
+    """
+    group = torch.distributed
+    if not group.is_available() or not group.is_initialized():
+        return
+    count = group.get_world_size()
+    if count > 1:
+        raise ValueError(
+            "A sampler moves the chain of one process. Where processes share their "
+            "gradients, as in `DistributedDataParallel`, each would add noise of its "
+            "own and decide by its own loss. For independent chains start the "
+            "processes without `torch.distributed.init_process_group`, each with a "
+            "seed and a `directory` of its own for `mh.PosteriorSamples`. "
+            f"Received: a process group of {count} processes."
+        )
+
+
+def refuse_export(format):
+    """Raises for a SavedModel of TensorFlow, unless Keras can make it."""
+    if format == "tf_saved_model" and importlib.util.find_spec("torch_xla") is None:
+        raise ValueError(
+            'Argument `format` must be "torch", for a `.pt2` file: on PyTorch Keras '
+            "makes no SavedModel of TensorFlow without the package `torch_xla`. Or "
+            'save the ensemble with `ensemble.save("ensemble.keras")`, and in a '
+            "process with KERAS_BACKEND=tensorflow load it and call `export`. "
+            f"Received: format={format!r}"
+        )
 
 
 def hold_values(variables):
@@ -119,7 +152,7 @@ def write(variables, values):
 
 def unwarned(function):
     """`function`, in which single numbers become infinite or NaN without a warning."""
-    return np.errstate(all="ignore")(function)
+    return torch.compiler.disable(np.errstate(all="ignore")(function))
 
 
 def scalar(x):

@@ -42,8 +42,8 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
     averages over all chains and draws.
 
     On JAX with several devices the chains are spread over them, where their number can
-    be divided by that of the devices; otherwise each device has all of them. For
-    several hosts call `keras.distribution.initialize` first, in each process.
+    be divided by that of the devices; otherwise each device has all of them. Several
+    hosts are refused: run independent chains there, a process for each.
 
     Args:
         model: a built `keras.Model`, the architecture. The first chain starts from its
@@ -64,8 +64,8 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
     Raises:
         ValueError: an argument is outside its range, `model` is not built or cannot be
-            made again from its configuration; or, in `compile`, the optimizer would
-            mix the chains.
+            made again from its configuration, or there are several processes or
+            replicas; or, in `compile`, the optimizer would mix the chains.
 
     Example:
 
@@ -90,6 +90,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         self, model, num_chains, seed=None, strategy="auto", name="parallel_chains"
     ):
         super().__init__(name=_validate.scope_name(name))
+        _backend.refuse_replicas()
         _validate.instance("model", model, keras.Model, "a `keras.Model`")
         if not model.built:
             raise ValueError(
@@ -134,13 +135,12 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
     def call(self, inputs):
         """Every chain's prediction, shape (examples, chains, ...)."""
         template = self.template
-        count = len(self._moving)
+        variables = [*template.trainable_variables, *template.non_trainable_variables]
 
         def predict(values):
-            outputs, _ = template.stateless_call(
-                values[:count], values[count:], inputs, training=False
-            )
-            return outputs
+            with keras.StatelessScope(zip(variables, values, strict=True)):
+                # Called, since `stateless_call` fails where `call` takes no `training`.
+                return template(inputs, training=False)
 
         stacked = [variable.value for variable in [*self._moving, *self._others]]
         chunk = self.num_chains if self.strategy == "vmap" else 1
@@ -167,6 +167,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
     def compile_from_config(self, config):
         """Compiles with what `get_compile_config` gave."""
+        config = _backend.portable(config)
         self.compile(**keras.saving.deserialize_keras_object(config))
         self._build_optimizer()
 
@@ -323,8 +324,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         ]
         mapping = zip(variables, [*trainable, *others, *states], strict=True)
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
-            given = {"training": training} if template._call_has_training_arg else {}
-            predictions = template(x, **given)
+            predictions = _backend.step_outputs(template, x, training)
             loss = template.compute_loss(
                 x, y, predictions, sample_weight, training=training
             )
@@ -349,6 +349,11 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         by_id = dict(zip(map(id, self.weights), arrays, strict=True))
         return [by_id[id(by_own[id(v)])] for v in template.weights]
 
+    def save(self, filepath, overwrite=True, zipped=None, **options):
+        """As `keras.Model.save`, to a `.keras` file."""
+        _backend.refuse_legacy_file(filepath)
+        super().save(filepath, overwrite, zipped, **options)
+
     def get_config(self):
         """The arguments of the constructor."""
         return {
@@ -362,7 +367,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         """The chains with these arguments; their weights are loaded separately."""
-        model = keras.saving.deserialize_keras_object(config["model"], custom_objects)
+        model = _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | {"model": model}))
 
 
