@@ -1,5 +1,6 @@
 """The noise is standard normal and independent, and depends on seed and step alone."""
 
+import contextlib
 import importlib
 import math
 
@@ -7,15 +8,24 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from scipy import special
 from scipy import stats
 
+import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc.kernels import tensors
 
-# Few numbers and many come from different generators on PyTorch, and those of small
-# and of large tensors elsewhere.
+BACKEND = keras.backend.backend()
+draws = importlib.import_module(f"keras_mhmcmc._backend.draws_{BACKEND}")
+on_torch_alone = pytest.mark.skipif(
+    BACKEND != "torch", reason="elsewhere one generator makes these"
+)
+
+# Few numbers, several and many come from different generators on PyTorch, and those of
+# small and of large tensors elsewhere.
 SIZES = [
     ((40, 25), (7,)),
+    ((60, 50), (11,)),
     ((150, 400), (40_001,)),
     ((300, 250), (11,), (300, 250), (65_537,)),
 ]
@@ -67,8 +77,18 @@ def test_normals_are_standard_and_independent(shapes):
             assert abs(r) < 5 / len(x) ** 0.5
 
 
-def test_tails():
-    z, _ = drawn(stream(4), [(2_000_000,)])
+@pytest.mark.parametrize(
+    "shapes, steps",
+    [
+        ([(2_000_000,)], 1),
+        ([(50_000,)] * 40, 1),
+        pytest.param([(1000,)], 2000, marks=on_torch_alone),
+        pytest.param([(5000,)], 400, marks=on_torch_alone),
+    ],
+)
+def test_tails(shapes, steps):
+    noise = stream(4)
+    z = np.concatenate([drawn(noise, shapes)[0] for _ in range(steps)])
     for limit in (3.0, 4.0, 4.5):
         expected = 2 * stats.norm.sf(limit) * len(z)
         count = (abs(z) > limit).sum()
@@ -134,9 +154,174 @@ def test_uniforms_fill_the_unit_interval():
     assert stats.kstest(u, "uniform").pvalue > 1e-4
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="PyTorch's large tensors are numpy's"
-)
+def double_precision():
+    """JAX has float64 in a scope alone."""
+    if BACKEND != "jax":
+        return contextlib.nullcontext()
+    import jax
+
+    return jax.enable_x64(True)
+
+
+@pytest.mark.parametrize("size", [300, 5000, 70_000])
+def test_float64_normals_have_the_digits_of_float64(size):
+    with double_precision():
+        noise = stream(11)
+        like = [ops.zeros((size,), "float64")]
+        steps = [noise.draw(like, 1) for _ in range(3)]
+        z = [ops.convert_to_numpy(normals[0]) for normals, _ in steps]
+        u = [ops.convert_to_numpy(uniform) for _, uniform in steps]
+    assert {x.dtype.name for x in z} == {"float64"}
+    assert {x.dtype.name for x in u} == {"float32"}
+    z = np.concatenate(z)
+    assert np.mean(z != z.astype("float32")) > 0.99
+    assert stats.kstest(z, "norm").pvalue > 1e-4
+    for power, mean, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs(np.mean(z**power) - mean) < 4.5 * (variance / len(z)) ** 0.5
+
+
+def transformations(bits):
+    """The ways from integers of 32 or 64 bits to normals: functions of an array."""
+    if BACKEND == "torch":
+        import torch
+
+        def of_bits(integers):
+            numbers = torch.empty(len(integers))
+            draws.make_normals_of_bits_(integers, numbers)
+            return math.sqrt(2.0) * numbers
+
+        return [of_bits]
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        def of_bits(integers):
+            integers = tf.convert_to_tensor(integers)
+            return draws._normals(integers, 24 if bits == 32 else 53)
+
+        xla = tf.function(of_bits, jit_compile=True)
+        return [of_bits, tf.function(of_bits), xla]
+    import jax
+
+    def of_bits(integers):
+        return draws._normals(integers.view(f"uint{bits}"))
+
+    return [of_bits, jax.jit(of_bits)]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_all_integers_give_finite_and_symmetric_normals(bits):
+    if BACKEND == "torch" and bits == 64:
+        pytest.skip("float64 comes from numpy's own normals on PyTorch")
+    kept = {32: 24, 64: 53}[bits]
+    half = 2 ** (kept - 1)
+    # The largest ones, the neighbours of the centre, and some between.
+    between = np.random.default_rng(0).integers(0, half, 10_000).tolist()
+    upper = np.array([0, 1, 2, *sorted(between), half - 3, half - 2, half - 1])
+    exact = math.sqrt(2.0) * special.erfinv((upper + 0.5) / half)
+    lower = -1 - upper
+    rest = 2 ** (bits - kept)
+    if BACKEND == "torch":
+        # All of the bits count there, rounded: k to -k, and the ends alike.
+        upper, lower = (upper + 0.5) * rest, -(upper + 0.5) * rest
+        rest = 1
+        upper[-1], lower[-1] = 2**31 - 1, -(2**31)
+    with double_precision():
+        for function in transformations(bits):
+            z, mirrored = (
+                np.array(function(np.array(rest * x, f"int{bits}")), "float64")
+                for x in (upper, lower)
+            )
+            assert np.isfinite(z).all()
+            np.testing.assert_array_equal(mirrored, -z)
+            if BACKEND == "torch":  # the rounding moves the tails by a step
+                share = special.erf(z / math.sqrt(2.0))
+                np.testing.assert_allclose(share, upper / 2**31, 1e-5, 2**-23)
+            else:
+                np.testing.assert_allclose(z, exact, rtol=1e-5)
+    assert 5.0 < z[-1] < 8.5
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="there numpy's generator makes the bits")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("integer", [-(2**63), -1, 0, 2**63 - 1])
+def test_no_integer_is_infinite_on_any_way_in(integer, dtype, monkeypatch):
+    def constant(shape, dtype):
+        width = np.dtype(dtype).itemsize
+        number = np.int64(integer) >> (64 - 8 * width)
+        return ops.convert_to_tensor(
+            np.full(shape, number).astype(f"int{8 * width}").view(dtype)
+        )
+
+    if BACKEND == "jax":
+        monkeypatch.setattr(
+            draws.jax.random, "bits", lambda key, shape, dtype: constant(shape, dtype)
+        )
+    else:
+        monkeypatch.setattr(
+            draws.tf.random,
+            "stateless_uniform",
+            lambda shape, state, dtype, **_: constant(shape, dtype.name),
+        )
+    with double_precision():
+        like = ops.zeros((3, 2), dtype)
+        results = [
+            stream(3).draw([like], 2),
+            _backend.ChainsNoise(state_of([[1, 0], [2, 0], [3, 0]])).draw([like], 2),
+        ]
+        if dtype == "float32":
+            results.append(_backend.draw(3, 4, [(3, 2)], (2,)))
+        results = [[ops.convert_to_numpy(x) for x in (z, u)] for (z,), u in results]
+    for z, u in results:
+        assert np.isfinite(z).all()
+        assert len(np.unique(z)) == 1
+        assert (z > 0).all() == (integer >= 0)
+        assert (u >= 0.0).all() and (u < 1.0).all()
+
+
+def test_weights_stay_finite_where_the_largest_integer_is_drawn():
+    # This seed draws it at the second iteration on TensorFlow.
+    rng = np.random.default_rng(0)
+    x = rng.random((1280, 64), dtype="float32")
+    y = rng.integers(0, 10, 1280)
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((64,)),
+            keras.layers.Dense(64, activation="relu"),
+            keras.layers.Dense(10),
+        ]
+    )
+    model.compile(
+        mh.SGLD(0.02, train_size=1437, seed=6),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    model.fit(x, y, batch_size=32, verbose=0)
+    assert int(model.optimizer.iterations) == 40
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+@on_torch_alone
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [4, 2000, 20_000])
+def test_all_bits_of_a_seed_count(size, dtype):
+    seeds = [5, 5 + 2**32, 5 + 2**40, 5 + 2**62]
+    rows, uniforms = draws.rows_of(seeds, size, 3, ops.zeros((), dtype))
+    assert len(np.unique(rows[:, 0])) == len(seeds)
+    assert len(np.unique(uniforms[:, 0])) == len(seeds)
+    r = np.corrcoef(rows)[np.triu_indices(len(seeds), 1)]
+    if size > 4:
+        assert (abs(r) < 5 / size**0.5).all()
+
+
+@on_torch_alone
+def test_no_step_repeats_another():
+    # Of 300,000 seeds of 32 bits ten would be expected to be equal.
+    seeds = [draws.seed_of(7, step) for step in range(300_000)]
+    rows, _ = draws.rows_of(seeds, 4, 0, ops.zeros(()))
+    assert len(np.unique(rows, axis=0)) == len(rows)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch's large tensors are numpy's")
 @pytest.mark.parametrize(
     "key, counter, word",
     [
@@ -147,9 +332,6 @@ def test_uniforms_fill_the_unit_interval():
 )
 def test_threefry_gives_the_words_of_its_authors(key, counter, word):
     # Known answers of the library Random123, `threefry2x32 20`.
-    draws = importlib.import_module(
-        f"keras_mhmcmc._backend.draws_{keras.backend.backend()}"
-    )
     words = [ops.convert_to_tensor(np.uint32(x)) for x in (*key, *counter)]
     x, _ = draws.threefry(*words)
     assert int(ops.convert_to_numpy(x)) == word

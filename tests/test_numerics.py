@@ -6,7 +6,9 @@ from keras import ops
 from kernel_tools import tensor
 from oracles import moves as oracle
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.kernels import tensors
 
 STEP, SIZE, BETA = 0.2, 60_000.0, 3.0
 TEN_MILLION = pytest.param(10**7, marks=pytest.mark.slow)
@@ -60,3 +62,26 @@ def test_log_ratios_are_those_of_float64(d, noise_temperature, forward):
         )
         ratio = moves.reversible_log_ratio(residuals, scales.beta, d, normalized)
         close(ratio, expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("chains", [0, 1, 3])
+def test_large_numbers_are_finite_and_others_are_not(chains, compiled):
+    def ask(xs):
+        return tensors.all_finite(xs, chains > 0)
+
+    # More of them than are added up at a time.
+    rng = np.random.default_rng(0)
+    shapes = [(max(chains, 1), 90_000), (max(chains, 1), 2, 3), (max(chains, 1), 4)]
+    for scale, value in ((1.0, 1.0), (1e25, 3.4e38), (1.0, np.inf), (1e25, np.nan)):
+        arrays = [scale * rng.normal(size=shape).astype("float32") for shape in shapes]
+        arrays[1][-1, 1, 2] = value
+        if not chains:
+            arrays = [array[0] for array in arrays]
+        function = _backend.compile_function(ask) if compiled else ask
+        answer = ops.convert_to_numpy(function([tensor(array) for array in arrays]))
+        expected = np.isfinite(value)
+        if chains:
+            expected = np.array([True] * (chains - 1) + [expected])
+        assert answer.dtype == bool
+        np.testing.assert_array_equal(answer, expected)

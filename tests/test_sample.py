@@ -197,6 +197,7 @@ def test_mint_takes_its_temperature_from_the_batch():
 
 def test_chains_of_one_position_go_separate_ways():
     values, _ = draw(mh.kernels.sgld(0.1), 0.0, 3, log_density=normal(1.0))
-    assert len(np.unique(values)) == K
+    # Of 8 million pairs a tenth of one is expected to be equal in float32.
+    assert len(np.unique(values)) >= K - 2
     neighbours = np.corrcoef(values[:-1], values[1:])[0, 1]
     assert abs(neighbours) < 4.5 / K**0.5

@@ -44,16 +44,38 @@ def _at_once(key, tensors, uniforms):
     # One flat draw for all weights compiles in a fraction of the time that one for
     # each takes; the barrier keeps XLA from repeating it in every use.
     sizes = [tensor.size for tensor in tensors]
-    dtype = jnp.result_type(jnp.float32, *(tensor.dtype for tensor in tensors[:1]))
-    smallest = jnp.nextafter(jnp.array(-1, dtype), jnp.array(0, dtype))
+    dtype = jnp.result_type(jnp.float32, *(tensor.dtype for tensor in tensors))
     count = uniforms + sum(sizes)
     # Padded, since XLA takes six times as long for an odd number on a CPU.
     shape = (count + -count % (64 if count >= 64 else 2),)
-    flat = jax.random.uniform(key, shape, dtype, smallest, 1.0)
-    flat = lax.optimization_barrier(flat)
-    normals = math.sqrt(2.0) * lax.erf_inv(flat[uniforms:count])
-    uniform = 0.5 * (flat[:uniforms].astype(jnp.float32) + 1.0)
+    integers = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
+    flat = lax.optimization_barrier(jax.random.bits(key, shape, integers))
+    uniform = _uniforms(flat[:uniforms])
+    normals = _normals(flat[uniforms:count])
     return jnp.split(normals, list(itertools.accumulate(sizes))[:-1]), uniform
+
+
+def _uniforms(bits):
+    """Numbers in [0, 1), float32, from unsigned integers."""
+    kept = lax.shift_right_logical(bits, _like(bits, 8 * bits.dtype.itemsize - 24))
+    return kept.astype(jnp.float32) / 2.0**24
+
+
+def _normals(bits):
+    """Standard normals from unsigned integers: float32 of 32 bits, float64 of 64."""
+    width = 8 * bits.dtype.itemsize
+    signed, dtype, fraction = jnp.int32, jnp.float32, 24
+    if width == 64:
+        signed, dtype, fraction = jnp.int64, jnp.float64, 53
+    kept = lax.bitcast_convert_type(bits, signed)
+    # As many bits as a fraction has, and half a step, which makes it symmetric.
+    kept = lax.shift_right_arithmetic(kept, _like(kept, width - fraction))
+    centred = (kept.astype(dtype) + 0.5) / 2.0 ** (fraction - 1)
+    return math.sqrt(2.0) * lax.erf_inv(centred)
+
+
+def _like(x, value):
+    return jnp.array(value, x.dtype)
 
 
 def _placed(words, number, tensor):
@@ -62,10 +84,7 @@ def _placed(words, number, tensor):
     # The first bit sets these blocks apart from those that `jax.random` makes.
     block = jnp.full_like(place, 2**31 + number)
     bits, _ = threefry(*words, block, place)
-    signed = lax.bitcast_convert_type(bits, jnp.int32)
-    # As many bits as a fraction has, and half a step, which makes it symmetric.
-    signed = lax.shift_right_arithmetic(signed, jnp.int32(8))
-    return math.sqrt(2.0) * lax.erf_inv((signed.astype(jnp.float32) + 0.5) / 2.0**23)
+    return _normals(bits)
 
 
 def threefry(key0, key1, x, y):

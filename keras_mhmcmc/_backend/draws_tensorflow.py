@@ -64,7 +64,10 @@ def _normals(integers, bits):
     # Half a step makes it symmetric. The inverse error function is, under XLA on a CPU,
     # twice as fast as `stateless_normal`.
     centred = (_leading_bits(integers, bits) + 0.5) / 2.0 ** (bits - 1)
-    return math.sqrt(2.0) * tf.math.erfinv(centred)
+    # Outside XLA it is computed from 1 + x, which is exact below 0 alone: above, the
+    # largest number gives infinity, and its neighbours lose digits.
+    below = tf.math.erfinv(-tf.abs(centred))
+    return -math.sqrt(2.0) * tf.sign(centred) * below
 
 
 @tf.function(jit_compile=True, autograph=False)

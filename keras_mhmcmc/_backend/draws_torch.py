@@ -4,17 +4,21 @@ Drawing is most of what SGLD adds to a step of SGD on a CPU. Where there are man
 numbers they are made in pieces that stay in the cache: numpy's SFC64 makes the bits,
 and PyTorch's inverse error function, with all threads, normals of them. For half a
 million, added up, 0.9 ms on 2 cores where `randn` and a sum take 1.3 by vector
-instructions (AVX2), and `randn` alone 4.8 without them.
+instructions (AVX2), and `randn` alone 4.8 without them. A few, and float64, come from
+numpy's ziggurat: 1,000 take 13 microseconds. `randn`, 9, is no choice on a CPU: its
+generator keeps 32 of a seed's 63 bits, so that steps repeat after some ten thousands.
 """
 
 import functools
 import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-# Numbers of one seed from which on they are made in pieces, on a CPU.
+# Numbers of one seed, on a CPU, from which on they are made of bits, and in pieces.
+_SEVERAL = 2**10
 _MANY = 2**14
 # Numbers that are made at a time; even, since 64 bits make two.
 _PIECE = 2**17
@@ -33,23 +37,14 @@ def rows_of(seeds, normals, uniforms, like):
 
     Where `like` is, and in float64 if it is.
     """
-    if _has_pieces(normals, like):
-        return _in_pieces(seeds, normals, uniforms)
-    return _at_once(seeds, normals, uniforms, like)
-
-
-def _has_pieces(normals, like):
-    is_host = like.device.type == "cpu" and like.dtype != torch.float64
-    return is_host and normals >= _MANY
-
-
-def _at_once(seeds, normals, uniforms, like):
+    if like.device.type == "cpu":
+        return _on_host(seeds, normals, uniforms, like)
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     generator = _generator(like.device)
     options = {"generator": generator, "device": like.device}
     normal, uniform = [], []
     for seed in seeds:
-        generator.manual_seed(seed)
+        generator.manual_seed(seed)  # of 64 bits there
         uniform.append(torch.rand(uniforms, **options))
         normal.append(torch.randn(normals, dtype=dtype, **options))
     return _stack(normal), _stack(uniform)
@@ -60,38 +55,75 @@ def _generator(device):
     return torch.Generator(device=device)
 
 
-def _in_pieces(seeds, normals, uniforms):
-    numbers = torch.empty((len(seeds), normals + normals % 2))
-    uniform = torch.empty((len(seeds), uniforms))
+def _on_host(seeds, normals, uniforms, like):
+    is_double = like.dtype == torch.float64
+    of_bits = normals >= _SEVERAL and not is_double
+    numbers = np.empty((len(seeds), normals), np.float64 if is_double else np.float32)
+    uniform = np.empty((len(seeds), uniforms), np.float32)
+    fill = _Source.fill_with_bits if of_bits else _Source.fill_normals
     for seed, row, flat in zip(seeds, numbers, uniform, strict=True):
-        source = _Source(seed)
-        flat.copy_(source.uniforms(uniforms))
-        for piece in row.split(_PIECE):
-            source.make_normals_(piece)
-    numbers.mul_(_ROOT)
-    return numbers[:, :normals], uniform
+        source = _HOST.source.restart(seed)
+        source.fill_uniforms(flat)
+        fill(source, row)
+    numbers = torch.from_numpy(numbers)
+    return numbers.mul_(_ROOT) if of_bits else numbers, torch.from_numpy(uniform)
 
 
 class _Source:
     """The numbers of a seed, the same for the same calls."""
 
-    def __init__(self, seed):
-        self._generator = np.random.SFC64(seed)
+    def __init__(self):
+        self._bits = np.random.SFC64(0)
+        self._generator = np.random.Generator(self._bits)
+        self._state = self._bits.state
 
-    def _bits(self, count):
-        words = self._generator.random_raw((count + 1) // 2)
-        return torch.from_numpy(words.view(np.int32)[:count])
+    def restart(self, seed):
+        """Starts from all bits of a seed, as the generator's author does.
 
-    def uniforms(self, count):
-        """Numbers in [0, 1)."""
-        return self._bits(count).bitwise_and_(2**24 - 1) * 2.0**-24
+        In a sixth of the time of a new generator.
+        """
+        self._state["state"]["state"][:] = seed, seed, seed, 1
+        self._bits.state = self._state
+        self._bits.random_raw(12, output=False)
+        return self
+
+    def fill_uniforms(self, array):
+        """Numbers in [0, 1), into a float32 array of numpy's."""
+        self._generator.random(out=array, dtype=np.float32)
+
+    def fill_normals(self, array):
+        """Standard normals, into an array of numpy's."""
+        self._generator.standard_normal(out=array, dtype=array.dtype)
+
+    def fill_with_bits(self, array):
+        """Normals divided by the root of 2, into a float32 array of numpy's."""
+        numbers = torch.from_numpy(array)
+        pieces = [numbers] if len(array) <= _PIECE else numbers.split(_PIECE)
+        for piece in pieces:
+            self.make_normals_(piece)
 
     def make_normals_(self, numbers):
-        """Normals divided by the root of 2, in place of the given numbers."""
-        # Below 1, where integers next to 2^31 are rounded up to that: 5.4 for a normal.
-        largest = 1.0 - 2.0**-24
-        torch.mul(self._bits(len(numbers)), largest * 2.0**-31, out=numbers)
-        numbers.erfinv_()
+        """Normals divided by the root of 2, in place of the given float32 numbers."""
+        words = self._bits.random_raw((len(numbers) + 1) // 2)
+        make_normals_of_bits_(words.view(np.int32)[: len(numbers)], numbers)
+
+
+def make_normals_of_bits_(bits, numbers):
+    """Normals divided by the root of 2, of an int32 array, in place of float32."""
+    # Below 1, where integers next to 2^31 are rounded up to that: 5.4 for a normal.
+    largest = 1.0 - 2.0**-24
+    torch.mul(torch.from_numpy(bits), largest * 2.0**-31, out=numbers)
+    numbers.erfinv_()
+
+
+class _Host(threading.local):
+    """A source for each thread, which restarts it for every draw."""
+
+    def __init__(self):
+        self.source = _Source()
+
+
+_HOST = _Host()
 
 
 class Normals(Sequence):
@@ -107,20 +139,23 @@ class Normals(Sequence):
         self._like = tensors
         self._size = sum(x.numel() for x in tensors)
         self._made = None
-        self._source = _Source(seed)
-        self.uniforms = self._source.uniforms(uniforms)
+        self._source, self.uniforms = self._started()
 
     @staticmethod
     def fits(tensors):
         """Whether `rows_of` makes normals like these in pieces."""
-        return _has_pieces(sum(x.numel() for x in tensors), tensors[0])
+        like = tensors[0]
+        is_float32 = like.device.type == "cpu" and like.dtype != torch.float64
+        return is_float32 and sum(x.numel() for x in tensors) >= _MANY
 
     def __len__(self):
         return len(self._like)
 
     def __getitem__(self, index):
         if self._made is None:
-            rows, _ = _in_pieces([self._seed], self._size, self._num_uniforms)
+            rows, _ = rows_of(
+                [self._seed], self._size, self._num_uniforms, self._like[0]
+            )
             self._made = shaped(rows, self._like, has_chains=False)
         return self._made[index]
 
@@ -138,12 +173,18 @@ class Normals(Sequence):
             if not x.is_contiguous():
                 x.copy_(flat.reshape(x.shape))
 
+    def _started(self):
+        """A source of these normals, and the uniforms before them."""
+        uniforms = np.empty(self._num_uniforms, np.float32)
+        source = _Source().restart(self._seed)
+        source.fill_uniforms(uniforms)
+        return source, torch.from_numpy(uniforms)
+
     def _pieces(self):
         source, self._source = self._source, None
         if source is None:  # somebody wanted them before
-            source = _Source(self._seed)
-            source.uniforms(self._num_uniforms)
-        left = self._size + self._size % 2
+            source, _ = self._started()
+        left = self._size
         memory = torch.empty(min(left, _PIECE))
         while left:
             piece = memory[:left]

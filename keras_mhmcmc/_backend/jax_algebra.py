@@ -6,6 +6,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from keras_mhmcmc._backend.jax import cond
+
 __all__ = [
     "add_product",
     "add_scaled",
@@ -91,8 +93,14 @@ def _made(arrays, index):
 
 
 def all_finite(xs):
-    """Whether all numbers are finite and below 1e19."""
-    return jnp.isfinite(products(lambda x: [(x, x)], xs)[0])
+    """Whether all numbers are finite."""
+    # A sum of squares is four times as fast, and tells nothing of numbers above 1e19.
+    squares = products(lambda x: [(x, x)], xs)[0]
+    return cond(
+        jnp.isfinite(squares),
+        lambda: jnp.array(True),
+        lambda: jnp.stack([jnp.isfinite(x).all() for x in xs]).all(),
+    )
 
 
 def _total(rows):

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_mhmcmc._backend.draws_jax import draw_from
 
-__all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
+__all__ = ["compile_chains", "draw", "gather", "map_chains", "when", "with_arrays"]
 
 # Values that are drawn at once for several steps: small draws cost little more than
 # one, and many chains fill a block by themselves.
@@ -31,6 +31,11 @@ def gather(arrays, index):
 def when(condition, function, values):
     """`function(values)` where the scalar `condition` holds, else `values`."""
     return jax.lax.cond(condition, function, lambda values: values, values)
+
+
+def with_arrays(function):
+    """A user's function of tensors, which may have numpy's arrays for constants."""
+    return function
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_mhmcmc._backend.draws_tensorflow import draw_from
 
-__all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
+__all__ = ["compile_chains", "draw", "gather", "map_chains", "when", "with_arrays"]
 
 
 def draw(seed, step, shapes, uniforms):
@@ -26,6 +26,11 @@ def when(condition, function, values):
     """`function(values)` where the scalar `condition` holds, else `values`."""
     condition = tf.convert_to_tensor(condition)
     return tf.cond(condition, lambda: function(values), lambda: values)
+
+
+def with_arrays(function):
+    """A user's function of tensors, which may have numpy's arrays for constants."""
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):

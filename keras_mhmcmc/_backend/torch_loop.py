@@ -6,8 +6,9 @@ import torch
 from keras import ops
 
 from keras_mhmcmc._backend.draws_torch import draw_from
+from keras_mhmcmc._backend.operands_torch import WithArrays
 
-__all__ = ["compile_chains", "draw", "gather", "map_chains", "when"]
+__all__ = ["compile_chains", "draw", "gather", "map_chains", "when", "with_arrays"]
 
 
 def draw(seed, step, shapes, uniforms):
@@ -26,6 +27,11 @@ def gather(arrays, index):
 def when(condition, function, values):
     """`function(values)` where the scalar `condition` holds, else `values`."""
     return function(values) if condition else values
+
+
+def with_arrays(function):
+    """A user's function of tensors, which may have numpy's arrays for constants."""
+    return WithArrays(function)
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):

@@ -30,9 +30,17 @@ class Target:
         replacement=False,
     ):
         _check_functions(log_density, log_likelihood, log_prior, data, batch_size)
-        self._log_density = log_density
-        self._log_likelihood = log_likelihood
-        self._log_prior = log_prior
+        functions = {
+            "log_density": log_density,
+            "log_likelihood": log_likelihood,
+            "log_prior": log_prior,
+        }
+        self._functions = {
+            name: _backend.with_arrays(function)
+            for name, function in functions.items()
+            if function is not None
+        }
+        self.called = None  # the name of the function that is being evaluated
         self.constants = []  # the data's arrays, as tensors
         self.train_size = None  # None: no data
         self.batch_size = None
@@ -51,6 +59,11 @@ class Target:
                 )
             self.batch_size = size
             self.constants = [ops.convert_to_tensor(array) for array in arrays]
+
+    @property
+    def function_name(self):
+        """The argument that gives the energy."""
+        return next(iter(self._functions))
 
     @property
     def draws_batches(self):
@@ -103,33 +116,50 @@ class Target:
         if indices:
             arrays = _backend.gather(constants, indices[0])
         batch = tree.pack_sequence_as(self._data, arrays)
-        return ops.cast(self._log_likelihood(position, batch), "float32")
+        return ops.cast(self._call("log_likelihood", position, batch), "float32")
 
     def log_prior(self, position):
         """One chain's log prior, float32."""
-        if self._log_prior is None:
+        if "log_prior" not in self._functions:
             return 0.0
-        return ops.cast(self._log_prior(position), "float32")
+        return ops.cast(self._call("log_prior", position), "float32")
 
     def _energy(self, position, indices, constants, each=None):
-        if self._log_density is not None:
-            return -ops.cast(self._log_density(position), "float32")
+        if "log_density" in self._functions:
+            return -ops.cast(self._call("log_density", position), "float32")
         if each is None:
             each = self.log_likelihoods(position, indices, constants)
         return -self.train_size * ops.mean(each) - self.log_prior(position)
 
+    def _call(self, name, *arguments):
+        self.called = name
+        value = self._functions[name](*arguments)
+        self.called = None
+        return value
+
+    def _checked_call(self, name, *arguments):
+        try:
+            return self._call(name, *arguments)
+        except Exception as error:
+            error.add_note(
+                f"Argument `{name}` raised this at the position of one chain. "
+                "Positions are float32 tensors; write the function with `keras.ops`, "
+                "where constants may be numbers, and arrays or tensors of dtype "
+                "float32."
+            )
+            raise
+
     def check(self, position):
         """Raises unless the functions give the right shapes at one chain's position."""
-        if self._log_density is not None:
-            value = self._log_density(position)
+        if "log_density" in self._functions:
+            value = self._checked_call("log_density", position)
             _check_shape(
                 "log_density", value, (), position, "one number, the log density"
             )
             return
         arrays = [array[: self.batch_size] for array in self.constants]
-        value = self._log_likelihood(
-            position, tree.pack_sequence_as(self._data, arrays)
-        )
+        batch = tree.pack_sequence_as(self._data, arrays)
+        value = self._checked_call("log_likelihood", position, batch)
         _check_shape(
             "log_likelihood",
             value,
@@ -138,8 +168,8 @@ class Target:
             "one log-likelihood for each example of the batch, neither summed nor "
             "averaged",
         )
-        if self._log_prior is not None:
-            value = self._log_prior(position)
+        if "log_prior" in self._functions:
+            value = self._checked_call("log_prior", position)
             _check_shape(
                 "log_prior", value, (), position, "one number, the log density"
             )

@@ -194,6 +194,8 @@ def equi_energy(
     each, base, energy = _reference_terms(target, structure, reference)
     levels = checks.levels(energy_levels, lowest_energy, energy, temperatures)
     settings = settings._replace(levels=[level - base for level in levels])
+    # The log-likelihoods are compared with the reference's; the log prior is not.
+    states.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
     ladder = Ladder(target, structure, shapes, settings)
     if resumes:
         origin = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"

@@ -100,7 +100,8 @@ def replica_exchange(
 
     Raises:
         ValueError: an argument is outside its range, a function gives a wrong shape, or
-            the density at `init` is not finite; before anything is compiled.
+            the density at `init` is not finite, or too large, as in `mh.sample`;
+            before a step is run.
 
     Example:
 
@@ -205,6 +206,7 @@ def _draws(outcome, kernel, state):
         levels.append(Draws(position, None, info, state, outcome.interrupted))
     coldest = levels[0].info["energy"]
     states.warn_of_lost_chains(~np.isfinite(coldest).all(axis=1))
+    states.warn_of_coarse_energies(coldest, kernel.energy_unit(state.steps - 1))
     if kernel.keep_all:
         levels[0].levels = tuple(levels)
     return levels[0]

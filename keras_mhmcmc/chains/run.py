@@ -76,7 +76,8 @@ def sample(
 
     Raises:
         ValueError: an argument is outside its range, a function gives a wrong shape, or
-            the density at `init` is not finite; before anything is compiled.
+            the density at `init` is not finite, or so large that float32 does not
+            hold the differences that the kernel decides on; before a step is run.
 
     Example:
 
@@ -184,11 +185,13 @@ class Program:
         return self.kernel.advance(state, step)
 
     def check_start(self, state, seed):
-        """Raises where the energy of a chain is not finite at its start."""
+        """Raises where energies at the start are not finite, or too coarse."""
         _, uniforms = self.noise(seed, 0)
         indices = self.target.batch_indices(uniforms[self.kernel.num_uniforms :])
         point = self.kernel.point(state)
-        states.check_finite(self.target, self.structure, point, indices)
+        energy = states.check_finite(self.target, self.structure, point, indices)
+        unit = self.kernel.energy_unit(0)
+        states.check_resolution(energy, unit, self.target.function_name)
 
     def draws(self, outcome, seed, start):
         """The `Draws` of a run."""
@@ -200,6 +203,7 @@ class Program:
         info = {"energy": energy, **summarized(outcome.counts, self.num_chains)}
         # A chain that was lost stays so.
         states.warn_of_lost_chains(~np.isfinite(energy[:, -1:]).all(axis=1))
+        states.warn_of_coarse_energies(energy, self.kernel.energy_unit(steps - 1))
         info |= self.kernel.report(outcome.state, info)
         return Draws(
             tree.pack_sequence_as(self.structure, position),

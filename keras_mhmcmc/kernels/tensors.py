@@ -58,10 +58,14 @@ def dot(xs, ys, chains=False):
 
 
 def all_finite(xs, chains=False):
-    """Whether all numbers are finite and below 1e19: a bool, or (K,) with `chains`."""
+    """Whether all numbers are finite, however large: a bool, or (K,) with `chains`."""
     if not chains:
         return _backend.all_finite(xs)
-    return ops.isfinite(sum_squares(xs, chains))
+    if xs[0].shape[0] == 1:
+        return ops.reshape(_backend.all_finite(xs), (1,))
+    # 0 times a number is 0, and NaN where it is not finite.
+    (zeros,) = products(lambda x: [(x, 0.0 * x)], xs, chains=True)
+    return ops.isfinite(zeros)
 
 
 def difference(xs, ys, chains=False):

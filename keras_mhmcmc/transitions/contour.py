@@ -41,6 +41,9 @@ class ContourKernel(Kernel):
     num_uniforms = 0
     has_weights = True
 
+    def energy_unit(self, number):
+        return self.partition.contour.energy_gap
+
     def init(self, position):
         chains = position[0].shape[0]
         log_pdf = ops.convert_to_tensor(self.partition.log_pdf)

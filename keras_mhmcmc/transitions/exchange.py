@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from keras_mhmcmc.kernels import exchange
@@ -62,6 +63,14 @@ class ReplicaExchange(Kernel):
     @property
     def count_names(self):
         return (*self.kernel.count_names, "swap_accepted", "swap_proposed")
+
+    def energy_unit(self, number):
+        unit = self.kernel.energy_unit(number)
+        if unit is None and self.energy_variance == 0.0:
+            colder, hotter = np.array([self.temperatures[:-1], self.temperatures[1:]])
+            return float(np.min(1.0 / (1.0 / colder - 1.0 / hotter)))
+        # Elsewhere the noise of mini-batches is larger, and corrected for.
+        return unit
 
     def init(self, position):
         return self.kernel.init(position)

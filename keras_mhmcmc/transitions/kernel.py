@@ -73,6 +73,13 @@ class Kernel:
         """The next state, from where the chains are."""
         raise NotImplementedError
 
+    def energy_unit(self, number):
+        """Nats of energy that decide at a step: a number, or None if none decides.
+
+        Energies must be known to a fraction of it.
+        """
+        return None
+
     def report(self, state, info):
         """More for the draws' `info`, from the last state; it may warn."""
         return {}

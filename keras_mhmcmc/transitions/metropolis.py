@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 from typing import NamedTuple
 
+import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
@@ -68,6 +69,10 @@ class MetropolisKernel(Kernel):
             temperature = 1.0 if train_size is None else train_size / batch_size
             return dataclasses.replace(self, temperature=temperature)
         return self
+
+    def energy_unit(self, number):
+        temperature = at_step(self.temperature, number)
+        return float(np.min(ops.convert_to_numpy(temperature)))
 
     def init(self, position):
         chains = position[0].shape[0]

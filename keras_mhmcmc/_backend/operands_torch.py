@@ -1,0 +1,94 @@
+"""PyTorch: functions of a user that take numpy's arrays for constants.
+
+PyTorch leaves `tensor - array` to numpy, which wants the memory of the tensor; and a
+tensor that stands for many chains, under `torch.func.vmap`, has none. `array @ tensor`
+fails for any tensor.
+"""
+
+import numpy as np
+import torch
+from keras import tree
+
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+class Operand(torch.Tensor):
+    """A tensor with operators that take arrays, in its own dtype, and so its results.
+
+    JAX and TensorFlow convert arrays in the same way.
+    """
+
+    __array_ufunc__ = None  # `array - operand` is left to the operand
+
+    def __array__(self, *arguments, **options):
+        raise _refusal("an array of numpy's")
+
+    def __array_function__(self, function, types, arguments, options):
+        raise _refusal(f"numpy's `{function.__name__}`")
+
+    def __getitem__(self, index):
+        return super().__getitem__(tree.map_structure(_index, index))
+
+
+def _refusal(what):
+    return TypeError(
+        f"{what} cannot be made of a position: take the function of the same name in "
+        "`keras.ops`, which is differentiated and runs for all chains at once"
+    )
+
+
+def _index(index):
+    return _tensor(index) if isinstance(index, np.ndarray) else index
+
+
+def _tensor(array):
+    return torch.from_numpy(np.array(array, order="C"))  # no strides below 0
+
+
+def _with_arrays(name):
+    method = getattr(torch.Tensor, name)
+
+    def operator(self, other):
+        if isinstance(other, np.ndarray):
+            other = _tensor(other).to(self.device)
+            if other.dtype != torch.bool and self.is_floating_point():
+                other = other.to(self.dtype)
+        return method(self, other)
+
+    return operator
+
+
+for _name in (*_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), *_COMPARISONS):
+    setattr(Operand, f"__{_name}__", _with_arrays(f"__{_name}__"))
+
+
+class WithArrays:
+    """A function of tensors that may have arrays among its constants.
+
+    Operands cost half of the time of a small density again, so that they are tried
+    where tensors fail, and then stay.
+    """
+
+    def __init__(self, function):
+        self._function = function
+        self._needs_operands = False
+
+    def __call__(self, *arguments):
+        """The function's value, a plain tensor where it is one."""
+        if not self._needs_operands:
+            try:
+                return self._function(*arguments)
+            except (RuntimeError, TypeError) as error:
+                value = self._of_operands(arguments, error)
+            self._needs_operands = True
+            return value
+        return self._of_operands(arguments, None)
+
+    def _of_operands(self, arguments, cause):
+        operands = tree.map_structure(lambda x: x.as_subclass(Operand), arguments)
+        try:
+            value = self._function(*operands)
+        except (RuntimeError, TypeError) as error:
+            raise error from cause
+        return value.as_subclass(torch.Tensor) if torch.is_tensor(value) else value
