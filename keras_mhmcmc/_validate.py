@@ -185,6 +185,18 @@ def examples(name, shape, model):
         )
 
 
+def positions(name, value, count, owner):
+    """Positions in a list of length `count`, in order, without some of them."""
+    instance(name, value, (list, tuple), "a list or tuple of positions")
+    chosen = tuple(sorted({integer(name, i, 0) for i in value}))
+    if len(chosen) >= count or (chosen and chosen[-1] >= count):
+        raise ValueError(
+            f"Argument `{name}` must be positions below {count}, for the weights of "
+            f"`{owner}`, and leave one of them out. Received: {name}={value!r}"
+        )
+    return chosen
+
+
 def activation(value):
     """A function from what `keras.activations.get` takes, or a `ValueError`."""
     try:

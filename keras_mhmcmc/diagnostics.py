@@ -212,12 +212,3 @@ def _arviz():
             "Diagnostics of chains need ArviZ: pip install keras-mhmcmc[stats]"
         ) from error
     return arviz
-
-
-def distinct(names):
-    """The names, numbered where one comes again: nested models may share paths."""
-    counts, distinct = {}, []
-    for name in names:
-        count = counts[name] = counts.get(name, -1) + 1
-        distinct.append(f"{name}_{count}" if count else name)
-    return distinct

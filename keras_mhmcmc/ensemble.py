@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc import activations
 from keras_mhmcmc import ensemble_compile
 from keras_mhmcmc import recalibration
 from keras_mhmcmc._serialize import serializable
@@ -27,8 +28,9 @@ class Ensemble(keras.Model):
     Args:
         member: a built `keras.Model`, the architecture of every sample.
         num_members: number of samples, at least 1.
-        activation: what turns the member's outputs into the quantity to average, as in
-            `keras.activations.get`; None is nothing.
+        activation: what turns the member's outputs into the quantities to average, as
+            in `keras.activations.get`; None is nothing. A list has one for each
+            output, in the order of `keras.tree.flatten`.
         chunk: number of members evaluated side by side. Memory grows with it. None is
             1 on a CPU, where that is fastest, and all of them elsewhere.
         shared: positions in `member.weights` of those that all members have in common,
@@ -70,8 +72,10 @@ class Ensemble(keras.Model):
         if chunk is not None:
             chunk = _validate.integer("chunk", chunk, 1)
         self.chunk = chunk
-        self.activation = _validate.activation(activation)
-        self.shared = _checked_positions(shared, len(member.weights))
+        self.activation = activations.checked(activation)
+        self.shared = _validate.positions(
+            "shared", shared, len(member.weights), "member"
+        )
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
         # In a box, where Keras does not look: the member's own weights are not ours.
         self._box = _Box(member)
@@ -156,7 +160,7 @@ class Ensemble(keras.Model):
             with keras.StatelessScope([(v, value_of(v)) for v in variables]):
                 # Called, since `stateless_call` fails where `call` takes no `training`.
                 outputs = member(inputs, training=False)
-            return keras.tree.map_structure(self.activation, outputs)
+            return activations.applied(self.activation, outputs)
 
         return predict
 
@@ -323,7 +327,7 @@ class Ensemble(keras.Model):
         return {
             "member": keras.saving.serialize_keras_object(self.member),
             "num_members": self.num_members,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": activations.serialized(self.activation),
             "chunk": self.chunk,
             "shared": list(self.shared),
             "name": self.name,
@@ -334,19 +338,6 @@ class Ensemble(keras.Model):
         """The ensemble with these arguments; its weights are loaded separately."""
         member = _backend.made_again("member", config["member"], custom_objects)
         return cls(**(config | {"member": member}))
-
-
-def _checked_positions(shared, count):
-    """Positions in a list of length `count`, in order, without some of them."""
-    _validate.instance("shared", shared, (list, tuple), "a list or tuple of positions")
-    positions = tuple(sorted({_validate.integer("shared", i, 0) for i in shared}))
-    if len(positions) >= count or (positions and positions[-1] >= count):
-        raise ValueError(
-            f"Argument `shared` must be positions below {count}, for the weights of "
-            "`member`, and leave one of them out. "
-            f"Received: shared={shared!r}"
-        )
-    return positions
 
 
 def warn_of_few(weights):
@@ -394,6 +385,5 @@ def ensemble_of(model, stacked, weights, activation, chunk=None):
     ensemble = Ensemble(model, len(weights), activation, chunk, shared)
     ensemble.set_members(stacked, weights)
     if model.compiled:
-        is_linear = ensemble.activation is keras.activations.linear
-        ensemble.compile(**ensemble_compile.arguments(model, not is_linear))
+        ensemble.compile(**ensemble_compile.arguments(model, ensemble.activation))
     return ensemble

@@ -3,6 +3,7 @@
 import keras
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import activations
 from keras_mhmcmc._warn import warn
 
 _ACTIVATION_OF_LOGITS = {
@@ -15,23 +16,34 @@ _ACTIVATION_OF_LOGITS = {
 
 
 def activation_of(model):
-    """The name of what turns the outputs of `model` into probabilities, or None.
+    """What turns the outputs of `model` into probabilities: a name, a list, or None.
 
-    Raises:
-        ValueError: the losses of several outputs need several of them.
+    A list has a name, or None, for each output, in the order of `keras.tree.flatten`.
     """
     if not model.compiled:
         return None
-    found = [_activation_of(loss) for loss in keras.tree.flatten(model.loss)]
-    if len(set(found)) > 1:
-        raise ValueError(
-            "Argument `activation` must be given for a model whose outputs need "
-            "different ones: 'linear' averages the outputs as they are. To average "
-            "probabilities, give those outputs of the model a softmax or sigmoid, "
-            "and compile it with losses without from_logits=True. Received: "
-            f"activation=None, and losses that need {found}"
-        )
-    return found[0]
+    found = [_activation_of(loss) for loss in _losses(model)]
+    return found[0] if len(set(found)) == 1 else found
+
+
+def _losses(model):
+    """The loss of each output, in the order of `keras.tree.flatten`."""
+    losses = model.loss
+    if isinstance(losses, dict) and isinstance(model, keras.Function):
+        # Keras finds them by the names of outputs, and all need not have one.
+        outputs = model.output
+        names = sorted(outputs) if isinstance(outputs, dict) else model.output_names
+        losses = [losses.get(name) for name in names]
+    return _flat(losses)
+
+
+def _flat(losses):
+    """Leaves in the order of `keras.tree.flatten`, None among them."""
+    if isinstance(losses, dict):
+        return [leaf for name in sorted(losses) for leaf in _flat(losses[name])]
+    if isinstance(losses, list | tuple):
+        return [leaf for loss in losses for leaf in _flat(loss)]
+    return [losses]
 
 
 def _activation_of(loss):
@@ -40,28 +52,31 @@ def _activation_of(loss):
     return None
 
 
-def arguments(model, of_probabilities):
+def arguments(model, activation):
     """Arguments of `compile`: loss, metrics and their weights.
 
-    `of_probabilities` says that logits of the model are probabilities here.
+    Args:
+        model: the model, compiled.
+        activation: what the ensemble does to its outputs, as `activations.checked`
+            gives it. What was a logit may be a probability then.
     """
     # The objects as they were given: not all of them are registered with Keras.
     config = _backend.compile_arguments(model)
-    loss = model.loss
-    if of_probabilities:
-        loss = keras.tree.map_structure(_of_probabilities, loss)
+    losses = _losses(model)
+    functions = activations.of_each(activation, len(losses))
+    changed = {
+        id(loss): type(loss).from_config(loss.get_config() | {"from_logits": False})
+        for loss, function in zip(losses, functions, strict=True)
+        if _activation_of(loss) and function is not keras.activations.linear
+    }
+    loss = keras.tree.map_structure(lambda x: changed.get(id(x), x), model.loss)
+    of_probabilities = bool(changed)
     return {
         "loss": loss,
         "loss_weights": config["loss_weights"],
         "metrics": _again(config["metrics"], of_probabilities),
         "weighted_metrics": _again(config["weighted_metrics"], of_probabilities),
     }
-
-
-def _of_probabilities(loss):
-    if _activation_of(loss) is None:
-        return loss
-    return type(loss).from_config(loss.get_config() | {"from_logits": False})
 
 
 def _again(metrics, of_probabilities):

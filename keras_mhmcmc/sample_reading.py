@@ -81,3 +81,12 @@ def _are_lost(records, model):
         logs = np.repeat(logs[:, None], model.num_chains, axis=1)
     # A learning rate of 0 leaves no chain of a sample a weight.
     return np.isneginf(logs) & ~np.isneginf(logs).all(axis=1, keepdims=True)
+
+
+def distinct(names):
+    """The names, numbered where one comes again: nested models may share paths."""
+    counts, distinct = {}, []
+    for name in names:
+        count = counts[name] = counts.get(name, -1) + 1
+        distinct.append(f"{name}_{count}" if count else name)
+    return distinct

@@ -107,7 +107,7 @@ class Samples:
                 "samples do not know the names of its variables. Received: model=None"
             )
         draws, model = sample_reading.chains(self._store, model)
-        names = diagnostics.distinct([variable.path for variable in model.weights])
+        names = sample_reading.distinct([v.path for v in model.weights])
         return diagnostics.to_arviz(dict(zip(names, draws, strict=True)))
 
     def predictions(self, model, x, activation=None, batch_size=None):

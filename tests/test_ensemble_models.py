@@ -164,13 +164,26 @@ def test_an_ensemble_is_evaluated_as_its_model(structure):
     assert found["loss"] == pytest.approx(total, rel=1e-5)
 
 
-def test_outputs_that_need_different_activations_are_refused():
+def test_outputs_that_need_different_activations_get_them():
     model = two_outputs(True)
     posterior = mh.PosteriorSamples()
     x, y = normal(3), targets()
     model.fit(x, y, epochs=2, verbose=0, callbacks=[posterior])
-    with pytest.raises(ValueError, match=r"`activation`.*'softmax', None"):
-        posterior.ensemble(model)
+    ensemble = posterior.ensemble(model)
+    members = [numpy(part) for part in ensemble.predict_members(x)]
+    logits = model.predict(x, verbose=0)
+    for one, raw, name in zip(members, logits, ["one", "two"], strict=True):
+        last = numpy(keras.ops.softmax(raw)) if name == "one" else raw
+        np.testing.assert_allclose(one[-1], last, rtol=1e-4, atol=1e-6)
+    copy = type(ensemble).from_config(ensemble.get_config())
+    copy.set_weights(ensemble.get_weights())
+    for one, other in zip(members, copy.predict_members(x), strict=True):
+        np.testing.assert_array_equal(one, other)
+    wrong = posterior.ensemble(model, activation=["softmax"])
+    with pytest.raises(
+        ValueError, match="`activation` must have one for each of the 2"
+    ):
+        wrong.predict(x, verbose=0)
     # Means of logits, of which the loss knows.
     ensemble = posterior.ensemble(model, activation="linear")
     expected = model.evaluate(x, y, verbose=0, return_dict=True)

@@ -107,7 +107,7 @@ def test_digits_keeps_the_right_iterations():
     digits = load("digits")
     model = digits.make_model((8, 8, 1), hidden=4)
     methods = digits.make_methods(model, 640, steps=1000, settings=digits.SMALL)
-    assert methods["SGD"][1] == {"burn_in": 999}
+    assert methods["SGD"][1] is None  # its last iterate is all that it finds
     assert methods["SGHMC"][1] == {"burn_in": 500, "every": 20}
     optimizer, keep = methods["CMINT"]
     assert keep == {"burn_in": 500, "every": 100}
@@ -125,7 +125,7 @@ def test_digits_methods_suit_short_runs(steps):
     methods = digits.make_methods(model, 64, steps, digits.SMALL)
     for optimizer, keep in methods.values():
         assert isinstance(optimizer, keras.optimizers.Optimizer)
-        assert keep["burn_in"] + keep.get("every", 1) <= steps
+        assert keep is None or keep["burn_in"] + keep["every"] <= steps
 
 
 def test_digits_has_images_of_another_kind(tmp_path):

@@ -55,8 +55,10 @@ ALLOWED = {
     "sample_manifest": SAMPLERS | {"sample_store"},
     "sample_files": SAMPLERS | {"sample_store", "sample_manifest", "folder_lock"},
     "recalibration": BACKEND,
-    "ensemble_compile": BACKEND,
-    "ensemble": SAMPLERS | {"sample_store", "recalibration", "ensemble_compile"},
+    "activations": CHECKS,
+    "ensemble_compile": BACKEND | {"activations"},
+    "ensemble": SAMPLERS
+    | {"activations", "ensemble_compile", "recalibration", "sample_store"},
     "mc_dropout": BACKEND,
     "samples": LAWS | {"diagnostics", "ensemble", "sample_reading"},
     "posterior": SAMPLERS

@@ -10,6 +10,7 @@ from models import numpy
 from models_people_write import MODELS
 
 import keras_mhmcmc as mh
+from keras_mhmcmc import activations
 
 BATCH_SIZE, EVERY = 16, 2  # three iterations an epoch
 SAMPLERS = {
@@ -98,7 +99,7 @@ def check_members(x, model, posterior, ensemble):
     assert max(np.abs(outputs[0] - outputs[-1]).max() for outputs in flat) > 1e-5
 
     def is_member(i):
-        outputs = keras.tree.map_structure(ensemble.activation, predicted(model, x))
+        outputs = activations.applied(ensemble.activation, predicted(model, x))
         member = keras.tree.map_structure(lambda outputs: outputs[i], members)
         assert_close(keras.tree.map_structure(numpy, outputs), member)
 

@@ -142,6 +142,14 @@ def test_energies_that_float32_cannot_compare():
     assert told(compiled(rsgld(0.01)), "in float32", epochs=2) == []
 
 
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler, whatever runs the tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Press(keras.callbacks.Callback):
     """Ctrl-C in the middle of an epoch, before a mini-batch."""
 
@@ -156,7 +164,7 @@ class Press(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize("name", ["rsgld", "sghmc"])
-def test_ctrl_c_leaves_the_state_in_the_model(name, tmp_path):
+def test_ctrl_c_leaves_the_state_in_the_model(name, tmp_path, ctrl_c):
     model = compiled(SAMPLERS[name].make(seed=3))
     posterior = mh.PosteriorSamples(every=1, directory=tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -171,7 +179,7 @@ def test_ctrl_c_leaves_the_state_in_the_model(name, tmp_path):
     assert len(mh.PosteriorSamples.load(tmp_path)) == 10
 
 
-def test_a_second_ctrl_c_interrupts_at_once():
+def test_a_second_ctrl_c_interrupts_at_once(ctrl_c):
     model = compiled(SAMPLERS["rsgld"].make(seed=3))
     posterior = mh.PosteriorSamples(every=1)
     with pytest.raises(KeyboardInterrupt):
@@ -180,7 +188,7 @@ def test_a_second_ctrl_c_interrupts_at_once():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_after_a_fit_that_failed_is_pythons_own():
+def test_ctrl_c_after_a_fit_that_failed_is_pythons_own(ctrl_c):
     class Boom(Exception):
         pass
 

@@ -89,9 +89,9 @@ class SpikeSlabSampler(Sampler):
             ]
 
     def _check_model(self, model):
-        super()._check_model(model)
         if self._is_regression:
             compiled_loss.check_is_mean_squared_error(model)
+        super()._check_model(model)
 
     def _move(self, variables, position, gradient, energy, learning_rate):
         indices = [self._get_variable_index(variable) for variable in variables]

@@ -8,8 +8,8 @@ from keras_mhmcmc._warn import warn
 # an acceptance of 0.2 one chain in a hundred looks so by chance.
 _MANY = 20
 # Spacing of float32 at the energy, in units of the temperature, above which decisions
-# depend on rounding.
-_COARSE = 0.05
+# depend on rounding: the table in `docs/chains.md`.
+_COARSE = 0.125
 
 
 class Standstill:
