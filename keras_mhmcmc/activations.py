@@ -39,3 +39,9 @@ def serialized(activation):
     if isinstance(activation, tuple):
         return [keras.activations.serialize(function) for function in activation]
     return keras.activations.serialize(activation)
+
+
+def is_linear(activation):
+    """Whether all outputs stay as they are."""
+    functions = activation if isinstance(activation, tuple) else (activation,)
+    return all(function is keras.activations.linear for function in functions)

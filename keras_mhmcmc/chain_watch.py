@@ -6,9 +6,15 @@ from keras import ops
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.stacked import StackedModel
 
-_FEWEST = 5  # epochs from which a trend can be told
+_FEWEST = 9  # epochs from which a trend can be told
 _FEWEST_SAMPLES = 4  # from which copies are no chance
-_ERRORS = 5.0  # standard errors by which the energy must have risen
+_COPIES = 0.1  # share of the samples that differ, and
+_FEW_STATES = 10  # number of them, below which they are worth little
+# By what the energy must have risen from the first third to the last: errors of a mean
+# if epochs were independent, and a share of itself, since they are not.
+_ERRORS = 5.0
+_RISE = 0.2
+_ABOVE = 0.25  # the share above the first energy
 _ENTRIES = 256  # numbers of a weight that tell one state from another
 
 
@@ -16,7 +22,7 @@ class ChainWatch:
     """Looks at kept states and at energies of epochs; warns at the end of a run."""
 
     def __init__(self):
-        self._states = []  # of each chain, those that differ from the one before
+        self._states = np.zeros(1, int)  # of each chain, samples unlike the one before
         self._kept = 0
         self._last = None
         self._first_energy = None
@@ -33,28 +39,33 @@ class ChainWatch:
         self._kept += 1
         self._last = state
 
+    def begin(self, energy):
+        """Takes note of the energy in the first mini-batch of a run, or None."""
+        self._first_energy = energy
+
     def end_epoch(self, energy, is_kept):
         """Takes note of the mean energy of an epoch, and whether it gave samples."""
-        if energy is not None and np.isfinite(energy):
-            if self._first_energy is None:
-                self._first_energy = energy
-            if is_kept:
-                self._energies.append(energy)
+        if energy is not None and np.isfinite(energy) and is_kept:
+            self._energies.append(energy)
 
     def end(self, sampler):
         """Warns of samples that are copies, and of an energy that rises."""
-        self._check_states()
-        self._check_energies(float(ops.convert_to_numpy(sampler.learning_rate)))
+        is_lost = np.reshape(sampler.lost_chains(), -1)
+        self._check_states(is_lost)
+        if not is_lost.any():  # or the means are not over the same chains
+            self._check_energies(float(ops.convert_to_numpy(sampler.learning_rate)))
 
-    def _check_states(self):
-        is_still = np.asarray(self._states) <= 0.1 * self._kept
-        is_still |= np.asarray(self._states) == 1
-        if self._kept < _FEWEST_SAMPLES or not is_still.any():
+    def _check_states(self, is_lost):
+        if self._kept < _FEWEST_SAMPLES or len(is_lost) != len(self._states):
+            return
+        few = max(1.0, min(_COPIES * self._kept, _FEW_STATES))
+        is_still = (self._states <= few) & ~is_lost
+        if not is_still.any():
             return
         where = "the chain"
         if len(is_still) > 1:
             where = f"each of the chains {np.flatnonzero(is_still).tolist()}"
-        fewest = int(np.min(self._states))
+        fewest = int(self._states[is_still].min())
         warn(
             f"Of the {self._kept} samples of {where}, {fewest} "
             f"{'is' if fewest == 1 else 'are'} different from the one before, or the "
@@ -67,27 +78,32 @@ class ChainWatch:
         energies = np.array(self._energies)
         if len(energies) < _FEWEST:
             return
-        half = len(energies) // 2
-        early, late = energies[:half].mean(), energies[-half:].mean()
-        # Of the differences of neighbours, which a trend hardly touches.
-        noise = np.std(np.diff(energies)) / half**0.5
+        third = len(energies) // 3
+        early, late = energies[:third], energies[-third:]
+        # Differences of neighbours, which a trend hardly touches.
+        step = np.std(np.diff(energies))
+        rise = late.mean() - early.mean()
+        least = max(_ERRORS * step / third**0.5, _RISE * abs(early.mean()))
         remedy = (
             "Keep samples later (`burn_in`) and train longer. If the loss is worse "
             f"than before training, lower the learning rate (now {rate:.3g}), or look "
             "whether `train_size` is the number of training examples."
         )
-        if late - early > _ERRORS * noise and late > early:
+        if rise > least and late.min() > early.max():
             warn(
-                f"The energy rose from {early:.4g} to {late:.4g} nats over the "
-                f"{len(energies)} epochs whose samples were kept: the chain has not "
-                f"settled. {remedy}"
+                f"The energy rose from {early.mean():.4g} to {late.mean():.4g} nats "
+                f"over the {len(energies)} epochs whose samples were kept: the chain "
+                f"has not settled. {remedy}"
             )
-        elif energies.mean() - self._first_energy > _ERRORS * noise:
+            return
+        first = np.nan if self._first_energy is None else self._first_energy
+        errors = _ERRORS * max(step / 2**0.5, energies.std())
+        if energies.mean() - first > max(errors, _ABOVE * abs(first)):
             warn(
                 f"The energy of the samples is {energies.mean():.4g} nats, above the "
-                f"{self._first_energy:.4g} of the first epoch. From weights that "
-                "were trained before, a posterior rises so, and a lower temperature or "
-                f"a tighter prior keeps it nearer. Otherwise: {remedy}"
+                f"{first:.4g} with which this `fit` began. From weights that were "
+                "trained before, a posterior rises so, and a lower temperature or a "
+                f"tighter prior keeps it nearer. Otherwise: {remedy}"
             )
 
 

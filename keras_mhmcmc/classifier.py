@@ -6,9 +6,11 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc import activations
 from keras_mhmcmc import metrics
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.mc_dropout import MCDropout
+from keras_mhmcmc.stacked import StackedModel
 
 WITH_MEMBERS = (Ensemble, MCDropout)
 BATCH_SIZE = 256
@@ -58,10 +60,24 @@ class Classifier:
                 f"{subject} must be a `keras.Model` that is built. Call it on a batch "
                 f"of inputs, or train it, first. Received: {model!r}"
             )
+        if isinstance(model, StackedModel):
+            raise ValueError(
+                f"{subject} must be one network or an ensemble. Pass "
+                "`posterior.ensemble(chains)`, or `chains.template` for one of them. "
+                f"Received: {model!r}"
+            )
         self.model = model
         self.from_logits = _validate.instance(
             "from_logits", from_logits, bool, "True or False"
         )
+        is_ensemble = isinstance(model, Ensemble)
+        if from_logits and is_ensemble and not activations.is_linear(model.activation):
+            raise ValueError(
+                "Argument `from_logits` must be False for an ensemble that turns the "
+                "logits of its members into probabilities. For several models pass a "
+                'dict, such as {"network": True, "ensemble": False}. Received: '
+                f"from_logits=True, and activation={_named(model.activation)}"
+            )
         self.batch_size = _validate.integer("batch_size", batch_size, 1)
         self.subject = subject
         self.has_members = isinstance(model, WITH_MEMBERS)
@@ -187,9 +203,10 @@ class Classifier:
 
     def _checked(self, result, rank):
         if not ops.is_tensor(result) or len(result.shape) != rank:
+            shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
             raise ValueError(
                 f"{self.subject} must output one tensor of shape (examples, classes). "
-                f"Received: {result!r}"
+                f"Received: outputs of the shape {shapes}"
             )
         return ops.cast(result, "float32")
 
@@ -197,7 +214,10 @@ class Classifier:
         """Float64 probabilities of shape (N, C), C >= 2, of the model's outputs."""
         outputs = outputs.astype("float64")
         if not self.from_logits:
-            remedy = "If the model outputs logits, pass from_logits=True."
+            remedy = (
+                "If the model outputs logits, pass from_logits=True, or for several "
+                'models a dict, such as {"network": True, "ensemble": False}.'
+            )
             subject = f"{self.subject} outputs what should be probabilities, which"
             # The looser tolerance is for a softmax in half precision.
             values = metrics.as_probabilities(subject, outputs, 1e-2, remedy)
@@ -252,8 +272,18 @@ def as_classifiers(models, from_logits, batch_size):
     }
 
 
+def _named(activation):
+    return _validate.shown(activations.serialized(activation))
+
+
 def as_inputs(name, x):
     """Finite float32 inputs of at least one example, or a `ValueError`."""
+    if isinstance(x, dict) or (isinstance(x, tuple) and np.ndim(x[0]) > 1):
+        raise ValueError(
+            f"Argument `{name}` must be one array: models of several inputs are not "
+            "scored or attacked here. Give `mh.metrics` the predictions of "
+            "`ensemble.predict_members`. Received: several arrays"
+        )
     x = _validate.array(f"Argument `{name}`", x, "float32")
     if x.ndim == 0 or x.size == 0:
         raise ValueError(

@@ -1,5 +1,8 @@
 """What an ensemble is compiled with, made of what its model is compiled with."""
 
+import functools
+import inspect
+
 import keras
 
 from keras_mhmcmc import _backend
@@ -13,6 +16,11 @@ _ACTIVATION_OF_LOGITS = {
     "BinaryCrossentropy": "sigmoid",
     "BinaryFocalCrossentropy": "sigmoid",
 }
+_OF_LOGITS = {
+    keras.losses.sparse_categorical_crossentropy: "softmax",
+    keras.losses.categorical_crossentropy: "softmax",
+    keras.losses.binary_crossentropy: "sigmoid",
+}
 
 
 def activation_of(model):
@@ -22,6 +30,7 @@ def activation_of(model):
     """
     if not model.compiled:
         return None
+    _warn_of_logits(model)
     found = [_activation_of(loss) for loss in _losses(model)]
     return found[0] if len(set(found)) == 1 else found
 
@@ -47,9 +56,37 @@ def _flat(losses):
 
 
 def _activation_of(loss):
+    """What turns logits into probabilities, if `loss` says that it takes logits."""
+    if isinstance(loss, functools.partial):
+        return _OF_LOGITS.get(loss.func) if loss.keywords.get("from_logits") else None
     if isinstance(loss, keras.losses.Loss) and loss.get_config().get("from_logits"):
-        return _ACTIVATION_OF_LOGITS.get(type(loss).__name__)
+        kinds = (kind.__name__ for kind in type(loss).__mro__)
+        return next(filter(None, map(_ACTIVATION_OF_LOGITS.get, kinds)), None)
     return None
+
+
+def _of_probabilities(loss):
+    if isinstance(loss, functools.partial):
+        return functools.partial(
+            loss.func, *loss.args, **(loss.keywords | {"from_logits": False})
+        )
+    return type(loss).from_config(loss.get_config() | {"from_logits": False})
+
+
+def _warn_of_logits(model):
+    """Warns if the loss is a function, which does not say whether it takes logits."""
+    unknown = [
+        loss
+        for loss in keras.tree.flatten(model.loss)
+        if inspect.isroutine(loss) and not loss.__module__.startswith("keras.")
+    ]
+    if unknown:
+        warn(
+            "The ensemble cannot read from the loss whether the outputs of the model "
+            "are logits, and averages them as they are. For logits pass "
+            'activation="softmax" or "sigmoid"; otherwise "linear", and this warning '
+            f"goes. Received: loss={unknown[0]!r}"
+        )
 
 
 def arguments(model, activation):
@@ -65,7 +102,7 @@ def arguments(model, activation):
     losses = _losses(model)
     functions = activations.of_each(activation, len(losses))
     changed = {
-        id(loss): type(loss).from_config(loss.get_config() | {"from_logits": False})
+        id(loss): _of_probabilities(loss)
         for loss, function in zip(losses, functions, strict=True)
         if _activation_of(loss) and function is not keras.activations.linear
     }

@@ -22,38 +22,40 @@ class FitSizes:
 
     def __init__(self):
         self._warned = set()
+        self._batch = None  # examples in a mini-batch of this `fit`
 
     def check_batch(self, model, batches):
         """Compares the size of a mini-batch, after the first `batches` of an epoch."""
         told, seen = model.optimizer.batch_size, _examples_seen(model)
-        if told is None or seen == 0 or seen % batches:
-            return
-        if seen // batches != told:
+        self._batch = None
+        if seen <= batches or seen % batches:
+            return  # nobody counts, or mini-batches instead of examples
+        self._batch = seen // batches
+        if told is not None and told not in self._counts(model, self._batch, told):
             self._warn(
                 "batch_size",
-                f"`fit` takes mini-batches of {seen // batches} examples, and the "
-                f"sampler was made with batch_size={told}. Its temperature follows "
-                "from the size that it was given. Pass the same `batch_size` to both. "
-                "Keras takes 32 where `fit` is given none.",
+                f"`fit` takes mini-batches of {self._batch} examples, and the sampler "
+                f"was made with batch_size={told}. Its temperature follows from the "
+                "size that it was given. Pass the same `batch_size` to both. Keras "
+                "takes 32 where `fit` is given none.",
             )
 
     def check_epoch(self, model, steps):
         """Compares the number of examples, after an epoch of `steps` mini-batches."""
-        seen, sampler = _examples_seen(model), model.optimizer
-        if seen == 0:  # a training step of the user's own does not count them
+        seen, batch, sampler = _examples_seen(model), self._batch, model.optimizer
+        if batch is None:
             return
         told = sampler.train_size
-        batch = sampler.batch_size or math.ceil(seen / max(steps, 1))
-        # The loss may be a mean over positions or outputs as well.
-        counts = {seen * factor for factor in _targets_of_an_example(model)}
+        counts = self._counts(model, seen, told)
         if min(abs(told - count) / count * seen for count in counts) >= batch:
             self._warn(
                 "train_size",
                 f"An epoch of `fit` has {seen} examples, and the sampler was made with "
-                f"train_size={told}, which says how narrow the posterior is. Pass "
-                f"train_size={seen}: with `validation_split` the examples that are "
-                "left, with augmentation those before it. If `steps_per_epoch` makes "
-                "an epoch a part of the data, ignore this warning.",
+                f"train_size={told}, which says how narrow the posterior is. It must "
+                "be the number of training examples: with `validation_split` those "
+                "that are left, with augmentation those before it; times the positions "
+                "of each, if the loss is a mean over positions. If `steps_per_epoch` "
+                "makes an epoch a part or a multiple of the data, ignore this warning.",
             )
         last = seen - (steps - 1) * batch
         if sampler.batch_size is not None and 0 < last < _FULL * batch:
@@ -65,6 +67,13 @@ class FitSizes:
                 "(`dataset.batch(..., drop_remainder=True)`), or take a size that "
                 f"divides {seen} nearly: {_better_size(seen, batch)}.",
             )
+
+    def _counts(self, model, examples, told):
+        """What `told` may be for so many examples, of several positions each."""
+        factors = _targets_of_an_example(model)
+        if factors is None:  # not known: any multiple may be right
+            factors = {max(1, round(told / examples))}
+        return {examples * factor for factor in factors}
 
     def _warn(self, what, message):
         if what not in self._warned:
@@ -83,15 +92,26 @@ def _examples_seen(model):
 
 
 def _targets_of_an_example(model):
-    """How many numbers of an example the loss may be a mean over: 1, and others."""
+    """How many numbers of an example the loss may be a mean over; None: not known."""
     if isinstance(model, StackedModel):
         model = model.template
-    factors = {1}
-    if isinstance(model, keras.Sequential | keras.Function) and model.built:
-        for output in model.outputs:
-            sizes = [size for size in output.shape[1:] if size is not None]
-            factors |= {math.prod(sizes), math.prod(sizes[:-1])}
-    return factors - {0}
+    if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
+        return None
+    shapes = [output.shape[1:] for output in model.outputs]
+    if any(None in shape for shape in shapes):
+        return None
+    positions = {math.prod(shape[:-1]) for shape in shapes}
+    outputs = {math.prod(shape) for shape in shapes}
+    # No cross-entropy of several classes is a mean over the classes.
+    names = [_name(loss) for loss in keras.tree.flatten(model.loss)]
+    is_categorical = all("categorical" in name.lower() for name in names)
+    return {1} | positions - {0} | (set() if is_categorical else outputs - {0})
+
+
+def _name(loss):
+    if isinstance(loss, str):
+        return loss
+    return getattr(loss, "__name__", type(loss).__name__)
 
 
 def _better_size(examples, batch):

@@ -3,6 +3,7 @@
 import inspect
 import signal
 import threading
+import weakref
 
 
 class Interrupts:
@@ -22,13 +23,15 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             return
         owner = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
-        if isinstance(owner, Interrupts) and not owner._is_fitting(
-            inspect.currentframe()
-        ):
-            owner.end()  # an error ended its `fit` without a word to callbacks
+        if isinstance(owner, Interrupts):
+            is_same = owner._model is not None and owner._model() is model
+            # Of several callbacks the last one, when the others have kept their
+            # samples. And an error may have ended a `fit` without a word to callbacks.
+            if is_same or not owner._is_fitting(inspect.currentframe()):
+                owner.end()
         # Whoever has a handler of their own knows what to do.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._model = model
+            self._model = weakref.ref(model)
             signal.signal(signal.SIGINT, self._note)
 
     def end(self):
@@ -51,9 +54,10 @@ class Interrupts:
 
     def _is_fitting(self, frame):
         """Whether the `fit` of the model is among the callers of a frame."""
-        while frame is not None:
+        model = None if self._model is None else self._model()
+        while frame is not None and model is not None:
             is_fit = frame.f_code.co_name == "fit"
-            if is_fit and frame.f_locals.get("self") is self._model:
+            if is_fit and frame.f_locals.get("self") is model:
                 return True
             frame = frame.f_back
         return False

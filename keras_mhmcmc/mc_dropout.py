@@ -195,8 +195,9 @@ def _check(model):
     hidden = len(every - {id(layer) for layer in found})
     if hidden or not any(layer.rate > 0.0 for layer in found):
         raise ValueError(
-            "Argument `model` must have a `Dropout` layer with a rate above 0, and "
-            "none inside layers of other kinds, where it cannot be put to work. "
+            "Argument `model` must have a `Dropout` layer with a rate above 0. All of "
+            "them must stand in the model itself or in models nested in it: inside a "
+            "layer of another kind they cannot be put to work. "
             f"Received: {len(every)} dropout layers, {hidden} of them inside others"
         )
 

@@ -12,6 +12,7 @@ from keras_mhmcmc.chain_watch import ChainWatch
 from keras_mhmcmc.ensemble import warn_of_few
 from keras_mhmcmc.fit_sizes import FitSizes
 from keras_mhmcmc.interrupts import Interrupts
+from keras_mhmcmc.optimizers.base_options import refuse_other_weights
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.sample_files import DirectoryStore
 from keras_mhmcmc.sample_store import MemoryStore
@@ -180,7 +181,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             )
         self._sampler = optimizer if is_sampler else None
         if is_sampler:
-            optimizer.check_trainable()
+            refuse_other_weights(optimizer.sampled_variables, self.model)
         self._is_open = False
         self._is_training = True
         self._is_epoch_finished = True
@@ -205,6 +206,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self._sampler is not None and not self._has_seen_batch:
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
+            self._watch.begin(self._sampler.diagnostics().get("energy"))
         if self.every is not None and self._iteration + batch + 1 >= self._next_due():
             iteration = self._read_iteration(self.model)
             if iteration >= self._next_due():
@@ -216,12 +218,16 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._stop_if_interrupted()
 
     def on_test_begin(self, logs=None):
-        if self._is_training:
+        if self._is_inside_fit():
             self._finish_epoch()
 
     def on_test_batch_end(self, batch, logs=None):
-        if self._is_training:
+        if self._is_inside_fit():
             self._stop_if_interrupted()
+
+    def _is_inside_fit(self):
+        """Whether it is `fit` that evaluates; one that failed ends without a word."""
+        return self._is_training and "epochs" in self.params
 
     def on_epoch_end(self, epoch, logs=None):
         self._finish_epoch()
@@ -261,7 +267,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._epoch_diagnostics = {}
         sampler = self._sampler
         if sampler is not None:
-            self._sizes.check_epoch(model, iteration - self._epoch_start)
+            if not model.stop_training:  # in the middle of the epoch
+                self._sizes.check_epoch(model, iteration - self._epoch_start)
             sampler.tell_of_samples()
             sampler.check_epoch()
             self._epoch_diagnostics = sampler.diagnostics()
@@ -333,7 +340,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     def _revise(self, iteration):
         """Gives the sample of an iteration its energy, which is known now."""
         if self._awaits() and self._store.records[-1].iteration == iteration:
-            record = self._store.records[-1].described_by(self._sampler)
+            record = self._store.records[-1].revised_by(self._sampler)
             self._store.revise_last(record)
             if not self._is_keeping:  # which writes as well
                 self._store.write()

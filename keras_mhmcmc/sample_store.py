@@ -27,12 +27,22 @@ class Record(NamedTuple):
 
         Chains that were lost have the weight 0 and no energy.
         """
+        return self._described(sampler, -np.inf)
+
+    def revised_by(self, sampler):
+        """This with its own energy and weight, which are known now.
+
+        A chain that was lost since then keeps the weight that it had.
+        """
+        return self._described(sampler, np.asarray(self.log_weight))
+
+    def _described(self, sampler, log_weight_of_lost):
         info, is_lost = sampler.sample_info(), sampler.lost_chains()
         log_weight = np.asarray(self.log_rate)
         if sampler.has_weights:
             log_weight = np.asarray(info.log_weight) + log_weight
         if is_lost.any():
-            log_weight = np.where(is_lost, -np.inf, log_weight)
+            log_weight = np.where(is_lost, log_weight_of_lost, log_weight)
         return self._replace(
             log_weight=log_weight.tolist(),
             energy=np.where(is_lost, np.nan, info.energy).tolist(),

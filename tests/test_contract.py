@@ -112,9 +112,9 @@ def test_diagnostics_reach_the_history(name, trained):
 def test_the_energy_is_the_loss_at_full_data_scale(name, trained):
     history = trained(name).history.history
     if name in METROPOLIS:
-        # The states' energy, near that of the points that were evaluated.
+        # The states' energy, below that of the proposals and of its order.
         ratio = np.array(history["energy"]) / (TRAIN_SIZE * np.array(history["loss"]))
-        assert ((ratio > 0.5) & (ratio < 1.5)).all()
+        assert ((ratio > 0.3) & (ratio < 1.5)).all()
     else:
         energies = TRAIN_SIZE * np.array(history["loss"])
         np.testing.assert_allclose(history["energy"], energies, rtol=1e-4)

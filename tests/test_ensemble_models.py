@@ -1,5 +1,7 @@
 """Ensembles of models with masks, several inputs or outputs, and models inside."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -206,3 +208,31 @@ def test_losses_and_metrics_of_logits_get_probabilities():
     assert found == pytest.approx([nll, nll], rel=1e-5)
     raw = posterior.ensemble(model, activation="linear").evaluate(x, y, verbose=0)
     assert raw == pytest.approx([nll, nll], rel=1e-5)
+
+
+def test_functions_and_subclasses_of_losses_of_logits():
+    class Mine(keras.losses.SparseCategoricalCrossentropy):
+        pass
+
+    function = keras.losses.sparse_categorical_crossentropy
+    x, y = normal(3), targets()["one"]
+    for loss, name in (
+        (Mine(from_logits=True), "softmax"),
+        (functools.partial(function, from_logits=True), "softmax"),
+        (function, "linear"),
+    ):
+        model = keras.Sequential([keras.Input((3,)), layers.Dense(3)])
+        model.compile(mh.SGLD(0.0, train_size=COUNT, seed=0), loss)
+        posterior = mh.PosteriorSamples()
+        model.fit(x, y, batch_size=COUNT, epochs=1, verbose=0, callbacks=[posterior])
+        ensemble = posterior.ensemble(model)
+        assert ensemble.activation.__name__ == name
+        expected = model.evaluate(x, y, verbose=0)
+        if name == "softmax":
+            found = ensemble.evaluate(x, y, verbose=0)
+            assert found == pytest.approx(expected, rel=1e-4)
+            with pytest.raises(ValueError, match="`from_logits` must be False"):
+                mh.Classifier(ensemble, from_logits=True)
+    model.loss = lambda y, p: function(y, p, from_logits=True)
+    with pytest.warns(UserWarning, match="cannot read from the loss"):
+        posterior.ensemble(model)

@@ -89,20 +89,52 @@ def test_positions_and_outputs_may_be_counted():
         assert len(fit(None, 30, model, y, batch_size=10)) == count
 
 
+def test_classes_are_no_positions():
+    (found,) = fit(mh.SGLD(1e-4, train_size=90, seed=1), batch_size=10)
+    assert "train_size=90" in found
+
+
+class Own(keras.Model):
+    """What it outputs is known to nobody before it runs."""
+
+    def __init__(self, positions=1, counts=True):
+        super().__init__()
+        self.dense = keras.layers.Dense(CLASSES, "softmax")
+        self.positions = positions
+        self.counts = counts
+
+    def call(self, x):
+        x = keras.ops.repeat(x[:, None], self.positions, axis=1)
+        return self.dense(x[:, 0] if self.positions == 1 else x)
+
+    @property
+    def metrics(self):
+        found = super().metrics
+        return found if self.counts else [m for m in found if m.name != "loss"]
+
+
+def test_positions_of_a_subclass_may_be_counted():
+    y = np.zeros((30, 4), "int32")
+    sampler = mh.MHBT(1e-3, train_size=120, batch_size=40, seed=1)
+    assert fit(None, 30, compiled(sampler, Own(4)), y, batch_size=10) == []
+    sampler = mh.SGLD(1e-4, train_size=45, seed=1)
+    assert len(fit(None, 30, compiled(sampler, Own(4)), y, batch_size=5)) == 1
+
+
 def test_a_loop_that_counts_nothing_is_left_alone():
-    class Plain(keras.Model):
-        """A step of its own keeps no mean of the loss: nothing is known then."""
-
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(CLASSES, "softmax")
-
-        def call(self, x):
-            return self.dense(x)
-
-        @property
-        def metrics(self):
-            return [m for m in super().metrics if m.name != "loss"]
-
-    model = compiled(mh.SGLD(1e-4, train_size=3000, seed=1), Plain())
+    """A step of its own may keep no mean of the loss: nothing is known then."""
+    model = compiled(mh.SGLD(1e-4, train_size=3000, seed=1), Own(counts=False))
     assert fit(None, 30, model, batch_size=10) == []
+
+
+def test_an_epoch_that_was_stopped_says_nothing_of_its_size():
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = True
+
+    x, y = np.ones((30, FEATURES), "float32"), np.zeros(30, "int32")
+    model = compiled(mh.SGLD(1e-4, train_size=30, seed=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        callbacks = [mh.PosteriorSamples(every=1), Stop()]
+        model.fit(x, y, batch_size=10, verbose=0, callbacks=callbacks)

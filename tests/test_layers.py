@@ -73,7 +73,8 @@ ALLOWED = {
         "stacked",
     },
     "metrics": {"_backend", "_validate"},
-    "classifier": {"_backend", "_validate", "metrics", "ensemble", "mc_dropout"},
+    "classifier": BACKEND
+    | {"activations", "metrics", "ensemble", "mc_dropout", "stacked"},
     "adversarial": {"_backend", "_validate", "metrics", "_table", "classifier"},
     "evaluation": {"_validate", "metrics", "_table", "classifier"},
     "pruning": SAMPLERS | {"_table"},

@@ -14,6 +14,8 @@ from models import numpy
 from models import sequential
 
 import keras_mhmcmc as mh
+from keras_mhmcmc import chain_watch
+from keras_mhmcmc.optimizers import standstill
 
 # What is compared lies on the host, the same on all backends.
 pytestmark = pytest.mark.in_turn("torch")
@@ -68,6 +70,40 @@ def test_copies_of_one_chain_of_several():
     assert posterior.ensemble(model).num_members == 6
 
 
+def test_a_chain_that_accepts_one_in_five_is_left_alone():
+    """Of 10,000 steps, in epochs of ten: a row of 20 rejections comes by chance."""
+    watch = standstill.Standstill("RSGLD")
+    rng = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for accepted in rng.binomial(10, 0.2, 1000):
+            watch.look(np.array(accepted), np.array(10), rate=0.1, temperature=1.0)
+    with pytest.warns(UserWarning, match="none of the last [56]0 proposals"):
+        for _ in range(10):
+            watch.look(np.array(0), np.array(10), rate=0.1, temperature=1.0)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_a_settled_chain_is_left_alone(correlation):
+    """Of 50 weights: an energy has a deviation of 5 nats, the square root of 50/2."""
+    rng = np.random.default_rng(0)
+    fresh = (1.0 - correlation**2) ** 0.5
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for epochs in (9, 20, 100, 400):
+            for _ in range(50):
+                noise = 5.0 * rng.normal(size=epochs + 1)
+                for i in range(1, epochs + 1):
+                    noise[i] = correlation * noise[i - 1] + fresh * noise[i]
+                watch = chain_watch.ChainWatch()
+                watch.begin(60.0 + noise[0])
+                for deviation in noise[1:]:
+                    watch.end_epoch(60.0 + deviation, True)
+                watch._check_energies(0.1)
+    # Of 200 runs; hardly ever, even where neighbours are alike.
+    assert len(caught) <= (2 if correlation == 0.9 else 0)
+
+
 class Heating(keras.optimizers.schedules.LearningRateSchedule):
     """A temperature that doubles in each epoch."""
 
@@ -85,7 +121,7 @@ def test_an_energy_that_rises():
     assert "over the 12 epochs" in message and "learning rate (now 0.1)" in message
 
 
-def test_an_energy_above_that_of_the_first_epoch():
+def test_an_energy_above_that_of_the_start():
     """Trained weights, and a temperature that drives the chain away at once."""
     model = compiled("adam")
     fit(model, epochs=20)
@@ -99,7 +135,7 @@ def test_an_energy_above_that_of_the_first_epoch():
     posterior = mh.PosteriorSamples(burn_in=60)
     model = compiled(sampler, model)
     (message,) = told(model, "The energy", epochs=20, callbacks=[posterior])
-    assert "above the" in message and "of the first epoch" in message
+    assert "above the" in message and "with which this `fit` began" in message
 
 
 def test_an_energy_that_falls_or_stays_is_left_alone():

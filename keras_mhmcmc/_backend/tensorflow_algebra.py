@@ -135,7 +135,12 @@ def _sums_in_pieces(function, arrays):
 def all_finite(xs):
     """Whether all numbers are finite."""
     # 0 times a number is 0, and NaN where it is not finite: a sum, as fast as others.
-    return tf.math.is_finite(products(lambda x: [(x, 0.0 * x)], xs)[0])
+    # This zero is no constant, or the graph's optimizer makes 0 * (x * x) of the
+    # product, which is NaN where the square is too large.
+    first = tf.reshape(xs[0], [-1])[0]
+    zero = tf.cast(tf.minimum(tf.abs(first), tf.zeros_like(first)), tf.float32)
+    total = products(lambda x: [(x, tf.cast(zero, x.dtype) * x)], xs)[0]
+    return tf.math.is_finite(total)
 
 
 def _total(rows):

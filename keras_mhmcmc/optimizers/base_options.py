@@ -45,13 +45,27 @@ def refuse_constraints(variables):
             )
 
 
-def refuse_frozen(variables):
-    """Raises a `ValueError` if variables were frozen after a sampler was built."""
-    frozen = [variable.path for variable in variables if not variable.trainable]
+def refuse_other_weights(sampled, model):
+    """Raises a `ValueError` unless a sampler moves the weights that `model` trains.
+
+    Args:
+        sampled: variables that the sampler was built with.
+        model: the model that trains.
+    """
+    frozen = [variable.path for variable in sampled if not variable.trainable]
     if frozen:
         raise ValueError(
             "The layers that train must stay the same for as long as a sampler runs. "
             "After you change `layer.trainable`, call `model.compile` again, with a "
             f"new sampler, which goes on from these weights. Received: {len(frozen)} "
             f"frozen variables that were not so at the first step, such as {frozen[0]}"
+        )
+    trained = {id(variable) for variable in model.trainable_variables}
+    if sampled and trained != {id(variable) for variable in sampled}:
+        raise ValueError(
+            "Argument `optimizer` must be new for each model: this sampler holds the "
+            "chain of other weights. Make it again with the same arguments, or with "
+            "`type(optimizer).from_config(optimizer.get_config())`, and compile the "
+            f"model with it. Received: a sampler of {len(sampled)} variables, such as "
+            f"{sampled[0].path}, and a model that trains {len(trained)} others"
         )

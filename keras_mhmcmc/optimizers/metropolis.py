@@ -323,6 +323,7 @@ class MetropolisSampler(Sampler):
     def finalize_variable_values(self, var_list):
         """Settles, at the end of `fit`, and looks at the chain if nobody else did."""
         self.settle()
+        super().finalize_variable_values(var_list)
         is_known = self.built and _backend.hold_values([self._tally, self._pending])
         if is_known and not self._watch.has_looked and sys.exc_info()[1] is None:
             self.check_epoch()

@@ -180,13 +180,13 @@ class Sampler(keras.optimizers.Optimizer):
             self._is_loss_checked = True
 
     def _check_model(self, model):
-        """Refuses a loss of the model that this sampler would misunderstand."""
+        """Refuses a model whose weights or loss this sampler would misunderstand."""
+        base_options.refuse_other_weights(self.sampled_variables, model)
         compiled_loss.check_is_mean(model)
 
     @_backend.unwarned
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         variables = list(trainable_variables)
-        self.check_trainable()
         loss = self._observer.take()
         if loss is None and self.needs_loss:
             raise ValueError(compiled_loss.missing(type(self).__name__))
@@ -271,10 +271,6 @@ class Sampler(keras.optimizers.Optimizer):
         """The variables that the chain moves, those of the model when it was built."""
         return self._trainable_variables if self.built else []
 
-    def check_trainable(self):
-        """Raises a `ValueError` if layers were frozen since the first step."""
-        base_options.refuse_frozen(self.sampled_variables)
-
     def state_values(self):
         """The current state of the chain: a tensor for each sampled variable."""
         return _backend.read(self._trainable_variables)
@@ -292,10 +288,7 @@ class Sampler(keras.optimizers.Optimizer):
         self._energies.mark(int(ops.convert_to_numpy(self.iterations)), listener)
 
     def await_sample(self, iteration, listener):
-        """Has `listener` told of the sample marked at `iteration`, in a loaded model.
-
-        Does nothing if another sample was marked since.
-        """
+        """Has `listener` told of the sample of `iteration`, if it was marked last."""
         if self._energies.marked_at() == iteration:
             self._energies.listen(listener)
 
@@ -343,6 +336,7 @@ class Sampler(keras.optimizers.Optimizer):
 
     def finalize_variable_values(self, var_list):
         """Warns at the end of `fit` of chains that were stopped."""
+        self._is_loss_checked = False  # the next `fit` may have another one
         if self.built and self._guard is not None:
             self._guard.tell(type(self).__name__)
             self._guard.forget()

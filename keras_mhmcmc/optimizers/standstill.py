@@ -4,9 +4,10 @@ import numpy as np
 
 from keras_mhmcmc._warn import warn
 
-# Proposals in a row, none of them accepted, from which on a chain stands still: with
-# an acceptance of 0.2 one chain in a hundred looks so by chance.
+# Proposals in a row, none of them accepted, from which on a chain stands still, and how
+# unlikely they must be at the acceptance that it had before.
 _MANY = 20
+_UNLIKELY = 1e-5
 # Spacing of float32 at the energy, in units of the temperature, above which decisions
 # depend on rounding: the table in `docs/chains.md`.
 _COARSE = 0.125
@@ -18,6 +19,7 @@ class Standstill:
     def __init__(self, name):
         self._name = name
         self._in_a_row = 0
+        self._accepted = self._proposed = 0
         self._told = set()
         self.has_looked = False
 
@@ -33,7 +35,12 @@ class Standstill:
         self.has_looked = True
         idle = np.where(accepted > 0, 0.0, self._in_a_row + proposed)
         self._in_a_row = idle
+        self._accepted = self._accepted + accepted
+        self._proposed = self._proposed + proposed
+        before = self._accepted / np.maximum(self._proposed - idle, 1.0)
+        chance = (1.0 - before) ** idle  # 1 if nothing was ever accepted
         is_still = idle >= _MANY
+        is_still &= (chance < _UNLIKELY) | (self._accepted == 0)
         if is_still.any():
             self._tell(
                 "still",
