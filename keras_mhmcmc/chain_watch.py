@@ -1,5 +1,7 @@
 """Signs in the samples of a run that the chain did not sample."""
 
+import math
+
 import numpy as np
 from keras import ops
 
@@ -14,7 +16,9 @@ _FEW_STATES = 10  # number of them, below which they are worth little
 # if epochs were independent, and a share of itself, since they are not.
 _ERRORS = 5.0
 _RISE = 0.2
-_ABOVE = 0.25  # the share above the first energy
+# And by what it must lie above the first energy: deviations of an epoch, and a share.
+_DEVIATIONS = 2.0
+_ABOVE = 0.25
 _ENTRIES = 256  # numbers of a weight that tell one state from another
 
 
@@ -53,7 +57,11 @@ class ChainWatch:
         is_lost = np.reshape(sampler.lost_chains(), -1)
         self._check_states(is_lost)
         if not is_lost.any():  # or the means are not over the same chains
-            self._check_energies(float(ops.convert_to_numpy(sampler.learning_rate)))
+            weights = sum(math.prod(v.shape) for v in sampler.sampled_variables)
+            # At equilibrium each weight has half of T above the least energy.
+            warmth = 0.5 * sampler.temperature_now() * weights / len(is_lost)
+            rate = float(ops.convert_to_numpy(sampler.learning_rate))
+            self._check_energies(rate, warmth)
 
     def _check_states(self, is_lost):
         if self._kept < _FEWEST_SAMPLES or len(is_lost) != len(self._states):
@@ -74,7 +82,7 @@ class ChainWatch:
             "temperature, or keep samples less often (`every`)."
         )
 
-    def _check_energies(self, rate):
+    def _check_energies(self, rate, warmth):
         energies = np.array(self._energies)
         if len(energies) < _FEWEST:
             return
@@ -97,13 +105,12 @@ class ChainWatch:
             )
             return
         first = np.nan if self._first_energy is None else self._first_energy
-        errors = _ERRORS * max(step / 2**0.5, energies.std())
-        if energies.mean() - first > max(errors, _ABOVE * abs(first)):
+        spread = _DEVIATIONS * energies.std()
+        if energies.mean() - first > max(spread, _ABOVE * abs(first)) + warmth:
             warn(
-                f"The energy of the samples is {energies.mean():.4g} nats, above the "
-                f"{first:.4g} with which this `fit` began. From weights that were "
-                "trained before, a posterior rises so, and a lower temperature or a "
-                f"tighter prior keeps it nearer. Otherwise: {remedy}"
+                f"The energy of the samples is {energies.mean():.4g} nats, far above "
+                f"the {first:.4g} with which this `fit` began: a posterior of so many "
+                f"weights is some {warmth:.4g} above its best ones. {remedy}"
             )
 
 

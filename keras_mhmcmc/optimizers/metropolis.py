@@ -257,7 +257,7 @@ class MetropolisSampler(Sampler):
     def check_epoch(self):
         """Warns, once, if a chain stands still or cannot tell energies apart."""
         tally = self._read_tally()
-        temperature = float(ops.convert_to_numpy(self._current_temperature()))
+        temperature = self.temperature_now()
         self._watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
         self._watch.look_at_energy(ops.convert_to_numpy(self._energy), temperature)
         self._watch.look(

@@ -232,6 +232,10 @@ class Sampler(keras.optimizers.Optimizer):
 
     # What users and callbacks call.
 
+    def temperature_now(self):
+        """The temperature of the next step, a float."""
+        return float(ops.convert_to_numpy(self._current_temperature()))
+
     def diagnostics(self):
         """What the sampler did since `reset_diagnostics`, as a dict of floats.
 
