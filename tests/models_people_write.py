@@ -258,7 +258,7 @@ def lstm():
 def tagger():
     inputs = keras.Input((None,), dtype="int32")
     x = layers.Embedding(WORDS, 4, mask_zero=True)(inputs)
-    x = layers.Bidirectional(layers.GRU(3, return_sequences=True))(x)
+    x = layers.GRU(3, return_sequences=True)(x)
     x = layers.TimeDistributed(layers.Dense(CLASSES, activation="softmax"))(x)
     return keras.Model(inputs, x)
 

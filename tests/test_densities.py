@@ -122,6 +122,7 @@ def shifted(constant):
     return lambda t: constant - 0.5 * ops.sum(ops.square(t))
 
 
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("constant", [3e6, -1e7, 1e8])
 @pytest.mark.parametrize(
     "chains",
@@ -172,6 +173,8 @@ def test_a_prior_that_float32_does_not_hold_is_refused_by_equi_energy():
         )
 
 
+@pytest.mark.in_turn("torch")
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize(
     "constant, temperature", [(1.9e6, None), (1e7, 16.0), (-1e8, 64.0)]
 )
@@ -211,6 +214,7 @@ def test_mini_batches_of_a_million_examples_are_taken():
         )
 
 
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("constant", [0.0, 1e7])
 def test_a_run_that_ends_in_coarse_energies_says_so(constant):
     def log_density(t):  # from 0 up to the constant

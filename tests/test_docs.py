@@ -44,6 +44,7 @@ from keras_mhmcmc.plots import densities
 from keras_mhmcmc.plots import energies
 from keras_mhmcmc.plots import sparsity
 from keras_mhmcmc.plots import training
+from keras_mhmcmc.samples import Samples
 from keras_mhmcmc.transitions import contour
 from keras_mhmcmc.transitions import metropolis
 from keras_mhmcmc.transitions import stochastic_gradient
@@ -261,3 +262,11 @@ def test_every_page_is_in_the_navigation():
     docs = ROOT / "docs"
     pages = sorted(page.relative_to(docs).as_posix() for page in docs.rglob("*.md"))
     assert sorted(nav) == pages
+
+
+def test_the_page_of_samples_has_all_that_can_be_asked_of_them():
+    """They are inherited, which the page shows by name alone."""
+    page = (ROOT / "docs" / "api" / "samples.md").read_text()
+    asked = [name for name in vars(Samples) if not name.startswith("_")]
+    assert len(asked) > 5
+    assert [name for name in asked if f"- {name}\n" not in page] == []

@@ -6,6 +6,8 @@ from models import Drive
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn("torch")
+
 N, T, CURVATURE = 100, 0.7, 200.0  # L, in nats
 
 

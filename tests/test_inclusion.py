@@ -9,6 +9,8 @@ from example_tools import load
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn("torch")
+
 SAMPLERS = {"sgldsa": mh.SGLDSA, "sghmcsa": mh.SGHMCSA, "esm": mh.ESM}
 PRIOR = dict(train_size=96, sparse="kernel", v0=1e-2, v1=1.0)
 every_sampler = pytest.mark.parametrize("name", SAMPLERS)
