@@ -26,7 +26,26 @@ SAMPLERS = {
     "gradient": lambda: mh.SGHMC(0.01, train_size=EXAMPLES, seed=3),
 }
 
-every_model = pytest.mark.parametrize("name", MODELS)
+# Of two that are alike one is enough on JAX and TensorFlow, where all is compiled.
+ALIKE = {
+    "sequential",
+    "added",
+    "functional",
+    "two_inputs",
+    "two_outputs",
+    "two_outputs_and_a_dict",
+    "binary",
+    "bag_of_words",
+    "tagger",
+    "waves",
+}
+every_model = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.in_turn("torch") if name in ALIKE else ())
+        for name in MODELS
+    ],
+)
 
 
 def made(part):

@@ -96,6 +96,7 @@ def test_an_ensemble_predicts_as_its_members(kind):
     assert loss == pytest.approx(-np.log(mean[np.arange(len(y)), y]).mean(), rel=1e-4)
 
 
+@pytest.mark.in_turn("torch")
 def test_scores_and_attacks():
     ensemble, _ = ensemble_of(Own)
     x, y = data()
@@ -151,6 +152,7 @@ def test_recalibrate(kind):
         np.testing.assert_allclose(found, [expected] * 2, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.in_turn("torch")
 def test_recalibrate_refuses_what_never_used_statistics_of_the_batch():
     ensemble, stacked = ensemble_of(Own)
     before = [numpy(variable) for variable in ensemble.weights]
@@ -160,6 +162,7 @@ def test_recalibrate_refuses_what_never_used_statistics_of_the_batch():
         np.testing.assert_array_equal(numpy(variable), value)
 
 
+@pytest.mark.in_turn("torch")
 def test_a_layer_called_in_inference_mode_keeps_its_statistics():
     """As a base network that is called with training=False."""
 
