@@ -18,6 +18,8 @@ from keras_mhmcmc import metrics
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import robustness_curve
 
+pytestmark = pytest.mark.in_turn("torch")
+
 NAN, INF = float("nan"), float("inf")
 
 

@@ -11,6 +11,8 @@ import pytest
 from example_tools import EXAMPLES
 from example_tools import load
 
+pytestmark = pytest.mark.in_turn("torch")
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
