@@ -276,7 +276,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             model.stop_training |= sampler.has_stopped()
         if self.every is None and iteration > self.burn_in:
             self._keep(model, iteration)
-        is_kept = len(self) > 0 and self.iterations[-1] > self._epoch_start
+        records = self._store.records
+        is_kept = len(records) > 0 and records[-1].iteration > self._epoch_start
         self._watch.end_epoch(self._epoch_diagnostics.get("energy"), is_kept)
         self._is_epoch_finished = True
 

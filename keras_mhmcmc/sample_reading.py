@@ -1,9 +1,8 @@
 """What kept samples are, as arrays: weights, energies, members, chains."""
 
-import warnings
-
 import numpy as np
 
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.stacked import StackedModel
 
 
@@ -66,10 +65,9 @@ def whole_chains(records, model):
     """Positions of the chains that were never lost; warns of the others."""
     is_lost = _are_lost(records, model).any(axis=0)
     if is_lost.any():
-        warnings.warn(
+        warn(
             f"Chains {np.flatnonzero(is_lost).tolist()} of {len(is_lost)} were lost, "
-            "since their loss or gradient was not finite. They are left out.",
-            stacklevel=4,
+            "since their loss or gradient was not finite. They are left out."
         )
     return np.flatnonzero(~is_lost)
 
