@@ -31,7 +31,12 @@ class FitSizes:
         if seen <= batches or seen % batches:
             return  # nobody counts, or mini-batches instead of examples
         self._batch = seen // batches
-        if told is not None and told not in self._counts(model, self._batch, told):
+        # A smaller one may be the last, where `fit` shuffles the mini-batches.
+        if told is not None and self._batch > told:
+            self._check_batch(model, told)
+
+    def _check_batch(self, model, told):
+        if told not in self._counts(model, self._batch, told):
             self._warn(
                 "batch_size",
                 f"`fit` takes mini-batches of {self._batch} examples, and the sampler "
@@ -45,6 +50,12 @@ class FitSizes:
         seen, batch, sampler = _examples_seen(model), self._batch, model.optimizer
         if batch is None:
             return
+        told = sampler.batch_size
+        if told is not None and batch < told:
+            if math.ceil(seen / told) == steps:
+                batch = told
+            else:
+                self._check_batch(model, told)
         told = sampler.train_size
         counts = self._counts(model, seen, told)
         if min(abs(told - count) / count * seen for count in counts) >= batch:

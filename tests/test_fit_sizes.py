@@ -93,6 +93,27 @@ def test_positions_and_outputs_may_be_counted():
         assert len(fit(None, 30, model, y, batch_size=10)) == count
 
 
+def test_a_short_batch_that_comes_first_is_the_last_one():
+    """As where Keras shuffles the mini-batches of a `keras.utils.PyDataset`."""
+    x = np.ones((30, FEATURES), "float32")
+
+    def batches():
+        for rows in (x[:6], x[6:18], x[18:]):
+            yield rows, np.zeros(len(rows), "int32")
+
+    model = compiled(rsgld(30, 12))
+    with pytest.warns(UserWarning) as caught:
+        model.fit(
+            batches(),
+            steps_per_epoch=3,
+            verbose=0,
+            callbacks=[mh.PosteriorSamples()],
+        )
+    messages = [str(w.message) for w in caught]
+    assert not [m for m in messages if "batch_size=12" in m]
+    assert [m for m in messages if "has 6 examples, and the others have 12" in m]
+
+
 @pytest.mark.in_turn("torch")
 def test_classes_are_no_positions():
     (found,) = fit(mh.SGLD(1e-4, train_size=90, seed=1), batch_size=10)
