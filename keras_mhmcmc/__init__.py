@@ -5,22 +5,17 @@ from keras_mhmcmc import datasets
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc import kernels
 from keras_mhmcmc import losses
-from keras_mhmcmc import metrics
 from keras_mhmcmc import plots
 from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
-from keras_mhmcmc.chains import ChainState
-from keras_mhmcmc.chains import Draws
-from keras_mhmcmc.chains import ParallelChains
-from keras_mhmcmc.chains import equi_energy
-from keras_mhmcmc.chains import replica_exchange
-from keras_mhmcmc.chains import sample
-from keras_mhmcmc.chains import targets
-from keras_mhmcmc.classifier import Classifier
+from keras_mhmcmc import targets
 from keras_mhmcmc.ensemble import Ensemble
+from keras_mhmcmc.ensemble import MCDropout
+from keras_mhmcmc.ensemble import prune
+from keras_mhmcmc.evaluation import Classifier
 from keras_mhmcmc.evaluation import evaluate
-from keras_mhmcmc.mc_dropout import MCDropout
+from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import ESM
@@ -32,9 +27,14 @@ from keras_mhmcmc.optimizers import SGHMC
 from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
+from keras_mhmcmc.parallel import ParallelChains
 from keras_mhmcmc.partition import suggest_partition
 from keras_mhmcmc.posterior import PosteriorSamples
-from keras_mhmcmc.pruning import prune
+from keras_mhmcmc.sampling import ChainState
+from keras_mhmcmc.sampling import Draws
+from keras_mhmcmc.sampling import equi_energy
+from keras_mhmcmc.sampling import replica_exchange
+from keras_mhmcmc.sampling import sample
 
 __all__ = [
     "CSGHMC",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.kernels.contour import Contour
+from keras_mhmcmc.algorithms.contour import Contour
 from keras_mhmcmc.schedules import RobbinsMonro
 from keras_mhmcmc.schedules import Schedule
 

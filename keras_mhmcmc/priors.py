@@ -5,7 +5,7 @@ import re
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import tensors
 
 _PRECISE = _validate.Interval(1e-19)  # 1 / scale^2 is finite in float32
 

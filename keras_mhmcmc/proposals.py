@@ -3,9 +3,9 @@
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.kernels import langevin
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import langevin
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import tensors
 
 _AT_LEAST_ONE = _validate.Interval(1.0)
 

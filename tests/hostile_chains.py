@@ -51,7 +51,7 @@ NO_KERNEL = [
     1,
     {},
     mh.kernels.sgld,
-    mh.kernels.langevin,
+    mh.kernels,
     mh.SGLD,
     mh.SGLD(0.1, train_size=10),
     mh.proposals.RandomWalk(),

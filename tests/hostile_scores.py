@@ -22,7 +22,7 @@ from hostile_tools import ensemble
 from hostile_tools import network
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation import EvaluationTable
+from keras_mhmcmc.evaluation.evaluate import EvaluationTable
 
 CLIP = [1.0, "01", "0", (0.0,), (0.0, 0.5, 1.0), (1.0, 0.0), (0.0, 0.0), [[0.0, 1.0]]]
 CLIP += [

@@ -5,8 +5,8 @@ from keras import ops
 from oracles import moves as oracle
 
 from keras_mhmcmc import proposals
-from keras_mhmcmc.kernels import metropolis
-from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import moves
 
 SHAPES = [(3,), (2, 4), (), (1, 2, 3, 2)]
 

@@ -9,8 +9,8 @@ from kernel_tools import tensor
 from oracles import adaptation as oracle
 from oracles import moves as oracle_moves
 
-from keras_mhmcmc.kernels import adaptation
-from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.algorithms import adaptation
+from keras_mhmcmc.algorithms import moves
 
 
 def flag(value):

@@ -14,9 +14,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from keras_mhmcmc import Classifier
 from keras_mhmcmc import _backend
-from keras_mhmcmc import metrics
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import robustness_curve
+from keras_mhmcmc.evaluation import metrics
 
 pytestmark = pytest.mark.in_turn("torch")
 

@@ -16,11 +16,11 @@ from oracles import steps
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.chains import loop
-from keras_mhmcmc.kernels import contour
-from keras_mhmcmc.kernels import hamiltonian
-from keras_mhmcmc.kernels import importance
-from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.algorithms import contour
+from keras_mhmcmc.algorithms import hamiltonian
+from keras_mhmcmc.algorithms import importance
+from keras_mhmcmc.algorithms import langevin
+from keras_mhmcmc.sampling import loop
 
 
 def learned(log_pdf, energy, step_size, settings, function=contour.learned):

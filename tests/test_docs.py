@@ -10,44 +10,7 @@ import keras
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc import classifier
-from keras_mhmcmc import ensemble
-from keras_mhmcmc import evaluation
-from keras_mhmcmc import mc_dropout
-from keras_mhmcmc import partition
-from keras_mhmcmc import posterior
-from keras_mhmcmc import priors
-from keras_mhmcmc import proposals
-from keras_mhmcmc import pruning
-from keras_mhmcmc import schedules
-from keras_mhmcmc.adversarial import curve
-from keras_mhmcmc.adversarial import gradient_sign
-from keras_mhmcmc.adversarial import projected_gradient
-from keras_mhmcmc.chains import parallel
-from keras_mhmcmc.chains import run
-from keras_mhmcmc.chains import targets
-from keras_mhmcmc.datasets import loading
-from keras_mhmcmc.datasets import regression
-from keras_mhmcmc.datasets import scaling
-from keras_mhmcmc.optimizers import csgld
-from keras_mhmcmc.optimizers import esm
-from keras_mhmcmc.optimizers import mhbt
-from keras_mhmcmc.optimizers import psgld
-from keras_mhmcmc.optimizers import rsgld
-from keras_mhmcmc.optimizers import sghmc
-from keras_mhmcmc.optimizers import sgld
-from keras_mhmcmc.optimizers import sgldsa
-from keras_mhmcmc.plots import attacks
-from keras_mhmcmc.plots import calibration
-from keras_mhmcmc.plots import chains
-from keras_mhmcmc.plots import densities
-from keras_mhmcmc.plots import energies
-from keras_mhmcmc.plots import sparsity
-from keras_mhmcmc.plots import training
-from keras_mhmcmc.samples import Samples
-from keras_mhmcmc.transitions import contour
-from keras_mhmcmc.transitions import metropolis
-from keras_mhmcmc.transitions import stochastic_gradient
+from keras_mhmcmc.posterior.samples import Samples
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -81,49 +44,12 @@ BLOCKS = [
     for index, (page, blocks) in enumerate(CODE.items())
     for number in range(len(blocks))
 ]
+PACKAGE = pathlib.Path(mh.__file__).parent
+# Modules with an example in a docstring.
 MODULES = [
-    # A function of the same name hides the module.
-    importlib.import_module("keras_mhmcmc.chains.equi_energy"),
-    importlib.import_module("keras_mhmcmc.chains.replica_exchange"),
-    classifier,
-    contour,
-    csgld,
-    curve,
-    ensemble,
-    esm,
-    evaluation,
-    gradient_sign,
-    attacks,
-    calibration,
-    chains,
-    densities,
-    energies,
-    loading,
-    mh.losses,
-    mh.diagnostics,
-    mc_dropout,
-    mhbt,
-    metropolis,
-    parallel,
-    partition,
-    posterior,
-    priors,
-    projected_gradient,
-    proposals,
-    pruning,
-    psgld,
-    regression,
-    rsgld,
-    run,
-    scaling,
-    schedules,
-    sghmc,
-    sgld,
-    sgldsa,
-    sparsity,
-    stochastic_gradient,
-    targets,
-    training,
+    ".".join(["keras_mhmcmc", *path.relative_to(PACKAGE).with_suffix("").parts])
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if re.search(r"^\s+>>> ", path.read_text(), re.MULTILINE)
 ]
 
 
@@ -149,16 +75,16 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "module",
+    "name",
     [
-        pytest.param(module, id=module.__name__, marks=on_one_backend(index))
-        for index, module in enumerate(MODULES)
+        pytest.param(name, id=name, marks=on_one_backend(index))
+        for index, name in enumerate(MODULES)
     ],
 )
-def test_examples_in_docstrings_run(module):
-    if module.__name__.startswith("keras_mhmcmc.plots"):
+def test_examples_in_docstrings_run(name):
+    if name.startswith("keras_mhmcmc.plots"):
         pytest.importorskip("matplotlib").use("Agg")
-    result = doctest.testmod(module)
+    result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
 

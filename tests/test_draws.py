@@ -13,7 +13,7 @@ from scipy import stats
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import tensors
 
 BACKEND = keras.backend.backend()
 draws = importlib.import_module(f"keras_mhmcmc._backend.draws_{BACKEND}")

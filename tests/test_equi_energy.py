@@ -10,8 +10,8 @@ from kernel_tools import tensor
 from oracles import equi_energy as oracle
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.kernels import batches
-from keras_mhmcmc.kernels import equi_energy
+from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.algorithms import equi_energy
 
 pytestmark = pytest.mark.in_turn("torch")
 
@@ -67,7 +67,7 @@ def test_the_ladder_is_the_papers():
 
 
 def test_the_papers_batch_sizes_follow_from_the_smallest():
-    from keras_mhmcmc.chains import ladder_checks
+    from keras_mhmcmc.sampling import ladder_checks
 
     sizes = ladder_checks.sizes(100_000, 1000, 1.4, 7, None)
     assert sizes == [100_000, 5378, 3841, 2743, 1959, 1400, 1000]
@@ -305,7 +305,7 @@ def test_an_interrupted_run_returns_its_draws(monkeypatch):
             raise KeyboardInterrupt
         return convert(x)
 
-    monkeypatch.setattr("keras_mhmcmc.chains.loop.ops.convert_to_numpy", interrupt)
+    monkeypatch.setattr("keras_mhmcmc.sampling.loop.ops.convert_to_numpy", interrupt)
     with pytest.warns(UserWarning, match="Interrupted after"):
         draws = run(num_steps=100000)
     assert draws.interrupted

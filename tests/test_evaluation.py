@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn import metrics as oracle
 
 import keras_mhmcmc as mh
-from keras_mhmcmc import metrics
+from keras_mhmcmc.evaluation import metrics
 
 FIXED = ("model", "members", "accuracy", "nll", "brier", "ece")
 FIXED += ("entropy", "mutual_information")

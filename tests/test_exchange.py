@@ -18,7 +18,7 @@ from kernel_tools import tensor
 from oracles import exchange as oracle
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.kernels import exchange
+from keras_mhmcmc.algorithms import exchange
 
 pytestmark = pytest.mark.in_turn("torch")
 

@@ -10,7 +10,7 @@ from exchange_tools import run
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.chains import loop
+from keras_mhmcmc.sampling import loop
 
 pytestmark = pytest.mark.in_turn("torch")
 
@@ -83,7 +83,7 @@ def test_an_interrupted_run_returns_its_draws(monkeypatch):
             raise KeyboardInterrupt
         return convert(x)
 
-    monkeypatch.setattr("keras_mhmcmc.chains.loop.ops.convert_to_numpy", interrupt)
+    monkeypatch.setattr("keras_mhmcmc.sampling.loop.ops.convert_to_numpy", interrupt)
     with pytest.warns(UserWarning, match="Interrupted after"):
         draws = run(KERNELS["sgld"], steps=100000, chains=3, burn_in=0)
     assert draws.interrupted and len(draws) > 0

@@ -26,7 +26,6 @@ AS_KERAS = "its arguments are those of Keras, which checks them"
 INNER = "called by the package with what the constructor checked"
 EXEMPT = {
     **dict.fromkeys(SAMPLERS, "in the table of test_arguments.py"),
-    "kernels.*.*": "mathematics inside compiled steps; kernels and samplers check",
     "ChainState": "a record; what `sample` takes as `init` is checked there",
     "Draws": "a result; only `sample` and its like make it",
     "Draws.by_name": "takes nothing",
@@ -64,6 +63,7 @@ def public_names():
             continue
         for inner, part in vars(value).items():
             is_ours = getattr(part, "__module__", "").startswith(value.__name__)
+            is_ours |= inner in getattr(value, "__all__", ())
             if not inner.startswith("_") and is_ours and callable(part):
                 yield from with_methods(f"{name}.{inner}", part)
 

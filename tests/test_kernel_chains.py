@@ -13,11 +13,11 @@ from kernel_tools import float32
 from kernel_tools import tensor
 from kernel_tools import tensors_of
 
-from keras_mhmcmc.kernels import hamiltonian
-from keras_mhmcmc.kernels import langevin
-from keras_mhmcmc.kernels import metropolis
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import hamiltonian
+from keras_mhmcmc.algorithms import langevin
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import tensors
 
 
 def test_list_algebra_with_a_chain_axis_is_one_call_for_each_chain():

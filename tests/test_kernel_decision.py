@@ -19,9 +19,9 @@ from kernel_tools import tensors_of
 from kernel_tools import two_states
 from oracles import moves as oracle
 
-from keras_mhmcmc.kernels import metropolis
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import tensors
 
 
 @pytest.mark.parametrize("temperature", [1.0, 50.0])

@@ -15,8 +15,8 @@ from kernel_tools import split
 from kernel_tools import tensor
 from oracles import moves as oracle
 
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import tensors
 
 # d, epsilon, s, beta: short and long moves, weak and strong gradients.
 DENSITY_SETTINGS = [

@@ -11,9 +11,9 @@ from kernel_tools import tensors_of
 from oracles import moves as oracle
 from oracles import steps
 
-from keras_mhmcmc.kernels import hamiltonian
-from keras_mhmcmc.kernels import langevin
-from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.algorithms import hamiltonian
+from keras_mhmcmc.algorithms import langevin
+from keras_mhmcmc.algorithms import moves
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])

@@ -9,7 +9,7 @@ from keras import ops
 from kernel_tools import tensor
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import tensors
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 60])

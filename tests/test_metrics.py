@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 from sklearn import metrics as sklearn_metrics
 
-from keras_mhmcmc import metrics
+from keras_mhmcmc.evaluation import metrics
 
 LOG2 = np.log(2.0)
 

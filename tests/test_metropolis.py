@@ -13,7 +13,7 @@ from models import numpy
 from models import weights
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.kernels import metropolis
+from keras_mhmcmc.algorithms import metropolis
 
 
 def make(**options):

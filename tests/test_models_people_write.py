@@ -10,7 +10,7 @@ from models import numpy
 from models_people_write import MODELS
 
 import keras_mhmcmc as mh
-from keras_mhmcmc import activations
+from keras_mhmcmc.ensemble import activations
 
 BATCH_SIZE, EVERY = 16, 2  # three iterations an epoch
 SAMPLERS = {

@@ -7,8 +7,8 @@ from kernel_tools import tensor
 from oracles import moves as oracle
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import tensors
 
 STEP, SIZE, BETA = 0.2, 60_000.0, 3.0
 TEN_MILLION = pytest.param(10**7, marks=pytest.mark.slow)

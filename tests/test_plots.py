@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from keras_mhmcmc import metrics
 from keras_mhmcmc import plots
 from keras_mhmcmc.adversarial import RobustnessTable
+from keras_mhmcmc.evaluation import metrics
 
 EPSILONS = (0.0, 0.1, 0.2)
 ACCURACY = {"SGD": (0.9, 0.5, 0.0), "RSGLD": (0.8, 0.7, 0.25)}

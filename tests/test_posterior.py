@@ -21,8 +21,8 @@ from models import sequential
 from models import weights
 
 import keras_mhmcmc as mh
-from keras_mhmcmc import folder_lock
-from keras_mhmcmc.folder_lock import FolderLock
+from keras_mhmcmc.posterior import lock as folder_lock
+from keras_mhmcmc.posterior.lock import FolderLock
 
 pytestmark = pytest.mark.in_turn("torch")
 
@@ -239,7 +239,7 @@ def test_a_missing_sample_file_is_named(tmp_path):
 
 _HOLDER = """
 import sys, time
-from keras_mhmcmc.folder_lock import FolderLock
+from keras_mhmcmc.posterior.lock import FolderLock
 FolderLock(sys.argv[1]).acquire()
 print("held", flush=True)
 time.sleep(600)

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.chains import loop
+from keras_mhmcmc.sampling import loop
 
 pytestmark = pytest.mark.in_turn("torch")
 

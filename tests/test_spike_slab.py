@@ -10,9 +10,9 @@ from kernel_tools import tensors_of
 from oracles import spike_slab as oracle
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.kernels import adam
-from keras_mhmcmc.kernels import layer_noise
-from keras_mhmcmc.kernels import spike_slab
+from keras_mhmcmc.algorithms import adam
+from keras_mhmcmc.algorithms import layer_noise
+from keras_mhmcmc.algorithms import spike_slab
 
 SHAPES = [(30, 4), (7, 6), (2, 3, 5)]
 GROUPS = (0, 0, 1)

@@ -14,8 +14,8 @@ from models import numpy
 from models import sequential
 
 import keras_mhmcmc as mh
-from keras_mhmcmc import chain_watch
 from keras_mhmcmc.optimizers import standstill
+from keras_mhmcmc.posterior import chain_watch
 
 # What is compared lies on the host, the same on all backends.
 pytestmark = pytest.mark.in_turn("torch")

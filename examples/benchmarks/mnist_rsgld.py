@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.kernels import adaptation
+from keras_mhmcmc.algorithms import adaptation
 
 
 def run(seed, epochs, data):

@@ -6,14 +6,14 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import metrics
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
 from keras_mhmcmc.adversarial.projected_gradient import pgd
 from keras_mhmcmc.adversarial.table import CONFIDENCE
 from keras_mhmcmc.adversarial.table import RobustnessTable
-from keras_mhmcmc.classifier import as_classifiers
+from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.classifier import as_classifiers
 
 ATTACKS = ("fgsm", "pgd")
 

@@ -15,7 +15,7 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.classifier import as_classifier
+from keras_mhmcmc.evaluation.classifier import as_classifier
 
 
 def fgsm(

@@ -3,8 +3,8 @@
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import metrics
-from keras_mhmcmc.classifier import as_inputs
+from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.classifier import as_inputs
 
 
 def inputs_and_limits(x, clip):

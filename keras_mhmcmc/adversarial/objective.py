@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc import metrics
+from keras_mhmcmc.evaluation import metrics
 
 
 def ascent(classifier, by_member):

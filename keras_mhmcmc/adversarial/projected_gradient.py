@@ -13,7 +13,7 @@ from keras import ops
 from keras_mhmcmc import _validate
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.classifier import as_classifier
+from keras_mhmcmc.evaluation.classifier import as_classifier
 
 
 def pgd(

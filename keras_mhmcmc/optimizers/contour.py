@@ -9,7 +9,7 @@ import numpy as np
 from keras_mhmcmc import _backend
 from keras_mhmcmc import partition as partition_
 from keras_mhmcmc._backend import ops
-from keras_mhmcmc.kernels import contour
+from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.schedules import Schedule

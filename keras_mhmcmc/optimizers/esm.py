@@ -2,7 +2,7 @@
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.kernels import adam
+from keras_mhmcmc.algorithms import adam
 from keras_mhmcmc.optimizers.finite import FiniteGuard
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
 

@@ -8,7 +8,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import tensors
 
 
 class FiniteGuard:

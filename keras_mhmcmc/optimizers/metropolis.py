@@ -8,9 +8,9 @@ import numpy as np
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
-from keras_mhmcmc.kernels import metropolis
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.sampler import Sampler

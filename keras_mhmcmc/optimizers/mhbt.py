@@ -5,7 +5,7 @@ import keras
 from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.kernels import metropolis
+from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
 from keras_mhmcmc.optimizers.sampler import checked_temperature
 

@@ -5,10 +5,10 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.kernels import adaptation
-from keras_mhmcmc.kernels import metropolis
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import adaptation
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
 from keras_mhmcmc.optimizers.mhbt import batch_temperature

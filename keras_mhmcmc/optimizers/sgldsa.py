@@ -2,8 +2,8 @@
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.kernels import hamiltonian
-from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.algorithms import hamiltonian
+from keras_mhmcmc.algorithms import langevin
 from keras_mhmcmc.optimizers.finite import FiniteGuard
 from keras_mhmcmc.optimizers.sampler import checked_temperature
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler

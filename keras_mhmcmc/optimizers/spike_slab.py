@@ -9,8 +9,8 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import sparsity
 from keras_mhmcmc._backend import ops
-from keras_mhmcmc.kernels import layer_noise
-from keras_mhmcmc.kernels import spike_slab
+from keras_mhmcmc.algorithms import layer_noise
+from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.first_values import constant
 from keras_mhmcmc.optimizers.sampler import Sampler

@@ -3,8 +3,8 @@
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc import metrics
 from keras_mhmcmc.adversarial import RobustnessTable
+from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.plots import style
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_mhmcmc import metrics
+from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.plots import style
 
 FEW = 10  # predictions in a bin: too few to tell their accuracy

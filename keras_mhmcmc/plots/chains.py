@@ -4,9 +4,9 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
-from keras_mhmcmc.chains import Draws
 from keras_mhmcmc.plots import style
-from keras_mhmcmc.posterior import PosteriorSamples
+from keras_mhmcmc.posterior.callback import PosteriorSamples
+from keras_mhmcmc.sampling import Draws
 
 BINS = 20  # of ranks
 

@@ -4,8 +4,8 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.chains import Draws
 from keras_mhmcmc.plots import style
+from keras_mhmcmc.sampling import Draws
 
 SHARES = (0.99, 0.9, 0.5, 0.1)  # of the density's mass, from the outer line inwards
 CHUNK = 1000  # points that are evaluated at once

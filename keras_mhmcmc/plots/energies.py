@@ -3,10 +3,10 @@
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.chains import Draws
 from keras_mhmcmc.optimizers.contour import ContourSampler
 from keras_mhmcmc.plots import style
-from keras_mhmcmc.posterior import PosteriorSamples
+from keras_mhmcmc.posterior.callback import PosteriorSamples
+from keras_mhmcmc.sampling import Draws
 
 KEYS = ("energy_min", "energy_gap", "pdf", "visits")
 

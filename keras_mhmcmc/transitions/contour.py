@@ -11,7 +11,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import partition as partition_
-from keras_mhmcmc.kernels import contour
+from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.transitions.kernel import Kernel
 from keras_mhmcmc.transitions.kernel import Record
 from keras_mhmcmc.transitions.kernel import at_step

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_mhmcmc.kernels import exchange
+from keras_mhmcmc.algorithms import exchange
 from keras_mhmcmc.schedules import Schedule
 from keras_mhmcmc.transitions.kernel import Current
 from keras_mhmcmc.transitions.kernel import Kernel

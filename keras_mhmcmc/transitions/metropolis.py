@@ -9,9 +9,9 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
-from keras_mhmcmc.kernels import metropolis
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import tensors
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.transitions.kernel import Current
 from keras_mhmcmc.transitions.kernel import Kernel
 from keras_mhmcmc.transitions.kernel import at_step

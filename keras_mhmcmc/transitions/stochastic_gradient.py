@@ -7,8 +7,8 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.kernels import hamiltonian
-from keras_mhmcmc.kernels import langevin
+from keras_mhmcmc.algorithms import hamiltonian
+from keras_mhmcmc.algorithms import langevin
 from keras_mhmcmc.transitions.kernel import Current
 from keras_mhmcmc.transitions.kernel import Kernel
 from keras_mhmcmc.transitions.kernel import at_step

@@ -4,10 +4,10 @@ from keras import ops
 from planting import bug
 from planting import wrap
 
-from keras_mhmcmc.kernels import contour
-from keras_mhmcmc.kernels import langevin
-from keras_mhmcmc.kernels import metropolis
-from keras_mhmcmc.kernels import moves
+from keras_mhmcmc.algorithms import contour
+from keras_mhmcmc.algorithms import langevin
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import moves
 from keras_mhmcmc.optimizers.contour import ContourSampler
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
 

@@ -6,12 +6,12 @@ from planting import scaled
 from planting import wrap
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.kernels import adam
-from keras_mhmcmc.kernels import hamiltonian
-from keras_mhmcmc.kernels import langevin
-from keras_mhmcmc.kernels import metropolis
-from keras_mhmcmc.kernels import moves
-from keras_mhmcmc.kernels import spike_slab
+from keras_mhmcmc.algorithms import adam
+from keras_mhmcmc.algorithms import hamiltonian
+from keras_mhmcmc.algorithms import langevin
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.priors import BoundGaussian
 

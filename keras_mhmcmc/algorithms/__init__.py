@@ -1,0 +1,1 @@
+"""The mathematics of the samplers: pure functions of tensors and given noise."""

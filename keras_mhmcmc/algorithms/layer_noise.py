@@ -1,0 +1,50 @@
+"""A temperature for each layer, by the spread of its gradient.
+
+Paper: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
+gradient MCMC with a stochastic approximation adaptation", appendix D.2, which says that
+layers have temperatures according to the standard deviations of their gradients, and
+not how. Here the noise of a layer is proportional to that deviation, so that all layers
+have the same ratio of drift to noise, and the noisiest layer has the temperature T:
+
+    s_l <- s_l + 0.01 (std(grad_l) - s_l),   T_l = T (s_l / max s)^2
+
+Law: none that is known in closed form; where every T_l is T it is exp(-U/T).
+
+| paper     | name       | shape           | unit                        |
+|-----------|------------|-----------------|-----------------------------|
+| grad_l    | `gradient` | list of tensors | nats per example and weight |
+| s_l       | `spreads`  | (..., layers)   | that of the gradient        |
+| T_l / T   | -          | (..., layers)   | 1                           |
+
+(...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
+"""
+
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.tensors import ops
+
+_RATE = 0.01
+
+
+def learned(spreads, gradient):
+    """s_l after one more gradient; NaN stands for no gradient yet."""
+    chains = len(spreads.shape) > 1
+    new = ops.stack([_deviation(g, chains) for g in gradient], axis=-1)
+    new = ops.cast(new, spreads.dtype)
+    return ops.where(ops.isnan(spreads), new, spreads + _RATE * (new - spreads))
+
+
+def scaled(normals, spreads):
+    """The draws of each layer times sqrt(T_l / T)."""
+    # All gradients may be 0, at a plateau: then there is no noise either.
+    largest = ops.maximum(ops.max(spreads, axis=-1, keepdims=True), 1e-30)
+    scales = ops.unstack(spreads / largest, len(normals), axis=-1)
+    return [
+        z * ops.cast(tensors.along_chains(scale, z), z.dtype)
+        for z, scale in zip(normals, scales, strict=True)
+    ]
+
+
+def _deviation(gradient, chains):
+    if not chains:
+        return ops.std(gradient)
+    return ops.std(ops.reshape(gradient, (gradient.shape[0], -1)), axis=1)

@@ -1,0 +1,6 @@
+"""Scores of predictive distributions."""
+
+from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.evaluate import evaluate
+
+__all__ = ["Classifier", "evaluate"]

@@ -1,0 +1,271 @@
+"""`equi_energy`: MINTEE, chains on batches of growing size that jump between modes."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc.algorithms import equi_energy as kernel
+from keras_mhmcmc.sampling import ladder_checks as checks
+from keras_mhmcmc.sampling import loop
+from keras_mhmcmc.sampling import resume as states
+from keras_mhmcmc.sampling.draws import ChainState
+from keras_mhmcmc.sampling.initial_positions import starting_positions
+from keras_mhmcmc.sampling.initial_positions import without_lists
+from keras_mhmcmc.sampling.ladder import COUNTS
+from keras_mhmcmc.sampling.ladder import Ladder
+from keras_mhmcmc.sampling.ladder import Settings
+from keras_mhmcmc.sampling.log_density import Target
+from keras_mhmcmc.sampling.rings import collected
+from keras_mhmcmc.sampling.run import checked_plan
+
+tree = keras.tree
+
+_SHARE = _validate.Interval(0.0, 1.0)
+_ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
+
+
+def equi_energy(
+    init,
+    *,
+    log_likelihood,
+    data,
+    log_prior=None,
+    batch_size=None,
+    growth=1.4,
+    num_levels=None,
+    batch_sizes=None,
+    alpha=0.995,
+    reference=None,
+    lowest_energy=None,
+    energy_levels=None,
+    jump_probability=0.1,
+    step_size,
+    target_acceptance=(0.2, 0.5),
+    num_steps,
+    num_chains=1,
+    burn_in=1000,
+    ring_steps=1000,
+    ring_capacity=1000,
+    every=1,
+    seed=0,
+    keep_all=False,
+    progress=True,
+):
+    """Runs MINTEE: hot chains on small batches show a cold one where the modes are.
+
+    Samples exp(-U) with the coldest chain, on all of the data, with U = -(sum of
+    log-likelihoods + log prior) in nats. The hotter chains k = 1..K-1 sample
+    exp(-max(U, H_k)/T_k), with U estimated from m_k examples, at T_k = n / m_k^alpha.
+    Each chain keeps its past states in rings of similar energy, and with
+    `jump_probability` the next colder chain proposes one of the ring that its own
+    energy belongs to. All chains run in one compiled program.
+
+    The chains start one after another, the hottest first: each adapts its step size for
+    `burn_in` steps, then fills its rings for `ring_steps` steps before the next one
+    starts. The coldest starts at step (K - 1)(burn_in + ring_steps).
+
+    A ring holds a uniform sample of at most `ring_capacity` states. The memory for it
+    is 4 num_chains (K - 1) K (ring_capacity + 1) (d + 8) bytes for d values in a
+    position: 10 MB for K = 7 and d = 50.
+
+    Energies of mini-batches are estimated as differences from `reference`, with much
+    less noise than the energies themselves; otherwise no move of a hot chain would be
+    accepted. A reference between the modes, or at one of them, will do.
+
+    Args:
+        init: where the chains start, as in `mh.sample`; or the `state` of earlier draws
+            with the same arguments, to go on from there.
+        log_likelihood: function of (position, batch) of one chain, which gives the
+            log-likelihood of each example, shape (batch_size,), as in `mh.sample`.
+        data: array, or tuple or dict of arrays, with one row for each example.
+        log_prior: function of a position, its log density; None is a flat prior.
+        batch_size: of the hottest chain, m_{K-1}. The next ones are `growth` times as
+            large each, and the coldest one's is all of the data.
+        growth: factor between batch sizes, greater than 1.
+        num_levels: number of chains K, at least 2; with `batch_size`. Defaults to all
+            that fit: the largest batch is less than the data.
+        batch_sizes: instead of these three, all sizes, decreasing, the first one the
+            number of examples.
+        alpha: in (0, 1]; smaller is hotter.
+        reference: the position that energies are compared with; defaults to `init`, the
+            first chain's.
+        lowest_energy: H_0 in nats, about the energy of the lowest mode; defaults to
+            the energy of `reference`. The levels above are H_{k+1} = H_k + 10 T_k.
+        energy_levels: instead, all of H_0 < ... < H_{K-1}.
+        jump_probability: p_ee, in [0, 1).
+        step_size: eps_0, the standard deviation of the coldest chain's moves in each
+            direction, greater than 0; the hotter ones start with eps_0 sqrt(T_k). About
+            the width of a mode. They change by a quarter in the burn-in, after each 50
+            moves whose acceptance is not within `target_acceptance`, and are fixed
+            afterwards, so that the law is that of a fixed kernel.
+        target_acceptance: (lowest, highest) share of accepted local moves.
+        num_steps: steps of the coldest chain, more than `burn_in`. With a `state` in
+            `init`, its further steps.
+        num_chains: independent ladders of K chains.
+        burn_in: steps of each chain before it fills its rings, or draws are kept.
+        ring_steps: further steps of each chain before the next colder one starts.
+        ring_capacity: states that one ring holds, at least 1.
+        every: keep each `every`-th draw.
+        seed: integer in [0, 2**31) that makes the run repeatable.
+        keep_all: whether to keep the draws of all chains, in `levels`.
+        progress: whether to show a bar; it counts the steps of the hottest chain.
+
+    Returns:
+        `Draws` of the coldest chain. `rings` is a `RingTable` of all chains: step
+        sizes, acceptance, and the share of states in each ring. `info` has `energy` of
+        each draw, and of each temperature `acceptance`, `jump_acceptance` (NaN for the
+        hottest) and `step_sizes`, shape (chain, K), over the steps after the coldest's
+        burn-in; `temperatures`, `batch_sizes` and `energy_levels`, shape (K,). After
+        Ctrl-C, with a warning, the draws until then.
+
+    Raises:
+        ValueError: an argument is outside its range, a function gives a wrong shape, or
+            the log-likelihood at `init` or `reference` is not finite; before the chains
+            are compiled.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> import numpy as np
+    >>> from keras import ops
+    >>> x = np.random.default_rng(0).normal(size=1000)
+    >>> draws = mh.equi_energy(
+    ...     0.0,
+    ...     log_likelihood=lambda mean, x: -0.5 * ops.square(x - mean),
+    ...     data=x,
+    ...     batch_size=250,
+    ...     num_levels=3,
+    ...     step_size=0.03,
+    ...     num_steps=1500,
+    ...     burn_in=500,
+    ...     ring_steps=500,
+    ...     progress=False,
+    ... )
+    >>> draws.position.shape, draws.info["batch_sizes"]
+    ((1, 1000), array([1000,  350,  250]))
+
+    Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 2 and
+    appendix D.
+    """
+    burn_in = _validate.integer("burn_in", burn_in, 0)
+    ring_steps = _validate.integer("ring_steps", ring_steps, 1)
+    checked_plan(num_steps, 0 if isinstance(init, ChainState) else burn_in, every)
+    _validate.choice("progress", progress, (True, False))
+    seed = _validate.seed(seed)
+    target = Target(log_likelihood=log_likelihood, log_prior=log_prior, data=data)
+    sizes = checks.sizes(target.train_size, batch_size, growth, num_levels, batch_sizes)
+    alpha = _validate.number("alpha", alpha, _ALPHA)
+    temperatures = kernel.ladder(target.train_size, sizes, alpha)
+    step_size = _validate.number("step_size", step_size, _validate.POSITIVE)
+    settings = Settings(
+        batch_sizes=sizes,
+        temperatures=temperatures,
+        levels=None,
+        starts=[
+            (len(sizes) - 1 - k) * (burn_in + ring_steps) for k in range(len(sizes))
+        ],
+        step_sizes=[step_size * temperature**0.5 for temperature in temperatures],
+        burn_in=burn_in,
+        capacity=_validate.integer("ring_capacity", ring_capacity, 1),
+        jump_probability=_validate.number("jump_probability", jump_probability, _SHARE),
+        target_acceptance=checks.target(target_acceptance),
+        keep_all=_validate.choice("keep_all", keep_all, (True, False)),
+    )
+    resumes = isinstance(init, ChainState)
+    if resumes:
+        values, structure, shapes, start, seed = states.checked(init)
+        # The reference comes before the ladder's own values.
+        reference, values = values[: len(shapes)], values[len(shapes) :]
+        if [x.shape for x in reference] != [shape[1:] for shape in shapes]:
+            raise ValueError(
+                "Argument `init` must be the state of draws of `mh.equi_energy`, which "
+                "begins with the reference. Received: a state whose first arrays have "
+                f"the shapes {[x.shape for x in reference]}"
+            )
+    else:
+        num_chains = _validate.integer("num_chains", num_chains, 1)
+        structure = starting_positions(init, num_chains, target.check)
+        position, start = tree.flatten(structure), 0
+        shapes = [tuple(ops.shape(x)) for x in position]
+        reference = _checked_reference(reference, structure)
+        states.check_finite(target, structure, position, [])
+    each, base, energy = _reference_terms(target, structure, reference)
+    levels = checks.levels(energy_levels, lowest_energy, energy, temperatures)
+    settings = settings._replace(levels=[level - base for level in levels])
+    # The log-likelihoods are compared with the reference's; the log prior is not.
+    states.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
+    ladder = Ladder(target, structure, shapes, settings)
+    if resumes:
+        origin = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
+        state = states.restored(ladder, shapes, values, origin)
+    else:
+        state = ladder.init(position)
+    first = settings.starts[0]  # of the coldest chain
+    plan = loop.Plan(
+        max(first - start, 0) + num_steps, max(first + burn_in - start, 0), every
+    )
+    outcome = loop.run(
+        ladder.step,
+        ladder.noise,
+        state,
+        [*target.constants, each],
+        plan,
+        seed=seed,
+        start=start,
+        names=COUNTS,
+        progress=progress,
+        fuse=False,  # XLA takes minutes for a ladder on TensorFlow
+        record_size=sum(int(np.prod(s)) for s in shapes)
+        * (len(sizes) if settings.keep_all else 1),
+    )
+    state = states.saved(
+        [reference, outcome.state], structure, shapes, start + outcome.steps, seed
+    )
+    return collected(outcome, ladder, state, levels, base)
+
+
+def _reference_terms(target, structure, reference):
+    """The reference's log-likelihoods, (n,), minus their sum, and its energy U."""
+
+    def terms(position, constants):
+        position = tree.pack_sequence_as(structure, position)
+        each = target.log_likelihoods(position, [], constants)
+        return each, ops.convert_to_tensor(target.log_prior(position), "float32")
+
+    reference = [ops.convert_to_tensor(x) for x in reference]
+    each, log_prior = _backend.compile_function(terms)(reference, target.constants)
+    each_array = ops.convert_to_numpy(each).astype("float64")
+    energy = -float(each_array.sum()) - float(ops.convert_to_numpy(log_prior))
+    if not np.isfinite(energy):
+        raise ValueError(
+            "Argument `reference` (or `init`, its default) must be where the "
+            f"log-likelihood and log prior are finite. Received: energy {energy}"
+        )
+    return each, -float(each_array.sum()), energy
+
+
+def _checked_reference(reference, structure):
+    """The reference's leaves, as arrays; `init`'s first position by default."""
+    if reference is None:
+        return [ops.convert_to_numpy(x)[0] for x in tree.flatten(structure)]
+    reference = without_lists(reference, "reference")
+    try:
+        tree.assert_same_structure(reference, structure)
+    except (TypeError, ValueError):
+        arrays, shapes = [], None
+    else:
+        arrays = [
+            _validate.array("Argument `reference`", x, "float32")
+            for x in tree.flatten(reference)
+        ]
+        shapes = [x.shape for x in arrays]
+    expected = [tuple(x.shape[1:]) for x in tree.flatten(structure)]
+    if shapes != expected or not all(np.isfinite(x).all() for x in arrays):
+        raise ValueError(
+            "Argument `reference` must be one position of finite numbers, with the "
+            f"structure of `init` and the shapes {expected}. Received: "
+            f"reference={_validate.shown(reference)}"
+        )
+    return arrays

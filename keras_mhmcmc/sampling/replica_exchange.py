@@ -1,0 +1,295 @@
+"""`replica_exchange`: one kernel at several temperatures that swap their positions."""
+
+import numbers
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc.sampling import loop
+from keras_mhmcmc.sampling import resume as states
+from keras_mhmcmc.sampling.draws import ChainState
+from keras_mhmcmc.sampling.draws import Draws
+from keras_mhmcmc.sampling.initial_positions import starting_positions
+from keras_mhmcmc.sampling.log_density import Target
+from keras_mhmcmc.sampling.run import Program
+from keras_mhmcmc.sampling.run import checked_plan
+from keras_mhmcmc.sampling.run import summarized
+from keras_mhmcmc.transitions.exchange import OfReplicas
+from keras_mhmcmc.transitions.exchange import ReplicaExchange
+from keras_mhmcmc.transitions.kernel import checked_learning_rate
+from keras_mhmcmc.transitions.metropolis import MetropolisKernel
+from keras_mhmcmc.transitions.stochastic_gradient import StochasticGradientKernel
+
+tree = keras.tree
+_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
+
+
+def replica_exchange(
+    kernel,
+    init,
+    *,
+    temperatures,
+    learning_rates=None,
+    swap_every=1,
+    energy_variance="auto",
+    log_likelihood=None,
+    data=None,
+    batch_size=None,
+    log_prior=None,
+    log_density=None,
+    num_steps,
+    num_chains=1,
+    burn_in=0,
+    every=1,
+    seed=0,
+    replacement=False,
+    keep_all=False,
+    progress=True,
+):
+    """Runs a kernel at several temperatures, which swap their positions.
+
+    Samples exp(-U/T) at the lowest temperature, as the kernel does, and reaches modes
+    that are far apart by way of the higher ones. With `mh.kernels.sgld`, `psgld` or
+    `sghmc` it is reSGLD, with `mhbt` or `mint` parallel tempering. All replicas of all
+    chains run as one vectorised program, with mini-batches of their own; memory and
+    time are those of `mh.sample` with as many chains.
+
+    Neighbours in the list of temperatures try to swap in turn, even pairs, then odd
+    ones. With `sgld` and its like the energies of mini-batches are noisy: the rate of
+    swaps is corrected for their variance, which is exact for Gaussian noise. With
+    `mhbt` each position is swapped together with its mini-batch, which is exact as it
+    is; on mini-batches the law at T much below N/m is biased, as in `mh.sample`.
+
+    Args:
+        kernel: what `mh.kernels.sgld`, `psgld`, `sghmc`, `mhbt` or `mint` builds. Its
+            own temperature is replaced by each of `temperatures`.
+        init: where the chains start, as in `mh.sample`, all replicas of a chain at the
+            same position; or the `state` of earlier draws with the same arguments.
+        temperatures: at least two numbers greater than 0, increasing. The draws are
+            those of the first.
+        learning_rates: one for each temperature, numbers or schedules, instead of the
+            kernel's; hot replicas may take larger steps.
+        swap_every: try a swap at every `swap_every`-th step, an integer; or at each
+            step with this probability, a number in (0, 1).
+        energy_variance: variance of one energy's estimate, in nats^2, at least 0.
+            "auto" takes it from the log-likelihoods within each mini-batch, which
+            needs at least two examples; with `mhbt`, without data and with all of the
+            data in a batch it is 0.
+        log_likelihood: as in `mh.sample`.
+        data: as in `mh.sample`.
+        batch_size: as in `mh.sample`.
+        log_prior: as in `mh.sample`.
+        log_density: as in `mh.sample`; instead of `log_likelihood` and `data`.
+        num_steps: steps of each chain, more than `burn_in`.
+        num_chains: independent chains, each with all temperatures.
+        burn_in: steps before the first one that may be kept.
+        every: keep each `every`-th step after that.
+        seed: integer in [0, 2**31) that makes the run repeatable.
+        replacement: whether a mini-batch may hold an example twice.
+        keep_all: whether to keep the draws of all temperatures, in `levels`.
+        progress: whether to show a bar.
+
+    Returns:
+        `Draws` of the lowest temperature. `info` has `energy`, `acceptance` and so on
+        of the lowest temperature, `swap_acceptance` of each pair of neighbours, shape
+        (chain, pair), NaN for a pair that never tried, and `temperatures`. With
+        `keep_all`, `levels` has `Draws` of each temperature. After Ctrl-C, with a
+        warning, the draws until then.
+
+    Raises:
+        ValueError: an argument is outside its range, a function gives a wrong shape, or
+            the density at `init` is not finite, or too large, as in `mh.sample`;
+            before a step is run.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> from keras import ops
+    >>> def two_modes(x):
+    ...     return ops.logaddexp(-8 * ops.square(x - 2), -8 * ops.square(x + 2))
+    >>> draws = mh.replica_exchange(
+    ...     mh.kernels.mhbt(0.5),
+    ...     2.0,
+    ...     temperatures=[1.0, 5.0, 25.0],
+    ...     log_density=two_modes,
+    ...     num_steps=2000,
+    ...     num_chains=10,
+    ...     progress=False,
+    ... )
+    >>> share = (draws.position < 0).mean()
+    >>> bool(0.3 < share < 0.7)
+    True
+
+    Reference: Deng, Feng, Gao, Liang and Lin (2020), "Non-convex learning via replica
+    exchange stochastic gradient MCMC", algorithm 1.
+    """
+    _validate.instance(
+        "kernel",
+        kernel,
+        (StochasticGradientKernel, MetropolisKernel),
+        "built by mh.kernels.sgld, psgld, sghmc, mhbt or mint",
+    )
+    temperatures = _checked_temperatures(temperatures)
+    rates = _checked_rates(learning_rates, temperatures)
+    interval, probability = _checked_swaps(swap_every)
+    keep_all = _validate.choice("keep_all", keep_all, (True, False))
+    plan = checked_plan(num_steps, burn_in, every)
+    _validate.choice("progress", progress, (True, False))
+    seed = _validate.seed(seed)
+    target = Target(
+        log_density=log_density,
+        log_likelihood=log_likelihood,
+        log_prior=log_prior,
+        data=data,
+        batch_size=batch_size,
+        replacement=replacement,
+    )
+    variance = _checked_variance(energy_variance, kernel, target)
+    replicas = len(temperatures)
+    if isinstance(init, ChainState):
+        values, structure, shapes, start, seed = states.checked(init)
+        num_chains = _chains_of_state(shapes, replicas)
+    else:
+        num_chains = _validate.integer("num_chains", num_chains, 1)
+        structure = starting_positions(init, num_chains, target.check)
+        position = [_repeat(x, replicas) for x in tree.flatten(structure)]
+        shapes, start = [tuple(ops.shape(x)) for x in position], 0
+    kernel = kernel.tempered(
+        OfReplicas(temperatures, num_chains),
+        None if rates is None else OfReplicas(rates, num_chains),
+    ).fit(target.train_size, target.batch_size)
+    kernel = ReplicaExchange(
+        kernel, temperatures, num_chains, interval, probability, variance, keep_all
+    )
+    program = Program(kernel, target, structure, shapes)
+    if isinstance(init, ChainState):
+        state = states.restored(kernel, shapes, values, "the same kernel")
+    else:
+        state = kernel.init(position)
+        program.check_start(state, seed)
+
+    outcome = loop.run(
+        program.step,
+        program.noise,
+        state,
+        target.constants,
+        plan,
+        seed=seed,
+        start=start,
+        names=kernel.count_names,
+        progress=progress,
+        fuse=not target.draws_batches,  # as in `sample`
+    )
+    state = states.saved(outcome.state, structure, shapes, start + outcome.steps, seed)
+    return _draws(outcome, kernel, state)
+
+
+def _draws(outcome, kernel, state):
+    """The `Draws` of a run, with those of all levels where they were kept."""
+    temperatures, num_chains = kernel.temperatures, kernel.num_chains
+    replicas = len(temperatures)
+    counts = summarized(outcome.counts, replicas * num_chains)
+    counts = {
+        name: value.reshape(replicas, num_chains) for name, value in counts.items()
+    }
+    swaps = counts.pop("swap_acceptance")[:-1].T
+    kept = replicas if kernel.keep_all else 1
+    arrays = states.kept_records(outcome, state.shapes, kept * num_chains)
+    levels = []
+    for r in range(kept):
+        *position, energy = [x[r * num_chains : (r + 1) * num_chains] for x in arrays]
+        info = {"energy": energy, **{name: x[r] for name, x in counts.items()}}
+        info |= {"swap_acceptance": swaps, "temperatures": np.array(temperatures)}
+        position = tree.pack_sequence_as(state.structure, position)
+        levels.append(Draws(position, None, info, state, outcome.interrupted))
+    coldest = levels[0].info["energy"]
+    states.warn_of_lost_chains(~np.isfinite(coldest).all(axis=1))
+    states.warn_of_coarse_energies(coldest, kernel.energy_unit(state.steps - 1))
+    if kernel.keep_all:
+        levels[0].levels = tuple(levels)
+    return levels[0]
+
+
+def _repeat(x, replicas):
+    return ops.tile(x, (replicas,) + (1,) * (len(x.shape) - 1))
+
+
+def _checked_temperatures(values):
+    hint = "at least two numbers greater than 0, increasing, such as [1.0, 4.0, 16.0]"
+    checked = _validate.array("Argument `temperatures`", values)
+    if checked.ndim != 1 or len(checked) < 2:
+        raise ValueError(
+            f"Argument `temperatures` must be {hint}. "
+            f"Received: temperatures={_validate.shown(values)}"
+        )
+    values = tuple(
+        _validate.number("temperatures", _plain(value), _validate.POSITIVE)
+        for value in values
+    )
+    if any(low >= high for low, high in zip(values, values[1:], strict=False)):
+        raise ValueError(
+            f"Argument `temperatures` must be {hint}. "
+            f"Received: temperatures={list(values)}"
+        )
+    return values
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _checked_rates(rates, temperatures):
+    if rates is None:
+        return None
+    if not isinstance(rates, list | tuple) or len(rates) != len(temperatures):
+        raise ValueError(
+            "Argument `learning_rates` must be a list with one number or schedule for "
+            f"each of the {len(temperatures)} temperatures. Received: "
+            f"learning_rates={_validate.shown(rates)}"
+        )
+    return tuple(checked_learning_rate(rate, "learning_rates") for rate in rates)
+
+
+def _checked_swaps(swap_every):
+    """(steps between swaps, probability of a swap), one of which is None."""
+    if isinstance(swap_every, numbers.Integral):
+        return _validate.integer("swap_every", swap_every, 1), None
+    hint = "An integer tries a swap at every `swap_every`-th step."
+    return None, _validate.number("swap_every", swap_every, _SHARE, hint)
+
+
+def _checked_variance(value, kernel, target):
+    """The variance of energies as a number, or None: that of each batch."""
+    exact = isinstance(kernel, MetropolisKernel) or not target.draws_batches
+    if not isinstance(value, str):
+        hint = 'Or "auto".'
+        value = _validate.number("energy_variance", value, _validate.NOT_NEGATIVE, hint)
+        if value > 0 and isinstance(kernel, MetropolisKernel):
+            raise ValueError(
+                "Argument `energy_variance` must be 0 or 'auto' with `mh.kernels.mhbt` "
+                "and `mint`: they swap each position with its mini-batch, and need no "
+                f"correction. Received: energy_variance={value}"
+            )
+        return value
+    _validate.choice("energy_variance", value, ("auto",))
+    if exact:
+        return 0.0
+    if target.batch_size < 2:
+        raise ValueError(
+            "Argument `energy_variance` must be a number where `batch_size` is 1: one "
+            "example has no variance. Received: energy_variance='auto'"
+        )
+    return None
+
+
+def _chains_of_state(shapes, replicas):
+    chains = shapes[0][0]
+    if chains % replicas:
+        raise ValueError(
+            "Argument `init` must be the state of draws with the same number of "
+            f"temperatures. Received: a state of {chains} chains, which are not a "
+            f"multiple of {replicas} temperatures"
+        )
+    return chains // replicas

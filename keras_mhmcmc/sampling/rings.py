@@ -1,0 +1,136 @@
+"""`RingTable`: where the chains of MINTEE have been, and how they moved."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _table
+from keras_mhmcmc.sampling.draws import Draws
+from keras_mhmcmc.sampling.resume import kept_records
+
+tree = keras.tree
+
+
+class RingTable:
+    """A row for each chain of `mh.equi_energy`, the coldest first.
+
+    `rows` is a list of dicts: `chain`, its number; `temperature`; `batch_size`;
+    `level`, H_k in nats; `step_size`; `acceptance` of local moves and
+    `jump_acceptance`, NaN where there were none; and `ring 0`, `ring 1` and so on, the
+    shares of the chain's states after its burn-in with an energy below H_1, in
+    [H_1, H_2) and so on. Independent runs are taken together. `print` shows the table.
+
+    Args:
+        rows: list of dicts with these keys.
+    """
+
+    def __init__(self, rows):
+        self.rows = list(rows)
+
+    @property
+    def shares(self):
+        """Share of each chain's states in each ring, shape (K, K)."""
+        rings = range(len(self.rows))
+        return np.array([[row[f"ring {j}"] for j in rings] for row in self.rows])
+
+    def to_pandas(self):
+        """A `pandas.DataFrame` of the rows.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return _table.data_frame(self.rows)
+
+    def __repr__(self):
+        last = len(self.rows) - 1
+        rings = [f"[H{j},H{j + 1})" for j in range(1, last)]
+        head = [
+            "chain",
+            "T",
+            "m",
+            "step",
+            "accept",
+            "jump",
+            "<H1",
+            *rings,
+            f">=H{last}",
+        ]
+        lines = [head]
+        for row, shares in zip(self.rows, self.shares, strict=True):
+            lines.append(
+                [
+                    str(row["chain"]),
+                    f"{row['temperature']:.2f}",
+                    str(row["batch_size"]),
+                    f"{row['step_size']:.3g}",
+                    f"{row['acceptance']:.2f}",
+                    f"{row['jump_acceptance']:.2f}",
+                    *(f"{100 * share:.1f}%" for share in shares),
+                ]
+            )
+        return _table.aligned(lines)
+
+
+def collected(outcome, ladder, state, levels, base):
+    """The `Draws` of a run; energies of the ladder are differences from `base`."""
+    settings, chains = ladder.settings, ladder.num_chains
+    states, _, visits = outcome.state
+    counts = {
+        name: np.zeros((chains, ladder.size)) + np.transpose(value)
+        for name, value in outcome.counts.items()
+    }
+    info = {
+        "acceptance": _share(counts["accepted"], counts["proposed"]),
+        "jump_acceptance": _share(counts["jump_accepted"], counts["jump_proposed"]),
+        "refresh_acceptance": _share(
+            counts["refresh_accepted"], counts["refresh_proposed"]
+        ),
+        "nonfinite": counts["nonfinite"],
+        "step_sizes": np.stack(
+            [ops.convert_to_numpy(chain.step_size) for chain in states], axis=1
+        ),
+        "temperatures": np.array(settings.temperatures),
+        "batch_sizes": np.array(settings.batch_sizes),
+        "energy_levels": np.array(levels),
+    }
+    totals = {name: value.sum(axis=0) for name, value in counts.items()}
+    visits = ops.convert_to_numpy(visits).sum(axis=1)
+    shares = _share(visits, visits.sum(axis=1, keepdims=True))
+    acceptance = _share(totals["accepted"], totals["proposed"])
+    jumps = _share(totals["jump_accepted"], totals["jump_proposed"])
+    rows = [
+        {
+            "chain": k,
+            "temperature": settings.temperatures[k],
+            "batch_size": settings.batch_sizes[k],
+            "level": levels[k],
+            "step_size": float(info["step_sizes"][:, k].mean()),
+            "acceptance": float(acceptance[k]),
+            "jump_acceptance": float(jumps[k]),
+            **{f"ring {j}": float(share) for j, share in enumerate(shares[k])},
+        }
+        for k in range(ladder.size)
+    ]
+    kept = ladder.size if settings.keep_all else 1
+    arrays = kept_records(outcome, state.shapes, kept * chains)
+    draws = []
+    for k in range(kept):
+        *position, energy = [x[k * chains : (k + 1) * chains] for x in arrays]
+        draws.append(
+            Draws(
+                tree.pack_sequence_as(state.structure, position),
+                None,
+                {"energy": energy + np.float64(base), **info},
+                state,
+                outcome.interrupted,
+                rings=RingTable(rows),
+            )
+        )
+    if settings.keep_all:
+        draws[0].levels = tuple(draws)
+    return draws[0]
+
+
+def _share(part, whole):
+    whole = np.broadcast_to(np.asarray(whole, "float64"), np.shape(part))
+    return np.divide(part, whole, where=whole > 0, out=np.full(np.shape(part), np.nan))
