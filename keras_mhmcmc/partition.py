@@ -26,13 +26,13 @@ _VISITED = 0.999
 class Partition:
     """The arguments that the contour samplers share, checked.
 
-    `contour` has the numbers, `step_size` is a schedule or a number, and `log_pdf` the
+    `contour` has the numbers, `step_size` is a number or schedule, and `log_masses` the
     first log theta, an array (partitions,).
     """
 
     contour: Contour
     step_size: Any
-    log_pdf: np.ndarray
+    log_masses: np.ndarray
     adapt: bool
 
 

@@ -150,18 +150,22 @@ class ReversibleLangevin(Proposal):
     def propose(self, position, gradient, normals, uniform, scales):
         return moves.reversible(position, gradient, normals, uniform, scales)
 
-    def residuals(self, delta, gradient, new_gradient, scales, chains=False):
+    def squared_distances(self, delta, gradient, new_gradient, scales, chains=False):
         """The squared lengths from which the ratio follows for every beta."""
-        return moves.residuals(delta, gradient, new_gradient, scales, chains)
+        return moves.squared_distances(delta, gradient, new_gradient, scales, chains)
 
-    def log_ratio_at(self, residuals, beta, dimension):
-        """`log_ratio` of a move with these residuals, had `beta` been another."""
-        return moves.reversible_log_ratio(residuals, beta, dimension, self.normalized)
+    def log_ratio_at(self, squared_distances, beta, dimension):
+        """`log_ratio` of a move of these distances, had `beta` been another."""
+        return moves.reversible_log_ratio(
+            squared_distances, beta, dimension, self.normalized
+        )
 
     def log_ratio(self, delta, gradient, new_gradient, scales, chains=False):
-        residuals = self.residuals(delta, gradient, new_gradient, scales, chains)
+        squared_distances = self.squared_distances(
+            delta, gradient, new_gradient, scales, chains
+        )
         dimension = tensors.size(gradient, chains)
-        return self.log_ratio_at(residuals, scales.beta, dimension)
+        return self.log_ratio_at(squared_distances, scales.beta, dimension)
 
     def get_config(self):
         return {

@@ -71,7 +71,7 @@ def kernel_ratio(move, step, noise, beta, normalized):
     d = len(end)
     scales = moves.Scales(*(tensor(s) for s in (step, noise, beta)))
     lists = [split(x, d) for x in (end, gradient, new_gradient)]
-    residuals = moves.residuals(*lists, scales)
+    residuals = moves.squared_distances(*lists, scales)
     ratio = moves.reversible_log_ratio(residuals, scales.beta, d, normalized)
     return float(ratio), float(moves.langevin_log_ratio(*lists, scales))
 

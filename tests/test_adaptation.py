@@ -33,7 +33,7 @@ D, STEP, NOISE = 6, 0.25, 0.0625
 
 
 def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
-    """Oracle steps, and the same moves as the kernels' residuals and energy ratios."""
+    """Oracle steps, and the same moves as the kernels see them, with energy ratios."""
     rng = np.random.default_rng(seed)
     steps, seen = [], []
     scales = moves.Scales(tensor(STEP), tensor(NOISE), tensor(beta))
@@ -68,12 +68,12 @@ def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
             )
         )
         lists = [[tensor(x)] for x in (end, gradient, new_gradient)]
-        seen.append((moves.residuals(*lists, scales), energy_ratio))
+        seen.append((moves.squared_distances(*lists, scales), energy_ratio))
     return steps, seen
 
 
-def kernel_acceptance(residuals, energy_ratio, trials, normalized, d=D):
-    ratio = moves.reversible_log_ratio(residuals, trials, d, normalized)
+def kernel_acceptance(squared_distances, energy_ratio, trials, normalized, d=D):
+    ratio = moves.reversible_log_ratio(squared_distances, trials, d, normalized)
     return adaptation.acceptance(ratio, tensor(energy_ratio), flag(True))
 
 
@@ -109,9 +109,11 @@ def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
     """Runs the replay over these moves; returns its choice and the regime's end."""
     state = empty_replay()
     trials = adaptation.replay_trials(tensor(beta))
-    for step, (residuals, energy_ratio) in zip(steps, seen, strict=True):
-        acceptance = kernel_acceptance(residuals, energy_ratio, trials, normalized, d)
-        limit = moves.strong_gradient_limit(residuals)
+    for step, (squared_distances, energy_ratio) in zip(steps, seen, strict=True):
+        acceptance = kernel_acceptance(
+            squared_distances, energy_ratio, trials, normalized, d
+        )
+        limit = moves.strong_gradient_limit(squared_distances)
         flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
         state = adaptation.replay_record(state, acceptance, limit, *flags)
 
@@ -392,8 +394,10 @@ def test_the_papers_rule_on_moves_equals_the_rule_followed_step_by_step(
     steps, seen = chain_of_moves(60, beta, normalized, seed)
     state = empty_paper()
     trials = adaptation.paper_trials(tensor(beta))
-    for step, (residuals, energy_ratio) in zip(steps, seen, strict=True):
-        acceptance = kernel_acceptance(residuals, energy_ratio, trials, normalized)
+    for step, (squared_distances, energy_ratio) in zip(steps, seen, strict=True):
+        acceptance = kernel_acceptance(
+            squared_distances, energy_ratio, trials, normalized
+        )
         flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
         state = adaptation.paper_record(state, acceptance, tensor(0.0), *flags)
     chosen = float(adaptation.paper_choose(state, tensor(beta)))

@@ -23,13 +23,15 @@ from keras_mhmcmc.algorithms import langevin
 from keras_mhmcmc.sampling import loop
 
 
-def learned(log_pdf, energy, step_size, settings, function=contour.learned):
-    return function(log_pdf, contour.locate(energy, settings), step_size, settings)
+def learned(
+    log_masses, energy, step_size, settings, function=contour.update_log_masses
+):
+    return function(log_masses, contour.locate(energy, settings), step_size, settings)
 
 
-def flattened(log_pdf, energy, temperature, settings):
+def flattened(log_masses, energy, temperature, settings):
     place = contour.locate(energy, settings)
-    return contour.flattened(log_pdf, place, temperature, settings)
+    return contour.multiplier_and_log_weight(log_masses, place, temperature, settings)
 
 
 def a_theta(seed=0, m=12):
@@ -74,7 +76,11 @@ def test_a_shared_update_is_the_mean_of_the_fields(rho):
     indices = [oracle.index_of(energy, bounds) for energy in energies[:4]]
     expected = oracle.updated_together(theta, indices, 0.05, 0.75, rho)
     actual = learned(
-        a_log_theta(theta), tensor(energies), 0.05, settings, contour.learned_together
+        a_log_theta(theta),
+        tensor(energies),
+        0.05,
+        settings,
+        contour.update_shared_log_masses,
     )
     assert_close([contour.normalized(actual)], [np.log(expected)])
 
@@ -143,14 +149,14 @@ def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
         _, uniforms = draws
         energy = 2.0 + 0.5 * (4.0 + 2.0 * uniforms[0])
         size = schedule(number) if step_size is None else step_size
-        log_pdf = learned(state[0], energy, size, settings)
-        log_pdf = contour.normalized(log_pdf)
-        return (log_pdf,), [log_pdf], []
+        log_masses = learned(state[0], energy, size, settings)
+        log_masses = contour.normalized(log_masses)
+        return (log_masses,), [log_masses], []
 
     def noise(seed, number):
         return _backend.draw(seed, number, [(1, 1)], (1, 1))
 
-    start = tensor(partition(partitions=50).log_pdf)[None]
+    start = tensor(partition(partitions=50).log_masses)[None]
     outcome = loop.run(
         step,
         noise,
@@ -168,19 +174,19 @@ def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
 @pytest.mark.slow_on("torch")
 def test_theta_keeps_its_sum_and_empty_bins_stay_finite():
     for exponent, zeta in (("zeta", 0.75), ("one", 100.0)):
-        log_pdf = updates(10_000, exponent, zeta, step_size=0.02)
-        assert np.isfinite(log_pdf).all()
-        assert abs(np.exp(log_pdf).sum() - 1) < 1e-5
+        log_masses = updates(10_000, exponent, zeta, step_size=0.02)
+        assert np.isfinite(log_masses).all()
+        assert abs(np.exp(log_masses).sum() - 1) < 1e-5
         # What float32 without logarithms would have lost.
-        assert log_pdf.min() < -90
+        assert log_masses.min() < -90
 
 
 @pytest.mark.slow
 @long_run
 def test_theta_keeps_its_sum_after_a_million_updates():
-    log_pdf = updates(1_000_000)
-    assert np.isfinite(log_pdf).all()
-    assert abs(np.exp(log_pdf).sum() - 1) < 1e-5
+    log_masses = updates(1_000_000)
+    assert np.isfinite(log_masses).all()
+    assert abs(np.exp(log_masses).sum() - 1) < 1e-5
 
 
 def test_the_update_in_place_would_lose_the_sum():
@@ -198,13 +204,13 @@ def test_the_update_in_place_would_lose_the_sum():
 @pytest.mark.parametrize("energy", [np.nan, np.inf, -np.inf])
 def test_an_energy_that_is_not_finite_teaches_nothing(energy):
     settings = partition().contour
-    log_pdf = a_log_theta(a_theta())
-    after = learned(log_pdf, tensor(energy), 0.1, settings)
-    assert_close([after], [ops.convert_to_numpy(log_pdf)], rtol=0, atol=0)
+    log_masses = a_log_theta(a_theta())
+    after = learned(log_masses, tensor(energy), 0.1, settings)
+    assert_close([after], [ops.convert_to_numpy(log_masses)], rtol=0, atol=0)
     place = contour.locate(tensor(energy), settings)
     visits = contour.visited(ops.zeros((12,), "int32"), place, settings)
     assert int(ops.sum(visits)) == 0
-    factor, weight = flattened(log_pdf, tensor(energy), 1.0, settings)
+    factor, weight = flattened(log_masses, tensor(energy), 1.0, settings)
     assert np.isfinite(float(factor))
     assert float(weight) < -1e20
 
@@ -223,8 +229,8 @@ def weighted_mean(difference, step_weights):
     energies = tensor(energy)
     index = ops.convert_to_numpy(contour.partition_index(energies, settings))
     mass = np.bincount(index, np.exp(-energy), 50)
-    log_pdf = tensor(np.log(np.maximum(mass / mass.sum(), 1e-30)))
-    rows = ops.broadcast_to(log_pdf[None], (len(energy), 50))
+    log_masses = tensor(np.log(np.maximum(mass / mass.sum(), 1e-30)))
+    rows = ops.broadcast_to(log_masses[None], (len(energy), 50))
     factor, log_psi = flattened(rows, energies, 1.0, settings)
     log_psi = ops.convert_to_numpy(log_psi)
     # The flattened potential is the integral of the factor over the energy.

@@ -53,7 +53,7 @@ def test_swaps_agree_with_the_oracle(seed):
     assert 0 < accepted.mean() < 0.9
     for values in (rng.normal(size=(4, chains)), rng.normal(size=(4, chains, 2, 3))):
         moved = ops.convert_to_numpy(
-            exchange.swapped(tensor(values), tensor(accepted, "bool"))
+            exchange.swap(tensor(values), tensor(accepted, "bool"))
         )
         for c in range(chains):
             pairs = np.flatnonzero(accepted[:, c])

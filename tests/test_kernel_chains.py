@@ -103,16 +103,18 @@ def test_moves_and_their_ratios_are_those_of_each_chain():
         ratio = moves.langevin_log_ratio(
             delta, here[1], here[2], scales, chains=has_chains
         )
-        residuals = moves.residuals(delta, here[1], here[2], scales, chains=has_chains)
+        distances = moves.squared_distances(
+            delta, here[1], here[2], scales, chains=has_chains
+        )
         d = tensors.size(delta, chains=has_chains)
         ratios = [
-            moves.reversible_log_ratio(residuals, scales.beta, d, normalized)
+            moves.reversible_log_ratio(distances, scales.beta, d, normalized)
             for normalized in (True, False)
         ]
-        limit = moves.strong_gradient_limit(residuals)
+        limit = moves.strong_gradient_limit(distances)
         guess = moves.strong_gradient_beta(here[1], scales, chains=has_chains)
         return [
-            *walked, *moved, *tried, forward, ratio, *residuals, *ratios, limit, guess
+            *walked, *moved, *tried, forward, ratio, *distances, *ratios, limit, guess
         ]  # fmt: skip
 
     together = run(tensors_of, uniform, step, noise, beta, True)
@@ -158,8 +160,8 @@ def test_a_proposal_gives_each_chain_its_own_ratio(name):
 def test_a_refresh_that_moved_is_told_for_each_chain():
     delta = [tensor([[0.0, 0.0], [0.0, 1e-3], [1.0, 0.0], [0.0, 0.0]])]
     pending = tensor([2, 2, 1, 0], "int32")
-    told = ops.convert_to_numpy(metropolis.moved(delta, pending, chains=True))
+    told = ops.convert_to_numpy(metropolis.was_modified(delta, pending, chains=True))
     assert told.tolist() == [False, True, False, False]
     for k in range(4):
-        alone = metropolis.moved([delta[0][k]], pending[k])
+        alone = metropolis.was_modified([delta[0][k]], pending[k])
         assert bool(alone) == told[k]

@@ -187,9 +187,9 @@ def test_weights_that_were_changed_after_a_refresh_start_a_new_chain():
     delta = tensors.subtract(new.position, old.position)
     unmoved = [0.0 * x for x in delta]
     refresh, proposal = tensor(2, "int32"), tensor(1, "int32")
-    assert bool(metropolis.moved(delta, refresh))
-    assert not bool(metropolis.moved(unmoved, refresh))
-    assert not bool(metropolis.moved(delta, proposal))
+    assert bool(metropolis.was_modified(delta, refresh))
+    assert not bool(metropolis.was_modified(unmoved, refresh))
+    assert not bool(metropolis.was_modified(delta, proposal))
     state, info = decide(old, new, 2, restart=True, uniform=1 - 2**-24)
     assert flags(info) == dict(
         accepted=True, proposed=False, finite=True, has_state=True

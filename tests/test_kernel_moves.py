@@ -101,9 +101,9 @@ def test_ratio_takes_many_betas_at_once():
     gradient, end, new_gradient = a_move(50, 0.1, 0.3, 1.5, True, seed=10)
     scales = moves.Scales(tensor(0.1), tensor(0.3), tensor(1.5))
     lists = [split(x, 50) for x in (end, gradient, new_gradient)]
-    residuals = moves.residuals(*lists, scales)
+    squared_distances = moves.squared_distances(*lists, scales)
     betas = np.array([1.0, 1.5, 4.0, 100.0])
-    actual = moves.reversible_log_ratio(residuals, tensor(betas), 50, True)
+    actual = moves.reversible_log_ratio(squared_distances, tensor(betas), 50, True)
     expected = [
         oracle.reversible_log_ratio(
             np.zeros(50), gradient, end, new_gradient, 0.1, 0.3, beta, True
@@ -117,7 +117,7 @@ def kernel_limit(move, step, noise):
     gradient, end, new_gradient = move
     scales = moves.Scales(tensor(step), tensor(noise), tensor(1.0))
     lists = [split(x, len(gradient)) for x in (end, gradient, new_gradient)]
-    return float(moves.strong_gradient_limit(moves.residuals(*lists, scales)))
+    return float(moves.strong_gradient_limit(moves.squared_distances(*lists, scales)))
 
 
 # x = 2 epsilon |grad| / (s sqrt(d)), the bound of the paper's Proposition 1, case 1.

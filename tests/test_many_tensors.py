@@ -33,7 +33,7 @@ def test_sums_over_tensors_are_those_of_float64(count):
         return [(a, b), (a - b, a + b)]
 
     expected = expected, flat(x) @ flat(x) - flat(y) @ flat(y)
-    actual = [ops.convert_to_numpy(v) for v in tensors.products(pairs, *lists)]
+    actual = [ops.convert_to_numpy(v) for v in tensors.sum_products(pairs, *lists)]
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 

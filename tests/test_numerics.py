@@ -55,7 +55,7 @@ def test_log_ratios_are_those_of_float64(d, noise_temperature, forward):
 
     expected = oracle.langevin_log_ratio(start, here, end, there, *settings)
     close(moves.langevin_log_ratio(*inputs, scales), expected)
-    residuals = moves.residuals(*inputs, scales)
+    residuals = moves.squared_distances(*inputs, scales)
     for normalized in (True, False):
         expected = oracle.reversible_log_ratio(
             start, here, end, there, *settings, BETA, normalized

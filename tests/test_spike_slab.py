@@ -62,7 +62,9 @@ def learn(groups=GROUPS):
 
     def step(position, latents, rss, omega):
         size = dict(step_size=omega, train_size=EXAMPLES)
-        return spike_slab.learned(position, latents, prior(groups), rss=rss, **size)[0]
+        return spike_slab.update_latents(
+            position, latents, prior(groups), rss=rss, **size
+        )[0]
 
     return _backend.compile_function(step)
 
@@ -72,7 +74,7 @@ learned = learn()
 
 def energy_of(position, latents):
     size = dict(step_size=tensor(0.0), train_size=EXAMPLES)
-    _, weighted = spike_slab.learned(position, latents, prior(), **size)
+    _, weighted = spike_slab.update_latents(position, latents, prior(), **size)
     return spike_slab.energy(weighted, latents, prior())
 
 
@@ -247,7 +249,7 @@ def test_the_noise_of_a_layer_is_in_proportion_to_its_gradients_spread(chains):
     lead = () if chains is None else (chains,)
     gradient = [tensor(s * rng.normal(size=(*lead, 200, 3))) for s in (0.1, 5.0, 1.0)]
     unknown = tensor(np.full((*lead, 3), np.nan))
-    spreads = layer_noise.learned(unknown, gradient)
+    spreads = layer_noise.update_spreads(unknown, gradient)
     deviations = np.array(
         [np.std(ops.convert_to_numpy(g)[..., :, :]) for g in gradient]
     )
@@ -258,10 +260,10 @@ def test_the_noise_of_a_layer_is_in_proportion_to_its_gradients_spread(chains):
     scaled = layer_noise.scaled(normals, spreads)
     scales = [float(ops.max(z)) for z in scaled]
     np.testing.assert_allclose(scales, [0.02, 1.0, 0.2], rtol=0.15)
-    again = layer_noise.learned(spreads, [3.0 * g for g in gradient])
+    again = layer_noise.update_spreads(spreads, [3.0 * g for g in gradient])
     np.testing.assert_allclose(
         ops.convert_to_numpy(again), 1.02 * ops.convert_to_numpy(spreads), rtol=1e-5
     )
     still = [ops.zeros_like(g) for g in gradient]
-    nothing = layer_noise.scaled(normals, layer_noise.learned(unknown, still))
+    nothing = layer_noise.scaled(normals, layer_noise.update_spreads(unknown, still))
     assert all(float(ops.max(z)) == 0.0 for z in nothing)

@@ -95,7 +95,7 @@ def run(proposal, learning_rate, steps, seed, refresh_every=None):
             metropolis.State(proposed, [new_gradient], new_energy),
             pending,
             log_q_ratio,
-            metropolis.moved(delta, pending, chains=True),
+            metropolis.was_modified(delta, pending, chains=True),
             uniforms[1],
             temperature=TEMPERATURE,
         )

@@ -47,11 +47,11 @@ def weighted_mean_energy(zeta, limit):
     width = 2e-3
     energy = np.arange(0.5 * width, 60.0, width)
     place = contour.locate(ops.convert_to_tensor(energy.astype("float32")), settings)
-    log_pdf = np.log(PARTITION["pdf"] / PARTITION["pdf"].sum()).astype("float32")
-    log_pdf = ops.broadcast_to(log_pdf[None], (len(energy), len(log_pdf)))
+    log_masses = np.log(PARTITION["pdf"] / PARTITION["pdf"].sum()).astype("float32")
+    log_masses = ops.broadcast_to(log_masses[None], (len(energy), len(log_masses)))
     factor, log_weight = (
         ops.convert_to_numpy(value).astype("float64")
-        for value in contour.flattened(log_pdf, place, 1.0, settings)
+        for value in contour.multiplier_and_log_weight(log_masses, place, 1.0, settings)
     )
     # Volume of a shell of equal energy, and minus the integral of the factor.
     log_law = (_SHAPE - 1) * np.log(energy) - (np.cumsum(factor) - factor / 2) * width

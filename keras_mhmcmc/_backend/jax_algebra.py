@@ -16,10 +16,10 @@ __all__ = [
     "all_finite",
     "between",
     "constant",
-    "difference",
-    "fused",
+    "lazy_difference",
+    "map_and_sum",
     "pick",
-    "products",
+    "sum_products",
     "select",
     "sigmoid_of_affine",
 ]
@@ -54,8 +54,8 @@ class _Difference(NamedTuple):
     y: Any
 
 
-def difference(xs, ys):
-    """x - y for lists of tensors, for `products` alone."""
+def lazy_difference(xs, ys):
+    """x - y for lists of tensors, for `sum_products` alone."""
     return [_Difference(x, y) for x, y in zip(xs, ys, strict=True)]
 
 
@@ -64,7 +64,7 @@ def pick(values, index):
     return jnp.take_along_axis(values, index[..., None], axis=-1)[..., 0]
 
 
-def products(function, *lists):
+def sum_products(function, *lists):
     """Sums of products over lists of tensors, float32 scalars.
 
     `function` takes a tensor of each list, in float32 at least, and returns pairs.
@@ -95,7 +95,7 @@ def _made(arrays, index):
 def all_finite(xs):
     """Whether all numbers are finite."""
     # A sum of squares is four times as fast, and tells nothing of numbers above 1e19.
-    squares = products(lambda x: [(x, x)], xs)[0]
+    squares = sum_products(lambda x: [(x, x)], xs)[0]
     return cond(
         jnp.isfinite(squares),
         lambda: jnp.array(True),
@@ -122,7 +122,7 @@ def _at_least_float32(x):
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def fused(function, *arrays):
+def map_and_sum(function, *arrays):
     """Elementwise results of `function(*arrays)`, and sums of products of two.
 
     `function` returns a list of results and one of pairs, in which None stands for 1;

@@ -16,10 +16,10 @@ __all__ = [
     "all_finite",
     "between",
     "constant",
-    "difference",
-    "fused",
+    "lazy_difference",
+    "map_and_sum",
     "pick",
-    "products",
+    "sum_products",
     "select",
     "sigmoid_of_affine",
 ]
@@ -51,8 +51,8 @@ def select(condition, xs, ys):
     return [tf.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
-def difference(xs, ys):
-    """x - y for lists of tensors, for `products` alone."""
+def lazy_difference(xs, ys):
+    """x - y for lists of tensors, for `sum_products` alone."""
     return [_Difference(x, y) for x, y in zip(xs, ys, strict=True)]
 
 
@@ -68,7 +68,7 @@ def pick(values, index):
     return tf.gather(values, index, batch_dims=index.shape.rank)
 
 
-def products(function, *lists):
+def sum_products(function, *lists):
     """Sums of products over lists of tensors, float32 scalars.
 
     `function` takes a tensor of each list, in float32 at least, and returns pairs.
@@ -139,7 +139,7 @@ def all_finite(xs):
     # product, which is NaN where the square is too large.
     first = tf.reshape(xs[0], [-1])[0]
     zero = tf.cast(tf.minimum(tf.abs(first), tf.zeros_like(first)), tf.float32)
-    total = products(lambda x: [(x, tf.cast(zero, x.dtype) * x)], xs)[0]
+    total = sum_products(lambda x: [(x, tf.cast(zero, x.dtype) * x)], xs)[0]
     return tf.math.is_finite(total)
 
 
@@ -165,7 +165,7 @@ def _at_least_float32(x):
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
 
-def fused(function, *arrays):
+def map_and_sum(function, *arrays):
     """Elementwise results of `function(*arrays)`, and sums of products of two.
 
     `function` returns a list of results and one of pairs, in which None stands for 1.

@@ -21,10 +21,10 @@ __all__ = [
     "all_finite",
     "between",
     "constant",
-    "difference",
-    "fused",
+    "lazy_difference",
+    "map_and_sum",
     "pick",
-    "products",
+    "sum_products",
     "select",
     "sigmoid_of_affine",
 ]
@@ -82,18 +82,18 @@ def select(condition, xs, ys):
 
 
 class _Difference(NamedTuple):
-    """x - y, which `products` makes piece by piece, in no memory of its own."""
+    """x - y, which `sum_products` makes piece by piece, in no memory of its own."""
 
     x: torch.Tensor
     y: torch.Tensor
 
 
-def difference(xs, ys):
-    """x - y for lists of tensors, for `products` alone."""
+def lazy_difference(xs, ys):
+    """x - y for lists of tensors, for `sum_products` alone."""
     return list(map(_Difference, xs, ys))
 
 
-def products(function, *lists):
+def sum_products(function, *lists):
     """Sums of products over lists of tensors, float32 scalars.
 
     `function` takes a tensor of each list, in float32 at least, and returns pairs.
@@ -128,7 +128,7 @@ def _at_least_float32(x):
     return x if x.dtype == torch.float64 else x.float()
 
 
-def fused(function, *arrays):
+def map_and_sum(function, *arrays):
     """Elementwise results of `function(*arrays)`, and sums of products of two.
 
     `function` returns a list of results and one of pairs, in which None stands for 1.

@@ -5,7 +5,7 @@ proposal", section 3.2, "Choosing beta".
 
 A forward proposal does not depend on beta, only its acceptance does. So the acceptance
 that a forward step would have had under any other beta follows exactly from its stored
-residuals, min(1, r(beta)). The paper runs 100 extra forward steps for each trial value;
+distances, min(1, r(beta)). The paper runs 100 extra forward steps for each value;
 here the steps of the run itself are replayed.
 
 `replay_*`: at the end of an epoch, the smallest beta of a grid whose mean acceptance

@@ -38,7 +38,7 @@ without end, and float32 would make it 0. Subregions are counted from 0 here.
 |---------------|---------------------|----------------|----------------|
 | U             | `energy`            | (...)          | nats           |
 | J             | `index`             | (...), int32   | 1, from 0      |
-| log theta     | `log_pdf`           | (..., m)       | nats           |
+| log theta     | `log_masses`           | (..., m)       | nats           |
 | omega         | `step_size`         | scalar         | 1              |
 | T             | `temperature`       | scalar         | 1              |
 | u_1           | `energy_min`        | float          | nats           |
@@ -92,47 +92,47 @@ def locate(energy, contour):
     return Place(energy, partition_index(energy, contour), ops.isfinite(energy))
 
 
-def learned(log_pdf, place, step_size, contour):
+def update_log_masses(log_masses, place, step_size, contour):
     """log theta after the energy of one more point; as it was where that is not finite.
 
     Each chain learns a theta of its own. The sum is 1 up to rounding, which many steps
     add up unless `normalized` is called.
     """
     index, finite = place.index, place.finite
-    visited = _at(log_pdf, index)
+    visited = _at(log_masses, index)
     low, high, log_high = _rates(visited, step_size, contour)
     gained = ops.logaddexp(visited + ops.log1p(-high), log_high)
     gained = ops.where(finite, gained, visited)
     decay = ops.log1p(-ops.where(finite, low, ops.zeros_like(low)))
     bins, index = _bins(contour, index), ops.expand_dims(index, -1)
-    kept = log_pdf + ops.expand_dims(decay, -1)
+    kept = log_masses + ops.expand_dims(decay, -1)
     if contour.rho > 0.0:
         above = ops.log1p(-ops.where(finite, high, ops.zeros_like(high)))
-        kept = ops.where(bins > index, log_pdf + ops.expand_dims(above, -1), kept)
+        kept = ops.where(bins > index, log_masses + ops.expand_dims(above, -1), kept)
     return ops.where(bins == index, ops.expand_dims(gained, -1), kept)
 
 
-def learned_together(log_pdf, place, step_size, contour):
+def update_shared_log_masses(log_masses, place, step_size, contour):
     """log theta, shape (m,), after the energies (K,) of K chains that share it.
 
     The field is the mean of the chains'. An energy that is not finite has no part.
     """
     index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
-    low, high, log_high = _rates(ops.take(log_pdf, index), step_size, contour)
+    low, high, log_high = _rates(ops.take(log_masses, index), step_size, contour)
     bins, index = _bins(contour, index), index[:, None]
     taken = ops.where(bins >= index, high[:, None], low[:, None])
     taken = ops.where(finite, taken, ops.zeros_like(taken))
-    kept = log_pdf + ops.log1p(-ops.sum(taken, axis=0) / count)
+    kept = log_masses + ops.log1p(-ops.sum(taken, axis=0) / count)
     given = ops.where((bins == index) & finite, log_high[:, None], _LOG_OF_NOTHING)
     gained = ops.logsumexp(given, axis=0) - ops.log(count)
     return ops.logaddexp(kept, gained)
 
 
-def normalized(log_pdf):
+def normalized(log_masses):
     """log theta with a sum of theta that is 1, where it was nearly that."""
-    total = ops.sum(ops.exp(log_pdf), axis=-1, keepdims=True)
-    return log_pdf - ops.log(total)
+    total = ops.sum(ops.exp(log_masses), axis=-1, keepdims=True)
+    return log_masses - ops.log(total)
 
 
 def visited(visits, place, contour):
@@ -142,13 +142,13 @@ def visited(visits, place, contour):
     return visits + ops.cast(hits, "int32")
 
 
-def flattened(log_pdf, place, temperature, contour):
+def multiplier_and_log_weight(log_masses, place, temperature, contour):
     """The factor of the gradient of U, and the log importance weight of the point.
 
     A factor below 0 drives the chain uphill. A point whose energy is not finite stands
     for nothing: its factor is finite and its weight 0.
     """
-    end, slope = _segment(log_pdf, place.index, temperature, contour)
+    end, slope = _segment(log_masses, place.index, temperature, contour)
     factor = 1.0 + contour.zeta * temperature * slope
     upper = contour.energy_min + contour.energy_gap * ops.cast(place.index, "float32")
     log_psi = end + slope * (place.energy - upper)
@@ -156,14 +156,14 @@ def flattened(log_pdf, place, temperature, contour):
     return factor, contour.weight_power * log_psi
 
 
-def _segment(log_pdf, index, temperature, contour):
+def _segment(log_masses, index, temperature, contour):
     """log Psi at the upper end of subregion J, and its slope there, as limited."""
     if contour.is_forward:
-        end = _at(log_pdf, ops.minimum(index + 1, contour.partitions - 1))
-        slope = (end - _at(log_pdf, index)) / contour.energy_gap
+        end = _at(log_masses, ops.minimum(index + 1, contour.partitions - 1))
+        slope = (end - _at(log_masses, index)) / contour.energy_gap
     else:
-        end = _at(log_pdf, index)
-        slope = (end - _at(log_pdf, ops.maximum(index - 1, 0))) / contour.energy_gap
+        end = _at(log_masses, index)
+        slope = (end - _at(log_masses, ops.maximum(index - 1, 0))) / contour.energy_gap
         # The last subregion has no upper end. With a slope there, a chain that was
         # thrown far up might never come back, or have a weight without limit.
         is_last = index == contour.partitions - 1
@@ -191,9 +191,9 @@ def _rates(log_visited, step_size, contour):
     return low, high, ops.log(high)
 
 
-def _at(log_pdf, index):
+def _at(log_masses, index):
     """log theta(J) of each chain."""
-    return tensors.pick(log_pdf, index)
+    return tensors.pick(log_masses, index)
 
 
 def _bins(contour, like):

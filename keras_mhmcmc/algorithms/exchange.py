@@ -83,7 +83,7 @@ def pairs_of_turn(replicas, turn):
     return pairs % 2 == turn % 2
 
 
-def swapped(x, accepted):
+def swap(x, accepted):
     """x, shape (R, K, ...), with the neighbours exchanged that swap."""
     none = ops.zeros_like(accepted[:1])
     rank = (1,) * (len(x.shape) - 2)

@@ -25,7 +25,7 @@ from keras_mhmcmc.algorithms.tensors import ops
 _RATE = 0.01
 
 
-def learned(spreads, gradient):
+def update_spreads(spreads, gradient):
     """s_l after one more gradient; NaN stands for no gradient yet."""
     chains = len(spreads.shape) > 1
     new = ops.stack([_deviation(g, chains) for g in gradient], axis=-1)

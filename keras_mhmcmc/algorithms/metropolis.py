@@ -62,7 +62,7 @@ class Info(NamedTuple):
     log_ratio: Any  # log r of the rule above
 
 
-def moved(delta, pending, chains=False):
+def was_modified(delta, pending, chains=False):
     """Whether the pending point differs from the state's position.
 
     A refresh that moved means that somebody changed the weights after they were

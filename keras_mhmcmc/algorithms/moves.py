@@ -14,7 +14,7 @@ Equations, with Z standard normal and Delta = theta' - theta:
     s = sqrt(2 epsilon T_noise / N);  the random walk's s is the learning rate itself
 
 The density of a reversible move is a mixture of both directions, and everything in the
-ratio of the densities follows from four squared lengths (`Residuals`), with grad' the
+ratio of the densities follows from four squared lengths (`SquaredDistances`), grad' the
 gradient at theta':
 
     log q(theta -> theta') = log(exp(-out_forward) + c exp(-out_backward / beta^2))
@@ -66,7 +66,7 @@ class Scales(NamedTuple):
 STILL = Scales(step=0.0, noise=0.0, beta=1.0)  # a move that stays where it is
 
 
-class Residuals(NamedTuple):
+class SquaredDistances(NamedTuple):
     """Squared lengths over 2 s^2 that the density ratio of a move is made of."""
 
     out_forward: Any  # |Delta + epsilon grad|^2
@@ -89,7 +89,7 @@ def langevin(position, gradient, normals, scales):
 def langevin_log_ratio(delta, gradient, new_gradient, scales, chains=False):
     """log q(theta' -> theta) - log q(theta -> theta') of a Langevin move."""
     lists = delta, gradient, new_gradient
-    products = tensors.products(_pairs, *lists, chains=chains)
+    products = tensors.sum_products(_pairs, *lists, chains=chains)
     change = _change(_products(*products), scales.step)
     return -_inverse_variance(scales.noise) * change
 
@@ -102,7 +102,7 @@ def reversible(position, gradient, normals, uniform, scales):
     return tensors.add_terms(position, (step, gradient), (noise, normals)), forward
 
 
-def residuals(delta, gradient, new_gradient, scales, chains=False):
+def squared_distances(delta, gradient, new_gradient, scales, chains=False):
     """The squared lengths of a move, without cancellation in float32."""
     step, noise = scales.step, scales.noise
 
@@ -112,10 +112,10 @@ def residuals(delta, gradient, new_gradient, scales, chains=False):
         return [*_pairs(delta, gradient, new_gradient), (out, out)]
 
     lists = delta, gradient, new_gradient
-    *products, out = tensors.products(pairs, *lists, chains=chains)
+    *products, out = tensors.sum_products(pairs, *lists, chains=chains)
     products = _products(*products)
     scale = _inverse_variance(noise)
-    return Residuals(
+    return SquaredDistances(
         out_forward=scale * out,
         out_backward=scale * (out - 4.0 * step * products.here),
         change_forward=scale * _change(products, step),
@@ -123,21 +123,21 @@ def residuals(delta, gradient, new_gradient, scales, chains=False):
     )
 
 
-def reversible_log_ratio(residuals, beta, dimension, normalized):
+def reversible_log_ratio(distances, beta, dimension, normalized):
     """log q(theta' -> theta) - log q(theta -> theta') of a reversible move.
 
-    `beta` may have one more axis than the residuals: the ratio for each of its values.
+    `beta` may have one more axis than the distances: the ratio for each of its values.
     """
     log_constant = -dimension * ops.log(beta) if normalized else 0.0
     widening = 1.0 / ops.square(beta)
-    log_odds = residuals.out_forward - residuals.out_backward * widening + log_constant
+    log_odds = distances.out_forward - distances.out_backward * widening + log_constant
     return ops.logaddexp(
-        ops.log_sigmoid(-log_odds) - residuals.change_forward,
-        ops.log_sigmoid(log_odds) - residuals.change_backward * widening,
+        ops.log_sigmoid(-log_odds) - distances.change_forward,
+        ops.log_sigmoid(log_odds) - distances.change_backward * widening,
     )
 
 
-def strong_gradient_limit(residuals):
+def strong_gradient_limit(distances):
     """The beta at which the strong-gradient regime ends, from a forward move.
 
     Above it, the wide Gaussian of the backward direction explains the forward move
@@ -145,7 +145,7 @@ def strong_gradient_limit(residuals):
     long gradient it is the bound of Proposition 1, case 1, 2 epsilon |grad| / (s
     sqrt(d)); for a short one it comes down to 1.
     """
-    ratio = residuals.out_backward / ops.maximum(residuals.out_forward, 1e-30)
+    ratio = distances.out_backward / ops.maximum(distances.out_forward, 1e-30)
     return ops.sqrt(ops.maximum(ratio, 1.0))
 
 

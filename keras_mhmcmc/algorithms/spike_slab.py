@@ -77,7 +77,7 @@ class Latents(NamedTuple):
     delta: Any
 
 
-def learned(position, latents, prior, *, step_size, train_size, rss=None):
+def update_latents(position, latents, prior, *, step_size, train_size, rss=None):
     """The latent variables after one more position, eq. (13) to (17).
 
     With `rss` they are those of a regression. Returns them, and sum kappa beta^2 of
@@ -139,7 +139,7 @@ def _pass_over_weights(x, q, slope, constant, step_size, chains):
         pairs = [(fresh, square), (new, square), (square, None), (fresh, None)]
         return [new], pairs
 
-    return tensors.fused(elementwise, x, q, chains=chains)
+    return tensors.map_and_sum(elementwise, x, q, chains=chains)
 
 
 def of_residuals(gradient, energy, latents):
@@ -169,7 +169,9 @@ def add_gradient(position, gradient, spike, sigma, prior, train_size):
         return [tensors.add_product(u, ops.cast(factor, x.dtype), x)], []
 
     chains = len(sigma.shape) > 0
-    (total,), _ = tensors.fused(elementwise, gradient, position, spike, chains=chains)
+    (total,), _ = tensors.map_and_sum(
+        elementwise, gradient, position, spike, chains=chains
+    )
     return total
 
 

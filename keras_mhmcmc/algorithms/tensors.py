@@ -53,7 +53,7 @@ def sum_squares(xs, chains=False):
 
 def dot(xs, ys, chains=False):
     """Sum of products over all tensors: a float32 scalar, or (K,) with `chains`."""
-    (total,) = products(lambda x, y: [(x, y)], xs, ys, chains=chains)
+    (total,) = sum_products(lambda x, y: [(x, y)], xs, ys, chains=chains)
     return total
 
 
@@ -64,24 +64,24 @@ def all_finite(xs, chains=False):
     if xs[0].shape[0] == 1:
         return ops.reshape(_backend.all_finite(xs), (1,))
     # 0 times a number is 0, and NaN where it is not finite.
-    (zeros,) = products(lambda x: [(x, 0.0 * x)], xs, chains=True)
+    (zeros,) = sum_products(lambda x: [(x, 0.0 * x)], xs, chains=True)
     return ops.isfinite(zeros)
 
 
-def difference(xs, ys, chains=False):
-    """x - y for each tensor, for `products` alone, which then needs less memory."""
-    return subtract(xs, ys) if chains else _backend.difference(xs, ys)
+def lazy_difference(xs, ys, chains=False):
+    """x - y for each tensor, for `sum_products` alone, which then needs less memory."""
+    return subtract(xs, ys) if chains else _backend.lazy_difference(xs, ys)
 
 
-def products(function, *lists, chains=False):
+def sum_products(function, *lists, chains=False):
     """Sums of products over all tensors, in one pass: (), or (K,) with `chains`.
 
     `function` takes a float32 tensor of each list and returns pairs of tensors.
     """
     if not chains:
-        return _backend.products(function, *lists)
+        return _backend.sum_products(function, *lists)
     if lists[0] and lists[0][0].shape[0] == 1:
-        sums = _backend.products(function, *lists)
+        sums = _backend.sum_products(function, *lists)
         return [ops.reshape(total, (1,)) for total in sums]
     sums = 0.0
     for arrays in zip(*lists, strict=True):
@@ -91,14 +91,14 @@ def products(function, *lists, chains=False):
     return ops.unstack(sums, len(pairs))
 
 
-def fused(function, *arrays, chains=False):
+def map_and_sum(function, *arrays, chains=False):
     """Elementwise results of `function(*arrays)`, and sums of products of two.
 
     `function` returns a list of results and one of pairs of tensors, whose products are
     summed, with None for 1: a scalar each, or (K,) with `chains`.
     """
     if not chains:
-        return _backend.fused(function, *arrays)
+        return _backend.map_and_sum(function, *arrays)
     results, pairs = function(*arrays)
     terms = [x if y is None else x * y for x, y in pairs]
     rows = [ops.reshape(term, (term.shape[0], -1)) for term in terms]

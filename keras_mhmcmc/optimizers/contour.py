@@ -10,7 +10,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import partition as partition_
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc.algorithms import contour
-from keras_mhmcmc.optimizers.first_values import constant
+from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.schedules import Schedule
 
@@ -41,9 +41,9 @@ class ContourSampler(Sampler):
         bins = self._partition.contour.partitions
         self._log_pdf = self.add_variable(
             self._chain_shape(bins),
-            constant(self._partition.log_pdf),
+            constant(self._partition.log_masses),
             "float32",
-            name="log_pdf",
+            name="log_masses",
         )
         self._visits = self.add_variable(
             self._chain_shape(bins), dtype="int32", name="visits"
@@ -63,16 +63,18 @@ class ContourSampler(Sampler):
         """The factor of the gradient; learns from the energy before."""
         settings = self._partition.contour
         place = contour.locate(energy, settings)
-        log_pdf = ops.convert_to_tensor(self._log_pdf)
+        log_masses = ops.convert_to_tensor(self._log_pdf)
         if self._partition.adapt:
             size = self._partition.step_size
             if isinstance(size, Schedule):
                 size = _backend.scalar(size(self._iterations))
-            log_pdf = contour.learned(log_pdf, place, size, settings)
-            log_pdf = contour.normalized(log_pdf)
-            self._write([self._log_pdf], [log_pdf])
+            log_masses = contour.update_log_masses(log_masses, place, size, settings)
+            log_masses = contour.normalized(log_masses)
+            self._write([self._log_pdf], [log_masses])
         temperature = self._current_temperature()
-        factor, weight = contour.flattened(log_pdf, place, temperature, settings)
+        factor, weight = contour.multiplier_and_log_weight(
+            log_masses, place, temperature, settings
+        )
         self._count(place, factor)
         self._keep(place, weight)
         return factor

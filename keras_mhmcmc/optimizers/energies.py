@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
-from keras_mhmcmc.optimizers.first_values import constant
+from keras_mhmcmc.optimizers.initializers import constant
 
 
 class SampleInfo(NamedTuple):

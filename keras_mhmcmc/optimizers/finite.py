@@ -79,11 +79,11 @@ class FiniteGuard:
         """Whether all chains were stopped."""
         return bool(self.stopped_chains().all())
 
-    def forget(self):
-        """Lets `tell` speak again of the same chains, in another `fit`."""
+    def reset(self):
+        """Lets `report` speak again of the same chains, in another `fit`."""
         self._told = 0
 
-    def tell(self, name):
+    def report(self, name):
         """Warns or raises if sampler `name` stopped chains since the last call."""
         count = int(self.stopped_chains().sum())
         if count <= self._told or sys.exc_info()[1] is not None:

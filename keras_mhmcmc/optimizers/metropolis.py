@@ -12,7 +12,7 @@ from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import moves
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.optimizers.energies import SampleInfo
-from keras_mhmcmc.optimizers.first_values import constant
+from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.standstill import Standstill
 from keras_mhmcmc.optimizers.standstill import reason_of_loss
@@ -125,7 +125,7 @@ class MetropolisSampler(Sampler):
         )
         # Nothing as large as the weights is held from here to the draw.
         log_q_ratio, record = self._log_q_ratio(
-            tensors.difference(position, state.position, self._has_chains),
+            tensors.lazy_difference(position, state.position, self._has_chains),
             state.gradient,
             gradient,
             scales,
@@ -162,8 +162,8 @@ class MetropolisSampler(Sampler):
         """Whether somebody else set the weights since they were settled."""
 
         def compare():
-            delta = tensors.difference(position, state_position, self._has_chains)
-            return metropolis.moved(delta, pending, self._has_chains)
+            delta = tensors.lazy_difference(position, state_position, self._has_chains)
+            return metropolis.was_modified(delta, pending, self._has_chains)
 
         is_refresh = pending == metropolis.REFRESH
         return _backend.cond(ops.any(is_refresh), compare, lambda: is_refresh)

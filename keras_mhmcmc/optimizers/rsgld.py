@@ -9,7 +9,7 @@ from keras_mhmcmc.algorithms import adaptation
 from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import moves
 from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.optimizers.first_values import constant
+from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
 from keras_mhmcmc.optimizers.mhbt import batch_temperature
 
@@ -165,11 +165,13 @@ class RSGLD(MetropolisSampler):
         return scales._replace(beta=beta)
 
     def _log_q_ratio(self, delta, gradient, new_gradient, scales):
-        residuals = self.proposal.residuals(
+        squared_distances = self.proposal.squared_distances(
             delta, gradient, new_gradient, scales, self._has_chains
         )
-        ratio = self.proposal.log_ratio_at(residuals, scales.beta, self._dimension)
-        return ratio, residuals
+        ratio = self.proposal.log_ratio_at(
+            squared_distances, scales.beta, self._dimension
+        )
+        return ratio, squared_distances
 
     def _adapt(
         self, record, state_energy, evaluated_energy, temperature, info, forward
@@ -184,8 +186,12 @@ class RSGLD(MetropolisSampler):
         limit = moves.strong_gradient_limit(record)
 
         def judged(trials):
-            residuals = moves.Residuals(*(ops.expand_dims(r, -1) for r in record))
-            ratio = self.proposal.log_ratio_at(residuals, trials, self._dimension)
+            squared_distances = moves.SquaredDistances(
+                *(ops.expand_dims(r, -1) for r in record)
+            )
+            ratio = self.proposal.log_ratio_at(
+                squared_distances, trials, self._dimension
+            )
             return adaptation.acceptance(ratio, energy_ratio, info.finite)
 
         def acceptance(trials):

@@ -13,10 +13,10 @@ from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.energies import Energies
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
-from keras_mhmcmc.optimizers.first_values import constant
-from keras_mhmcmc.optimizers.first_values import fresh_seed
-from keras_mhmcmc.optimizers.first_values import seeds_along_chains
 from keras_mhmcmc.optimizers.generator_states import GeneratorStates
+from keras_mhmcmc.optimizers.initializers import constant
+from keras_mhmcmc.optimizers.initializers import fresh_seed
+from keras_mhmcmc.optimizers.initializers import seeds_along_chains
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.schedules import Schedule
 
@@ -322,7 +322,7 @@ class Sampler(keras.optimizers.Optimizer):
             FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
         """
         if self._guard is not None:
-            self._guard.tell(type(self).__name__)
+            self._guard.report(type(self).__name__)
 
     def lost_chains(self):
         """Whether each chain has no finite state to sample: a bool, or (chains,)."""
@@ -342,8 +342,8 @@ class Sampler(keras.optimizers.Optimizer):
         """Warns at the end of `fit` of chains that were stopped."""
         self._is_loss_checked = False  # the next `fit` may have another one
         if self.built and self._guard is not None:
-            self._guard.tell(type(self).__name__)
-            self._guard.forget()
+            self._guard.report(type(self).__name__)
+            self._guard.reset()
 
     def settle(self):
         """Puts the current state of the chain into the model's variables.

@@ -12,7 +12,7 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc.algorithms import layer_noise
 from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.optimizers import compiled_loss
-from keras_mhmcmc.optimizers.first_values import constant
+from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.schedules import Schedule
@@ -120,7 +120,7 @@ class SpikeSlabSampler(Sampler):
             ops.convert_to_tensor(self._sigma),
             ops.convert_to_tensor(self._delta),
         )
-        latents, weighted = spike_slab.learned(
+        latents, weighted = spike_slab.update_latents(
             weights,
             old,
             self._prior,
@@ -153,7 +153,7 @@ class SpikeSlabSampler(Sampler):
             return normals
         slots = self._slots_of(self._spreads, variables)
         spreads = ops.stack(_backend.read(slots), axis=-1)
-        spreads = layer_noise.learned(spreads, gradient)
+        spreads = layer_noise.update_spreads(spreads, gradient)
         self._write(slots, ops.unstack(spreads, len(slots), axis=-1))
         return layer_noise.scaled(normals, spreads)
 

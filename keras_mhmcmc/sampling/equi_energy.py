@@ -16,7 +16,7 @@ from keras_mhmcmc.sampling.initial_positions import without_lists
 from keras_mhmcmc.sampling.ladder import COUNTS
 from keras_mhmcmc.sampling.ladder import Ladder
 from keras_mhmcmc.sampling.ladder import Settings
-from keras_mhmcmc.sampling.log_density import Target
+from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.rings import collected
 from keras_mhmcmc.sampling.run import checked_plan
 
@@ -154,7 +154,7 @@ def equi_energy(
     checked_plan(num_steps, 0 if isinstance(init, ChainState) else burn_in, every)
     _validate.choice("progress", progress, (True, False))
     seed = _validate.seed(seed)
-    target = Target(log_likelihood=log_likelihood, log_prior=log_prior, data=data)
+    target = LogDensity(log_likelihood=log_likelihood, log_prior=log_prior, data=data)
     sizes = checks.sizes(target.train_size, batch_size, growth, num_levels, batch_sizes)
     alpha = _validate.number("alpha", alpha, _ALPHA)
     temperatures = kernel.ladder(target.train_size, sizes, alpha)

@@ -11,7 +11,7 @@ from keras_mhmcmc.algorithms import exchange
 tree = keras.tree
 
 
-class Target:
+class LogDensity:
     """U(theta) of many chains at once, from what the user gave.
 
     The energy of one chain on a mini-batch I is -(N/m sum_I log p(x_i|theta) + log

@@ -12,7 +12,7 @@ from keras_mhmcmc.sampling import resume as states
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.initial_positions import starting_positions
-from keras_mhmcmc.sampling.log_density import Target
+from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.run import Program
 from keras_mhmcmc.sampling.run import checked_plan
 from keras_mhmcmc.sampling.run import summarized
@@ -138,7 +138,7 @@ def replica_exchange(
     plan = checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
     seed = _validate.seed(seed)
-    target = Target(
+    target = LogDensity(
         log_density=log_density,
         log_likelihood=log_likelihood,
         log_prior=log_prior,

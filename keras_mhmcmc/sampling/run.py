@@ -11,7 +11,7 @@ from keras_mhmcmc.sampling import resume as states
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.initial_positions import starting_positions
-from keras_mhmcmc.sampling.log_density import Target
+from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.transitions import Kernel
 from keras_mhmcmc.transitions import Step
 
@@ -103,7 +103,7 @@ def sample(
     plan = checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
     seed = _validate.seed(seed)
-    target = Target(
+    target = LogDensity(
         log_density=log_density,
         log_likelihood=log_likelihood,
         log_prior=log_prior,

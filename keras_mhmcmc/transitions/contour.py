@@ -28,7 +28,7 @@ class ContourState(NamedTuple):
     """The state of K chains, each with its own learned density or all with one."""
 
     base: Any
-    log_pdf: Any  # (K, partitions), or (partitions,) where it is shared
+    log_masses: Any  # (K, partitions), or (partitions,) where it is shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,35 +46,41 @@ class ContourKernel(Kernel):
 
     def init(self, position):
         chains = position[0].shape[0]
-        log_pdf = ops.convert_to_tensor(self.partition.log_pdf)
+        log_masses = ops.convert_to_tensor(self.partition.log_masses)
         if not self.shared_density:
-            log_pdf = ops.tile(log_pdf[None], (chains, 1))
-        return ContourState(self.base.init(position), log_pdf)
+            log_masses = ops.tile(log_masses[None], (chains, 1))
+        return ContourState(self.base.init(position), log_masses)
 
     def point(self, state):
         return self.base.point(state.base)
 
     def advance(self, state, step):
         settings = self.partition.contour
-        log_pdf, place = state.log_pdf, contour.locate(step.energy, settings)
+        log_masses, place = state.log_masses, contour.locate(step.energy, settings)
         if self.partition.adapt:
-            learn = contour.learned_together if self.shared_density else contour.learned
+            learn = (
+                contour.update_shared_log_masses
+                if self.shared_density
+                else contour.update_log_masses
+            )
             size = at_step(self.partition.step_size, step.number)
-            log_pdf = learn(log_pdf, place, size, settings)
+            log_masses = learn(log_masses, place, size, settings)
             # With rho the sum grows at each step, else by rounding alone.
             is_due = step.number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
-            log_pdf = _backend.when(is_due, contour.normalized, log_pdf)
-        per_chain = log_pdf
+            log_masses = _backend.when(is_due, contour.normalized, log_masses)
+        per_chain = log_masses
         if self.shared_density:
             shape = (step.energy.shape[0], settings.partitions)
-            per_chain = ops.broadcast_to(log_pdf[None], shape)
+            per_chain = ops.broadcast_to(log_masses[None], shape)
 
         current, counts = self.base.decide(state.base, step)
         temperature = at_step(self.base.temperature, step.number)
-        factor, log_weight = contour.flattened(per_chain, place, temperature, settings)
+        factor, log_weight = contour.multiplier_and_log_weight(
+            per_chain, place, temperature, settings
+        )
         base = self.base.move(current, step, multiplier=factor)
         record = Record(current.position, current.energy, counts, log_weight)
-        return ContourState(base, log_pdf), record
+        return ContourState(base, log_masses), record
 
     def report(self, state, info):
         """The learned density of each chain, and how many draws each subregion has.
@@ -90,7 +96,7 @@ class ContourKernel(Kernel):
                 for row, known in zip(index, finite, strict=True)
             ]
         )
-        log_pdf = np.asarray(ops.convert_to_numpy(state.log_pdf), "float64")
+        log_masses = np.asarray(ops.convert_to_numpy(state.log_masses), "float64")
         energy = info["energy"][np.isfinite(info["energy"])]
         if energy.size > 0:
             message = partition_.run_message(
@@ -98,7 +104,7 @@ class ContourKernel(Kernel):
             )
             if message is not None:
                 warnings.warn(message, stacklevel=4)
-        pdf = np.broadcast_to(np.exp(log_pdf), visits.shape)
+        pdf = np.broadcast_to(np.exp(log_masses), visits.shape)
         return {"pdf": pdf, "visits": visits}
 
 

@@ -97,7 +97,7 @@ class ReplicaExchange(Kernel):
         )
 
         def swap(x):
-            swapped = exchange.swapped(self._by_replica(x), accepted)
+            swapped = exchange.swap(self._by_replica(x), accepted)
             return ops.reshape(swapped, x.shape)
 
         current = Current(

@@ -131,17 +131,17 @@ def _(monkeypatch):
 
 @bug(
     "q-ratios of the two directions swapped",
-    "moves.residuals",
+    "moves.squared_distances",
     ("rsgld", "logistic"),
 )
 def _(monkeypatch):
     def around(real, *args, **options):
         r = real(*args, **options)
-        return moves.Residuals(
+        return moves.SquaredDistances(
             r.out_backward, r.out_forward, r.change_backward, r.change_forward
         )
 
-    wrap(monkeypatch, moves, "residuals", around)
+    wrap(monkeypatch, moves, "squared_distances", around)
 
 
 @bug(
@@ -154,8 +154,8 @@ def _(monkeypatch):
         monkeypatch,
         moves,
         "reversible_log_ratio",
-        lambda real, residuals, beta, dimension, normalized: real(
-            residuals, beta, dimension, False
+        lambda real, squared_distances, beta, dimension, normalized: real(
+            squared_distances, beta, dimension, False
         ),
     )
 
@@ -201,13 +201,17 @@ def _(monkeypatch):
     )
 
 
-@bug("gradient without its factor", "contour.flattened", ("csgld", "gaussian"))
+@bug(
+    "gradient without its factor",
+    "contour.multiplier_and_log_weight",
+    ("csgld", "gaussian"),
+)
 def _(monkeypatch):
     def around(real, *args):
         factor, log_weight = real(*args)
         return 1.0 + 0.0 * factor, log_weight
 
-    wrap(monkeypatch, contour, "flattened", around)
+    wrap(monkeypatch, contour, "multiplier_and_log_weight", around)
 
 
 @bug(
@@ -226,10 +230,12 @@ def _(monkeypatch):
     wrap(monkeypatch, langevin, "sgld_step", around)
 
 
-@bug("factor's slope flipped", "contour.flattened", ("csgld", "gaussian"))
+@bug(
+    "factor's slope flipped", "contour.multiplier_and_log_weight", ("csgld", "gaussian")
+)
 def _(monkeypatch):
     def around(real, *args):
         factor, log_weight = real(*args)
         return 2.0 - factor, log_weight
 
-    wrap(monkeypatch, contour, "flattened", around)
+    wrap(monkeypatch, contour, "multiplier_and_log_weight", around)

@@ -286,10 +286,14 @@ def _(monkeypatch):
     wrap(monkeypatch, spike_slab, "add_gradient", around)
 
 
-@bug("spike and slab swapped", "spike_slab.learned", ("sgldsa_learning", "regression"))
+@bug(
+    "spike and slab swapped",
+    "spike_slab.update_latents",
+    ("sgldsa_learning", "regression"),
+)
 def _(monkeypatch):
     def around(real, *args, **options):
         latents, weighted = real(*args, **options)
         return latents._replace(spike=[1.0 - q for q in latents.spike]), weighted
 
-    wrap(monkeypatch, spike_slab, "learned", around)
+    wrap(monkeypatch, spike_slab, "update_latents", around)
