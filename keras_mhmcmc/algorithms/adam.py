@@ -1,8 +1,8 @@
-"""Adam, which expectation stochastic-maximization (ESM) moves the weights with.
+"""Adam, with which expectation stochastic-maximization (ESM) moves the weights.
 
 Paper: Kingma and Ba (2015), "Adam: a method for stochastic optimization", algorithm 1.
 
-Law: none; it seeks the least U.
+Target: none; Adam seeks the least U.
 
 Equations, with k counted from 1 and g = grad(U/N):
 
@@ -22,23 +22,80 @@ Equations, with k counted from 1 and g = grad(U/N):
 | epsilon_hat    | `epsilon`          | float           | gradient                    |
 """
 
+import dataclasses
+from typing import NamedTuple
+
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Current
+from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Rate
+from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
 
 
+class State(NamedTuple):
+    """The position, and the running means of the gradient and of its square."""
+
+    point: Position
+    mean: Position
+    square: Position
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(Diffusion):
+    """Adam, which needs no noise."""
+
+    learning_rate: Rate
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    temperature: Rate = 0.0
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm needs and gives."""
+        return Traits(uses_normals=False)
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first step."""
+        return State(
+            position, slots_like(position, "mean"), slots_like(position, "square")
+        )
+
+    def move(self, current: Current, evaluation: Evaluation) -> State:
+        """Return the state after one step of Adam."""
+        return State(
+            *adam_step(
+                current.position,
+                current.auxiliary.mean,
+                current.auxiliary.square,
+                current.gradient,
+                evaluation.number,
+                learning_rate=evaluation.learning_rate,
+                beta_1=self.beta_1,
+                beta_2=self.beta_2,
+                epsilon=self.epsilon,
+            )
+        )
+
+
 def adam_step(
-    position,
-    mean,
-    square,
-    gradient,
-    number,
+    position: Position,
+    mean: Position,
+    square: Position,
+    gradient: Position,
+    number: Tensor,
     *,
-    learning_rate,
-    beta_1,
-    beta_2,
-    epsilon,
-):
-    """One step of Adam: the next position and the two running means."""
+    learning_rate: Tensor,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+) -> tuple[Position, Position, Position]:
+    """Return the next position and the two running means."""
     mean = tensors.add_scaled(mean, 1.0 - beta_1, tensors.subtract(gradient, mean))
     squares = [ops.square(g) for g in gradient]
     square = tensors.add_scaled(square, 1.0 - beta_2, tensors.subtract(squares, square))
@@ -47,4 +104,5 @@ def adam_step(
         1.0 - ops.power(beta_1, steps)
     )
     move = [m / (ops.sqrt(v) + epsilon) for m, v in zip(mean, square, strict=True)]
-    return tensors.add_scaled(position, -learning_rate * unbiased, move), mean, square
+    position = tensors.add_scaled(position, -learning_rate * unbiased, move)
+    return position, mean, square

@@ -5,9 +5,9 @@ algorithm for simulations of multi-modal distributions", eq. (5) to (10), (57) a
 appendix D.1; Deng, Liang, Hao, Lin and Liang (2022), "Interacting contour stochastic
 gradient Langevin dynamics", for the field with exponent 1 and the shared density.
 
-Law: the chain samples exp(-U(x)/T) / Psi(U(x))^zeta, where Psi interpolates the masses
+Target: the chain samples exp(-U(x)/T) / Psi(U(x))^zeta. Psi interpolates the masses
 theta(i) of the energy's m subregions; with the importance weights Psi(U(x))^zeta draws
-have the law exp(-U(x)/T).
+have the distribution exp(-U(x)/T).
 
 Equations, with J the subregion of the point that was just evaluated:
 
@@ -51,11 +51,33 @@ without end, and float32 would make it 0. Subregions are counted from 0 here.
 (...) is () for one chain and (K,) for K chains.
 """
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 
+import numpy as np
+
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Current
+from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import Info
+from keras_mhmcmc.algorithms.base import OverDiffusion
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Rate
+from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import at_step
 from keras_mhmcmc.algorithms.tensors import ops
+
+# Steps after which theta is given the sum 1 again: the pass over all subregions with
+# exponentials costs more than the rest of a step of one small chain.
+_ROUNDINGS = 16
+_COUNTS = ("steps", "partition", "multiplier", "below", "above")
 
 
 class Contour(NamedTuple):
@@ -72,8 +94,131 @@ class Contour(NamedTuple):
     weight_power: float
 
 
-def partition_index(energy, contour):
-    """J, the subregion of each energy; the first one where it is not finite."""
+class State(NamedTuple):
+    """The state of the base, and the learned masses."""
+
+    base: Any  # its first field is `point`
+    log_masses: Tensor  # (..., m), or (m,) if all chains share them
+    visits: Any  # int32, (..., m), or () if nobody asks
+
+
+class Auxiliary(NamedTuple):
+    """What `decide` hands to `move` besides the position."""
+
+    base: Any
+    log_masses: Tensor
+    visits: Any
+    multiplier: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class ContourSampler(OverDiffusion):
+    """A diffusion on the energy that its own visits flatten: CSGLD, CSGHMC.
+
+    Attributes:
+        base: the diffusion.
+        contour: the numbers that stay as they are.
+        step_size: omega, a number or a schedule that falls.
+        log_masses: log theta before the first step, shape (m,).
+        adapt: whether theta is learned; if not, it is KSGLD.
+        is_shared: whether all chains learn one theta together (ICSGLD).
+        counts_visits: whether the state counts the visits of each subregion.
+    """
+
+    base: Diffusion
+    contour: Contour
+    step_size: Rate
+    log_masses: Array
+    adapt: bool = True
+    is_shared: bool = False
+    counts_visits: bool = False
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm needs and gives."""
+        return self.base.traits._replace(
+            uses_energy=True,
+            has_weights=True,
+            counts=_COUNTS if self.counts_visits else (),
+        )
+
+    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
+        """Return the algorithm as it is."""
+        return self
+
+    def energy_unit(self, number: int) -> float | None:
+        """Return the width of a subregion."""
+        return self.contour.energy_gap
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first step."""
+        bins = (self.contour.partitions,)
+        log_masses = Slot(
+            "log_masses", bins, value=self.log_masses, is_shared=self.is_shared
+        )
+        visits = Slot("visits", bins, "int32") if self.counts_visits else ()
+        return State(self.base.init(position), log_masses, visits)
+
+    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
+        """Learn from the energy of the point; return its weight and multiplier."""
+        settings, number = self.contour, evaluation.number
+        place = locate(evaluation.energy, settings)
+        log_masses = state.log_masses
+        if self.adapt:
+            update = update_shared_log_masses if self.is_shared else update_log_masses
+            size = at_step(self.step_size, number)
+            learned = update(log_masses, place, size, settings)
+            # With rho the sum grows at each step, else by rounding alone.
+            is_due = number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
+            log_masses = tensors.cond(
+                is_due, lambda: normalized(learned), lambda: learned
+            )
+        per_chain = log_masses
+        if self.is_shared:
+            shape = (evaluation.energy.shape[0], settings.partitions)
+            per_chain = ops.broadcast_to(log_masses[None], shape)
+        multiplier, log_weight = multiplier_and_log_weight(
+            per_chain, place, evaluation.temperature, settings
+        )
+        current, _ = self.base.decide(state.base, evaluation)
+        visits, counts = (), {}
+        if self.counts_visits:
+            visits = visited(state.visits, place, settings)
+            counts = self._counts(place, multiplier)
+        auxiliary = Auxiliary(current.auxiliary, log_masses, visits, multiplier)
+        return current._replace(auxiliary=auxiliary), Info(counts, log_weight)
+
+    def move(self, current: Current, evaluation: Evaluation) -> State:
+        """Move as the base does, with the gradient times the multiplier."""
+        base, log_masses, visits, multiplier = current.auxiliary
+        base = self.base.move(
+            current._replace(auxiliary=base),
+            evaluation._replace(multiplier=multiplier),
+        )
+        return State(base, log_masses, visits)
+
+    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the mean number of the subregion, from 1, and the mean multiplier."""
+        if not self.counts_visits:
+            return {}
+        steps = np.where(counts["steps"] > 0, counts["steps"], np.nan)
+        names = ("partition", "multiplier")
+        return {name: counts[name] / steps for name in names}
+
+    def _counts(self, place: "Place", multiplier: Tensor) -> dict[str, Tensor]:
+        last = self.contour.partitions - 1
+        counts = {
+            "steps": ops.ones_like(multiplier),
+            "partition": place.index + 1,
+            "multiplier": multiplier,
+            "below": place.index == 0,
+            "above": place.index == last,
+        }
+        return {name: ops.cast(value, "float32") for name, value in counts.items()}
+
+
+def partition_index(energy: Tensor, contour: Contour) -> Tensor:
+    """Return J, the subregion of each energy; 0 where the energy is not finite."""
     above = ops.ceil((energy - contour.energy_min) / contour.energy_gap)
     above = ops.where(ops.isfinite(energy), above, ops.zeros_like(above))
     return ops.cast(ops.clip(above, 0, contour.partitions - 1), "int32")
@@ -82,21 +227,24 @@ def partition_index(energy, contour):
 class Place(NamedTuple):
     """Where the partition has an energy."""
 
-    energy: Any
-    index: Any  # J, from 0; 0 where the energy is not finite
-    finite: Any
+    energy: Tensor
+    index: Tensor  # J, from 0; 0 where the energy is not finite
+    finite: Tensor
 
 
-def locate(energy, contour):
-    """The `Place` of each energy."""
+def locate(energy: Tensor, contour: Contour) -> Place:
+    """Return the `Place` of each energy."""
     return Place(energy, partition_index(energy, contour), ops.isfinite(energy))
 
 
-def update_log_masses(log_masses, place, step_size, contour):
-    """log theta after the energy of one more point; as it was where that is not finite.
+def update_log_masses(
+    log_masses: Tensor, place: Place, step_size: Tensor, contour: Contour
+) -> Tensor:
+    """Return log theta after the energy of one more point.
 
-    Each chain learns a theta of its own. The sum is 1 up to rounding, which many steps
-    add up unless `normalized` is called.
+    An energy that is not finite changes nothing. Each chain learns a theta of its own.
+    The sum is 1 up to rounding, which adds up over many steps unless `normalized` is
+    called.
     """
     index, finite = place.index, place.finite
     visited = _at(log_masses, index)
@@ -112,10 +260,12 @@ def update_log_masses(log_masses, place, step_size, contour):
     return ops.where(bins == index, ops.expand_dims(gained, -1), kept)
 
 
-def update_shared_log_masses(log_masses, place, step_size, contour):
-    """log theta, shape (m,), after the energies (K,) of K chains that share it.
+def update_shared_log_masses(
+    log_masses: Tensor, place: Place, step_size: Tensor, contour: Contour
+) -> Tensor:
+    """Return log theta, shape (m,), after the energies (K,) of K chains that share it.
 
-    The field is the mean of the chains'. An energy that is not finite has no part.
+    The field is the mean over the chains whose energy is finite.
     """
     index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
@@ -129,24 +279,26 @@ def update_shared_log_masses(log_masses, place, step_size, contour):
     return ops.logaddexp(kept, gained)
 
 
-def normalized(log_masses):
-    """log theta with a sum of theta that is 1, where it was nearly that."""
+def normalized(log_masses: Tensor) -> Tensor:
+    """Return log theta with a sum of theta that is exactly 1; it was nearly 1."""
     total = ops.sum(ops.exp(log_masses), axis=-1, keepdims=True)
     return log_masses - ops.log(total)
 
 
-def visited(visits, place, contour):
-    """`visits` of each subregion, int32, with one more energy; one that is finite."""
+def visited(visits: Tensor, place: Place, contour: Contour) -> Tensor:
+    """Return the visits of each subregion, int32, with one more energy if finite."""
     hits = ops.expand_dims(place.index, -1) == _bins(contour, place.index)
     hits = ops.logical_and(hits, ops.expand_dims(place.finite, -1))
     return visits + ops.cast(hits, "int32")
 
 
-def multiplier_and_log_weight(log_masses, place, temperature, contour):
-    """The factor of the gradient of U, and the log importance weight of the point.
+def multiplier_and_log_weight(
+    log_masses: Tensor, place: Place, temperature: Tensor, contour: Contour
+) -> tuple[Tensor, Tensor]:
+    """Return the factor of the gradient of U, and the log weight of the point.
 
-    A factor below 0 drives the chain uphill. A point whose energy is not finite stands
-    for nothing: its factor is finite and its weight 0.
+    A factor below 0 drives the chain uphill. A point whose energy is not finite has a
+    finite factor and the weight 0.
     """
     end, slope = _segment(log_masses, place.index, temperature, contour)
     factor = 1.0 + contour.zeta * temperature * slope
@@ -156,8 +308,10 @@ def multiplier_and_log_weight(log_masses, place, temperature, contour):
     return factor, contour.weight_power * log_psi
 
 
-def _segment(log_masses, index, temperature, contour):
-    """log Psi at the upper end of subregion J, and its slope there, as limited."""
+def _segment(
+    log_masses: Tensor, index: Tensor, temperature: Tensor, contour: Contour
+) -> tuple[Tensor, Tensor]:
+    """Return log Psi at the upper end of subregion J, and its limited slope."""
     if contour.is_forward:
         end = _at(log_masses, ops.minimum(index + 1, contour.partitions - 1))
         slope = (end - _at(log_masses, index)) / contour.energy_gap
@@ -181,8 +335,10 @@ def _segment(log_masses, index, temperature, contour):
 _LOG_OF_NOTHING = -1e30
 
 
-def _rates(log_visited, step_size, contour):
-    """omega (theta(J)^p + omega rho 1{i >= J}): where i < J, elsewhere, and its log."""
+def _rates(
+    log_visited: Tensor, step_size: Tensor, contour: Contour
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return omega (theta(J)^p + omega rho 1{i >= J}): i < J, i >= J, and its log."""
     log_low = ops.log(step_size) + contour.exponent * log_visited
     low = ops.exp(log_low)
     if contour.rho == 0.0:
@@ -191,10 +347,11 @@ def _rates(log_visited, step_size, contour):
     return low, high, ops.log(high)
 
 
-def _at(log_masses, index):
-    """log theta(J) of each chain."""
+def _at(log_masses: Tensor, index: Tensor) -> Tensor:
+    """Return log theta(J) of each chain."""
     return tensors.pick(log_masses, index)
 
 
-def _bins(contour, like):
+def _bins(contour: Contour, like: Tensor) -> Tensor:
+    """Return the numbers of all subregions, int32, where `like` is."""
     return tensors.constant(range(contour.partitions), "int32", like)

@@ -63,7 +63,7 @@ import math
 from keras import ops
 
 from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 
 WINDOW = 50  # proposals between two changes of a step size
@@ -102,7 +102,7 @@ def tempered_gradient(gradient, energy, level, temperature):
 
 def proposal_scales(step_size):
     """The Langevin move's step on the tempered gradient, and its noise."""
-    return moves.Scales(0.5 * ops.square(step_size), step_size, 1.0)
+    return proposals.Scales(0.5 * ops.square(step_size), step_size, 1.0)
 
 
 def local_log_ratio(energy, new_energy, level, temperature, log_q_ratio):

@@ -8,7 +8,7 @@ have the same ratio of drift to noise, and the noisiest layer has the temperatur
 
     s_l <- s_l + 0.01 (std(grad_l) - s_l),   T_l = T (s_l / max s)^2
 
-Law: none that is known in closed form; where every T_l is T it is exp(-U/T).
+Target: none that is known in closed form. If every T_l is T, it is exp(-U/T).
 
 | paper     | name       | shape           | unit                        |
 |-----------|------------|-----------------|-----------------------------|
@@ -19,22 +19,27 @@ Law: none that is known in closed form; where every T_l is T it is exp(-U/T).
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 """
 
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.tensors import ops
 
 _RATE = 0.01
 
 
-def update_spreads(spreads, gradient):
-    """s_l after one more gradient; NaN stands for no gradient yet."""
-    chains = len(spreads.shape) > 1
-    new = ops.stack([_deviation(g, chains) for g in gradient], axis=-1)
+NO_GRADIENT = -1.0  # the spread before the first gradient
+
+
+def update_spreads(spreads: Tensor, gradient: Position) -> Tensor:
+    """Return s_l after one more gradient, shape (..., layers)."""
+    has_chains = len(spreads.shape) > 1
+    new = ops.stack([_deviation(g, has_chains) for g in gradient], axis=-1)
     new = ops.cast(new, spreads.dtype)
-    return ops.where(ops.isnan(spreads), new, spreads + _RATE * (new - spreads))
+    return ops.where(spreads < 0.0, new, spreads + _RATE * (new - spreads))
 
 
-def scaled(normals, spreads):
-    """The draws of each layer times sqrt(T_l / T)."""
+def scaled(normals: Position, spreads: Tensor) -> Position:
+    """Return the noise of each layer times sqrt(T_l / T)."""
     # All gradients may be 0, at a plateau: then there is no noise either.
     largest = ops.maximum(ops.max(spreads, axis=-1, keepdims=True), 1e-30)
     scales = ops.unstack(spreads / largest, len(normals), axis=-1)
@@ -44,7 +49,7 @@ def scaled(normals, spreads):
     ]
 
 
-def _deviation(gradient, chains):
-    if not chains:
+def _deviation(gradient: Tensor, has_chains: bool) -> Tensor:
+    if not has_chains:
         return ops.std(gradient)
     return ops.std(ops.reshape(gradient, (gradient.shape[0], -1)), axis=1)

@@ -49,11 +49,29 @@ q / v0 is exact, while 1 - rho would have lost its digits.
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 """
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 
+import numpy as np
+
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import layer_noise
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Current
+from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import Info
+from keras_mhmcmc.algorithms.base import OverDiffusion
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Rate
+from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import at_step
 from keras_mhmcmc.algorithms.tensors import ops
 
 
@@ -72,28 +90,187 @@ class SpikeSlab(NamedTuple):
 class Latents(NamedTuple):
     """The latent variables."""
 
-    spike: list
-    sigma: Any
-    delta: Any
+    spike: Position  # 1 - rho of each sparse tensor
+    sigma: Tensor  # (..., groups)
+    delta: Tensor  # (..., groups)
 
 
-def update_latents(position, latents, prior, *, step_size, train_size, rss=None):
-    """The latent variables after one more position, eq. (13) to (17).
+class State(NamedTuple):
+    """The state of the base, and the latent variables."""
 
-    With `rss` they are those of a regression. Returns them, and sum kappa beta^2 of
-    each tensor with the kappa that they give, for `energy`.
+    base: Any  # its first field is `point`
+    latents: Latents
+    spreads: Any  # of each layer's gradient, (..., layers), or ()
+
+
+class Auxiliary(NamedTuple):
+    """What `decide` hands to `move` besides the position."""
+
+    base: Any
+    latents: Latents
+    spreads: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class SpikeSlabSampler(OverDiffusion):
+    """A diffusion whose prior learns which weights are small: SGLD-SA, SGHMC-SA, ESM.
+
+    Attributes:
+        base: the diffusion, or Adam for ESM.
+        prior: a `mh.priors.SpikeSlab`, which has numbers and chooses weights.
+        is_regression: whether the energy of the data is the residual sum of squares.
+        step_size: omega, a number or a schedule.
+        layer_temperatures: whether each weight tensor has a temperature of its own.
+        is_network: whether the weights are those of a network: then only kernels are
+            sparse, and the other kernels have the prior N(0, 1).
+        sparse: indices of the sparse weights; known once the weights are.
+        normal: indices of the weights with the prior N(0, 1).
     """
-    chains = len(latents.sigma.shape) > 1
+
+    base: Diffusion
+    prior: Any
+    is_regression: bool
+    step_size: Rate
+    layer_temperatures: bool = False
+    is_network: bool = True
+    sparse: tuple[int, ...] = ()
+    normal: tuple[int, ...] = ()
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm needs and gives."""
+        return self.base.traits._replace(uses_energy=self.is_regression)
+
+    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
+        """Return the algorithm with the weights that the prior chooses.
+
+        Raises:
+            ValueError: the prior chooses none.
+        """
+        least_axes = (2 if self.is_network else 0) + has_chains
+        sparse = self.prior.choose(weights, least_axes)
+        normal = [
+            i
+            for i, weight in enumerate(weights)
+            if self.is_network and i not in sparse and len(weight.shape) >= least_axes
+        ]
+        return dataclasses.replace(self, sparse=tuple(sparse), normal=tuple(normal))
+
+    def energy_unit(self, number: int) -> float | None:
+        """Return None: the energy decides nothing."""
+        return None
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first step."""
+        prior, settings = self.prior, self._settings()
+        first = prior.initial_inclusion
+        first = prior.delta if first is None else first
+        groups = (max(settings.groups) + 1,)
+        spikes = [
+            Slot("spike_probability", tuple(position[i].shape), "float32", 1 - first, i)
+            for i in self.sparse
+        ]
+        latents = Latents(
+            spikes,
+            Slot("sigma", groups, value=prior.sigma),
+            Slot("delta", groups, value=prior.delta),
+        )
+        spreads = ()
+        if self.layer_temperatures:
+            nothing = layer_noise.NO_GRADIENT
+            spreads = Slot("spreads", (len(position),), value=nothing)
+        return State(self.base.init(position), latents, spreads)
+
+    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
+        """Learn from the point, and add the priors to its energy and gradient."""
+        position, settings = self.base.point(state.base), self._settings()
+        gradient, energy = list(evaluation.gradient), evaluation.energy
+        latents, weighted = update_latents(
+            [position[i] for i in self.sparse],
+            state.latents,
+            settings,
+            step_size=at_step(self.step_size, evaluation.number),
+            train_size=evaluation.train_size,
+            rss=energy if self.is_regression else None,
+        )
+        if self.is_regression:
+            gradient, energy = of_residuals(gradient, energy, latents)
+        for i in self.normal:
+            gradient[i] = gradient[i] + (1.0 / evaluation.train_size) * position[i]
+        for place, i in enumerate(self.sparse):
+            gradient[i] = add_gradient(
+                position[i],
+                gradient[i],
+                latents.spike[place],
+                latents.sigma[..., settings.groups[place]],
+                settings,
+                evaluation.train_size,
+            )
+        if energy is not None:
+            for i in self.normal:
+                energy = energy + 0.5 * tensors.sum_squares([position[i]], like=energy)
+            energy = energy + prior_energy(weighted, latents, settings)
+        spreads = state.spreads
+        if self.layer_temperatures:
+            spreads = layer_noise.update_spreads(spreads, gradient)
+        current, info = self.base.decide(
+            state.base, evaluation._replace(gradient=gradient, energy=energy)
+        )
+        auxiliary = Auxiliary(current.auxiliary, latents, spreads)
+        return current._replace(auxiliary=auxiliary), info
+
+    def move(self, current: Current, evaluation: Evaluation) -> State:
+        """Move as the base does, with the temperatures of the layers."""
+        base, latents, spreads = current.auxiliary
+        if self.layer_temperatures:
+            normals = layer_noise.scaled(evaluation.normals, spreads)
+            evaluation = evaluation._replace(normals=normals)
+        base = self.base.move(current._replace(auxiliary=base), evaluation)
+        return State(base, latents, spreads)
+
+    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the share of weights with rho below 1/2, and means over groups."""
+        spike, sigma, delta = state.latents
+        has_chains = sigma.ndim > 1
+        rows = [q.reshape(*q.shape[:1], -1) if has_chains else q.ravel() for q in spike]
+        sparsity = np.mean(np.concatenate(rows, axis=-1) > 0.5, axis=-1)
+        return {
+            "sparsity": sparsity,
+            "sigma": sigma.mean(axis=-1),
+            "delta": delta.mean(axis=-1),
+        }
+
+    def _settings(self) -> SpikeSlab:
+        p = self.prior
+        groups = p.group_of_each(len(self.sparse))
+        return SpikeSlab(p.v0, p.v1, p.a, p.b, p.nu, p.lam, groups)
+
+
+def update_latents(
+    position: Position,
+    latents: Latents,
+    prior: SpikeSlab,
+    *,
+    step_size: Tensor,
+    train_size: int,
+    rss: Tensor = None,
+) -> tuple[Latents, list[Tensor]]:
+    """Return the latent variables after one more position, eq. (13) to (17).
+
+    With `rss` the latent variables are those of a regression. The second result is
+    sum kappa beta^2 of each tensor with the new kappa, for `prior_energy`.
+    """
     slopes, constants = _odds_of_spike(latents, prior)
+    like = latents.sigma[..., 0]
     spike, fresh, weighted, slabs, sizes = [], [], [], [], []
     for x, q, g in zip(position, latents.spike, prior.groups, strict=True):
         (new,), (of_fresh, of_new, total, share) = _pass_over_weights(
-            x, q, slopes[..., g], constants[..., g], step_size, chains
+            x, q, slopes[..., g], constants[..., g], step_size
         )
         spike.append(new)
         fresh.append(_gap(prior) * of_fresh + total / prior.v1)
         weighted.append(_gap(prior) * of_new + total / prior.v1)
-        sizes.append(float(tensors.size([x], chains)))
+        sizes.append(float(tensors.size([x], like)))
         slabs.append(sizes[-1] - share)
 
     fresh, slabs = _by_group(fresh, prior.groups), _by_group(slabs, prior.groups)
@@ -112,10 +289,11 @@ def update_latents(position, latents, prior, *, step_size, train_size, rss=None)
     return Latents(spike, sigma, delta), weighted
 
 
-def _odds_of_spike(latents, prior):
-    """Eq. (13) as log((1 - rho) / rho) = slope beta^2 + constant: both, of each group.
+def _odds_of_spike(latents: Latents, prior: SpikeSlab) -> tuple[Tensor, Tensor]:
+    """Return the slope and the constant of eq. (13), each (..., groups).
 
-    a / (a + b) itself is 0/0 where a weight is large.
+    Eq. (13) reads log((1 - rho) / rho) = slope beta^2 + constant here, since
+    a / (a + b) is 0/0 where a weight is large.
     """
     # A share of exactly 0 or 1 would never be left again.
     delta = ops.clip(latents.delta, 1e-30, 1.0 - 1e-7)
@@ -123,15 +301,18 @@ def _odds_of_spike(latents, prior):
     return -0.5 * _gap(prior) / latents.sigma**2, constant
 
 
-def _pass_over_weights(x, q, slope, constant, step_size, chains):
-    """The averaged 1 - rho of one tensor, and the sums that the rest follows from.
+def _pass_over_weights(
+    x: Tensor, q: Tensor, slope: Tensor, constant: Tensor, step_size: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the averaged 1 - rho of one tensor, and four sums.
 
-    Those of (1 - rho) beta^2 with the fresh and with the averaged rho, of beta^2, and
-    of the fresh 1 - rho.
+    The sums are those of (1 - rho) beta^2 with the fresh and with the averaged rho, of
+    beta^2, and of the fresh 1 - rho.
     """
+    like = slope
     slope, constant = (tensors.along_chains(value, x) for value in (slope, constant))
 
-    def elementwise(x, q):
+    def elementwise(x: Tensor, q: Tensor) -> tuple[list[Tensor], list[Any]]:
         x = ops.cast(x, q.dtype)
         square = x * x
         fresh = tensors.sigmoid_of_affine(square, slope, constant)
@@ -139,54 +320,62 @@ def _pass_over_weights(x, q, slope, constant, step_size, chains):
         pairs = [(fresh, square), (new, square), (square, None), (fresh, None)]
         return [new], pairs
 
-    return tensors.map_and_sum(elementwise, x, q, chains=chains)
+    return tensors.map_and_sum(elementwise, x, q, like=like)
 
 
-def of_residuals(gradient, energy, latents):
-    """Gradient and energy of RSS / (2 sigma^2), from those of a squared error."""
+def of_residuals(
+    gradient: Position, energy: Tensor, latents: Latents
+) -> tuple[Position, Tensor]:
+    """Return gradient and energy of RSS / (2 sigma^2) from those of RSS."""
     scale = 0.5 / ops.square(latents.sigma[..., 0])
     gradient = [g * ops.cast(tensors.along_chains(scale, g), g.dtype) for g in gradient]
     return gradient, scale * energy
 
 
-def energy(weighted, latents, prior):
-    """sum kappa beta^2 / (2 sigma^2), the prior's part of U, in nats."""
+def prior_energy(weighted: list[Tensor], latents: Latents, prior: SpikeSlab) -> Tensor:
+    """Return sum kappa beta^2 / (2 sigma^2), the prior's part of U, in nats."""
     variances = [latents.sigma[..., g] ** 2 for g in prior.groups]
     return sum(u / (2.0 * s) for u, s in zip(weighted, variances, strict=True))
 
 
-def add_gradient(position, gradient, spike, sigma, prior, train_size):
-    """`gradient` of U/N of one tensor, plus that of its prior, kappa beta/(sigma^2 N).
+def add_gradient(
+    position: Tensor,
+    gradient: Tensor,
+    spike: Tensor,
+    sigma: Tensor,
+    prior: SpikeSlab,
+    train_size: int,
+) -> Tensor:
+    """Return the gradient of U/N of one tensor plus kappa beta / (sigma^2 N).
 
-    `sigma` is that of its group.
+    `sigma` is the one of the tensor's group, () or (K,).
     """
     scale = 1.0 / (train_size * sigma**2)
     slope = tensors.along_chains(scale * _gap(prior), position)
     constant = tensors.along_chains(scale / prior.v1, position)
 
-    def elementwise(u, x, q):
+    def elementwise(u: Tensor, x: Tensor, q: Tensor) -> tuple[list[Tensor], list[Any]]:
         factor = tensors.affine(q, slope, constant)
         return [tensors.add_product(u, ops.cast(factor, x.dtype), x)], []
 
-    chains = len(sigma.shape) > 0
     (total,), _ = tensors.map_and_sum(
-        elementwise, gradient, position, spike, chains=chains
+        elementwise, gradient, position, spike, like=sigma
     )
     return total
 
 
-def _gap(prior):
-    """1/v0 - 1/v1, so that kappa is (1 - rho) times it, plus 1/v1."""
+def _gap(prior: SpikeSlab) -> float:
+    """Return 1/v0 - 1/v1, so that kappa is (1 - rho) times it, plus 1/v1."""
     return 1.0 / prior.v0 - 1.0 / prior.v1
 
 
-def _by_group(values, groups):
-    """The sums of (...) over the tensors of each group, (..., groups)."""
+def _by_group(values: list[Tensor], groups: tuple[int, ...]) -> Tensor:
+    """Return the sums of (...) over the tensors of each group, (..., groups)."""
     return ops.stack(_sums(values, groups), axis=-1)
 
 
-def _sums(values, groups):
-    sums = [0.0] * (max(groups) + 1)
+def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
+    sums: list[Any] = [0.0] * (max(groups) + 1)
     for value, group in zip(values, groups, strict=True):
         sums[group] = sums[group] + value
     return sums

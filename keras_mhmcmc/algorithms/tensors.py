@@ -1,8 +1,8 @@
 """Algebra on positions: a position is a list of tensors, one for each weight.
 
 A scalar of rank 0 acts on one chain. A scalar of rank 1, shape (K,), belongs to K
-chains: then each tensor has a leading chain axis of length K, and `sum_squares` with
-`chains=True` gives one sum for each chain.
+chains: then each tensor has a leading chain axis of length K. A sum takes a scalar of
+the chains as `like`, whose rank says whether it is one sum or one for each chain.
 """
 
 import math
@@ -46,39 +46,39 @@ def select(condition, xs, ys):
     ]
 
 
-def sum_squares(xs, chains=False):
-    """Sum of squares over all tensors: a float32 scalar, or (K,) with `chains`."""
-    return dot(xs, xs, chains)
+def sum_squares(xs, like):
+    """Return the sum of squares over all tensors, float32, () or (K,) as `like` is."""
+    return dot(xs, xs, like)
 
 
-def dot(xs, ys, chains=False):
-    """Sum of products over all tensors: a float32 scalar, or (K,) with `chains`."""
-    (total,) = sum_products(lambda x, y: [(x, y)], xs, ys, chains=chains)
+def dot(xs, ys, like):
+    """Return the sum of products over all tensors, float32, () or (K,) as `like` is."""
+    (total,) = sum_products(lambda x, y: [(x, y)], xs, ys, like=like)
     return total
 
 
-def all_finite(xs, chains=False):
-    """Whether all numbers are finite, however large: a bool, or (K,) with `chains`."""
-    if not chains:
+def all_finite(xs, like):
+    """Return whether all numbers are finite, however large: bool, () or (K,)."""
+    if not has_chains(like):
         return _backend.all_finite(xs)
     if xs[0].shape[0] == 1:
         return ops.reshape(_backend.all_finite(xs), (1,))
-    # 0 times a number is 0, and NaN where it is not finite.
-    (zeros,) = sum_products(lambda x: [(x, 0.0 * x)], xs, chains=True)
+    # 0 times a number is 0, and NaN if the number is not finite.
+    (zeros,) = sum_products(lambda x: [(x, 0.0 * x)], xs, like=like)
     return ops.isfinite(zeros)
 
 
-def lazy_difference(xs, ys, chains=False):
-    """x - y for each tensor, for `sum_products` alone, which then needs less memory."""
-    return subtract(xs, ys) if chains else _backend.lazy_difference(xs, ys)
+def lazy_difference(xs, ys, like):
+    """Return x - y for each tensor, for `sum_products` alone: it needs less memory."""
+    return subtract(xs, ys) if has_chains(like) else _backend.lazy_difference(xs, ys)
 
 
-def sum_products(function, *lists, chains=False):
-    """Sums of products over all tensors, in one pass: (), or (K,) with `chains`.
+def sum_products(function, *lists, like):
+    """Return sums of products over all tensors, in one pass, () or (K,) as `like` is.
 
     `function` takes a float32 tensor of each list and returns pairs of tensors.
     """
-    if not chains:
+    if not has_chains(like):
         return _backend.sum_products(function, *lists)
     if lists[0] and lists[0][0].shape[0] == 1:
         sums = _backend.sum_products(function, *lists)
@@ -91,13 +91,13 @@ def sum_products(function, *lists, chains=False):
     return ops.unstack(sums, len(pairs))
 
 
-def map_and_sum(function, *arrays, chains=False):
-    """Elementwise results of `function(*arrays)`, and sums of products of two.
+def map_and_sum(function, *arrays, like):
+    """Return elementwise results of `function(*arrays)`, and sums of products.
 
-    `function` returns a list of results and one of pairs of tensors, whose products are
-    summed, with None for 1: a scalar each, or (K,) with `chains`.
+    `function` returns a list of results and a list of pairs of tensors. The products of
+    each pair are summed, () or (K,) as `like` is. In a pair None stands for 1.
     """
-    if not chains:
+    if not has_chains(like):
         return _backend.map_and_sum(function, *arrays)
     results, pairs = function(*arrays)
     terms = [x if y is None else x * y for x, y in pairs]
@@ -125,6 +125,16 @@ def between(x, y, share):
     return _backend.between(x, y, share)
 
 
+def cond(condition, if_true, if_false):
+    """Return `if_true()` where the scalar `condition` holds, else `if_false()`."""
+    return _backend.cond(condition, if_true, if_false)
+
+
+def when(condition, function, values):
+    """Return `function(values)` where the scalar `condition` holds, else `values`."""
+    return _backend.when(condition, function, values)
+
+
 def constant(values, dtype, like):
     """A tuple of numbers, or a range, as a tensor where `like` is; made once."""
     return _backend.constant(values, dtype, like)
@@ -135,9 +145,15 @@ def pick(values, index):
     return _backend.pick(values, index)
 
 
-def size(xs, chains=False):
-    """Number of weights of one chain, a Python integer."""
-    return sum(math.prod(x.shape[1:] if chains else x.shape) for x in xs)
+def has_chains(scalar):
+    """Return whether a scalar belongs to K chains, one number each."""
+    return not isinstance(scalar, float) and len(scalar.shape) > 0
+
+
+def size(xs, like):
+    """Return the number of weights of one chain, a Python integer."""
+    first = 1 if has_chains(like) else 0
+    return sum(math.prod(x.shape[first:]) for x in xs)
 
 
 def along_chains(scalar, tensor):

@@ -9,7 +9,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc.algorithms import equi_energy as kernel
 from keras_mhmcmc.sampling import ladder_checks as checks
 from keras_mhmcmc.sampling import loop
-from keras_mhmcmc.sampling import resume as states
+from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.initial_positions import starting_positions
 from keras_mhmcmc.sampling.initial_positions import without_lists
@@ -66,7 +66,7 @@ def equi_energy(
     `burn_in` steps, then fills its rings for `ring_steps` steps before the next one
     starts. The coldest starts at step (K - 1)(burn_in + ring_steps).
 
-    A ring holds a uniform sample of at most `ring_capacity` states. The memory for it
+    A ring holds a uniform sample of at most `ring_capacity` resume. The memory for it
     is 4 num_chains (K - 1) K (ring_capacity + 1) (d + 8) bytes for d values in a
     position: 10 MB for K = 7 and d = 50.
 
@@ -175,7 +175,7 @@ def equi_energy(
     )
     resumes = isinstance(init, ChainState)
     if resumes:
-        values, structure, shapes, start, seed = states.checked(init)
+        values, structure, shapes, start, seed = resume.checked(init)
         # The reference comes before the ladder's own values.
         reference, values = values[: len(shapes)], values[len(shapes) :]
         if [x.shape for x in reference] != [shape[1:] for shape in shapes]:
@@ -190,16 +190,18 @@ def equi_energy(
         position, start = tree.flatten(structure), 0
         shapes = [tuple(ops.shape(x)) for x in position]
         reference = _checked_reference(reference, structure)
-        states.check_finite(target, structure, position, [])
+        resume.check_finite(target, structure, position, [])
     each, base, energy = _reference_terms(target, structure, reference)
     levels = checks.levels(energy_levels, lowest_energy, energy, temperatures)
     settings = settings._replace(levels=[level - base for level in levels])
     # The log-likelihoods are compared with the reference's; the log prior is not.
-    states.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
+    resume.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
     ladder = Ladder(target, structure, shapes, settings)
     if resumes:
         origin = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
-        state = states.restored(ladder, shapes, values, origin)
+        state = resume.restored(
+            ladder.init([ops.zeros(shape) for shape in shapes]), values, origin
+        )
     else:
         state = ladder.init(position)
     first = settings.starts[0]  # of the coldest chain
@@ -220,7 +222,7 @@ def equi_energy(
         record_size=sum(int(np.prod(s)) for s in shapes)
         * (len(sizes) if settings.keep_all else 1),
     )
-    state = states.saved(
+    state = resume.saved(
         [reference, outcome.state], structure, shapes, start + outcome.steps, seed
     )
     return collected(outcome, ladder, state, levels, base)

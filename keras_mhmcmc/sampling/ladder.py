@@ -9,7 +9,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import equi_energy
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 
 tree = keras.tree
@@ -164,7 +164,7 @@ class Ladder:
         # Where to: a local move on the same batch, the same position on another batch,
         # or a ring's member. The batch of all data needs no refreshing.
         scales = equi_energy.proposal_scales(chain.step_size)
-        point = moves.langevin(chain.position, chain.gradient, normals, scales)
+        point = proposals.langevin(chain.position, chain.gradient, normals, scales)
         order = uniforms[-self._rounds :]
         refreshes = jumps = ops.zeros_like(first)
         if settings.batch_sizes[k] < self._target.train_size:
@@ -185,8 +185,8 @@ class Ladder:
 
         # Whether it is accepted.
         delta = tensors.subtract(point, chain.position)
-        log_q_ratio = moves.langevin_log_ratio(
-            delta, chain.gradient, gradient, scales, chains=True
+        log_q_ratio = proposals.langevin_log_ratio(
+            delta, chain.gradient, gradient, scales
         )
         log_q_ratio = ops.where(refreshes, 0.0, log_q_ratio)
         log_ratio = equi_energy.local_log_ratio(
@@ -202,7 +202,7 @@ class Ladder:
                 settings.temperatures[k : k + 2],
             )
             log_ratio = ops.where(jumps, jump_log_ratio, log_ratio)
-        squares = tensors.sum_squares(gradient, chains=True)
+        squares = tensors.sum_squares(gradient, like=energy)
         finite = ops.isfinite(energy) & ops.isfinite(squares) & ops.isfinite(log_ratio)
         accepted = (finite & (ops.log(uniforms[_ACCEPT]) < log_ratio)) | first
 

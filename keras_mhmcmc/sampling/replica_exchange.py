@@ -7,20 +7,21 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.base import checked_learning_rate
+from keras_mhmcmc.algorithms.metropolis import Metropolis
+from keras_mhmcmc.algorithms.replica_exchange import OfReplicas
+from keras_mhmcmc.algorithms.replica_exchange import ReplicaExchange
 from keras_mhmcmc.sampling import loop
-from keras_mhmcmc.sampling import resume as states
+from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.initial_positions import starting_positions
 from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.run import Program
+from keras_mhmcmc.sampling.run import bound_to_weights
 from keras_mhmcmc.sampling.run import checked_plan
-from keras_mhmcmc.sampling.run import summarized
-from keras_mhmcmc.transitions.exchange import OfReplicas
-from keras_mhmcmc.transitions.exchange import ReplicaExchange
-from keras_mhmcmc.transitions.kernel import checked_learning_rate
-from keras_mhmcmc.transitions.metropolis import MetropolisKernel
-from keras_mhmcmc.transitions.stochastic_gradient import StochasticGradientKernel
 
 tree = keras.tree
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
@@ -128,7 +129,7 @@ def replica_exchange(
     _validate.instance(
         "kernel",
         kernel,
-        (StochasticGradientKernel, MetropolisKernel),
+        (Diffusion, Metropolis),
         "built by mh.kernels.sgld, psgld, sghmc, mhbt or mint",
     )
     temperatures = _checked_temperatures(temperatures)
@@ -149,25 +150,33 @@ def replica_exchange(
     variance = _checked_variance(energy_variance, kernel, target)
     replicas = len(temperatures)
     if isinstance(init, ChainState):
-        values, structure, shapes, start, seed = states.checked(init)
+        values, structure, shapes, start, seed = resume.checked(init)
         num_chains = _chains_of_state(shapes, replicas)
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
         position = [_repeat(x, replicas) for x in tree.flatten(structure)]
         shapes, start = [tuple(ops.shape(x)) for x in position], 0
-    kernel = kernel.tempered(
-        OfReplicas(temperatures, num_chains),
-        None if rates is None else OfReplicas(rates, num_chains),
-    ).fit(target.train_size, target.batch_size)
     kernel = ReplicaExchange(
-        kernel, temperatures, num_chains, interval, probability, variance, keep_all
+        kernel.at_temperature(
+            OfReplicas(temperatures, num_chains),
+            None if rates is None else OfReplicas(rates, num_chains),
+        ).bind_data_size(target.train_size, target.batch_size),
+        temperatures,
+        num_chains,
+        interval,
+        probability,
+        variance,
     )
-    program = Program(kernel, target, structure, shapes)
+    kernel = bound_to_weights(kernel, structure, shapes)
+    program = Program(
+        kernel, target, structure, shapes, None if keep_all else num_chains
+    )
     if isinstance(init, ChainState):
-        state = states.restored(kernel, shapes, values, "the same kernel")
+        template = resume.first_state(kernel, [ops.zeros(shape) for shape in shapes])
+        state = resume.restored(template, values, "the same kernel")
     else:
-        state = kernel.init(position)
+        state = resume.first_state(kernel, position)
         program.check_start(state, seed)
 
     outcome = loop.run(
@@ -178,25 +187,27 @@ def replica_exchange(
         plan,
         seed=seed,
         start=start,
-        names=kernel.count_names,
+        names=program.counts,
         progress=progress,
         fuse=not target.draws_batches,  # as in `sample`
     )
-    state = states.saved(outcome.state, structure, shapes, start + outcome.steps, seed)
-    return _draws(outcome, kernel, state)
+    state = resume.saved(outcome.state, structure, shapes, start + outcome.steps, seed)
+    return _draws(outcome, program, state, replicas if keep_all else 1)
 
 
-def _draws(outcome, kernel, state):
-    """The `Draws` of a run, with those of all levels where they were kept."""
+def _draws(
+    outcome: loop.Outcome, program: Program, state: ChainState, kept: int
+) -> Draws:
+    """Return the `Draws` of a run, with those of all levels if they were kept."""
+    kernel = program.kernel
     temperatures, num_chains = kernel.temperatures, kernel.num_chains
     replicas = len(temperatures)
-    counts = summarized(outcome.counts, replicas * num_chains)
     counts = {
-        name: value.reshape(replicas, num_chains) for name, value in counts.items()
+        name: value.reshape(replicas, num_chains)
+        for name, value in program.summary(outcome).items()
     }
-    swaps = counts.pop("swap_acceptance")[:-1].T
-    kept = replicas if kernel.keep_all else 1
-    arrays = states.kept_records(outcome, state.shapes, kept * num_chains)
+    swaps = _swap_acceptance(outcome.counts, replicas, num_chains)
+    arrays = resume.kept_records(outcome, state.shapes, kept * num_chains)
     levels = []
     for r in range(kept):
         *position, energy = [x[r * num_chains : (r + 1) * num_chains] for x in arrays]
@@ -205,11 +216,21 @@ def _draws(outcome, kernel, state):
         position = tree.pack_sequence_as(state.structure, position)
         levels.append(Draws(position, None, info, state, outcome.interrupted))
     coldest = levels[0].info["energy"]
-    states.warn_of_lost_chains(~np.isfinite(coldest).all(axis=1))
-    states.warn_of_coarse_energies(coldest, kernel.energy_unit(state.steps - 1))
-    if kernel.keep_all:
+    resume.warn_of_lost_chains(~np.isfinite(coldest).all(axis=1))
+    resume.warn_of_coarse_energies(coldest, kernel.energy_unit(state.steps - 1))
+    if kept > 1:
         levels[0].levels = tuple(levels)
     return levels[0]
+
+
+def _swap_acceptance(counts: dict[str, Array], replicas: int, num_chains: int) -> Array:
+    """Return the share of accepted swaps, (chain, pair), NaN for no proposal."""
+    shape = (replicas, num_chains)
+    accepted, proposed = (
+        np.reshape(np.zeros(replicas * num_chains) + counts[name], shape)[:-1].T
+        for name in ("swap_accepted", "swap_proposed")
+    )
+    return np.where(proposed > 0, accepted / np.maximum(proposed, 1.0), np.nan)
 
 
 def _repeat(x, replicas):
@@ -262,11 +283,11 @@ def _checked_swaps(swap_every):
 
 def _checked_variance(value, kernel, target):
     """The variance of energies as a number, or None: that of each batch."""
-    exact = isinstance(kernel, MetropolisKernel) or not target.draws_batches
+    exact = isinstance(kernel, Metropolis) or not target.draws_batches
     if not isinstance(value, str):
         hint = 'Or "auto".'
         value = _validate.number("energy_variance", value, _validate.NOT_NEGATIVE, hint)
-        if value > 0 and isinstance(kernel, MetropolisKernel):
+        if value > 0 and isinstance(kernel, Metropolis):
             raise ValueError(
                 "Argument `energy_variance` must be 0 or 'auto' with `mh.kernels.mhbt` "
                 "and `mint`: they swap each position with its mini-batch, and need no "

@@ -1,6 +1,7 @@
 """What a run starts from and what it leaves: checked, saved, restored."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,6 +9,11 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.base import map_leaves
 from keras_mhmcmc.sampling.draws import ChainState
 
 tree = keras.tree
@@ -53,12 +59,32 @@ def _is_shape(shape):
     return lengths and len(shape) > 0 and shape[0] > 0
 
 
-def restored(kernel, shapes, values, origin):
-    """What `kernel.init` gives at positions of these shapes, with saved values.
+def first_state(kernel: Algorithm, position: list[Tensor]) -> Any:
+    """Return the state of an algorithm before the first step, as tensors.
+
+    Args:
+        kernel: the algorithm.
+        position: where the chains start, the chain axis first.
+    """
+    num_chains = position[0].shape[0]
+
+    def value(leaf: Any) -> Tensor:
+        if not isinstance(leaf, Slot):
+            return leaf
+        shape = leaf.shape
+        if leaf.weight is None and not leaf.is_shared:
+            shape = (num_chains, *shape)
+        array = np.broadcast_to(np.asarray(leaf.value), shape)
+        return ops.convert_to_tensor(array.astype(leaf.dtype or "float32"))
+
+    return map_leaves(value, kernel.init(position))
+
+
+def restored(template: Any, values: list[Array], origin: str) -> Any:
+    """Return a state of the structure and shapes of `template`, with saved values.
 
     `origin` names in an error the draws that the values must come from.
     """
-    template = kernel.init([ops.zeros(shape) for shape in shapes])
     expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
     actual = [x.shape for x in values]
     if expected != actual:

@@ -1,19 +1,29 @@
 """`sample`: chains for any density, as one vectorised and compiled program."""
 
+from typing import Any
+from typing import NamedTuple
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import at_step
+from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.algorithms.contour import ContourSampler
+from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.sampling import loop
-from keras_mhmcmc.sampling import resume as states
+from keras_mhmcmc.sampling import reports
+from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
+from keras_mhmcmc.sampling.draws import named_leaves
 from keras_mhmcmc.sampling.initial_positions import starting_positions
 from keras_mhmcmc.sampling.log_density import LogDensity
-from keras_mhmcmc.transitions import Kernel
-from keras_mhmcmc.transitions import Step
 
 tree = keras.tree
 
@@ -46,8 +56,7 @@ def sample(
     that was evaluated, with its own energy.
 
     Args:
-        kernel: what `mh.kernels.sgld`, `psgld`, `sghmc`, `csgld`, `csghmc`, `mhbt` or
-            `mint` builds.
+        kernel: what a function of `mh.kernels` builds, such as `mh.kernels.sgld(0.1)`.
         init: where the chains start, a tensor or a dict (or tuple) of tensors: one
             position for all chains, or tensors with a first axis of length
             `num_chains`. Or the `state` of earlier draws: then the chains go on from
@@ -98,7 +107,10 @@ def sample(
     Reference: Wu, Wang and Wong (2020), section 3.1; Li and Wong (2017), algorithm 1.
     """
     _validate.instance(
-        "kernel", kernel, Kernel, "built by `mh.kernels`, such as mh.kernels.sgld(0.1)"
+        "kernel",
+        kernel,
+        Algorithm,
+        "built by `mh.kernels`, such as mh.kernels.sgld(0.1)",
     )
     plan = checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
@@ -111,16 +123,19 @@ def sample(
         batch_size=batch_size,
         replacement=replacement,
     )
-    kernel = kernel.fit(target.train_size, target.batch_size)
+    kernel = kernel.bind_data_size(target.train_size, target.batch_size)
     if isinstance(init, ChainState):
-        values, structure, shapes, start, seed = states.checked(init)
-        state = states.restored(kernel, shapes, values, "the same kernel")
+        values, structure, shapes, start, seed = resume.checked(init)
+        kernel = bound_to_weights(kernel, structure, shapes)
+        template = resume.first_state(kernel, [ops.zeros(shape) for shape in shapes])
+        state = resume.restored(template, values, "the same kernel")
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
         position, start = tree.flatten(structure), 0
         shapes = [tuple(ops.shape(x)) for x in position]
-        state = kernel.init(position)
+        kernel = bound_to_weights(kernel, structure, shapes)
+        state = resume.first_state(kernel, position)
     program = Program(kernel, target, structure, shapes)
     if start == 0:
         program.check_start(state, seed)
@@ -133,7 +148,7 @@ def sample(
         plan,
         seed=seed,
         start=start,
-        names=kernel.count_names,
+        names=program.counts,
         progress=progress,
         # On TensorFlow XLA takes minutes to compile a likelihood of gathered batches.
         fuse=not target.draws_batches,
@@ -141,70 +156,129 @@ def sample(
     return program.draws(outcome, seed, start)
 
 
-class Program:
-    """One step of K chains of a kernel on a target, as the compiled loop takes it."""
+class Weight(NamedTuple):
+    """A tensor of a position, as algorithms choose weights by."""
 
-    def __init__(self, kernel, target, structure, shapes):
+    path: str
+    shape: tuple[int, ...]  # the chain axis first
+
+
+def bound_to_weights(
+    kernel: Algorithm, structure: Any, shapes: list[tuple[int, ...]]
+) -> Algorithm:
+    """Return the algorithm for positions of this structure and these shapes."""
+    numbers = tree.pack_sequence_as(structure, list(range(len(shapes))))
+    names = {number: name for name, number in named_leaves(numbers).items()}
+    weights = [Weight(names[i], shape) for i, shape in enumerate(shapes)]
+    return kernel.bind_weights(weights, has_chains=True)
+
+
+class Program:
+    """One step of K chains of an algorithm on a target, as the compiled loop takes it.
+
+    Args:
+        kernel: the algorithm, bound to the data and to the weights.
+        target: a `LogDensity`.
+        structure: of a position.
+        shapes: of the position's tensors, the chain axis first.
+        recorded: how many chains, the first ones, are recorded; None is all.
+    """
+
+    def __init__(
+        self,
+        kernel: Algorithm,
+        target: LogDensity,
+        structure: Any,
+        shapes: list[tuple[int, ...]],
+        recorded: int | None = None,
+    ) -> None:
         self.kernel = kernel
         self.target = target
         self.num_chains = shapes[0][0]
         self.structure = tree.map_structure(lambda _: 0, structure)
+        counts = kernel.traits.counts
+        self.counts = counts if "nonfinite" in counts else (*counts, "nonfinite")
         self._shapes = shapes
+        self._recorded = recorded
 
-    def noise(self, seed, number):
-        """The draws of a step: normals, and uniforms (kernel's and batch's, K)."""
-        uniforms = self.kernel.num_uniforms + self.target.num_uniforms
+    def noise(self, seed: Tensor, number: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the noise of a step: normals, and uniforms of kernel and batch."""
+        uniforms = self.kernel.traits.num_uniforms + self.target.num_uniforms
         shape = (uniforms, self.num_chains)
         return _backend.draw(seed, number, self._shapes, shape)
 
-    def step(self, state, constants, draws, number):
-        """The next state, what to record, and counts."""
-        state, record = self._advance(state, constants, draws, number)
-        records = [*record.position, record.energy]
-        if self.kernel.has_weights:
-            records.append(record.log_weight)
-        counts = [record.counts[name] for name in self.kernel.count_names]
-        return state, records, counts
-
-    def _advance(self, state, constants, draws, number):
-        normals, uniforms = draws
-        own = self.kernel.num_uniforms
-        evaluate = self.target.energies(
+    def step(
+        self, state: Any, constants: list[Tensor], noise: Any, number: Tensor
+    ) -> tuple[Any, list[Tensor], list[Tensor]]:
+        """Return the next state, what to record, and counts."""
+        kernel, target = self.kernel, self.target
+        normals, uniforms = noise
+        own = kernel.traits.num_uniforms
+        evaluate = target.energies(
             self.structure,
             constants,
-            self.kernel.uses_gradient,
-            self.kernel.uses_energy_variance,
+            kernel.traits.uses_gradient,
+            kernel.traits.uses_energy_variance,
         )
         energy, gradient, *variance = evaluate(
-            self.kernel.point(state), self.target.batch_indices(uniforms[own:])
+            kernel.point(state), target.batch_indices(uniforms[own:])
         )
-        train_size = self.target.train_size or 1
-        step = Step(
-            energy, gradient, normals, uniforms[:own], number, train_size, *variance
+        evaluation = Evaluation(
+            energy,
+            gradient,
+            normals,
+            uniforms[:own],
+            ops.convert_to_tensor(number),
+            at_step(kernel.learning_rate, number),
+            at_step(kernel.temperature, number),
+            target.train_size or 1,
+            *variance,
         )
-        return self.kernel.advance(state, step)
+        current, info = kernel.decide(state, evaluation)
+        counts = {"nonfinite": ops.cast(~ops.isfinite(energy), "float32")}
+        counts |= info.counts
+        records = [*current.position, current.energy]
+        if kernel.traits.has_weights:
+            records.append(info.log_weight)
+        if self._recorded is not None:
+            records = [record[: self._recorded] for record in records]
+        state = kernel.move(current, evaluation)
+        return state, records, [counts[name] for name in self.counts]
 
-    def check_start(self, state, seed):
-        """Raises where energies at the start are not finite, or too coarse."""
+    def check_start(self, state: Any, seed: int) -> None:
+        """Raise an error if energies at the start are not finite, or too coarse."""
         _, uniforms = self.noise(seed, 0)
-        indices = self.target.batch_indices(uniforms[self.kernel.num_uniforms :])
+        indices = self.target.batch_indices(uniforms[self.kernel.traits.num_uniforms :])
         point = self.kernel.point(state)
-        energy = states.check_finite(self.target, self.structure, point, indices)
+        energy = resume.check_finite(self.target, self.structure, point, indices)
         unit = self.kernel.energy_unit(0)
-        states.check_resolution(energy, unit, self.target.function_name)
+        resume.check_resolution(energy, unit, self.target.function_name)
 
-    def draws(self, outcome, seed, start):
-        """The `Draws` of a run."""
-        arrays = states.kept_records(outcome, self._shapes, self.num_chains)
+    def summary(self, outcome: loop.Outcome) -> dict[str, Any]:
+        """Return what the steps say of each chain, arrays (chain,)."""
+        counts = {
+            name: np.zeros(self.num_chains) + value
+            for name, value in outcome.counts.items()
+        }
+        state = map_leaves(ops.convert_to_numpy, outcome.state)
+        counted = {"nonfinite": counts["nonfinite"]}
+        return counted | self.kernel.summary(state, counts)
+
+    def draws(self, outcome: loop.Outcome, seed: int, start: int) -> Draws:
+        """Return the `Draws` of a run."""
+        arrays = resume.kept_records(outcome, self._shapes, self.num_chains)
         position, energy = arrays[: len(self._shapes)], arrays[len(self._shapes)]
-        log_weights = arrays[-1] if self.kernel.has_weights else None
+        log_weights = arrays[-1] if self.kernel.traits.has_weights else None
         steps = start + outcome.steps
-        state = states.saved(outcome.state, self.structure, self._shapes, steps, seed)
-        info = {"energy": energy, **summarized(outcome.counts, self.num_chains)}
-        # A chain that was lost stays so.
-        states.warn_of_lost_chains(~np.isfinite(energy[:, -1:]).all(axis=1))
-        states.warn_of_coarse_energies(energy, self.kernel.energy_unit(steps - 1))
-        info |= self.kernel.report(outcome.state, info)
+        state = resume.saved(outcome.state, self.structure, self._shapes, steps, seed)
+        info = {"energy": energy, **self.summary(outcome)}
+        # A chain that was lost stays lost.
+        resume.warn_of_lost_chains(~np.isfinite(energy[:, -1:]).all(axis=1))
+        resume.warn_of_coarse_energies(energy, self.kernel.energy_unit(steps - 1))
+        if isinstance(self.kernel, ContourSampler):
+            info |= reports.of_contour(self.kernel, outcome.state, energy)
+        if isinstance(self.kernel, SpikeSlabSampler):
+            info |= reports.of_spike_slab(self.kernel, outcome.state, self.structure)
         return Draws(
             tree.pack_sequence_as(self.structure, position),
             log_weights,
@@ -214,8 +288,8 @@ class Program:
         )
 
 
-def checked_plan(num_steps, burn_in, every):
-    """How long to run and what to keep, or a `ValueError`."""
+def checked_plan(num_steps: int, burn_in: int, every: int) -> loop.Plan:
+    """Return how long to run and what to keep, or raise a `ValueError`."""
     num_steps = _validate.integer("num_steps", num_steps, 1)
     burn_in = _validate.integer("burn_in", burn_in, 0)
     every = _validate.integer("every", every, 1)
@@ -227,17 +301,3 @@ def checked_plan(num_steps, burn_in, every):
             f"every={every}"
         )
     return plan
-
-
-def summarized(counts, num_chains):
-    """Counts as shares where they are shares, each of shape (chain,)."""
-    counts = {name: np.zeros(num_chains) + value for name, value in counts.items()}
-    info = {}
-    for name, value in counts.items():
-        if name.endswith("proposed"):
-            accepted = counts[name.removesuffix("proposed") + "accepted"]
-            share = np.divide(accepted, value, where=value > 0, out=value * np.nan)
-            info[name.removesuffix("proposed") + "acceptance"] = share
-        elif not name.endswith("accepted"):
-            info[name] = value
-    return info

@@ -1,0 +1,320 @@
+"""What an algorithm is: a Markov chain in two halves around one evaluation.
+
+A step evaluates the energy, and mostly its gradient, at the point that the last step
+has proposed. `decide` says where the chain is after the evaluation. `move` goes on from
+there to the next point. An optimizer, `mh.sample` and replica exchange run the same two
+functions, for one chain or for K chains side by side.
+
+| symbol    | name            | shape                 | unit                        |
+|-----------|-----------------|-----------------------|-----------------------------|
+| theta     | `position`      | list of tensors       | weights                     |
+| U         | `energy`        | () or (K,)            | nats                        |
+| grad(U/N) | `gradient`      | like the position     | nats per example and weight |
+| epsilon   | `learning_rate` | scalar, () or (K,)    | as in SGD                   |
+| T         | `temperature`   | scalar, () or (K,)    | 1                           |
+| N         | `train_size`    | int                   | examples                    |
+| Z         | `normals`       | like the position     | 1                           |
+| u         | `uniforms`      | n of shape () or (K,) | 1, in [0, 1)                |
+
+The rank of the energy says how many chains there are: () is one chain, and (K,) are K
+chains, whose tensors have a leading axis of length K.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+from typing import Self
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.schedules import Schedule
+
+Position = list[Tensor]
+# A number, or a value that changes with the number of the step.
+Rate = float | Schedule
+
+
+class Traits(NamedTuple):
+    """What an algorithm needs, and what it gives."""
+
+    uses_gradient: bool = True
+    uses_normals: bool = True
+    # Whether a step is impossible without the energy. An optimizer may run without it.
+    uses_energy: bool = False
+    # Whether a step needs the variance of the energy's estimate on its mini-batch.
+    uses_energy_variance: bool = False
+    num_uniforms: int = 0  # of each chain and step
+    # Whether the point is a proposal, and the state of the chain is kept apart.
+    proposes: bool = False
+    has_weights: bool = False  # whether draws have importance weights
+    counts: tuple[str, ...] = ()  # names of what `Info.counts` adds up
+
+
+class Evaluation(NamedTuple):
+    """The evaluated point, the noise of the step, and its settings."""
+
+    energy: Tensor  # U at the point, nats, () or (K,); None: not known
+    gradient: Position  # of U/N at the point; empty if the algorithm uses none
+    normals: Sequence[Tensor]  # standard normal noise, like the position
+    uniforms: Sequence[Tensor]  # `num_uniforms` of shape () or (K,)
+    number: Tensor  # of the step, from 0
+    learning_rate: Tensor
+    temperature: Tensor
+    train_size: int
+    energy_variance: Tensor = None  # of U's estimate, nats^2, (K,)
+    multiplier: Tensor = 1.0  # of the gradient alone, () or (K,)
+    restart: Tensor = None  # bool: the point starts a new chain; None: it never does
+
+
+class Current(NamedTuple):
+    """Where chains are between the two halves of a step."""
+
+    position: Position
+    gradient: Position
+    energy: Tensor  # () or (K,)
+    auxiliary: Any  # whatever else the algorithm hands from `decide` to `move`
+
+
+class Info(NamedTuple):
+    """What a step reports."""
+
+    counts: dict[str, Tensor]  # name -> () or (K,), float32, added up over the steps
+    log_weight: Tensor = None  # of the evaluated point, if the algorithm has weights
+    accepted: Tensor = None  # bool: the point is the new state; None: it always is
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One tensor of a state, as it is before the first step.
+
+    Attributes:
+        name: what the tensor is.
+        shape: of one chain's tensor; of all chains' if `weight` is given.
+        dtype: of the tensor; None is that of the weight.
+        value: a number, or an array of the shape of one chain's tensor.
+        weight: index of the weight that the tensor belongs to.
+        is_shared: whether all chains have one tensor together.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: str | None = "float32"
+    value: float | Array = 0.0
+    weight: int | None = None
+    is_shared: bool = False
+
+
+def slots_like(
+    position: Position, name: str, value: float = 0.0, dtype: str | None = None
+) -> list[Slot]:
+    """Return a slot of the same shape for each weight."""
+    return [
+        Slot(name, tuple(x.shape), dtype, value, weight)
+        for weight, x in enumerate(position)
+    ]
+
+
+def map_leaves(function: Callable[..., Any], state: Any, *others: Any) -> Any:
+    """Return `state` with `function` of each of its leaves.
+
+    A state is a named tuple of leaves, lists of leaves, and states; () is an empty one.
+    `others` have the same structure, and their leaves are further arguments.
+    """
+    if isinstance(state, list):
+        return [map_leaves(function, *x) for x in zip(state, *others, strict=True)]
+    if not isinstance(state, tuple):
+        return function(state, *others)
+    if state == ():
+        return ()
+    fields = [map_leaves(function, *x) for x in zip(state, *others, strict=True)]
+    return type(state)(*fields)
+
+
+def leaves(state: Any) -> list[Any]:
+    """Return the leaves of a state in order, which is the order of a saved file."""
+    found: list[Any] = []
+    map_leaves(found.append, state)
+    return found
+
+
+class Algorithm(abc.ABC):
+    """Abstract: a Markov chain, or K chains side by side.
+
+    A final class is a frozen dataclass of the algorithm's settings. A setting is a
+    number, or a schedule of the number of the step.
+    """
+
+    learning_rate: Rate
+    temperature: Rate | None
+
+    @property
+    @abc.abstractmethod
+    def traits(self) -> Traits:
+        """What the algorithm needs and gives."""
+
+    @abc.abstractmethod
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the algorithm with the settings that follow from the data.
+
+        Args:
+            train_size: number of examples, N; None: there is no data.
+            batch_size: examples in a mini-batch, m; None: there is no data.
+        """
+
+    @abc.abstractmethod
+    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
+        """Return the algorithm for a position of these weights.
+
+        Args:
+            weights: objects with `path` and `shape`, such as Keras variables.
+            has_chains: whether the shapes have a leading chain axis.
+        """
+
+    @abc.abstractmethod
+    def init(self, position: Position) -> Any:
+        """Return the state before the first step.
+
+        Its first leaves are `point`, the position itself. All others are `Slot`s.
+        """
+
+    @abc.abstractmethod
+    def point(self, state: Any) -> Position:
+        """Return the position to evaluate next."""
+
+    @abc.abstractmethod
+    def decide(self, state: Any, evaluation: Evaluation) -> tuple[Current, Info]:
+        """Return where the chains are after the evaluation, and what it showed."""
+
+    @abc.abstractmethod
+    def move(self, current: Current, evaluation: Evaluation) -> Any:
+        """Return the next state, from where the chains are."""
+
+    @abc.abstractmethod
+    def at_temperature(
+        self, temperature: Rate, learning_rate: Rate | None = None
+    ) -> Self:
+        """Return the algorithm at another temperature, and learning rate if given."""
+
+    @abc.abstractmethod
+    def energy_unit(self, number: int) -> float | None:
+        """Return the nats of energy that decide at a step; None: none decides.
+
+        Energies must be known to a fraction of it.
+        """
+
+    @abc.abstractmethod
+    def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return diagnostics by name, arrays () or (K,).
+
+        Args:
+            state: the last state, with numpy arrays as leaves.
+            counts: sums of `Info.counts` over the steps, arrays () or (K,).
+        """
+
+
+class Diffusion(Algorithm):
+    """Abstract: an algorithm that always moves, such as SGLD.
+
+    Its state has the field `point`. A final class adds `traits`, `init` and `move`.
+    """
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the algorithm as it is."""
+        return self
+
+    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
+        """Return the algorithm as it is."""
+        return self
+
+    def point(self, state: Any) -> Position:
+        """Return the position to evaluate next, which is the state's own."""
+        return state.point
+
+    def decide(self, state: Any, evaluation: Evaluation) -> tuple[Current, Info]:
+        """Return the evaluated point: nothing is rejected."""
+        current = Current(state.point, evaluation.gradient, evaluation.energy, state)
+        return current, Info({})
+
+    def at_temperature(
+        self, temperature: Rate, learning_rate: Rate | None = None
+    ) -> Self:
+        """Return the algorithm at another temperature, and learning rate if given."""
+        rate = self.learning_rate if learning_rate is None else learning_rate
+        return dataclasses.replace(self, temperature=temperature, learning_rate=rate)  # type: ignore[type-var]
+
+    def energy_unit(self, number: int) -> float | None:
+        """Return None: the energy decides nothing."""
+        return None
+
+    def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return nothing: the driver counts what is not finite."""
+        return {}
+
+
+class OverDiffusion(Algorithm):
+    """Abstract: an algorithm that changes the energy of a diffusion, its `base`.
+
+    Its state has the state of the base as first field, `base`.
+    """
+
+    base: Diffusion
+
+    @property
+    def learning_rate(self) -> Rate:  # type: ignore[override]
+        """The learning rate of the base."""
+        return self.base.learning_rate
+
+    @property
+    def temperature(self) -> Rate | None:  # type: ignore[override]
+        """The temperature of the base."""
+        return self.base.temperature
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the algorithm as it is."""
+        return self
+
+    def at_temperature(
+        self, temperature: Rate, learning_rate: Rate | None = None
+    ) -> Self:
+        """Return the algorithm at another temperature, and learning rate if given."""
+        base = self.base.at_temperature(temperature, learning_rate)
+        return dataclasses.replace(self, base=base)  # type: ignore[type-var]
+
+    def point(self, state: Any) -> Position:
+        """Return the position to evaluate next."""
+        return self.base.point(state.base)
+
+
+def at_step(value: Any, number: Tensor) -> Tensor:
+    """Return the value of a schedule at a step, and anything else as it is."""
+    return value(number) if isinstance(value, Schedule) else value
+
+
+def noise_scale(learning_rate: Tensor, temperature: Tensor, train_size: int) -> Tensor:
+    """Return the standard deviation of Langevin noise, sqrt(2 epsilon T / N)."""
+    return ops.sqrt(2.0 * learning_rate * temperature / train_size)
+
+
+def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:
+    """Return a learning rate that is a schedule or a number of at least 0."""
+    if isinstance(value, Schedule):
+        return value
+    return _validate.number(
+        name,
+        value,
+        _validate.NOT_NEGATIVE,
+        hint="A `LearningRateSchedule` will do as well.",
+    )
+
+
+def checked_temperature(value: Any, interval: _validate.Interval) -> Rate:
+    """Return a temperature that is a schedule or a number in `interval`."""
+    if isinstance(value, Schedule):
+        return value
+    hint = "A `LearningRateSchedule` will do as well."
+    return _validate.number("temperature", value, interval, hint=hint)

@@ -1,0 +1,319 @@
+"""Choosing beta of the reversible proposal from acceptances that cost no gradient.
+
+Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
+proposal", section 3.2, "Choosing beta".
+
+A forward proposal does not depend on beta, only its acceptance does. So the acceptance
+that a forward step would have had under any other beta follows exactly from its stored
+distances, min(1, r(beta)). The paper runs 100 extra forward steps for each value;
+here the steps of the run itself are replayed.
+
+`replay_*`: at the end of an epoch, the smallest beta of a grid whose mean acceptance
+reaches 90% of the best, in the strong-gradient regime. Acceptance is not monotone in
+beta: it rises steeply where the regime begins, stays, and above the regime the move is
+a random walk that may be accepted more often still and destroys the weights in the end.
+The rise moves from epoch to epoch, and right at its top an epoch may come to accept
+nothing; so beta - 1 is a fifth larger than that.
+
+`paper_*`: the paper's rule. An epoch's acceptance above 0.4 starts an adjustment: beta
+falls in steps of 5% while the acceptance of the last 100 forward steps is above 0.7, by
+50% at most. An epoch's acceptance below 0.2 raises beta by 5%.
+
+Both record one step at a time, and choose at the end of an epoch. For K chains every
+scalar has the shape (K,), and every record a leading chain axis.
+
+| paper | name         | shape          | unit |
+|-------|--------------|----------------|------|
+| beta  | `beta`       | scalar, or (K,)| 1    |
+| r     | `acceptance` | one per trial  | 1    |
+"""
+
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+from typing import Self
+
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.tensors import ops
+
+REPLAY_TRIALS = 192
+REPLAY_SMALLEST = 1e-4
+REPLAY_LARGEST = 1e5
+REPLAY_SHARE = 0.9
+REPLAY_MARGIN = 1.2
+
+PAPER_TRIALS = 14  # 0.95^13 = 0.51, the last step before 50%
+PAPER_WINDOW = 100
+
+_RANGE = REPLAY_LARGEST / REPLAY_SMALLEST
+_SHARES = [i / (REPLAY_TRIALS - 2) for i in range(REPLAY_TRIALS - 1)]
+_GRID = (1.0, *(1.0 + REPLAY_SMALLEST * _RANGE**share for share in _SHARES))
+_FACTORS = tuple(0.95**i for i in range(PAPER_TRIALS))
+# Forward steps after which a beta that nobody gave is chosen for the first time.
+FIRST_CHOICE = 16
+
+
+class ReplayState(NamedTuple):
+    """Sums over the forward steps since beta was chosen."""
+
+    acceptance: Tensor  # (..., trials)
+    limit: Tensor  # upper ends of the strong-gradient regime
+    count: Tensor  # forward steps
+
+
+class PaperState(NamedTuple):
+    """The last forward steps, and what the whole epoch accepted."""
+
+    acceptance: Tensor  # (..., window, trials), a ring
+    count: Tensor  # forward steps so far
+    accepted: Tensor  # accepted proposals so far
+    proposed: Tensor  # proposals so far
+
+
+class State(NamedTuple):
+    """Beta, and the records from which the next one is chosen."""
+
+    beta: Tensor  # 0: not chosen yet
+    choice_at: Tensor  # forward steps until an early choice; 0: none comes
+    replay: Any  # `ReplayState`, or ()
+    paper: Any  # `PaperState`, or ()
+
+
+class Move(NamedTuple):
+    """A move that was judged."""
+
+    distances: proposals.SquaredDistances
+    energy_log_ratio: Tensor
+    finite: Tensor
+    forward: Tensor
+    accepted: Tensor
+    proposed: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class BetaAdaptation:
+    """How RSGLD chooses beta.
+
+    Attributes:
+        first: the first beta; None: it is chosen from the first gradient, and again
+            after 16 forward steps.
+        rule: "replay", "paper", or None: beta stays.
+        normalized: whether the density ratio has its normalising constants.
+        steps: steps of an epoch, after which beta is chosen.
+    """
+
+    first: float | None
+    rule: str | None
+    normalized: bool
+    steps: int = 0
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the adaptation with the steps of an epoch; one step without data."""
+        steps = train_size // batch_size if train_size and batch_size else 1
+        return dataclasses.replace(self, steps=steps)
+
+    def init(self) -> State:
+        """Return the slots of the state."""
+        is_auto = self.first is None
+        replay, paper = (), ()
+        if is_auto or self.rule == "replay":
+            replay = ReplayState(
+                Slot("replay_acceptance", (REPLAY_TRIALS,)),
+                Slot("replay_limit"),
+                Slot("replay_count"),
+            )
+        if self.rule == "paper":
+            paper = PaperState(
+                Slot("paper_acceptance", (PAPER_WINDOW, PAPER_TRIALS)),
+                Slot("paper_count"),
+                Slot("paper_accepted"),
+                Slot("paper_proposed"),
+            )
+        return State(
+            Slot("adapted_beta", value=0.0 if is_auto else self.first),
+            Slot("choice_at", value=float(FIRST_CHOICE) if is_auto else 0.0),
+            replay,
+            paper,
+        )
+
+    def log_q_ratio(
+        self, distances: proposals.SquaredDistances, beta: Tensor, dimension: int
+    ) -> Tensor:
+        """Return the log density ratio of a move under `beta`."""
+        return proposals.reversible_log_ratio(
+            distances, beta, dimension, self.normalized
+        )
+
+    def start(
+        self, state: State, gradient: Position, scales: Any, has_state: Tensor
+    ) -> State:
+        """Return the state with a first beta, chosen once there is a gradient."""
+        if self.first is not None:
+            return state
+        known = state.beta
+
+        def choose() -> Tensor:
+            chosen = proposals.strong_gradient_beta(gradient, scales)
+            return ops.where(known > 0.0, known, ops.where(has_state, chosen, 0.0))
+
+        return state._replace(
+            beta=tensors.cond(ops.all(known > 0.0), lambda: known, choose)
+        )
+
+    def update(self, state: State, move: Move, number: Tensor, dimension: int) -> State:
+        """Return the state after one more move, with a new beta if one is due."""
+        if self.first is not None and self.rule is None:
+            return state
+        beta, choice_at, replay, paper = state
+        is_epoch_end = (number + 1) % self.steps == 0
+        limit = proposals.strong_gradient_limit(move.distances)
+
+        def judge(trials: Tensor) -> Tensor:
+            distances = proposals.SquaredDistances(
+                *(ops.expand_dims(x, -1) for x in move.distances)
+            )
+            ratio = self.log_q_ratio(distances, trials, dimension)
+            return acceptance(ratio, move.energy_log_ratio, move.finite)
+
+        def acceptances(trials: Tensor) -> Tensor:
+            # Only proposals that went forward count, which is half of them.
+            none = ops.zeros_like(ops.expand_dims(limit, -1) * trials)
+            counts = ops.any(move.forward & move.proposed)
+            return tensors.cond(counts, lambda: judge(trials), lambda: none)
+
+        seen = (limit, move.forward, move.accepted, move.proposed)
+        if replay:
+            replay = replay_record(replay, acceptances(replay_trials(beta)), *seen)
+            ends = (choice_at > 0.0) & (replay.count >= choice_at)
+            # Early choices, further and further apart: gradients still grow.
+            factor = 2.0 if self.rule == "replay" else 0.0
+            choice_at = ops.where(ends, factor * choice_at, choice_at)
+            if self.rule == "replay":
+                ends = ops.logical_or(ends, is_epoch_end)
+            beta = _choose_where(ends, replay_choose, replay, beta)
+            replay = _emptied_where(ends, replay)
+        if paper:
+            trials = paper_trials(state.beta)
+            paper = paper_record(paper, acceptances(trials), *seen)
+            beta = _choose_where(is_epoch_end, paper_choose, paper, beta)
+            paper = _emptied_where(is_epoch_end, paper)
+        return State(beta, choice_at, replay, paper)
+
+
+def _choose_where(ends: Tensor, choose: Any, state: Any, beta: Tensor) -> Tensor:
+    """Return the chosen beta where a record ends, which is rarely."""
+    return tensors.cond(
+        ops.any(ends),
+        lambda: ops.where(ends, choose(state, beta), beta),
+        lambda: beta,
+    )
+
+
+def _emptied_where(ends: Tensor, state: Any) -> Any:
+    empty = [ops.zeros_like(value) for value in state]
+    return type(state)(*tensors.select(ends, empty, list(state)))
+
+
+def acceptance(log_q_ratio: Tensor, energy_log_ratio: Tensor, finite: Tensor) -> Tensor:
+    """Return min(1, r) of one move under each trial value, 0 where it is not finite.
+
+    Args:
+        log_q_ratio: log q(theta' -> theta) - log q(theta -> theta') under each trial.
+        energy_log_ratio: -(U_I'(theta') - U_I(theta)) / T, a scalar, or (K,).
+        finite: bool, whether energy and gradient of theta' were finite; or (K,).
+    """
+    log_r = log_q_ratio + ops.expand_dims(energy_log_ratio, -1)
+    share = ops.exp(ops.minimum(log_r, 0.0))
+    return ops.where(ops.expand_dims(finite, -1), share, 0.0)
+
+
+def replay_trials(beta: Tensor) -> Tensor:
+    """Return the grid of trial values: 1, and 1 + 1e-4 to 1 + 1e5.
+
+    The grid is even in log(beta - 1), since the regime comes down to 1 as gradients get
+    small. `beta` says where the grid is needed.
+    """
+    return tensors.constant(_GRID, "float32", beta)
+
+
+def replay_record(
+    state: ReplayState,
+    acceptance: Tensor,
+    limit: Tensor,
+    forward: Tensor,
+    accepted: Tensor,
+    proposed: Tensor,
+) -> ReplayState:
+    """Add one step. Only proposals that went forward count."""
+    counted = forward & proposed
+    counted_trials = ops.expand_dims(counted, -1)
+    # A weight of zero does not silence a value that is not finite; `where` does.
+    return ReplayState(
+        state.acceptance + ops.where(counted_trials, acceptance, 0.0),
+        state.limit + ops.where(counted & ops.isfinite(limit), limit, 0.0),
+        state.count + ops.cast(counted, "float32"),
+    )
+
+
+def replay_choose(state: ReplayState, beta: Tensor) -> Tensor:
+    """Return the smallest trial value with 90% of the best acceptance, and a margin."""
+    trials = replay_trials(beta)
+    limit = ops.maximum(state.limit / ops.maximum(state.count, 1.0), 1.0)
+    in_regime = trials <= ops.expand_dims(limit, -1)
+    acceptance = ops.where(in_regime, state.acceptance, 0.0)
+    best = ops.max(acceptance, axis=-1)
+    reached = acceptance >= REPLAY_SHARE * ops.expand_dims(best, -1)
+    smallest = ops.argmax(ops.cast(reached, "int32"), axis=-1)
+    found = ops.take(trials, smallest)
+    choice = ops.minimum(1.0 + REPLAY_MARGIN * (found - 1.0), limit)
+    # If no trial value would have been accepted, widen beta.
+    informed = best > 1e-3 * state.count
+    choice = ops.where(informed, choice, ops.maximum(beta, limit))
+    return ops.where(state.count > 0, choice, beta)
+
+
+def paper_trials(beta: Tensor) -> Tensor:
+    """Return the values that one adjustment phase can reach: 5% smaller each."""
+    factors = tensors.constant(_FACTORS, "float32", beta)
+    return ops.expand_dims(beta, -1) * factors
+
+
+def paper_record(
+    state: PaperState,
+    acceptance: Tensor,
+    limit: Tensor,
+    forward: Tensor,
+    accepted: Tensor,
+    proposed: Tensor,
+) -> PaperState:
+    """Add one step. Only proposals that went forward enter the ring."""
+    counted = forward & proposed
+    place = ops.cast(state.count % PAPER_WINDOW, "int32")
+    rows = tensors.constant(range(PAPER_WINDOW), "int32", place)
+    row = rows == ops.expand_dims(place, -1)
+    is_written = ops.logical_and(row, ops.expand_dims(counted, -1))
+    is_written = ops.expand_dims(is_written, -1)
+    acceptance = ops.expand_dims(acceptance, -2)
+    return PaperState(
+        ops.where(is_written, acceptance, state.acceptance),
+        state.count + ops.cast(counted, "float32"),
+        state.accepted + ops.cast(accepted & proposed, "float32"),
+        state.proposed + ops.cast(proposed, "float32"),
+    )
+
+
+def paper_choose(state: PaperState, beta: Tensor) -> Tensor:
+    """Return beta by the paper's rule at the end of an epoch."""
+    rows = ops.maximum(ops.minimum(state.count, float(PAPER_WINDOW)), 1.0)
+    mean = ops.sum(state.acceptance, axis=-2) / ops.expand_dims(rows, -1)
+    # The number of 5% steps: trials in a row, from the present beta, above 0.7.
+    above = ops.cumprod(ops.cast(mean > 0.7, "float32"), axis=-1)
+    steps = ops.minimum(ops.sum(above, axis=-1), PAPER_TRIALS - 1.0)
+    epoch = state.accepted / ops.maximum(state.proposed, 1.0)
+    beta = ops.where(epoch > 0.4, beta * ops.power(0.95, steps), beta)
+    beta = ops.where((epoch < 0.2) & (state.proposed > 0), beta * 1.05, beta)
+    return ops.maximum(beta, 1.0)

@@ -1,0 +1,258 @@
+"""Proposals of Metropolis-Hastings: where a move goes, and how likely its way back is.
+
+Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
+proposal", eq. (5)-(7) and (37). The paper's ascent direction g of the mean
+log-likelihood is minus our `gradient`, so that the signs read as in SGD.
+
+Equations, with Z standard normal and Delta = theta' - theta:
+
+         random walk   theta' = theta + s Z
+    (5)  Langevin      theta' = theta - epsilon grad + s Z
+    (6)  reversible    theta' = theta - epsilon grad + s Z         with probability 1/2
+                       theta' = theta + epsilon grad + s beta Z    with probability 1/2
+
+    s = sqrt(2 epsilon T_noise / N);  the random walk's s is the learning rate itself
+
+The density of a reversible move, eq. (7), is a mixture of both directions. Everything
+in the ratio of the densities follows from four squared distances (`SquaredDistances`),
+with grad' the gradient at theta':
+
+    log q(theta -> theta') = log(exp(-out_forward) + c exp(-out_backward / beta^2))
+    log q(theta' -> theta) = log(exp(-back_forward) + c exp(-back_backward / beta^2))
+
+The distances are near d/2 and the ratio is their difference, so that float32 would lose
+the ratio with millions of weights. But two distances differ by inner products:
+
+    back_forward - out_forward = -epsilon (P + epsilon Q) / (2 s^2)
+    back_backward - out_backward = epsilon (P - epsilon Q) / (2 s^2)
+    P = 2 Delta.(grad + grad'),  Q = |grad|^2 - |grad'|^2
+
+    log r = log(p_forward exp(out_forward - back_forward)
+                + p_backward exp((out_backward - back_backward) / beta^2))
+
+with p_forward and p_backward the chances that the move went in that direction, given
+where it ended.
+
+c is the ratio of the normalising constants of the two Gaussians. It is beta^(-d) for d
+weights with `normalized=True`, which gives exact detailed balance. By default it is 1,
+as in the paper's eq. (37) and in its experiments: beta^(-d) leaves no backward move
+alive when d is large.
+
+| paper            | name            | shape             | unit                        |
+|------------------|-----------------|-------------------|-----------------------------|
+| theta, theta'    | `position`      | list of tensors   | weights                     |
+| -g               | `gradient`      | list of tensors   | nats per example and weight |
+| epsilon          | `step`          | scalar, () or (K,)| as in SGD                   |
+| sqrt(2 epsilon)/n| `noise`         | scalar, () or (K,)| weights                     |
+| beta             | `beta`          | scalar, () or (K,)| 1                           |
+| Z                | `normals`       | list of tensors   | 1                           |
+| d                | `dimension`     | int               | weights                     |
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+from typing import Self
+
+from keras_mhmcmc._serialize import Configurable
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.tensors import ops
+
+
+class Scales(NamedTuple):
+    """What drew a proposal; both directions of its density use these values."""
+
+    step: Tensor  # epsilon
+    noise: Tensor  # s
+    beta: Tensor  # widening of the backward noise; 1 where there is no backward move
+
+
+STILL = Scales(step=0.0, noise=0.0, beta=1.0)  # a move that stays where it is
+
+
+class SquaredDistances(NamedTuple):
+    """Squared distances over 2 s^2, from which the density ratio follows."""
+
+    out_forward: Tensor  # |Delta + epsilon grad|^2
+    out_backward: Tensor  # |Delta - epsilon grad|^2
+    change_forward: Tensor  # |Delta - epsilon grad'|^2 - out_forward
+    change_backward: Tensor  # |Delta + epsilon grad'|^2 - out_backward
+
+
+class Proposal(Configurable):
+    """Abstract: how a move is drawn, and how likely its way back is."""
+
+    # Whether the gradient of the state is needed, a copy of the weights.
+    uses_gradient = True
+    # Whether moves go in two directions, which are counted apart.
+    has_backward = False
+
+    def scales(
+        self, learning_rate: Tensor, temperature: Tensor, train_size: int
+    ) -> Scales:
+        """Return the scales that the next move is drawn with."""
+        raise NotImplementedError
+
+    def propose(
+        self,
+        position: Position,
+        gradient: Position,
+        normals: Sequence[Tensor],
+        uniform: Tensor,
+        scales: Scales,
+    ) -> tuple[Position, Tensor]:
+        """Return the proposed position, and whether the move goes forward."""
+        raise NotImplementedError
+
+    def log_ratio(
+        self,
+        delta: Position,
+        gradient: Position,
+        new_gradient: Position,
+        scales: Scales,
+    ) -> Tensor:
+        """Return log q(theta' -> theta) - log q(theta -> theta'), () or (K,)."""
+        raise NotImplementedError
+
+
+def random_walk(
+    position: Position, normals: Sequence[Tensor], scales: Scales
+) -> Position:
+    """Return the proposed position of a random walk."""
+    return tensors.add_scaled(position, scales.noise, normals)
+
+
+def langevin(
+    position: Position, gradient: Position, normals: Sequence[Tensor], scales: Scales
+) -> Position:
+    """Return the proposed position of a Langevin move, eq. (5)."""
+    step, noise = -scales.step, scales.noise
+    return tensors.add_terms(position, (step, gradient), (noise, normals))
+
+
+def reversible(
+    position: Position,
+    gradient: Position,
+    normals: Sequence[Tensor],
+    uniform: Tensor,
+    scales: Scales,
+) -> tuple[Position, Tensor]:
+    """Return the proposed position of a reversible move, eq. (6), and its direction.
+
+    The direction is whether the move goes forward, down the gradient.
+    """
+    forward = uniform < 0.5
+    step = ops.where(forward, -scales.step, scales.step)
+    noise = ops.where(forward, scales.noise, scales.noise * scales.beta)
+    return tensors.add_terms(position, (step, gradient), (noise, normals)), forward
+
+
+def langevin_log_ratio(
+    delta: Position, gradient: Position, new_gradient: Position, scales: Scales
+) -> Tensor:
+    """Return log q(theta' -> theta) - log q(theta -> theta') of a Langevin move."""
+    lists = delta, gradient, new_gradient
+    products = tensors.sum_products(_pairs, *lists, like=scales.noise)
+    change = _change(_Products.of(*products), scales.step)
+    return -_inverse_variance(scales.noise) * change
+
+
+def squared_distances(
+    delta: Position, gradient: Position, new_gradient: Position, scales: Scales
+) -> SquaredDistances:
+    """Return the squared distances of a move, without cancellation in float32."""
+    step, noise = scales.step, scales.noise
+
+    def pairs(delta: Tensor, gradient: Tensor, new_gradient: Tensor) -> list[Any]:
+        along = ops.cast(tensors.along_chains(step, delta), delta.dtype)
+        out = delta + along * gradient
+        return [*_pairs(delta, gradient, new_gradient), (out, out)]
+
+    lists = delta, gradient, new_gradient
+    *products, out = tensors.sum_products(pairs, *lists, like=noise)
+    products = _Products.of(*products)
+    scale = _inverse_variance(noise)
+    return SquaredDistances(
+        out_forward=scale * out,
+        out_backward=scale * (out - 4.0 * step * products.here),
+        change_forward=scale * _change(products, step),
+        change_backward=scale * _change(products, -step),
+    )
+
+
+def reversible_log_ratio(
+    distances: SquaredDistances, beta: Tensor, dimension: int, normalized: bool
+) -> Tensor:
+    """Return log q(theta' -> theta) - log q(theta -> theta') of a reversible move.
+
+    `beta` may have one more axis than the distances: one ratio for each of its values.
+    """
+    log_constant = -dimension * ops.log(beta) if normalized else 0.0
+    widening = 1.0 / ops.square(beta)
+    log_odds = distances.out_forward - distances.out_backward * widening + log_constant
+    return ops.logaddexp(
+        ops.log_sigmoid(-log_odds) - distances.change_forward,
+        ops.log_sigmoid(log_odds) - distances.change_backward * widening,
+    )
+
+
+def strong_gradient_limit(distances: SquaredDistances) -> Tensor:
+    """Return the beta at which the strong-gradient regime ends, from a forward move.
+
+    Above it, the wide Gaussian of the backward direction explains the forward move
+    better than the Gaussian that drew it: out_backward / beta^2 < out_forward. For a
+    long gradient it is the bound of Proposition 1, case 1, 2 epsilon |grad| / (s
+    sqrt(d)); for a short one it comes down to 1.
+    """
+    ratio = distances.out_backward / ops.maximum(distances.out_forward, 1e-30)
+    return ops.sqrt(ops.maximum(ratio, 1.0))
+
+
+def strong_gradient_beta(gradient: Position, scales: Scales) -> Tensor:
+    """Return a beta in the middle of the regime: epsilon |grad| / (s sqrt(d)).
+
+    The strong-gradient regime of Proposition 1, case 1, ends at twice this value.
+    """
+    length = ops.sqrt(tensors.sum_squares(gradient, like=scales.noise))
+    root = tensors.size(gradient, like=scales.noise) ** 0.5
+    beta = scales.step * length / (ops.maximum(scales.noise, 1e-30) * root)
+    return ops.maximum(beta, 1.0)
+
+
+class _Products(NamedTuple):
+    """Inner products of a move."""
+
+    here: Tensor  # Delta.grad
+    there: Tensor  # Delta.grad'
+    difference: Tensor  # |grad|^2 - |grad'|^2
+
+    @classmethod
+    def of(
+        cls, here: Tensor, there: Tensor, squares: Tensor, new_squares: Tensor
+    ) -> Self:
+        """Return them from the sums that `_pairs` asks for."""
+        return cls(here, there, squares - new_squares)
+
+
+def _pairs(delta: Tensor, gradient: Tensor, new_gradient: Tensor) -> list[Any]:
+    """Return the factors of the inner products."""
+    return [
+        (delta, gradient),
+        (delta, new_gradient),
+        (gradient, gradient),
+        (new_gradient, new_gradient),
+    ]
+
+
+def _change(products: _Products, step: Tensor) -> Tensor:
+    """Return |Delta - step grad'|^2 - |Delta + step grad|^2."""
+    along = 2.0 * (products.here + products.there)
+    return -step * (along + step * products.difference)
+
+
+def _inverse_variance(noise: Tensor) -> Tensor:
+    """Return 1 / (2 s^2), and 0 where nothing moves, since s is 0."""
+    variance = 2.0 * ops.square(noise)
+    return ops.where(variance > 0, 1.0 / ops.maximum(variance, 1e-37), 0.0)

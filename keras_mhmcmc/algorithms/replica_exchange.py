@@ -1,0 +1,298 @@
+"""Replica exchange: neighbouring temperatures swap their positions.
+
+Papers: Deng, Feng, Gao, Liang and Lin (2020), "Non-convex learning via replica exchange
+stochastic gradient MCMC", eq. (5)-(8); Ceperley and Dewing (1999), "The penalty method
+for random walks with uncertain energies", eq. (9).
+
+Target: replica r of R samples exp(-U(theta)/T_r), T_1 < ... < T_R. A swap leaves the
+product of these distributions as it is.
+
+Equations, for a cold and a hot replica and d = 1/T_cold - 1/T_hot > 0:
+
+    log r = d (U_cold - U_hot) - d^2 (v_cold + v_hot) / 2
+    swap (theta_cold, theta_hot) if log u < log r, u uniform on (0, 1)
+
+A swap is likely where the hot replica has found the lower energy. v is the variance of
+one energy estimate at its position; with v_cold = v_hot = sigma^2 the second term is
+the paper's d^2 sigma^2 (its F = 1). It makes exp(log r) unbiased: the noise of log r
+has the variance c = d^2 (v_cold + v_hot), and the mean of exp(noise) is exp(c / 2). For
+Gaussian noise that is drawn anew at each swap it does more: with x the log ratio of the
+true energies, E min(1, r) = Phi((x - c/2) / sqrt(c)) + exp(x) Phi(-(x + c/2) / sqrt(c))
+is exp(x) times the same expression at -x, so that detailed balance is exact.
+
+Where an energy belongs to the state, as in Metropolis-Hastings on mini-batches, the
+target is that of position and batch together, exp(-U_I(theta)/T), pairs (theta, I) are
+swapped, and v = 0 is exact.
+
+The variance of U_I for a batch of m out of N examples, from the batch itself:
+
+    v = N^2 s^2 / m (1 - m/N),   s^2 the sample variance of log p(x_i|theta), i in I
+
+without the last factor for a batch with replacement.
+
+| paper        | name          | shape             | unit    |
+|--------------|---------------|-------------------|---------|
+| U            | `energy`      | (R, K), or (K,)   | nats    |
+| T            | `temperature` | scalar            | 1       |
+| sigma^2, v   | `variance`    | as `energy`       | nats^2  |
+| u            | `uniforms`    | (R - 1, K)        | 1       |
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
+
+import numpy as np
+
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.algorithms.base import Current
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import Info
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Rate
+from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import at_step
+from keras import ops
+from keras_mhmcmc.schedules import Schedule
+
+
+class OfReplicas(Schedule):
+    """A value for each of R replicas with K chains, as one of R K chains."""
+
+    def __init__(self, values: Sequence[Rate], num_chains: int) -> None:
+        super().__init__()
+        self.values = values
+        self.num_chains = num_chains
+
+    def __call__(self, step: Tensor) -> Tensor:
+        values = [ops.cast(at_step(value, step), "float32") for value in self.values]
+        return ops.repeat(ops.stack(values), self.num_chains)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {"values": self.values, "num_chains": self.num_chains}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaExchange(Algorithm):
+    """An algorithm on R K chains, the coldest replica's K first, with swaps.
+
+    A swap exchanges positions with their energies and gradients, after the evaluation
+    and before the move, so that each replica moves on at its own temperature. The rest
+    of the state, SGHMC's velocity or pSGLD's second moment, stays where it is: under
+    the target, a velocity does not depend on the position.
+
+    Attributes:
+        kernel: the algorithm, already at the replicas' temperatures.
+        temperatures: of the replicas, increasing.
+        num_chains: K.
+        every: steps between swaps; None: at random.
+        probability: of a swap at a step; None: at regular steps.
+        energy_variance: of each energy's estimate, nats^2; None: of each batch.
+    """
+
+    kernel: Algorithm
+    temperatures: tuple[float, ...]
+    num_chains: int
+    every: int | None
+    probability: float | None
+    energy_variance: float | None
+
+    @property
+    def learning_rate(self) -> Rate:  # type: ignore[override]
+        """The learning rate of the kernel."""
+        return self.kernel.learning_rate
+
+    @property
+    def temperature(self) -> Rate | None:  # type: ignore[override]
+        """The temperature of the kernel."""
+        return self.kernel.temperature
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm needs and gives."""
+        traits = self.kernel.traits
+        return traits._replace(
+            uses_energy=True,
+            uses_energy_variance=self.energy_variance is None,
+            num_uniforms=traits.num_uniforms + 1,
+            counts=(*traits.counts, "swap_accepted", "swap_proposed"),
+        )
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the algorithm with a kernel that knows the sizes."""
+        kernel = self.kernel.bind_data_size(train_size, batch_size)
+        return dataclasses.replace(self, kernel=kernel)
+
+    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
+        """Return the algorithm with a kernel that knows the weights."""
+        kernel = self.kernel.bind_weights(weights, has_chains)
+        return dataclasses.replace(self, kernel=kernel)
+
+    def at_temperature(
+        self, temperature: Rate, learning_rate: Rate | None = None
+    ) -> Self:
+        """Raise: the replicas have temperatures of their own."""
+        raise ValueError(
+            "Argument `kernel` must be one that `mh.kernels` builds. "
+            f"Received: kernel={self}"
+        )
+
+    def energy_unit(self, number: int) -> float | None:
+        """Return the nats of energy that decide: the kernel's, or those of swaps."""
+        unit = self.kernel.energy_unit(number)
+        if unit is None and self.energy_variance == 0.0:
+            colder, hotter = np.array([self.temperatures[:-1], self.temperatures[1:]])
+            return float(np.min(1.0 / (1.0 / colder - 1.0 / hotter)))
+        # Elsewhere the noise of mini-batches is larger, and corrected for.
+        return unit
+
+    def init(self, position: Position) -> Any:
+        """Return the state of the kernel before the first step."""
+        return self.kernel.init(position)
+
+    def point(self, state: Any) -> Position:
+        """Return the position to evaluate next."""
+        return self.kernel.point(state)
+
+    def decide(self, state: Any, evaluation: Evaluation) -> tuple[Current, Info]:
+        """Decide as the kernel does, and swap neighbours."""
+        current, info = self.kernel.decide(state, evaluation)
+        variance = self.energy_variance
+        if variance is None:
+            variance = evaluation.energy_variance
+        variance = ops.zeros_like(current.energy) + variance
+
+        uniforms = self._by_replica(evaluation.uniforms[-1])
+        tried = self._tried(evaluation.number, uniforms)
+        accepted = decide_swaps(
+            self._by_replica(current.energy),
+            self._by_replica(variance),
+            self.temperatures,
+            tried,
+            uniforms[:-1],
+        )
+
+        def exchange(x: Tensor) -> Tensor:
+            return ops.reshape(swap(self._by_replica(x), accepted), x.shape)
+
+        current = current._replace(
+            position=[exchange(x) for x in current.position],
+            gradient=[exchange(x) for x in current.gradient],
+            energy=exchange(current.energy),
+        )
+        counts = info.counts | {
+            "swap_accepted": self._of_pairs(accepted),
+            "swap_proposed": self._of_pairs(tried),
+        }
+        return current, info._replace(counts=counts)
+
+    def move(self, current: Current, evaluation: Evaluation) -> Any:
+        """Move as the kernel does, each replica at its temperature."""
+        return self.kernel.move(current, evaluation)
+
+    def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the kernel's summary of all R K chains."""
+        return self.kernel.summary(state, counts)
+
+    def _tried(self, number: Tensor, uniforms: Tensor) -> Tensor:
+        """Return which neighbours try to swap at this step, bool (R - 1, K)."""
+        replicas = len(self.temperatures)
+        if self.every is None:
+            # The last row of uniforms decides on no pair.
+            due, turn = uniforms[-1:] < self.probability, number
+        else:
+            due, turn = (number + 1) % self.every == 0, number // self.every
+        due = ops.cast(due, "bool")
+        pairs = pairs_of_turn(replicas, turn)
+        return due & ops.broadcast_to(pairs, (replicas - 1, self.num_chains))
+
+    def _by_replica(self, x: Tensor) -> Tensor:
+        shape = (len(self.temperatures), self.num_chains, *x.shape[1:])
+        return ops.reshape(x, shape)
+
+    def _of_pairs(self, counted: Tensor) -> Tensor:
+        """Return counts of pairs as those of their colder replicas, 0 for the last."""
+        rows = ops.concatenate([counted, ops.zeros_like(counted[:1])])
+        return ops.cast(ops.reshape(rows, (-1,)), "float32")
+
+
+def swap_log_ratio(
+    energy_cold: Tensor,
+    energy_hot: Tensor,
+    cold: float,
+    hot: float,
+    variance_cold: Tensor = 0.0,
+    variance_hot: Tensor = 0.0,
+) -> Tensor:
+    """Return log r of a swap between the temperatures `cold` < `hot`."""
+    difference = 1.0 / cold - 1.0 / hot
+    penalty = 0.5 * difference**2 * (variance_cold + variance_hot)
+    return difference * (energy_cold - energy_hot) - penalty
+
+
+def decide_swaps(
+    energy: Tensor,
+    variance: Tensor,
+    temperatures: Sequence[float],
+    tried: Tensor,
+    uniforms: Tensor,
+) -> Tensor:
+    """Return which neighbours swap, bool (R - 1, K); `tried` says which ones try.
+
+    No replica may be in two pairs that are tried together.
+    """
+    accepted = []
+    for r in range(len(temperatures) - 1):
+        log_ratio = swap_log_ratio(
+            energy[r],
+            energy[r + 1],
+            temperatures[r],
+            temperatures[r + 1],
+            variance[r],
+            variance[r + 1],
+        )
+        log_ratio = ops.where(ops.isfinite(log_ratio), log_ratio, -math.inf)
+        accepted.append(tried[r] & (ops.log(uniforms[r]) < log_ratio))
+    return ops.stack(accepted)
+
+
+def pairs_of_turn(replicas: int, turn: Tensor) -> Tensor:
+    """Return which neighbours try to swap at a turn, bool (R - 1, 1).
+
+    Even pairs try, then odd pairs.
+
+    Two replicas are one pair, which tries at each turn.
+    """
+    pairs = ops.reshape(ops.arange(replicas - 1, dtype="int32"), (-1, 1))
+    if replicas == 2:
+        return pairs == 0
+    return pairs % 2 == turn % 2
+
+
+def swap(x: Tensor, accepted: Tensor) -> Tensor:
+    """Return x, shape (R, K, ...), after the neighbours in `accepted` swapped."""
+    none = ops.zeros_like(accepted[:1])
+    rank = (1,) * (len(x.shape) - 2)
+    takes_above = ops.concatenate([accepted, none])
+    takes_below = ops.concatenate([none, accepted])
+    shape = tuple(takes_above.shape) + rank
+    above = ops.concatenate([x[1:], x[-1:]])
+    below = ops.concatenate([x[:1], x[:-1]])
+    x = ops.where(ops.reshape(takes_above, shape), above, x)
+    return ops.where(ops.reshape(takes_below, shape), below, x)
+
+
+def energy_variance(
+    log_likelihoods: Tensor, train_size: int, replacement: bool
+) -> Tensor:
+    """Return v of one batch, from its examples' log-likelihoods, shape (m,)."""
+    size = log_likelihoods.shape[0]
+    centred = log_likelihoods - ops.mean(log_likelihoods)
+    sample_variance = ops.sum(ops.square(centred)) / (size - 1)
+    left = 1.0 if replacement else 1.0 - size / train_size
+    return train_size**2 * left / size * sample_variance

@@ -1,0 +1,90 @@
+"""Stochastic gradient Langevin dynamics (SGLD).
+
+Paper: Welling and Teh (2011), "Bayesian learning via stochastic gradient Langevin
+dynamics", eq. (4).
+
+Target: exp(-U(theta)/T), up to the bias of a finite step and of gradient noise. On a
+Gaussian with precision L in nats, and eta = epsilon/N, the variance is
+T / (L (1 - eta L / 2)). Gradient noise of variance V, in the gradient of U/N, raises T
+there to T + epsilon N V / 2.
+
+Equation, with N the number of training examples and Z standard normal:
+
+    theta <- theta - epsilon grad(U/N) + sqrt(2 epsilon T / N) Z
+
+| paper     | name            | shape             | unit                        |
+|-----------|-----------------|-------------------|-----------------------------|
+| theta     | `position`      | list of tensors   | weights                     |
+| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight |
+| epsilon   | `learning_rate` | scalar, () or (K,)| as in SGD                   |
+| T         | `temperature`   | scalar, () or (K,)| 1                           |
+| N         | `train_size`    | int               | examples                    |
+| Z         | `normals`       | list of tensors   | 1                           |
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Current
+from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Rate
+from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import noise_scale
+
+
+class State(NamedTuple):
+    """The state of the chain: its position, and nothing else."""
+
+    point: Position
+
+
+@dataclasses.dataclass(frozen=True)
+class SGLD(Diffusion):
+    """Langevin dynamics with the gradient of a mini-batch."""
+
+    learning_rate: Rate
+    temperature: Rate
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm needs and gives."""
+        return Traits()
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first step."""
+        return State(position)
+
+    def move(self, current: Current, evaluation: Evaluation) -> State:
+        """Return the state after one SGLD step."""
+        return State(
+            sgld_step(
+                current.position,
+                current.gradient,
+                evaluation.normals,
+                learning_rate=evaluation.learning_rate,
+                temperature=evaluation.temperature,
+                train_size=evaluation.train_size,
+                multiplier=evaluation.multiplier,
+            )
+        )
+
+
+def sgld_step(
+    position: Position,
+    gradient: Position,
+    normals: Sequence[Tensor],
+    *,
+    learning_rate: Tensor,
+    temperature: Tensor,
+    train_size: int,
+    multiplier: Tensor = 1.0,
+) -> Position:
+    """Return the next position. `multiplier` scales the gradient alone."""
+    noise = noise_scale(learning_rate, temperature, train_size)
+    step = -learning_rate * multiplier
+    return tensors.add_terms(position, (step, gradient), (noise, normals))
