@@ -25,7 +25,7 @@ _ROUNDINGS = 16
 
 
 class ContourState(NamedTuple):
-    """The state of K chains, each with its own learned density or all with one."""
+    """The state of K chains, each with its own learned masses or all with the same."""
 
     base: Any
     log_masses: Any  # (K, partitions), or (partitions,) where it is shared
@@ -36,17 +36,17 @@ class ContourKernel(Kernel):
     """A kernel of `base` on the energy that its own visits flatten."""
 
     base: StochasticGradientKernel
-    partition: partition_.Partition
+    settings: partition_.ContourSettings
     shared_density: bool
     num_uniforms = 0
     has_weights = True
 
     def energy_unit(self, number):
-        return self.partition.contour.energy_gap
+        return self.settings.contour.energy_gap
 
     def init(self, position):
         chains = position[0].shape[0]
-        log_masses = ops.convert_to_tensor(self.partition.log_masses)
+        log_masses = ops.convert_to_tensor(self.settings.log_masses)
         if not self.shared_density:
             log_masses = ops.tile(log_masses[None], (chains, 1))
         return ContourState(self.base.init(position), log_masses)
@@ -55,15 +55,15 @@ class ContourKernel(Kernel):
         return self.base.point(state.base)
 
     def advance(self, state, step):
-        settings = self.partition.contour
+        settings = self.settings.contour
         log_masses, place = state.log_masses, contour.locate(step.energy, settings)
-        if self.partition.adapt:
+        if self.settings.adapt:
             learn = (
                 contour.update_shared_log_masses
                 if self.shared_density
                 else contour.update_log_masses
             )
-            size = at_step(self.partition.step_size, step.number)
+            size = at_step(self.settings.step_size, step.number)
             log_masses = learn(log_masses, place, size, settings)
             # With rho the sum grows at each step, else by rounding alone.
             is_due = step.number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
@@ -83,11 +83,11 @@ class ContourKernel(Kernel):
         return ContourState(base, log_masses), record
 
     def report(self, state, info):
-        """The learned density of each chain, and how many draws each subregion has.
+        """Return the learned masses of each chain, and the draws in each subregion.
 
-        `pdf` and `visits`, shape (chain, partitions). Warns of a bad partition.
+        `masses` and `visits`, shape (chain, partitions). Warns of a bad partition.
         """
-        settings = self.partition.contour
+        settings = self.settings.contour
         place = contour.locate(ops.convert_to_tensor(info["energy"]), settings)
         index, finite = map(ops.convert_to_numpy, (place.index, place.finite))
         visits = np.array(
@@ -104,17 +104,15 @@ class ContourKernel(Kernel):
             )
             if message is not None:
                 warnings.warn(message, stacklevel=4)
-        pdf = np.broadcast_to(np.exp(log_masses), visits.shape)
-        return {"pdf": pdf, "visits": visits}
+        masses = np.broadcast_to(np.exp(log_masses), visits.shape)
+        return {"masses": masses, "visits": visits}
 
 
 def csgld(
     learning_rate,
     *,
-    energy_min,
-    energy_gap,
-    partitions,
-    zeta,
+    partition,
+    zeta=0.75,
     temperature=1.0,
     step_size=None,
     random_field="zeta",
@@ -122,36 +120,37 @@ def csgld(
     max_multiplier=5.0,
     weight_power=None,
     rho=0.0,
-    pdf=None,
+    masses=None,
     adapt=True,
     shared_density=False,
 ):
-    """Contour SGLD, a kernel for `mh.sample`.
+    """Return contour SGLD, a kernel for `mh.sample`.
 
-    Samples exp(-U/T) / Psi(U)^zeta, with Psi the learned mass of the energy's
-    subregions; with the weights of the draws, exp(-U/T), up to the bias of a finite
-    step, of gradient noise and of `max_multiplier` where it is in force.
+    Samples exp(-U/T) / Psi(U)^zeta, where Psi is the learned mass of the energy's
+    subregions. With the weights of the draws it samples exp(-U/T), up to the bias of a
+    finite step, of gradient noise, and of `max_multiplier` where that is in force.
 
     Args:
         learning_rate: step, as in `mh.CSGLD`, at least 0, or a schedule.
-        energy_min: u_1, upper end of the first subregion, in nats.
-        energy_gap: width of the others, in nats, greater than 0.
-        partitions: number of subregions, m, at least 2.
-        zeta: how far the energy is flattened, greater than 0: 1 makes its histogram
+        partition: `mh.EnergyPartition`, the subregions of the energy in nats.
+            `mh.suggest_partition` makes one.
+        zeta: how far the energy is flattened, greater than 0. 1 makes its histogram
             flat.
         temperature: T, at least 0, or a schedule.
-        step_size: omega, a schedule that falls, or a number in (0, 1); None is
-            `mh.schedules.RobbinsMonro()`.
+        step_size: omega, the step of the learned masses: a schedule that falls, or a
+            number in (0, 1). None is `mh.schedules.RobbinsMonro()`.
         random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J).
-        difference: "backward" or "forward", the slope of log theta that is used.
-        max_multiplier: largest absolute value of the gradient's factor, at least 1;
-            None is no limit. Where it is in force, the weights are not exact: see
-            `mh.CSGLD`.
-        weight_power: weights are Psi(U)^weight_power; None is zeta, which is exact
-            where `max_multiplier` limits nothing.
+        difference: "backward" or "forward", the kind of difference that gives the slope
+            of log theta.
+        max_multiplier: largest absolute value of the gradient's factor, at least 1.
+            None is no limit. Where the limit is in force, the weights are not exact:
+            see `mh.CSGLD`.
+        weight_power: draws have the weights Psi(U)^weight_power. None is zeta, which is
+            exact where `max_multiplier` limits nothing.
         rho: bias of the update towards low energies, eq. (57), at least 0.
-        pdf: first theta, shape (partitions,); None falls linearly.
-        adapt: whether theta is learned; False samples with `pdf` as it is (KSGLD).
+        masses: first theta, the mass of each subregion, shape (partitions,), positive.
+            None falls linearly.
+        adapt: whether theta is learned. False keeps `masses` as they are (KSGLD).
         shared_density: whether all chains learn one theta together (ICSGLD) instead of
             one each.
 
@@ -162,17 +161,16 @@ def csgld(
 
     >>> import keras_mhmcmc as mh
     >>> kernel = mh.kernels.csgld(
-    ...     0.1, energy_min=2.0, energy_gap=1.0, partitions=50, zeta=0.75
+    ...     0.1,
+    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50),
     ... )
 
     Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
     dynamics algorithm", algorithm 1; Deng, Liang, Hao, Lin and Liang (2022),
     "Interacting contour stochastic gradient Langevin dynamics", algorithm 1.
     """
-    partition = partition_.checked_partition(
-        energy_min=energy_min,
-        energy_gap=energy_gap,
-        partitions=partitions,
+    settings = partition_.contour_settings(
+        partition=partition,
         zeta=zeta,
         step_size=step_size,
         random_field=random_field,
@@ -180,21 +178,19 @@ def csgld(
         max_multiplier=max_multiplier,
         weight_power=weight_power,
         rho=rho,
-        pdf=pdf,
+        masses=masses,
         adapt=adapt,
     )
     _validate.choice("shared_density", shared_density, (True, False))
     base = sgld(learning_rate, temperature=temperature)
-    return ContourKernel(base, partition, shared_density)
+    return ContourKernel(base, settings, shared_density)
 
 
 def csghmc(
     learning_rate,
     *,
-    energy_min,
-    energy_gap,
-    partitions,
-    zeta,
+    partition,
+    zeta=0.75,
     momentum=0.9,
     temperature=1.0,
     step_size=None,
@@ -203,30 +199,30 @@ def csghmc(
     max_multiplier=5.0,
     weight_power=None,
     rho=0.0,
-    pdf=None,
+    masses=None,
     adapt=True,
     shared_density=False,
 ):
-    """Contour SGHMC, a kernel for `mh.sample`.
+    """Return contour SGHMC, a kernel for `mh.sample`.
 
     Samples the position from exp(-U/T) / Psi(U)^zeta, and with the weights of the draws
-    from exp(-U/T), as `mh.kernels.csgld` does, whose arguments it has.
+    from exp(-U/T), as `mh.kernels.csgld` does.
 
     Args:
         learning_rate: step, as in `mh.CSGHMC`, at least 0, or a schedule.
-        energy_min: as in `mh.kernels.csgld`, and so for all that follow but `momentum`.
-        energy_gap: width of the subregions, in nats.
-        partitions: number of subregions.
-        zeta: how far the energy is flattened.
-        momentum: share of the velocity that is kept at each step, in [0, 1).
+        partition: `mh.EnergyPartition`, the subregions of the energy in nats.
+            `mh.kernels.csgld` says more of this argument and of all that follow, except
+            for `momentum`.
+        zeta: how far the energy is flattened, greater than 0.
+        momentum: share of the velocity that each step keeps, in [0, 1).
         temperature: T, at least 0, or a schedule.
-        step_size: of the learned density.
-        random_field: "zeta" or "one".
+        step_size: step of the learned masses.
+        random_field: "zeta" or "one", the power of theta(J) in the update.
         difference: "backward" or "forward".
         max_multiplier: largest absolute value of the gradient's factor.
-        weight_power: of the importance weights.
-        rho: bias of the update.
-        pdf: first theta.
+        weight_power: power of Psi(U) in the importance weights.
+        rho: bias of the update towards low energies.
+        masses: first theta, shape (partitions,).
         adapt: whether theta is learned.
         shared_density: whether all chains learn one theta.
 
@@ -237,16 +233,15 @@ def csghmc(
 
     >>> import keras_mhmcmc as mh
     >>> kernel = mh.kernels.csghmc(
-    ...     0.01, energy_min=2.0, energy_gap=1.0, partitions=50, zeta=0.75
+    ...     0.01,
+    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50),
     ... )
 
     Reference: Deng, Lin and Liang (2020), section 4.2.
     """
     kernel = csgld(
         learning_rate,
-        energy_min=energy_min,
-        energy_gap=energy_gap,
-        partitions=partitions,
+        partition=partition,
         zeta=zeta,
         temperature=temperature,
         step_size=step_size,
@@ -255,7 +250,7 @@ def csghmc(
         max_multiplier=max_multiplier,
         weight_power=weight_power,
         rho=rho,
-        pdf=pdf,
+        masses=masses,
         adapt=adapt,
         shared_density=shared_density,
     )
