@@ -162,15 +162,14 @@ def make_optimizer(method, n, task, epochs, epoch_steps, args):
     field = {"random_field": "zeta", "rho": 1.0}  # eq. (57)
     if args.random_field == "one":
         field = {"random_field": "one"}
+    width = task.energy_gap * n
     return mh.CSGHMC(
         temperature=temperature,
-        energy_min=task.energy_gap * n,
-        energy_gap=task.energy_gap * n,
-        partitions=PARTITIONS,
+        partition=mh.EnergyPartition(width, width, PARTITIONS),
         zeta=task.zeta * n,
         # Flat, so that the multiplier is 1 at first. The default falls by a third and
         # more between the highest subregions, where a start would be driven uphill.
-        pdf=np.full(PARTITIONS, 1 / PARTITIONS),
+        masses=np.full(PARTITIONS, 1 / PARTITIONS),
         step_size=mh.schedules.RobbinsMonro(10.0, 0.75, 1000.0, None),
         # theta to the power zeta, the exact weight, would leave one model.
         weight_power=1.0,

@@ -49,7 +49,8 @@ from matplotlib import pyplot
 import keras_mhmcmc as mh
 from keras_mhmcmc import plots
 
-PARTITION = {"energy_min": 2.0, "energy_gap": 1.0, "partitions": 50, "zeta": 0.75}
+PARTITION = mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50)
+ZETA = 0.75
 STEP = 0.1  # epsilon
 LONG_STEPS = (0.1, 0.05, 0.02)
 NOISE = 0.1  # standard deviation of a gradient's
@@ -92,38 +93,39 @@ class Truth:
         self.density = density / density.sum()
         self.index = subregion(self.energy)
         self.masses = np.bincount(
-            self.index, self.density, minlength=PARTITION["partitions"]
+            self.index, self.density, minlength=PARTITION.partitions
         )
 
     def log_psi(self):
         """log Psi(U(x)), linear within each subregion."""
         log_mass = np.log(self.masses)
         slope = np.diff(log_mass, prepend=log_mass[0])[self.index]
-        upper = PARTITION["energy_min"] + PARTITION["energy_gap"] * self.index
-        below = np.minimum(self.energy - upper, 0.0) / PARTITION["energy_gap"]
+        upper = PARTITION.energy_min + PARTITION.energy_gap * self.index
+        below = np.minimum(self.energy - upper, 0.0) / PARTITION.energy_gap
         return log_mass[self.index] + slope * below
 
     def mean_with_theta_weights(self):
         """The mean that weights theta(J)^zeta give on the law flattened by Psi."""
         log_weight = np.log(self.masses)[self.index] - self.log_psi()
-        weight = self.density * np.exp(PARTITION["zeta"] * log_weight)
+        weight = self.density * np.exp(ZETA * log_weight)
         return np.sum(weight * self.x) / weight.sum()
 
 
 def subregion(energy):
     """J of each energy, from 0."""
-    above = np.ceil((energy - PARTITION["energy_min"]) / PARTITION["energy_gap"])
-    return np.clip(above, 0, PARTITION["partitions"] - 1).astype("int64")
+    above = np.ceil((energy - PARTITION.energy_min) / PARTITION.energy_gap)
+    return np.clip(above, 0, PARTITION.partitions - 1).astype("int64")
 
 
 def make_kernels(step, truth):
     """The samplers by name, for the paper's step epsilon."""
     rate = step * ROWS
     omega = mh.schedules.RobbinsMonro(1.0, 0.6, 100.0, None)
+    contour = {"partition": PARTITION, "zeta": ZETA}
     return {
-        "CSGLD": mh.kernels.csgld(rate, **PARTITION, step_size=omega),
+        "CSGLD": mh.kernels.csgld(rate, step_size=omega, **contour),
         "SGLD": mh.kernels.sgld(rate),
-        "KSGLD": mh.kernels.csgld(rate, **PARTITION, pdf=truth.masses, adapt=False),
+        "KSGLD": mh.kernels.csgld(rate, masses=truth.masses, adapt=False, **contour),
     }
 
 
@@ -156,9 +158,9 @@ def run(name, kernel, step, args):
 def theta_weighted_means(draws):
     """Means with the paper's weights theta(J)^zeta, theta as it was learned at last."""
     theta = np.take_along_axis(
-        draws.info["pdf"], subregion(draws.info["energy"]), axis=1
+        draws.info["masses"], subregion(draws.info["energy"]), axis=1
     )
-    weights = theta ** PARTITION["zeta"]
+    weights = theta**ZETA
     return np.sum(weights * draws.position, axis=1) / weights.sum(axis=1)
 
 
@@ -247,7 +249,7 @@ def save_picture(truth, rows, args):
 
 def draw_theta(ax, truth, row, colour):
     """The learned theta of each run, and the masses of the subregions."""
-    number = np.arange(1, PARTITION["partitions"] + 1)
+    number = np.arange(1, PARTITION.partitions + 1)
     learned = row["draws"].info["pdf"]
     ax.semilogy(number, learned.T, ".", color=colour, markersize=5, alpha=0.6)
     ax.semilogy(number, truth.masses, color="black", linewidth=1.2)

@@ -54,7 +54,7 @@ from keras_mhmcmc import plots
 # the corners. The first boundary lies above the first of them, with 14% of the law
 # below. At -4.75, above all modes, it would have 56% below and 9% in the subregion that
 # follows: log Psi would fall by 2 nats within 0.25, less than the energy's noise.
-PARTITION = {"energy_min": -6.0, "energy_gap": 0.25, "partitions": 100, "zeta": 0.75}
+PARTITION = mh.EnergyPartition(energy_min=-6.0, energy_gap=0.25, partitions=100)
 RATE, CYCLIC_RATE = 1e-3, 5e-3
 CYCLES = 20
 TEMPERATURES = (1.0, 3.0)
@@ -122,7 +122,7 @@ def run(name, steps, args):
         "SGLD": mh.kernels.sgld(rate),
         "cycSGLD": mh.kernels.sgld(cyclic),
         "reSGLD": mh.kernels.sgld(rate),
-        "CSGLD": mh.kernels.csgld(rate, **PARTITION),
+        "CSGLD": mh.kernels.csgld(rate, partition=PARTITION, zeta=0.75),
     }[name]
     settings = {
         "log_likelihood": log_likelihood,

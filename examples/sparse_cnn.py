@@ -72,16 +72,17 @@ def make_optimizer(method, n, weights, args):
     }
     if method == "SGHMC":
         return mh.SGHMC(prior=mh.priors.Gaussian({"kernel": 1.0}), **options)
-    return mh.SGHMCSA(
-        sparse="fc1/kernel",
+    prior = mh.priors.SpikeSlab(
+        "fc1/kernel",
         v0=1e-3,
         v1=1.0,
         sigma=args.sigma,
         delta=args.delta,
         a=float(weights),
         b=float(weights),
-        layer_temperatures=args.layer_temperatures,
-        **options,
+    )
+    return mh.SGHMCSA(
+        prior=prior, layer_temperatures=args.layer_temperatures, **options
     )
 
 

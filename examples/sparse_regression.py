@@ -163,17 +163,12 @@ def make_optimizer(method, problem, pair, rate, seed):
     if method == "SGLD":
         prior = mh.priors.Gaussian(1.0)
         return mh.SGLD(schedule, train_size=problem.examples, prior=prior, seed=seed)
+    v0, sigma = pair
     options = {
         "train_size": problem.examples,
-        "sparse": "kernel",
-        "v0": pair[0],
-        "v1": V1,
-        "a": A,
-        "b": B,
-        "nu": NU,
-        "lam": LAM,
-        "sigma": pair[1],
-        "delta": DELTA,
+        "prior": mh.priors.SpikeSlab(
+            "kernel", v0=v0, v1=V1, a=A, b=B, nu=NU, lam=LAM, sigma=sigma, delta=DELTA
+        ),
         "likelihood": "gaussian" if problem.name == "linear" else "categorical",
         "seed": seed,
     }

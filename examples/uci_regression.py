@@ -13,6 +13,7 @@ and what the paper leaves open, stands in docs/examples.md.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -122,7 +123,7 @@ def make_optimizer(method, n, task, seed, partition=None):
     if method in ("SGLD", "SGHMC"):
         return (mh.SGLD if method == "SGLD" else mh.SGHMC)(**options)
     kind = mh.CSGLD if method == "CSGLD" else mh.CSGHMC
-    return kind(zeta=task.zeta, **partition, **options)
+    return kind(partition=partition, zeta=task.zeta, **options)
 
 
 def make_partition(energies, task, gap):
@@ -131,10 +132,8 @@ def make_partition(energies, task, gap):
     # Between the highest subregions theta falls by a third and more at first. With a
     # large zeta and a small width this would turn the gradient round up there.
     least = task.zeta * task.temperature
-    partition["energy_gap"] = (
-        max(partition["energy_gap"], least) if gap is None else gap
-    )
-    return partition
+    gap = max(partition.energy_gap, least) if gap is None else gap
+    return dataclasses.replace(partition, energy_gap=gap)
 
 
 def fit(model, optimizer, batches, epochs, callbacks=()):
@@ -217,7 +216,7 @@ class Progress:
         text = f"{name}, seed {seed}, {row['method']}: RMSE {row['rmse'][-1]:.3f}"
         if partition is not None:
             seen = int(np.count_nonzero(model.optimizer.visits()))
-            low, gap = partition["energy_min"], partition["energy_gap"]
+            low, gap = partition.energy_min, partition.energy_gap
             text += f"; {seen} subregions from {low:.0f} by {gap:.3g} nats"
         print(f"{text}; {spent:.0f} s spent, about {left:.0f} s left", flush=True)
 

@@ -28,6 +28,7 @@ from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
 from keras_mhmcmc.parallel import ParallelChains
+from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import suggest_partition
 from keras_mhmcmc.posterior import PosteriorSamples
 from keras_mhmcmc.sampling import ChainState
@@ -43,6 +44,7 @@ __all__ = [
     "Classifier",
     "Draws",
     "ESM",
+    "EnergyPartition",
     "Ensemble",
     "MCDropout",
     "MHBT",

@@ -1,4 +1,4 @@
-"""The energy's partition: checked arguments of the contour samplers, and advice."""
+"""Partitions of the energy: checked arguments of the contour samplers, and advice."""
 
 import dataclasses
 from typing import Any
@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import Configurable
+from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms.contour import Contour
 from keras_mhmcmc.schedules import RobbinsMonro
 from keras_mhmcmc.schedules import Schedule
 
+_ANYTHING = _validate.Interval(-np.inf)
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
-# Iterations at which a schedule of step sizes is looked at.
+# Iterations at which a schedule of step sizes is checked.
 _PROBES = (0, 10, 1000, 100_000, 10_000_000)
 # Of an epoch: from what share of energies outside the partition on it is reported. The
 # first subregion has everything below `energy_min`, which may well be half of a run.
@@ -22,9 +25,72 @@ _ENOUGH_VISITS = 20
 _VISITED = 0.999
 
 
+@serializable
 @dataclasses.dataclass(frozen=True)
-class Partition:
-    """The arguments that the contour samplers share, checked.
+class EnergyPartition(Configurable):
+    """Subregions of the energy, for the contour samplers.
+
+    The first subregion holds all energies up to `energy_min`. The next ones are
+    `energy_gap` wide each. The last one holds all energies above them.
+    `mh.suggest_partition` makes a partition from the energies of a short pilot run.
+    A partition cannot be changed, and two with the same numbers are equal.
+
+    Args:
+        energy_min: u_1, the upper end of the first subregion, in nats of U. Choose a
+            value a little above the lowest energies of a pilot run.
+        energy_gap: the width of the inner subregions, in nats, greater than 0.
+        partitions: m, the number of subregions, at least 2. Usual numbers are 10 to
+            1000.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> partition = EnergyPartition(energy_min=2, energy_gap=0.5, partitions=20)
+    >>> partition
+    EnergyPartition(energy_min=2.0, energy_gap=0.5, partitions=20)
+    >>> EnergyPartition.from_config(partition.get_config()) == partition
+    True
+
+    Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
+    dynamics algorithm for simulations of multi-modal distributions", section 2.
+    """
+
+    energy_min: float
+    energy_gap: float
+    partitions: int
+
+    def __post_init__(self):
+        checked = {
+            "energy_min": _validate.number("energy_min", self.energy_min, _ANYTHING),
+            "energy_gap": _validate.number(
+                "energy_gap", self.energy_gap, _validate.POSITIVE
+            ),
+            "partitions": _validate.integer("partitions", self.partitions, 2),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def get_config(self):
+        """Return the arguments of the constructor."""
+        return dataclasses.asdict(self)
+
+
+def checked_energy_partition(partition):
+    """Return `partition` if it is an `EnergyPartition`, or raise a `ValueError`."""
+    return _validate.instance(
+        "partition",
+        partition,
+        EnergyPartition,
+        "an `mh.EnergyPartition`, such as `mh.suggest_partition(energies)` makes from "
+        "the energies of a short pilot run",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ContourSettings:
+    """The checked arguments that the contour samplers share.
 
     `contour` has the numbers, `step_size` is a number or schedule, and `log_masses` the
     first log theta, an array (partitions,).
@@ -36,11 +102,9 @@ class Partition:
     adapt: bool
 
 
-def checked_partition(
+def contour_settings(
     *,
-    energy_min,
-    energy_gap,
-    partitions,
+    partition,
     zeta,
     step_size,
     random_field,
@@ -48,14 +112,11 @@ def checked_partition(
     max_multiplier,
     weight_power,
     rho,
-    pdf,
+    masses,
     adapt,
 ):
-    """The `Partition` of these arguments, or a `ValueError` that names one."""
-    anything = _validate.Interval(-np.inf)
-    energy_min = _validate.number("energy_min", energy_min, anything)
-    energy_gap = _validate.number("energy_gap", energy_gap, _validate.POSITIVE)
-    partitions = _validate.integer("partitions", partitions, 2)
+    """Return the `ContourSettings`, or raise a `ValueError` that names an argument."""
+    checked_energy_partition(partition)
     zeta = _validate.number("zeta", zeta, _validate.POSITIVE)
     _validate.choice("random_field", random_field, ("zeta", "one"))
     _validate.choice("difference", difference, ("backward", "forward"))
@@ -72,9 +133,9 @@ def checked_partition(
         )
     rho = _validate.number("rho", rho, _validate.NOT_NEGATIVE)
     contour = Contour(
-        energy_min=energy_min,
-        energy_gap=energy_gap,
-        partitions=partitions,
+        energy_min=partition.energy_min,
+        energy_gap=partition.energy_gap,
+        partitions=partition.partitions,
         zeta=zeta,
         exponent=zeta if random_field == "zeta" else 1.0,
         rho=rho,
@@ -82,14 +143,17 @@ def checked_partition(
         max_multiplier=max_multiplier,
         weight_power=zeta if weight_power is None else weight_power,
     )
-    if pdf is None and not adapt:
+    if masses is None and not adapt:
         raise ValueError(
-            "Argument `pdf` must be given with `adapt=False`: it is the density that "
-            f"is not to be learned, the mass of each of the {partitions} subregions. "
-            "Received: pdf=None"
+            "Argument `masses` must be given with `adapt=False`: the sampler then "
+            "learns no masses and needs one for each of the "
+            f"{partition.partitions} subregions. Received: masses=None"
         )
-    return Partition(
-        contour, _checked_step_size(step_size, rho), _log_pdf(pdf, partitions), adapt
+    return ContourSettings(
+        contour,
+        _checked_step_size(step_size, rho),
+        _log_masses(masses, partition.partitions),
+        adapt,
     )
 
 
@@ -124,57 +188,56 @@ def _checked_step_size(step_size, rho):
     return step_size
 
 
-def _log_pdf(pdf, partitions):
-    """The logarithm of `pdf` with sum 1; None is linearly decreasing."""
-    if pdf is None:
+def _log_masses(masses, partitions):
+    """Return log theta, where theta has the sum 1. None gives a linear decrease."""
+    if masses is None:
         values = np.arange(partitions, 0, -1, dtype="float64")
     else:
-        values = _validate.array("Argument `pdf`", pdf)
+        values = _validate.array("Argument `masses`", masses)
         if values.shape != (partitions,):
             raise ValueError(
-                f"Argument `pdf` must have one number for each of the {partitions} "
+                f"Argument `masses` must have one number for each of the {partitions} "
                 f"subregions. Received: an array of shape {values.shape}"
             )
         if not (np.isfinite(values).all() and (values > 0).all()):
             bad = int(np.argmin(np.isfinite(values) & (values > 0)))
             raise ValueError(
-                "Argument `pdf` must be finite and greater than 0 everywhere; give "
+                "Argument `masses` must be finite and greater than 0 everywhere. Give "
                 "subregions without mass a small one. "
-                f"Received: pdf[{bad}]={values[bad]}"
+                f"Received: masses[{bad}]={values[bad]}"
             )
     logs = np.log(values) - np.log(values.max())
     return (logs - np.log(np.exp(logs).sum())).astype("float32")
 
 
 def suggest_partition(energies, partitions=100):
-    """A partition for a contour sampler, from the energies of a short pilot run.
+    """Return a partition for a contour sampler, from the energies of a pilot run.
 
-    The first boundary is the lower tenth of the energies: below it, the subregion of
-    the lowest modes is left as it is. The last one lies as far above the highest energy
-    as that lies above the first boundary, since a flattened chain climbs higher than
-    the pilot did. Leave the pilot's own burn-in away.
+    The first subregion ends at the lower tenth of the energies, so that the lowest
+    modes stay as they are. The last one begins as far above the highest energy as the
+    highest energy lies above the first subregion, because a flattened chain climbs
+    higher than the pilot did. Leave out the burn-in of the pilot run.
 
     Args:
-        energies: energies U in nats, any shape, at least 10 that are finite: such as
+        energies: energies U in nats, any shape, at least 10 of them finite. Take
             `draws.info["energy"]` of `mh.sample`, or `posterior.energies`.
         partitions: number of subregions, at least 3.
 
     Returns:
-        dict with `energy_min`, `energy_gap` and `partitions`, for
-        `mh.CSGLD(..., **suggestion)`.
+        `mh.EnergyPartition`.
 
     Raises:
-        ValueError: there are too few energies, all are the same, or an argument is of
-            another kind.
+        ValueError: there are too few energies, all of them are the same, or an
+            argument has the wrong type.
 
     Example:
 
     >>> import numpy as np
     >>> pilot = np.random.default_rng(0).gamma(2.0, size=1000) + 50.0
-    >>> suggestion = suggest_partition(pilot, partitions=40)
-    >>> sorted(suggestion)
-    ['energy_gap', 'energy_min', 'partitions']
-    >>> bool(50.0 < suggestion["energy_min"] < 51.0)
+    >>> partition = suggest_partition(pilot, partitions=40)
+    >>> partition.partitions
+    40
+    >>> 50.0 < partition.energy_min < 51.0
     True
 
     Reference: Deng, Lin and Liang (2020), section 4 and appendix D.5, where the
@@ -191,11 +254,7 @@ def suggest_partition(energies, partitions=100):
         )
     low = np.quantile(finite, 0.1)
     gap = 2.0 * (finite.max() - low) / (partitions - 2)
-    return {
-        "energy_min": float(low),
-        "energy_gap": float(gap),
-        "partitions": partitions,
-    }
+    return EnergyPartition(float(low), float(gap), partitions)
 
 
 def _fix(low, high, partitions):
@@ -205,8 +264,9 @@ def _fix(low, high, partitions):
     gap = max(2.0 * (high - first) / max(partitions - 2, 1), 1e-6)
     return (
         f"Energies lie between {low:.6g} and {high:.6g}: try "
-        f"`energy_min={first:.6g}, energy_gap={gap:.3g}, partitions={partitions}`, or "
-        "`mh.suggest_partition(energies)` with the energies of a short pilot run."
+        f"`mh.EnergyPartition(energy_min={first:.6g}, energy_gap={gap:.3g}, "
+        f"partitions={partitions})`, or `mh.suggest_partition(energies)` with the "
+        "energies of a short pilot run."
     )
 
 

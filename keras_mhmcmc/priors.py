@@ -1,6 +1,10 @@
-"""Prior densities of the weights; they take the place of weight decay."""
+"""Prior distributions of the weights; they take the place of weight decay."""
 
+import dataclasses
 import re
+from typing import Any
+
+import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
@@ -8,6 +12,20 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import tensors
 
 _PRECISE = _validate.Interval(1e-19)  # 1 / scale^2 is finite in float32
+_INSIDE = _validate.Interval(0.0, 1.0, low_open=True)
+_AT_LEAST_ONE = _validate.Interval(1.0)
+
+_GROUPINGS = ("layer", "all")
+_HYPERPARAMETERS = {
+    "v0": _validate.POSITIVE,
+    "v1": _validate.POSITIVE,
+    "a": _AT_LEAST_ONE,
+    "b": _AT_LEAST_ONE,
+    "nu": _validate.POSITIVE,
+    "lam": _validate.POSITIVE,
+    "sigma": _validate.POSITIVE,
+    "delta": _INSIDE,
+}
 
 
 class Prior(Configurable):
@@ -95,12 +113,7 @@ def _checked_scale(value):
 
 
 def _check_pattern(pattern):
-    try:
-        re.compile(pattern)
-        is_pattern = isinstance(pattern, str)
-    except (re.error, TypeError):
-        is_pattern = False
-    if not is_pattern:
+    if not _is_pattern(pattern):
         raise ValueError(
             "Argument `scale` must have regular expressions as keys. "
             f"Received: scale={{{pattern!r}: ...}}"
@@ -134,3 +147,184 @@ class BoundGaussian:
                 self._precisions, position, gradient, strict=True
             )
         ]
+
+
+@serializable
+@dataclasses.dataclass(frozen=True)
+class SpikeSlab(Configurable):
+    """Spike-and-slab prior: it learns which weights of some kernels are small.
+
+    A weight of a chosen kernel has the prior N(0, sigma^2 v0) in the narrow spike, and
+    N(0, sigma^2 v1) in the wide slab. A share delta of the weights is in the slab. The
+    sampler learns sigma, delta, and for each weight rho, how far it belongs to the
+    slab. The other kernels have the prior N(0, 1), and all other weights, such as
+    biases, a flat one. `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` take this prior. It
+    cannot be changed, and two with the same arguments are equal.
+
+    Args:
+        sparse: which kernels have the prior: a regular expression that is found in
+            their paths, or a function that takes a Keras variable and returns a bool.
+            A kernel is a variable with at least two axes.
+        v0: variance of the spike divided by sigma^2, greater than 0.
+        v1: variance of the slab divided by sigma^2, greater than `v0`.
+        a: delta has the prior Beta(a, b); at least 1.
+        b: at least 1. Set b to the number of sparse weights to favour sparse solutions.
+        nu: sigma^2 has the prior IG(nu/2, nu lam/2); greater than 0.
+        lam: scale of the prior of sigma^2, greater than 0.
+        sigma: first sigma, greater than 0. In a regression it is the standard deviation
+            of the noise, in units of the targets.
+        delta: first delta, in (0, 1).
+        initial_inclusion: first rho of all sparse weights, in (0, 1). None is `delta`.
+            The value can decide where rho ends. With a value near 1 all weights start
+            free, and the prior closes over the weights that the data do not hold.
+        groups: "layer" gives each sparse kernel a sigma and a delta of its own, but in
+            a regression all kernels have one sigma. "all" gives one sigma and one delta
+            to all kernels.
+
+    Raises:
+        ValueError: an argument is outside its range, or, at the first step, `sparse`
+            chooses no kernel.
+
+    Example:
+
+    >>> prior = SpikeSlab("dense/kernel", v0=1e-3, v1=1.0)
+    >>> prior.delta
+    0.5
+    >>> SpikeSlab.from_config(prior.get_config()) == prior
+    True
+
+    Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
+    gradient MCMC with a stochastic approximation adaptation", section 3.
+    """
+
+    sparse: Any
+    _: dataclasses.KW_ONLY
+    v0: float
+    v1: float
+    a: float = 1.0
+    b: float = 1.0
+    nu: float = 1.0
+    lam: float = 1.0
+    sigma: float = 1.0
+    delta: float = 0.5
+    initial_inclusion: float | None = None
+    groups: str = "layer"
+
+    def __post_init__(self):
+        if not callable(self.sparse):
+            _check_sparse(self.sparse)
+        checked = {
+            name: _validate.number(name, getattr(self, name), interval)
+            for name, interval in _HYPERPARAMETERS.items()
+        }
+        if checked["v0"] >= checked["v1"]:
+            raise ValueError(
+                "Argument `v0`, the spike's variance, must be less than `v1`, the "
+                f"slab's. Received: v0={checked['v0']!r}, v1={checked['v1']!r}"
+            )
+        if self.initial_inclusion is not None:
+            checked["initial_inclusion"] = _validate.number(
+                "initial_inclusion",
+                self.initial_inclusion,
+                _INSIDE,
+                "Or None, for `delta`.",
+            )
+        checked["groups"] = _validate.choice("groups", self.groups, _GROUPINGS)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @staticmethod
+    def are_kernels(variables, has_chains=False):
+        """Return for each variable whether it is a kernel, a list of bools.
+
+        Args:
+            variables: list of Keras variables.
+            has_chains: whether each variable has a leading chain axis.
+        """
+        least = 3 if has_chains else 2
+        return [len(variable.shape) >= least for variable in variables]
+
+    def sparse_kernels(self, variables, has_chains=False):
+        """Return the indices of the kernels that `sparse` chooses, at least one.
+
+        Args:
+            variables: list of Keras variables.
+            has_chains: whether each variable has a leading chain axis.
+
+        Raises:
+            ValueError: `sparse` chooses no kernel.
+        """
+        flags = self.are_kernels(variables, has_chains)
+        kernels = [i for i, is_kernel in enumerate(flags) if is_kernel]
+        found = [i for i in kernels if self._is_sparse(variables[i])]
+        if not found:
+            what = (
+                "is true for no kernel"
+                if callable(self.sparse)
+                else "is found in no kernel's path"
+            )
+            paths = ", ".join(variables[i].path for i in kernels) or "none"
+            raise ValueError(
+                "Argument `sparse` must choose a kernel, a variable with at least two "
+                f"axes, and {what}. The kernels are: {paths}. "
+                f"Received: sparse={self.sparse!r}"
+            )
+        return found
+
+    def _is_sparse(self, variable):
+        if callable(self.sparse):
+            return self.sparse(variable)
+        return re.search(self.sparse, variable.path) is not None
+
+    def group_of_each(self, count):
+        """Return the group of each of `count` sparse kernels, counted from 0."""
+        return tuple(range(count)) if self.groups == "layer" else (0,) * count
+
+    def get_config(self):
+        """Return the arguments of the constructor; a function is serialised."""
+        arguments = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }
+        sparse = keras.saving.serialize_keras_object(self.sparse)
+        return arguments | {"sparse": sparse}
+
+    @classmethod
+    def from_config(cls, config):
+        """Return the prior with these arguments."""
+        sparse = config["sparse"]
+        if isinstance(sparse, dict):
+            sparse = keras.saving.deserialize_keras_object(sparse)
+        return cls(**config | {"sparse": sparse})
+
+
+def _check_sparse(sparse):
+    if not _is_pattern(sparse):
+        raise ValueError(
+            "Argument `sparse` must be a regular expression that is found in the paths "
+            'of the sparse kernels, such as "dense/kernel", or a function of a '
+            f"variable. Received: sparse={_validate.shown(sparse)}"
+        )
+
+
+def _is_pattern(value):
+    """Return whether `value` is a text that is a regular expression."""
+    try:
+        re.compile(value)
+    except (re.error, TypeError):
+        return False
+    return isinstance(value, str)
+
+
+def checked(prior):
+    """Return `prior` if it is None or a `Prior`, or raise a `ValueError`."""
+    if isinstance(prior, SpikeSlab):
+        raise ValueError(
+            "Argument `prior` must be None or a prior such as "
+            "`mh.priors.Gaussian(1.0)`. Only `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` "
+            f"take a spike-and-slab prior. Received: prior={_validate.shown(prior)}"
+        )
+    if prior is not None:
+        _validate.instance(
+            "prior", prior, Prior, "None or a prior such as `mh.priors.Gaussian(1.0)`"
+        )
+    return prior

@@ -7,8 +7,8 @@ import pytest
 
 import keras_mhmcmc as mh
 
-PARTITION = dict(energy_min=10.0, energy_gap=1.0, partitions=20, zeta=1.0)
-SPARSE = dict(sparse="kernel", v0=1e-3, v1=1.0)
+PARTITION = dict(partition=mh.EnergyPartition(10.0, 1.0, 20), zeta=1.0)
+SPARSE = dict(prior=mh.priors.SpikeSlab("kernel", v0=1e-3, v1=1.0))
 SAMPLERS = {
     "SGLD": (mh.SGLD, {}),
     "PSGLD": (mh.PSGLD, {}),
@@ -24,6 +24,7 @@ SAMPLERS = {
 }
 ALL = tuple(SAMPLERS)
 METROPOLIS = ("MHBT", "RSGLD", "MINT")
+CONTOUR = ("CSGLD", "CSGHMC")
 SPARSIFYING = ("SGLDSA", "SGHMCSA", "ESM")
 WITH_PRIOR = tuple(name for name in ALL if name not in SPARSIFYING)
 WITHOUT_BATCH = tuple(name for name in ALL if name not in METROPOLIS)

@@ -65,7 +65,7 @@ def mint(**options):
 
 
 # The energy of the contract's data lies between 20 and 200 nats.
-CONTOUR = dict(energy_min=20.0, energy_gap=8.0, partitions=40, zeta=1.0)
+CONTOUR = dict(partition=mh.EnergyPartition(20.0, 8.0, 40), zeta=1.0)
 
 
 def csgld(**options):
@@ -76,7 +76,7 @@ def csghmc(**options):
     return mh.CSGHMC(0.02, train_size=TRAIN_SIZE, **CONTOUR, **options)
 
 
-SPARSE = dict(sparse="kernel|variable", v0=1e-2, v1=1.0)
+SPARSE = dict(prior=mh.priors.SpikeSlab("kernel|variable", v0=1e-2, v1=1.0))
 
 
 def sgldsa(**options):
@@ -98,7 +98,7 @@ class Case(NamedTuple):
     copies: int  # of the weights that it keeps
     is_metropolis: bool = False
     momentum: float = 0.0  # share of a move that the next one repeats
-    has_prior: bool = True  # whether it takes `prior`
+    has_prior: bool = True  # whether it takes any `prior`
     has_noise: bool = True
 
 

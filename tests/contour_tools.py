@@ -3,12 +3,11 @@
 import keras
 import pytest
 
-from keras_mhmcmc.partition import checked_partition
+from keras_mhmcmc.partition import EnergyPartition
+from keras_mhmcmc.partition import contour_settings
 
 BASE = dict(
-    energy_min=2.0,
-    energy_gap=0.5,
-    partitions=12,
+    partition=EnergyPartition(energy_min=2.0, energy_gap=0.5, partitions=12),
     zeta=0.75,
     step_size=None,
     random_field="zeta",
@@ -16,7 +15,7 @@ BASE = dict(
     max_multiplier=5.0,
     weight_power=None,
     rho=0.0,
-    pdf=None,
+    masses=None,
     adapt=True,
 )
 
@@ -28,5 +27,9 @@ long_run = pytest.mark.skipif(
 )
 
 
-def partition(**changes):
-    return checked_partition(**(BASE | changes))
+def settings_with(**changes):
+    """The checked settings; energy_min, energy_gap, partitions change the partition."""
+    config = BASE["partition"].get_config()
+    own = {name: changes.pop(name) for name in list(changes) if name in config}
+    partition = EnergyPartition(**(config | own))
+    return contour_settings(**(BASE | {"partition": partition} | changes))

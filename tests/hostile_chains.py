@@ -208,9 +208,7 @@ CHAINS = {
         | {
             "kernel": [
                 *NO_KERNEL,
-                mh.kernels.csgld(
-                    0.1, energy_min=1.0, energy_gap=1.0, partitions=5, zeta=1.0
-                ),
+                mh.kernels.csgld(0.1, partition=mh.EnergyPartition(1.0, 1.0, 5)),
             ],
             "init": [*INIT, *STATES],
             "log_density": [*SCALAR_FUNCTION, None],

@@ -75,7 +75,7 @@ DATA = {
             ],
             "partitions": [*COUNT, 1, 2],
         },
-        lambda result: finite(list(result.values())),
+        lambda result: finite(list(result.get_config().values())),
     ),
     "targets.GaussianMean": Row(
         mh.targets.GaussianMean,

@@ -4,6 +4,7 @@ import functools
 
 import keras
 import numpy as np
+from argument_tools import make
 from hostile_tools import COUNT
 from hostile_tools import INPUTS
 from hostile_tools import MODEL
@@ -40,7 +41,8 @@ def predictions(result):
 def sparse_model():
     """A model that a spike-and-slab sampler trained for a step."""
     model = network(Dropout)
-    optimizer = mh.SGLDSA(0.01, train_size=4, sparse="kernel", v0=1e-3, v1=1.0, seed=0)
+    prior = mh.priors.SpikeSlab("kernel", v0=1e-3, v1=1.0)
+    optimizer = mh.SGLDSA(0.01, train_size=4, prior=prior, seed=0)
     model.compile(optimizer, "sparse_categorical_crossentropy")
     model.fit(X4, np.array(Y4), verbose=0)
     return model
@@ -214,7 +216,7 @@ MODELS = {
                 mh.SGLDSA,
                 keras.optimizers.SGD(),
                 mh.SGLD(0.1, train_size=4),
-                mh.SGLDSA(0.1, train_size=4, sparse="kernel", v0=1e-3, v1=1.0),
+                make("SGLDSA", train_size=4),
             ],
             "threshold": [*NUMBER, -0.1, 1.1],
         },

@@ -57,8 +57,9 @@ CYCLE = dict(initial=0.1, cycle_steps=10, decay=0.9, decay_steps=5, growth=2.0)
 UP_TO_ONE = [v for v in OPEN_SHARE if not (isinstance(v, float) and 0.9 < v <= 1.0)]
 NULLABLE_POSITIVE = [v for v in POSITIVE if v is not None]
 NULLABLE_COUNT = [v for v in COUNT if v is not None]
-PARTITION = dict(energy_min=10.0, energy_gap=1.0, partitions=5, zeta=1.0)
-BAD_PDF = [
+PARTITION = dict(energy_min=10.0, energy_gap=1.0, partitions=5)
+SPIKE_SLAB = dict(sparse="kernel", v0=1e-3, v1=1.0)
+BAD_MASSES = [
     "abc",
     ["a"] * 5,
     [1.0] * 4,
@@ -96,9 +97,17 @@ ANY_PROPOSAL = [
 ]
 CONTOUR = {
     "learning_rate": RATE,
-    "energy_min": NUMBER,
-    "energy_gap": POSITIVE,
-    "partitions": [*COUNT, 1],
+    "partition": [
+        None,
+        1,
+        "auto",
+        [],
+        {},
+        (10.0, 1.0, 5),
+        PARTITION,
+        mh.EnergyPartition,
+        lambda x: x,
+    ],
     "zeta": POSITIVE,
     "temperature": TEMPERATURE,
     "step_size": STEP_SIZE,
@@ -107,7 +116,7 @@ CONTOUR = {
     "max_multiplier": [v for v in AT_LEAST_ONE if v is not None],
     "weight_power": [v for v in NOT_NEGATIVE if v is not None],
     "rho": [*NOT_NEGATIVE, 1e30],
-    "pdf": BAD_PDF,
+    "masses": BAD_MASSES,
     "adapt": FLAG,
     "shared_density": FLAG,
 }
@@ -166,6 +175,37 @@ PARTS = {
             ]
         },
         prior,
+    ),
+    "priors.SpikeSlab": Row(
+        mh.priors.SpikeSlab,
+        lambda: SPIKE_SLAB,
+        {
+            "sparse": ["(", None, 1, True, b"kernel", [], {}, object()],
+            **dict.fromkeys(("v0", "v1", "nu", "lam", "sigma"), POSITIVE),
+            **dict.fromkeys(("a", "b"), AT_LEAST_ONE),
+            "delta": OPEN_SHARE,
+            "initial_inclusion": [v for v in OPEN_SHARE if v is not None],
+            "groups": [*TEXT, "each", True],
+        },
+        round_trip,
+        also={"v1": {"v0"}},
+    ),
+    "priors.SpikeSlab.sparse_kernels": Row(
+        lambda sparse: mh.priors.SpikeSlab(sparse, v0=1e-3, v1=1.0).sparse_kernels(
+            [keras.Variable([[1.0]], name="kernel"), keras.Variable([1.0])]
+        ),
+        lambda: dict(sparse="kernel"),
+        {"sparse": ["no such weight", lambda variable: False]},
+    ),
+    "EnergyPartition": Row(
+        mh.EnergyPartition,
+        lambda: PARTITION,
+        {
+            "energy_min": NUMBER,
+            "energy_gap": POSITIVE,
+            "partitions": [*COUNT, 1],
+        },
+        round_trip,
     ),
     "priors.Gaussian.bind": Row(
         lambda scale: mh.priors.Gaussian(scale).bind([keras.Variable([1.0])]),
@@ -235,17 +275,17 @@ PARTS = {
     ),
     "kernels.csgld": Row(
         mh.kernels.csgld,
-        lambda: dict(PARTITION, learning_rate=0.1),
+        lambda: dict(learning_rate=0.1, partition=mh.EnergyPartition(**PARTITION)),
         CONTOUR,
         kernel,
-        also={"adapt": {"pdf"}},
+        also={"adapt": {"masses"}},
     ),
     "kernels.csghmc": Row(
         mh.kernels.csghmc,
-        lambda: dict(PARTITION, learning_rate=0.1),
+        lambda: dict(learning_rate=0.1, partition=mh.EnergyPartition(**PARTITION)),
         CONTOUR | {"momentum": SHARE},
         kernel,
-        also={"adapt": {"pdf"}},
+        also={"adapt": {"masses"}},
     ),
     "kernels.mhbt": Row(
         mh.kernels.mhbt,

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+from argument_tools import make
 from hostile_chains import SCALAR_FUNCTION
 from hostile_models import sparse_model
 from hostile_models import without_none
@@ -56,12 +57,21 @@ CHAIN_PLOT = {
 }
 RUN_OF_ARRAYS = dict(
     run=[4.0, 2.5, 3.5],
-    partition=dict(energy_min=2.0, energy_gap=1.0, pdf=[0.5, 0.5], visits=[1, 2]),
+    partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=2),
+    masses=[0.5, 0.5],
+    visits=[1, 2],
 )
-
-
-def partition(**changes):
-    return RUN_OF_ARRAYS["partition"] | changes
+BAD_COUNTS = [
+    *NO_NUMBERS,
+    [],
+    0.5,
+    [0.5],
+    [0.5] * 3,
+    [0.5, np.nan],
+    [0.5, np.inf],
+    [0.5, -0.5],
+    np.ones((1, 1, 2)),
+]
 
 
 PICTURES = {
@@ -187,23 +197,18 @@ PICTURES = {
                 [],
                 {},
                 np.ones(3),
-                partition(energy_min=None),
-                partition(energy_min="1"),
-                partition(energy_gap=0.0),
-                partition(energy_gap=np.nan),
-                partition(pdf=None),
-                partition(pdf="a"),
-                partition(pdf=[0.5]),
-                partition(pdf=[0.5, np.nan]),
-                partition(pdf=[0.5, -0.5]),
-                partition(visits=[0, 0]),
-                partition(visits=[1, -1]),
-                partition(visits=[1, np.nan]),
-                partition(visits=["a", "b"]),
+                dict(energy_min=2.0, energy_gap=1.0, partitions=2),
+                mh.EnergyPartition,
             ],
+            "masses": [*BAD_COUNTS, np.ones((2, 2))],
+            "visits": [*BAD_COUNTS, [0, 0], np.ones((2, 2))],
             "axes": NO_MANY_AXES,
         },
-        also={"partition": {"energy_min", "energy_gap", "pdf", "visits"}},
+        also={
+            "partition": {"masses", "visits"},
+            "masses": {"visits"},
+            "visits": {"masses"},
+        },
     ),
     "energy of an optimizer": Row(
         mh.plots.energy,
@@ -214,14 +219,7 @@ PICTURES = {
                 "CSGLD",
                 mh.CSGLD,
                 mh.SGLD(0.1, train_size=4),
-                mh.CSGLD(
-                    0.1,
-                    train_size=4,
-                    energy_min=1.0,
-                    energy_gap=1.0,
-                    partitions=5,
-                    zeta=1.0,
-                ),
+                make("CSGLD", train_size=4),
             ]
         },
     ),
@@ -245,7 +243,7 @@ PICTURES = {
                 {"a": [1j]},
                 mh.SGLDSA,
                 mh.SGLD(0.1, train_size=4),
-                mh.SGLDSA(0.1, train_size=4, sparse="kernel", v0=1e-3, v1=1.0),
+                make("SGLDSA", train_size=4),
             ],
             "ax": NO_AXES,
         },

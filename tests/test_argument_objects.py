@@ -4,6 +4,7 @@ import math
 import re
 
 import keras
+import numpy as np
 import pytest
 from argument_tools import ALL
 from argument_tools import NOT_A_COUNT
@@ -19,7 +20,34 @@ import keras_mhmcmc as mh
 
 # The other objects.
 
+PARTITION = dict(energy_min=10.0, energy_gap=1.0, partitions=20)
+SPIKE_SLAB = dict(sparse="kernel", v0=1e-3, v1=1.0)
 OTHERS = [
+    ("energy_min", mh.EnergyPartition, PARTITION, [*NOT_A_NUMBER, *NOT_FINITE]),
+    ("energy_gap", mh.EnergyPartition, PARTITION, [*NOT_POSITIVE, *NOT_A_NUMBER]),
+    ("partitions", mh.EnergyPartition, PARTITION, [1, *NOT_A_COUNT]),
+    *(
+        (name, mh.priors.SpikeSlab, SPIKE_SLAB, [*NOT_POSITIVE, *NOT_A_NUMBER])
+        for name in ("v0", "v1", "nu", "lam", "sigma")
+    ),
+    *(
+        (name, mh.priors.SpikeSlab, SPIKE_SLAB, [0.99, *NOT_FINITE, *NOT_A_NUMBER])
+        for name in ("a", "b")
+    ),
+    (
+        "delta",
+        mh.priors.SpikeSlab,
+        SPIKE_SLAB,
+        [0.0, 1.0, 1.5, *NOT_FINITE, *NOT_A_NUMBER],
+    ),
+    (
+        "initial_inclusion",
+        mh.priors.SpikeSlab,
+        SPIKE_SLAB,
+        [0.0, 1.0, 1.5, -0.1, 1.0 - 1e-12, *NOT_FINITE, "0.9", True, [0.9]],
+    ),
+    ("sparse", mh.priors.SpikeSlab, SPIKE_SLAB, ["(", None, 1, True]),
+    ("groups", mh.priors.SpikeSlab, SPIKE_SLAB, ["each", None, 1]),
     ("scale", mh.priors.Gaussian, {}, [*NOT_POSITIVE, "1.0", None, True, [1.0]]),
     ("noise_std", mh.losses.GaussianNLL, {}, [*NOT_POSITIVE, *NOT_A_NUMBER]),
     (
@@ -81,6 +109,30 @@ def test_a_bad_argument_of_another_object_is_named_and_shown(
     assert_refused(argument, value, lambda: cls(**(good | {argument: value})))
 
 
+@pytest.mark.parametrize("v0", [1.0, 2.0])
+def test_a_spike_as_wide_as_the_slab_is_refused(v0):
+    def make():
+        mh.priors.SpikeSlab("kernel", v0=v0, v1=1.0)
+
+    assert_refused("v0", v0, make, "`v1`", "v1=1.0")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "kept"),
+    [
+        ("v0", np.float32(0.5), 0.5),
+        ("a", 1, 1.0),
+        ("b", np.int64(1000), 1000.0),
+        ("groups", "all", "all"),
+        ("sparse", re.search, re.search),
+    ],
+)
+def test_a_good_argument_of_a_spike_and_slab_prior_is_kept(argument, value, kept):
+    prior = mh.priors.SpikeSlab(**(SPIKE_SLAB | {argument: value}))
+    assert getattr(prior, argument) == kept
+    assert type(getattr(prior, argument)) is type(kept)
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, "1", None, math.nan])
 def test_a_bad_scale_of_one_pattern_is_shown(value):
     assert_refused("scale", value, lambda: mh.priors.Gaussian({"a": 1.0, "b": value}))
@@ -106,11 +158,23 @@ ROUND_TRIPS = {
         beta=3.0, beta_adaptation="paper", noise_temperature=0.5, normalized=True
     ),
     "MINT": dict(alpha=0.5, proposal=mh.proposals.Langevin(noise_temperature=0.1)),
-    "SGLDSA": dict(groups="all", likelihood="gaussian", layer_temperatures=True),
-    "SGHMCSA": dict(
-        momentum=0.5, step_size=mh.schedules.RobbinsMonro(), initial_inclusion=0.9
+    "CSGLD": dict(
+        partition=mh.EnergyPartition(1, 0.5, 3), masses=[3, 2, 1], adapt=False
     ),
-    "ESM": dict(beta_1=0.5, a=3.0, b=10.0, nu=2.0, lam=0.5, delta=0.1),
+    "SGLDSA": dict(
+        prior=mh.priors.SpikeSlab("kernel", v0=0.1, v1=1.0, groups="all"),
+        likelihood="gaussian",
+        layer_temperatures=True,
+    ),
+    "SGHMCSA": dict(
+        prior=mh.priors.SpikeSlab("a", v0=0.1, v1=1.0, initial_inclusion=0.9),
+        momentum=0.5,
+        step_size=mh.schedules.RobbinsMonro(),
+    ),
+    "ESM": dict(
+        prior=mh.priors.SpikeSlab("a|b", v0=0.1, v1=1.0, a=3.0, b=10.0, delta=0.1),
+        beta_1=0.5,
+    ),
 }
 COMMON = dict(train_size=50, seed=11, name="mine")
 PRIOR = dict(prior=mh.priors.Gaussian({"kernel": 0.5, "bias": 2.0}))

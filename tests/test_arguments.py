@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from argument_tools import ALL
+from argument_tools import CONTOUR
 from argument_tools import LANGEVIN
 from argument_tools import METROPOLIS
 from argument_tools import NOT_A_COUNT
@@ -50,21 +51,12 @@ REFUSED = [
     ("proposal", ("MHBT", "MINT"), ["", 0, False, {}]),
     ("prior", WITH_PRIOR, [1.0, 0, False, "", "gaussian", {"kernel": 1.0}]),
     ("prior", WITH_PRIOR, [mh.priors.Gaussian, mh.proposals.RandomWalk()]),
-    *(
-        (name, SPARSIFYING, [*NOT_POSITIVE, *NOT_A_NUMBER])
-        for name in ("v0", "v1", "nu", "lam", "sigma")
-    ),
-    ("a", SPARSIFYING, [0.99, *NOT_FINITE, *NOT_A_NUMBER]),
-    ("b", SPARSIFYING, [0.99, *NOT_FINITE, *NOT_A_NUMBER]),
-    ("delta", SPARSIFYING, [0.0, 1.0, 1.5, *NOT_FINITE, *NOT_A_NUMBER]),
-    (
-        "initial_inclusion",
-        SPARSIFYING,
-        [0.0, 1.0, 1.5, -0.1, 1.0 - 1e-12, *NOT_FINITE, "0.9", True, [0.9]],
-    ),
-    ("sparse", SPARSIFYING, ["(", None, 1, True]),
+    ("prior", WITH_PRIOR, [mh.priors.SpikeSlab("kernel", v0=0.1, v1=1.0)]),
+    ("prior", SPARSIFYING, [None, 1.0, "kernel", mh.priors.Gaussian(1.0)]),
+    ("prior", SPARSIFYING, [mh.priors.SpikeSlab, {"sparse": "kernel"}]),
+    ("partition", CONTOUR, [None, "auto", 10, (10.0, 1.0, 20), mh.EnergyPartition]),
+    ("partition", CONTOUR, [dict(energy_min=10.0, energy_gap=1.0, partitions=20)]),
     ("likelihood", SPARSIFYING, ["normal", None, 1]),
-    ("groups", SPARSIFYING, ["each", None, 1]),
     ("step_size", ("SGLDSA", "SGHMCSA"), [0.0, 1.01, "0.1", True, *NOT_FINITE]),
     ("layer_temperatures", ("SGLDSA", "SGHMCSA"), ["yes", None, 2]),
     ("beta_1", ("ESM",), NOT_A_SHARE),
@@ -160,9 +152,23 @@ def test_a_sampler_without_a_temperature_of_its_own_says_so(sampler):
 
 
 @pytest.mark.parametrize("sampler", SPARSIFYING)
-@pytest.mark.parametrize("v0", [1.0, 2.0])
-def test_a_spike_as_wide_as_the_slab_is_refused(sampler, v0):
-    assert_refused("v0", v0, lambda: make(sampler, v0=v0), "`v1`", "v1=1.0")
+def test_another_prior_than_spike_and_slab_is_told_the_remedy(sampler):
+    prior = mh.priors.Gaussian(1.0)
+    remedy = 'mh.priors.SpikeSlab("dense/kernel"'
+    assert_refused("prior", prior, lambda: make(sampler, prior=prior), remedy)
+
+
+@pytest.mark.parametrize("sampler", WITH_PRIOR)
+def test_a_spike_and_slab_prior_is_told_its_samplers(sampler):
+    prior = mh.priors.SpikeSlab("kernel", v0=0.1, v1=1.0)
+    remedies = ("`mh.SGLDSA`", "`mh.SGHMCSA`", "`mh.ESM`")
+    assert_refused("prior", prior, lambda: make(sampler, prior=prior), *remedies)
+
+
+@pytest.mark.parametrize("sampler", CONTOUR)
+def test_another_partition_is_told_the_remedy(sampler):
+    remedy = "mh.suggest_partition"
+    assert_refused("partition", {}, lambda: make(sampler, partition={}), remedy)
 
 
 # Values at the edge that are good, and the value that the config then has.
@@ -199,15 +205,10 @@ ACCEPTED = [
     ("alpha", ("MINT",), 1, 1.0),
     ("alpha", ("MINT",), 1e-3, 1e-3),
     ("prior", WITH_PRIOR, None, None),
-    ("v0", SPARSIFYING, np.float32(0.5), 0.5),
-    ("a", SPARSIFYING, 1, 1.0),
-    ("b", SPARSIFYING, np.int64(1000), 1000.0),
-    ("groups", SPARSIFYING, "all", "all"),
     ("likelihood", SPARSIFYING, "gaussian", "gaussian"),
     ("step_size", ("SGLDSA",), 1, 1.0),
     ("step_size", ("CSGLD", "CSGHMC"), Fraction(1, 2), 0.5),
     ("zeta", ("CSGLD",), np.float32(0.75), 0.75),
-    ("partitions", ("CSGHMC",), np.int64(30), 30),
     ("layer_temperatures", ("SGHMCSA",), True, True),
     ("seed", ALL, 0, 0),
     ("seed", ALL, 2**31 - 1, 2**31 - 1),

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 from contour_tools import long_run
-from contour_tools import partition
+from contour_tools import settings_with
 from keras import ops
 from kernel_tools import assert_close
 from kernel_tools import draw
@@ -50,7 +50,7 @@ def a_log_theta(theta):
 )
 def test_the_index_is_that_of_the_boundaries(energy):
     expected = oracle.index_of(energy, oracle.boundaries(2.0, 0.5, 12))
-    actual = contour.partition_index(tensor(energy), partition().contour)
+    actual = contour.partition_index(tensor(energy), settings_with().contour)
     assert int(actual) == expected
 
 
@@ -58,7 +58,7 @@ def test_the_index_is_that_of_the_boundaries(energy):
 @pytest.mark.parametrize(("zeta", "field"), [(0.75, "zeta"), (1, "zeta"), (9, "one")])
 @pytest.mark.parametrize("energy", [0.0, 3.3, 99.0])
 def test_an_update_is_the_oracles(energy, zeta, field, rho):
-    settings = partition(zeta=zeta, random_field=field, rho=rho).contour
+    settings = settings_with(zeta=zeta, random_field=field, rho=rho).contour
     theta = a_theta()
     index = oracle.index_of(energy, oracle.boundaries(2.0, 0.5, 12))
     exponent = 1 if field == "one" else zeta
@@ -70,7 +70,7 @@ def test_an_update_is_the_oracles(energy, zeta, field, rho):
 
 @pytest.mark.parametrize("rho", [0.0, 2.0])
 def test_a_shared_update_is_the_mean_of_the_fields(rho):
-    settings = partition(rho=rho).contour
+    settings = settings_with(rho=rho).contour
     theta, energies = a_theta(), [0.0, 3.3, 3.4, 99.0, np.nan]
     bounds = oracle.boundaries(2.0, 0.5, 12)
     indices = [oracle.index_of(energy, bounds) for energy in energies[:4]]
@@ -86,7 +86,7 @@ def test_a_shared_update_is_the_mean_of_the_fields(rho):
 
 
 def test_chains_update_each_their_own():
-    settings = partition(rho=1.0).contour
+    settings = settings_with(rho=1.0).contour
     thetas, energies = [a_theta(1), a_theta(2)], [2.2, 4.9]
     together = learned(tensor(np.log(thetas)), tensor(energies), tensor(0.1), settings)
     for row, theta, energy in zip(together, thetas, energies, strict=True):
@@ -99,7 +99,7 @@ def test_chains_update_each_their_own():
 @pytest.mark.parametrize("energy", [-4.0, 2.1, 4.75, 6.8, 30.0])
 def test_the_factor_and_the_weight_are_the_oracles(energy, limit, difference):
     theta, forward = a_theta(3), difference == "forward"
-    settings = partition(max_multiplier=limit, difference=difference).contour
+    settings = settings_with(max_multiplier=limit, difference=difference).contour
     bounds = oracle.boundaries(2.0, 0.5, 12)
     index = oracle.index_of(energy, bounds)
     logs, energy_ = a_log_theta(theta), tensor(energy)
@@ -112,7 +112,7 @@ def test_the_factor_and_the_weight_are_the_oracles(energy, limit, difference):
 
 @pytest.mark.parametrize("limit", [None, 1.0, 5.0])
 def test_at_temperature_zero_nothing_is_flattened(limit):
-    settings = partition(max_multiplier=limit).contour
+    settings = settings_with(max_multiplier=limit).contour
     factor, weight = flattened(a_log_theta(a_theta()), tensor(4.0), 0.0, settings)
     assert float(factor) == 1.0
     assert np.isfinite(float(weight))
@@ -141,7 +141,9 @@ def test_the_factor_scales_the_gradient_and_not_the_noise():
 @functools.cache
 def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
     """log theta after `count` updates with energies that never leave two bins."""
-    settings = partition(zeta=zeta, random_field=exponent_name, partitions=50).contour
+    settings = settings_with(
+        zeta=zeta, random_field=exponent_name, partitions=50
+    ).contour
     schedule = mh.schedules.RobbinsMonro()
 
     def step(state, constants, draws, number):
@@ -156,7 +158,7 @@ def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
     def noise(seed, number):
         return _backend.draw(seed, number, [(1, 1)], (1, 1))
 
-    start = tensor(partition(partitions=50).log_masses)[None]
+    start = tensor(settings_with(partitions=50).log_masses)[None]
     outcome = loop.run(
         step,
         noise,
@@ -203,7 +205,7 @@ def test_the_update_in_place_would_lose_the_sum():
 
 @pytest.mark.parametrize("energy", [np.nan, np.inf, -np.inf])
 def test_an_energy_that_is_not_finite_teaches_nothing(energy):
-    settings = partition().contour
+    settings = settings_with().contour
     log_masses = a_log_theta(a_theta())
     after = learned(log_masses, tensor(energy), 0.1, settings)
     assert_close([after], [ops.convert_to_numpy(log_masses)], rtol=0, atol=0)
@@ -223,7 +225,7 @@ LIMITS = np.linspace(-16.0, 14.0, 300_001)
 def weighted_mean(difference, step_weights):
     """The mean of the flattened mixture with its exact theta, weighted."""
     energy = oracle.mixture_energy(LIMITS)
-    settings = partition(
+    settings = settings_with(
         energy_gap=1.0, partitions=50, difference=difference, max_multiplier=None
     ).contour
     energies = tensor(energy)

@@ -65,7 +65,7 @@ def test_uci_reads_files_and_splits_them(uci, tmp_path):
 
 
 def test_uci_optimizers_have_the_papers_units(uci):
-    n, partition = 700, {"energy_min": 500.0, "energy_gap": 100.0, "partitions": 50}
+    n, partition = 700, uci.mh.EnergyPartition(500.0, 100.0, 50)
     for method in uci.METHODS:
         task = uci.TASKS["yacht"]
         optimizer = uci.make_optimizer(method, n, task, 0, partition)
@@ -79,9 +79,9 @@ def test_uci_partition_does_not_drive_uphill(uci):
     energies, wine = np.linspace(1000.0, 1100.0, 50), uci.TASKS["wine_quality_red"]
     suggested = uci.mh.suggest_partition(energies)
     assert uci.make_partition(energies, uci.Task(), None) == suggested
-    assert uci.make_partition(energies, wine, 7.0)["energy_gap"] == 7.0
-    gap = uci.make_partition(energies, wine, None)["energy_gap"]
-    assert gap > suggested["energy_gap"]
+    assert uci.make_partition(energies, wine, 7.0).energy_gap == 7.0
+    gap = uci.make_partition(energies, wine, None).energy_gap
+    assert gap > suggested.energy_gap
     # The first theta halves at the end: the multiplier there.
     assert 1.0 - wine.zeta * wine.temperature * np.log(2.0) / gap > 0.0
 
@@ -136,9 +136,9 @@ def test_cifar_schedules_hold_and_fall(cifar):
     assert float(temperature(500)) == pytest.approx(0.01 / 1.01**10, rel=1e-4)
     # The paper's numbers, for its number of images.
     config = optimizer.get_config()
-    assert config["energy_gap"] == pytest.approx(1000)
+    assert optimizer.partition.energy_gap == pytest.approx(1000)
     assert config["zeta"] == pytest.approx(1e6)
-    assert len(config["pdf"]) == 200 and len(set(config["pdf"])) == 1
+    assert len(config["masses"]) == 200 and len(set(config["masses"])) == 1
     assert config["prior"]["config"]["scale"] == pytest.approx(25**-0.5)
     # A tenth of the epochs falls as far.
     short = cifar.make_optimizer("saSGHMC", 50_000, task, 100, 50, args)

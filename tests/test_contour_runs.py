@@ -1,6 +1,8 @@
 """Runs of contour chains: what they reach, what they report, what they refuse."""
 
 import functools
+import json
+import pickle
 
 import keras
 import numpy as np
@@ -20,7 +22,7 @@ def mixture(x):
     return ops.logaddexp(*parts) - 0.5 * float(np.log(2 * np.pi))
 
 
-MIXTURE = dict(energy_min=2.0, energy_gap=1.0, partitions=50, zeta=0.75)
+MIXTURE = dict(partition=mh.EnergyPartition(2.0, 1.0, 50), zeta=0.75)
 
 
 @long_run
@@ -42,11 +44,11 @@ def test_a_contour_chain_crosses_where_sgld_does_not(shared):
     means = np.average(draws.position, axis=1, weights=draws.weights)
     assert (means < 3).mean() > 0.5
     assert (run(mh.kernels.sgld(0.1)).position.mean(axis=1) > 3).mean() > 0.8
-    assert draws.info["pdf"].shape == draws.info["visits"].shape == (20, 50)
+    assert draws.info["masses"].shape == draws.info["visits"].shape == (20, 50)
     assert (draws.info["visits"].sum(axis=1) == len(draws)).all()
-    np.testing.assert_allclose(draws.info["pdf"].sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(draws.info["masses"].sum(axis=1), 1, atol=1e-5)
     if shared:
-        assert (draws.info["pdf"] == draws.info["pdf"][0]).all()
+        assert (draws.info["masses"] == draws.info["masses"][0]).all()
 
 
 def test_zeta_near_zero_is_the_plain_sampler():
@@ -58,7 +60,7 @@ def test_zeta_near_zero_is_the_plain_sampler():
         num_chains=3,
         progress=False,
     )
-    settings = dict(energy_min=0.5, energy_gap=0.2, partitions=20, zeta=1e-12)
+    settings = dict(partition=mh.EnergyPartition(0.5, 0.2, 20), zeta=1e-12)
     for contour_kernel, plain in (
         (mh.kernels.csgld(0.1, **settings), mh.kernels.sgld(0.1)),
         (mh.kernels.csghmc(0.1, **settings), mh.kernels.sghmc(0.1)),
@@ -71,12 +73,13 @@ def test_zeta_near_zero_is_the_plain_sampler():
 
 
 def test_a_known_density_is_not_learned():
-    pdf = np.linspace(2.0, 1.0, 50)
-    kernel = mh.kernels.csgld(0.1, **MIXTURE, pdf=pdf, adapt=False)
+    masses = np.linspace(2.0, 1.0, 50)
+    kernel = mh.kernels.csgld(0.1, **MIXTURE, masses=masses, adapt=False)
     draws = mh.sample(
         kernel, 4.0, log_density=mixture, num_steps=300, num_chains=2, progress=False
     )
-    np.testing.assert_allclose(draws.info["pdf"][1], pdf / pdf.sum(), rtol=1e-5)
+    expected = masses / masses.sum()
+    np.testing.assert_allclose(draws.info["masses"][1], expected, rtol=1e-5)
 
 
 def test_a_contour_chain_goes_on_bit_for_bit():
@@ -88,7 +91,7 @@ def test_a_contour_chain_goes_on_bit_for_bit():
     first = run(4.0, num_steps=120)
     second = run(first.state, num_steps=80)
     np.testing.assert_array_equal(second.position, whole.position[:, 120:])
-    np.testing.assert_array_equal(second.info["pdf"], whole.info["pdf"])
+    np.testing.assert_array_equal(second.info["masses"], whole.info["masses"])
 
 
 def literal_run(low, gap, m, size, num_steps, num_chains):
@@ -120,12 +123,10 @@ def test_a_literal_implementation_blows_up_and_ours_does_not():
 
     kernel = mh.kernels.csgld(
         0.1,
-        energy_min=low,
-        energy_gap=gap,
-        partitions=m,
+        partition=mh.EnergyPartition(energy_min=low, energy_gap=gap, partitions=m),
         zeta=0.75,
         step_size=size,
-        pdf=np.ones(m),
+        masses=np.ones(m),
     )
     with pytest.warns(UserWarning, match="No point was in the first 10 of 50"):
         draws = mh.sample(
@@ -142,14 +143,14 @@ def test_a_literal_implementation_blows_up_and_ours_does_not():
 
 
 def test_energies_outside_the_partition_are_reported_with_the_fix():
-    far = dict(energy_gap=1.0, partitions=20, zeta=0.75)
     run = functools.partial(
         mh.sample, init=4.0, log_density=mixture, num_steps=500, progress=False
     )
-    with pytest.warns(UserWarning, match=r"above the last .* try `energy_min="):
-        run(mh.kernels.csgld(0.1, energy_min=-60.0, **far))
-    with pytest.warns(UserWarning, match=r"below the first .* try `energy_min="):
-        run(mh.kernels.csgld(0.1, energy_min=60.0, **far))
+    advice = r"try `mh.EnergyPartition\(energy_min="
+    for energy_min, where in ((-60.0, "above the last"), (60.0, "below the first")):
+        partition = mh.EnergyPartition(energy_min, 1.0, 20)
+        with pytest.warns(UserWarning, match=f"{where} .* {advice}"):
+            run(mh.kernels.csgld(0.1, partition=partition))
 
 
 @long_run
@@ -164,11 +165,11 @@ def test_a_suggested_partition_holds_the_pilot_and_more():
     )
     energies = pilot.info["energy"]
     advice = mh.suggest_partition(energies, partitions=40)
-    top = advice["energy_min"] + advice["energy_gap"] * 38
-    assert energies.min() < advice["energy_min"] < np.median(energies)
+    top = advice.energy_min + advice.energy_gap * 38
+    assert energies.min() < advice.energy_min < np.median(energies)
     assert top > energies.max()
     draws = mh.sample(
-        mh.kernels.csgld(0.1, zeta=0.75, **advice),
+        mh.kernels.csgld(0.1, partition=advice),
         4.0,
         log_density=mixture,
         num_steps=30_000,
@@ -184,13 +185,13 @@ def test_a_suggested_partition_holds_the_pilot_and_more():
     [
         ({"zeta": 0.0}, "`zeta` must be a number"),
         ({"zeta": -1.0}, "`zeta`"),
-        ({"partitions": 1}, "`partitions` must be an integer that is at least 2"),
-        ({"energy_gap": 0.0}, "`energy_gap`"),
-        ({"energy_min": np.nan}, "`energy_min`"),
-        ({"pdf": np.ones(11)}, r"`pdf` must have one number for each of the 12"),
-        ({"pdf": np.r_[np.ones(11), 0.0]}, r"`pdf` .* pdf\[11\]=0.0"),
-        ({"pdf": np.r_[np.nan, np.ones(11)]}, r"`pdf` .* pdf\[0\]=nan"),
-        ({"adapt": False}, "`pdf` must be given"),
+        ({"partition": None}, "`partition` must be .*`mh.suggest_partition"),
+        ({"partition": (2.0, 0.5, 12)}, "`partition` must be an `mh.EnergyPartition`"),
+        ({"partition": "auto"}, r"`partition` must be .* Received: partition='auto'"),
+        ({"masses": np.ones(11)}, r"`masses` must have one number for each of the 12"),
+        ({"masses": np.r_[np.ones(11), 0.0]}, r"`masses` .* masses\[11\]=0.0"),
+        ({"masses": np.r_[np.nan, np.ones(11)]}, r"`masses` .* masses\[0\]=nan"),
+        ({"adapt": False}, "`masses` must be given"),
         ({"max_multiplier": 0.5}, "`max_multiplier`"),
         ({"random_field": "two"}, "`random_field` must be one of"),
         ({"difference": "central"}, "`difference` must be one of"),
@@ -219,6 +220,20 @@ def test_bad_arguments_are_named(changes, message):
             make()
 
 
+def test_a_partition_is_an_object_that_is_compared_and_saved():
+    partition = mh.EnergyPartition(np.float32(2), energy_gap=1, partitions=np.int64(50))
+    assert partition == mh.EnergyPartition(2.0, 1.0, 50)
+    assert partition != mh.EnergyPartition(2.0, 1.0, 51)
+    assert hash(partition) == hash(mh.EnergyPartition(2.0, 1.0, 50))
+    shown = "EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50)"
+    assert repr(partition) == shown
+    stored = json.loads(json.dumps(keras.saving.serialize_keras_object(partition)))
+    assert keras.saving.deserialize_keras_object(stored) == partition
+    assert pickle.loads(pickle.dumps(partition)) == partition
+    with pytest.raises(AttributeError):
+        partition.energy_min = 3.0
+
+
 @pytest.mark.parametrize("energies", [[], [1.0] * 20, [1.0, 2.0], [np.nan] * 20])
 def test_a_partition_needs_energies_that_differ(energies):
     with pytest.raises(ValueError, match="`energies` must have at least 10 finite"):
@@ -226,15 +241,13 @@ def test_a_partition_needs_energies_that_differ(energies):
 
 
 def test_draws_are_resampled_by_their_weights():
-    pdf = np.r_[np.full(25, 3.0), np.full(25, 1.0)]
+    masses = np.r_[np.full(25, 3.0), np.full(25, 1.0)]
     # Half of a flat square has three times the weight of the other half.
     kernel = mh.kernels.csgld(
         0.01,
-        energy_min=0.02,
-        energy_gap=0.02,
-        partitions=50,
+        partition=mh.EnergyPartition(0.02, 0.02, 50),
         zeta=1.0,
-        pdf=pdf,
+        masses=masses,
         adapt=False,
         weight_power=1.0,
         max_multiplier=1.0,
@@ -275,7 +288,7 @@ def test_the_field_does_not_change_the_weights():
         seed=4,
         progress=False,
     )
-    settings = MIXTURE | dict(zeta=2.0, random_field="one", energy_gap=1.0)
+    settings = MIXTURE | dict(zeta=2.0, random_field="one")
     exact = run(mh.kernels.csgld(0.05, **settings))
     share = np.average(exact.info["energy"], weights=exact.weights)
     # By quadrature, up to the noise of 30 chains and the bias of the step.

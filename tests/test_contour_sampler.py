@@ -16,7 +16,7 @@ import keras_mhmcmc as mh
 
 pytestmark = pytest.mark.in_turn("torch")
 
-SETTINGS = dict(energy_min=20.0, energy_gap=8.0, partitions=40, zeta=0.75)
+SETTINGS = dict(partition=mh.EnergyPartition(20.0, 8.0, 40), zeta=0.75)
 N = 96
 
 
@@ -51,16 +51,16 @@ def test_the_density_is_the_oracles(make):
     for loss in LOSSES:
         drive.step(loss, np.zeros(6))
     expected = oracle_theta(LOSSES)
-    np.testing.assert_allclose(drive.optimizer.learned_pdf(), expected, rtol=2e-5)
+    np.testing.assert_allclose(drive.optimizer.learned_masses(), expected, rtol=2e-5)
     assert drive.optimizer.visits().sum() == len(LOSSES)
     # 9.0 is 864 nats, in the last subregion.
     assert drive.optimizer.visits()[-1] == 1
 
 
 def test_a_step_is_sglds_with_the_scaled_gradient():
-    pdf = np.exp(-0.3 * np.arange(40.0))
+    masses = np.exp(-0.3 * np.arange(40.0))
     gradient = np.linspace(-1, 1, 6)
-    known = dict(pdf=pdf, adapt=False, max_multiplier=None)
+    known = dict(masses=masses, adapt=False, max_multiplier=None)
     flattened = Drive(csgld(**known), np.zeros(6)).step(1.0, gradient)
     plain = Drive(mh.SGLD(0.05, train_size=N, seed=3), np.zeros(6)).step(1.0, gradient)
     factor = 1 - 0.75 * 0.3 / 8.0
@@ -87,9 +87,9 @@ def test_zeta_near_zero_is_the_plain_sampler(make):
 def test_a_loss_that_is_not_finite_teaches_nothing_and_is_counted(make, loss):
     drive = Drive(make(), np.zeros(6))
     drive.step(1.0, np.zeros(6))
-    before = drive.optimizer.learned_pdf()
+    before = drive.optimizer.learned_masses()
     drive.step(loss, np.zeros(6))
-    np.testing.assert_array_equal(drive.optimizer.learned_pdf(), before)
+    np.testing.assert_array_equal(drive.optimizer.learned_masses(), before)
     report = drive.optimizer.diagnostics()
     assert report["nonfinite"] == 1
     assert np.isfinite(report["multiplier"])
@@ -122,14 +122,14 @@ def energies_of(posterior, model):
 
 @both
 def test_a_sample_has_the_energy_and_the_weight_of_its_own_point(make):
-    pdf = np.exp(-0.5 * np.arange(40.0))
-    optimizer = make(pdf=pdf, adapt=False)
+    masses = np.exp(-0.5 * np.arange(40.0))
+    optimizer = make(masses=masses, adapt=False)
     model, posterior = compiled(optimizer), mh.PosteriorSamples(every=3)
     full_batch_fit(model, posterior, 14)
     expected = energies_of(posterior, model)
     np.testing.assert_allclose(posterior.energies, expected, rtol=1e-4)
 
-    theta, bounds = pdf / pdf.sum(), oracle.boundaries(20.0, 8.0, 40)
+    theta, bounds = masses / masses.sum(), oracle.boundaries(20.0, 8.0, 40)
     logs = np.array(
         [oracle.log_weight(theta, u, bounds, 8.0, 0.75, 1.0) for u in expected]
     )
@@ -227,7 +227,7 @@ def test_parallel_chains_have_weights_of_their_own(strategy):
 
 def test_an_ensemble_of_one_effective_sample_is_reported():
     # A steep known density: the sample of the lowest energy has all the weight.
-    optimizer = csgld(pdf=np.exp(-8.0 * np.arange(40.0)), adapt=False, zeta=5.0)
+    optimizer = csgld(masses=np.exp(-8.0 * np.arange(40.0)), adapt=False, zeta=5.0)
     model, posterior = compiled(optimizer), mh.PosteriorSamples(every=2)
     with pytest.warns(UserWarning, match="effective sample size of 1.0"):
         full_batch_fit(model, posterior, 8)
@@ -240,25 +240,28 @@ def test_an_ensemble_of_one_effective_sample_is_reported():
 
 
 def test_energies_outside_the_partition_are_reported_once():
-    model = compiled(csgld(energy_min=1e4))
-    with pytest.warns(UserWarning, match="try `energy_min=") as caught:
+    model = compiled(csgld(partition=mh.EnergyPartition(1e4, 8.0, 40)))
+    with pytest.warns(
+        UserWarning, match=r"try `mh.EnergyPartition\(energy_min="
+    ) as caught:
         fit(model, epochs=4, callbacks=[mh.PosteriorSamples()])
     ours = [w for w in caught if "below the first boundary" in str(w.message)]
     assert len(ours) == 1
-    model = compiled(csgld(energy_min=-1e4, seed=4))
+    model = compiled(csgld(partition=mh.EnergyPartition(-1e4, 8.0, 40), seed=4))
     with pytest.warns(UserWarning, match="above the last boundary"):
         fit(model, epochs=4)
 
 
 def test_the_fix_of_the_warning_fits():
-    model = compiled(csgld(energy_min=-1e4))
-    with pytest.warns(UserWarning, match="try `energy_min=") as caught:
+    model = compiled(csgld(partition=mh.EnergyPartition(-1e4, 8.0, 40)))
+    with pytest.warns(
+        UserWarning, match=r"try `mh.EnergyPartition\(energy_min="
+    ) as caught:
         fit(model, epochs=4)
     text = next(str(w.message) for w in caught if "try `" in str(w.message))
-    words = text.split("try `")[1].split("`")[0].split(", ")
-    advice = {w.split("=")[0]: float(w.split("=")[1]) for w in words}
-    advice["partitions"] = int(advice["partitions"])
-    model = compiled(csgld(**advice))
+    advice = eval(text.split("try `")[1].split("`")[0])
+    assert isinstance(advice, mh.EnergyPartition)
+    model = compiled(csgld(partition=advice))
     posterior = mh.PosteriorSamples()
     history = fit(model, epochs=4, callbacks=[posterior])
     assert 1 < history.history["partition"][0] < 40

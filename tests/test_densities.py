@@ -131,9 +131,7 @@ def shifted(constant):
         lambda f: run(f, kernel("Langevin")),
         lambda f: run(
             f,
-            mh.kernels.csgld(
-                0.1, energy_min=0.0, energy_gap=1.0, partitions=9, zeta=0.5
-            ),
+            mh.kernels.csgld(0.1, partition=mh.EnergyPartition(0.0, 1.0, 9), zeta=0.5),
         ),
         lambda f: mh.replica_exchange(
             kernel(),

@@ -213,7 +213,7 @@ def test_contour_mixture_has_one_sampler_that_stays(tmp_path):
     assert np.abs(rows[1]["means"][:, -1]).mean() > 3.5
     # CSGLD has begun to flatten the mode it is in; KSGLD does so from the start.
     assert csgld.position.std(1).mean() > 1.25 * sgld.position.std(1).mean()
-    theta = csgld.info["pdf"]
+    theta = csgld.info["masses"]
     assert np.all(theta[:, 0] > 10 * theta[:, 5])
     assert 0.25 < (ksgld.position < -1).mean() < 0.45
     # 200 chains, each of which is off by about 3.5, on their way from 4 to 0.

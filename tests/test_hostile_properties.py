@@ -33,7 +33,7 @@ def sampler_row(cls, good):
     arguments = {"learning_rate": 0.1, "train_size": 100, "seed": None} | good
     names = list(inspect.signature(cls).parameters)
     names = [name for name in names if name not in NOT_DRAWN.get(cls, ("options",))]
-    also = {"adapt": {"pdf"}} if "adapt" in names else {}
+    also = {"adapt": {"masses"}} if "adapt" in names else {}
     return Row(cls, lambda: arguments, dict.fromkeys(names, ()), round_trip, also)
 
 

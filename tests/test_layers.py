@@ -32,7 +32,6 @@ ROOMS = [
     "priors",
     "proposals",
     "partition",
-    "sparsity",
     "transitions",
     "kernels",
     "optimizers",

@@ -14,9 +14,8 @@ import keras_mhmcmc as mh
 
 @pytest.fixture(scope="module")
 def model():
-    optimizer = mh.SGHMCSA(
-        0.05, train_size=96, sparse="kernel", v0=1e-2, v1=1.0, step_size=0.1, seed=1
-    )
+    prior = mh.priors.SpikeSlab("kernel", v0=1e-2, v1=1.0)
+    optimizer = mh.SGHMCSA(0.05, train_size=96, prior=prior, step_size=0.1, seed=1)
     trained = compiled(optimizer)
     fit(trained, epochs=30)
     return trained
@@ -76,6 +75,7 @@ def test_an_optimizer_of_another_model_is_refused(model):
 
 
 def test_an_optimizer_that_made_no_step_is_refused():
-    fresh = compiled(mh.SGLDSA(0.1, train_size=96, sparse="kernel", v0=0.1, v1=1.0))
+    prior = mh.priors.SpikeSlab("kernel", v0=0.1, v1=1.0)
+    fresh = compiled(mh.SGLDSA(0.1, train_size=96, prior=prior))
     with pytest.raises(ValueError, match="has not made a step"):
         mh.prune(fresh, fresh.optimizer)

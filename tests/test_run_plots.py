@@ -16,8 +16,8 @@ from keras_mhmcmc import plots
 
 pytestmark = pytest.mark.in_turn("torch")
 
-PARTITION = {"energy_min": 10.0, "energy_gap": 2.0}
-SETTINGS = PARTITION | {"partitions": 4, "zeta": 1.0}
+FOUR = [0.1, 0.2, 0.4, 0.3]
+PARTITION = mh.EnergyPartition(energy_min=10.0, energy_gap=2.0, partitions=4)
 
 
 def texts(legend):
@@ -39,16 +39,17 @@ def test_energies_are_drawn_along_the_run():
 
 
 def test_subregions_have_their_visits_and_masses():
-    pdf, visits = np.array([0.1, 0.2, 0.4, 0.3]), np.array([0, 6, 3, 1])
-    partition = PARTITION | {"pdf": pdf, "visits": visits, "zeta": 1.0}
-    _, ax, density = plots.energy(np.ones(5), partition=partition).axes
+    masses, visits = np.array([0.1, 0.2, 0.4, 0.3]), np.array([0, 6, 3, 1])
+    _, ax, density = plots.energy(
+        np.ones(5), partition=PARTITION, masses=masses, visits=visits
+    ).axes
     # Subregion 1 ends at energy_min, the others follow.
     assert [bar.get_x() for bar in ax.patches] == [8.0, 10.0, 12.0, 14.0]
     assert {bar.get_width() for bar in ax.patches} == {2.0}
     np.testing.assert_allclose([b.get_height() for b in ax.patches], 10 * visits)
     (line,) = density.lines
     np.testing.assert_allclose(line.get_xdata(), [11.0, 13.0, 15.0])  # what was seen
-    np.testing.assert_allclose(line.get_ydata(), np.log(pdf[1:]))
+    np.testing.assert_allclose(line.get_ydata(), np.log(masses[1:]))
     assert texts(density.get_legend()) == ["visits", r"log $\theta$"]
 
 
@@ -70,9 +71,7 @@ def test_a_contour_sampler_and_its_samples_are_drawn():
         mh.CSGLD(
             1e-3,
             train_size=64,
-            energy_min=60.0,
-            energy_gap=10.0,
-            partitions=20,
+            partition=mh.EnergyPartition(60.0, 10.0, 20),
             zeta=0.5,
             seed=0,
         )
@@ -90,7 +89,9 @@ def test_a_contour_sampler_and_its_samples_are_drawn():
 @pytest.mark.filterwarnings("ignore:.*energies lie below")
 def test_contour_draws_bring_their_masses():
     draws = mh.sample(
-        mh.kernels.csgld(0.1, **PARTITION, partitions=3, zeta=0.5, pdf=[0.6, 0.3, 0.1]),
+        mh.kernels.csgld(
+            0.1, partition=PARTITION, zeta=0.5, masses=[0.5, 0.3, 0.1, 0.1]
+        ),
         np.zeros((2, 1)) + 5.0,
         log_density=normal,
         num_steps=20,
@@ -114,33 +115,30 @@ def test_contour_draws_bring_their_masses():
         ({"optimizer": mh.SGLD(0.1, train_size=4)}, "`optimizer` must be the `mh.CSGL"),
         (
             {
-                "optimizer": mh.CSGLD(
-                    0.1, train_size=4, **PARTITION, partitions=4, zeta=1
-                )
+                "optimizer": mh.CSGLD(0.1, train_size=4, partition=PARTITION),
             },
             "`optimizer` must have run",
         ),
-        ({"partition": PARTITION}, "`partition` must be .* lacks pdf, visits"),
-        ({"partition": [1.0]}, "`partition` must be a dict"),
+        ({"partition": PARTITION}, "`masses` must be given with `partition`"),
         (
-            {"partition": PARTITION | {"pdf": [0.5, 0.5], "visits": [1]}},
-            r"`pdf` and `visits` .*\(1, 2\) and \(1, 1\)",
+            {"partition": PARTITION, "masses": FOUR},
+            "`visits` must be given with `partition`",
+        ),
+        ({"partition": [1.0]}, "`partition` must be an `mh.EnergyPartition`"),
+        (
+            {"partition": PARTITION, "masses": [0.5, 0.5], "visits": [1, 1]},
+            r"`masses` must have the shape \(4,\) .* Received: shape \(2,\)",
         ),
         (
-            {"partition": PARTITION | {"pdf": [0.5, 0.5], "visits": [0, 0]}},
+            {"partition": PARTITION, "masses": FOUR, "visits": [FOUR, FOUR]},
+            r"`masses` and `visits` .*\(1, 4\) and \(2, 4\)",
+        ),
+        (
+            {"partition": PARTITION, "masses": FOUR, "visits": [0] * 4},
             "a visit at least",
         ),
-        (
-            {
-                "partition": {
-                    "energy_min": 0,
-                    "energy_gap": 0,
-                    "pdf": [1],
-                    "visits": [1],
-                }
-            },
-            "`energy_gap` must be",
-        ),
+        ({"masses": FOUR}, "`masses` must be None without `partition`"),
+        ({"visits": FOUR}, "`visits` must be None without `partition`"),
         ({"optimizer": 1, "partition": 1}, "at most one of them"),
         ({"axes": range(2)}, "`axes` must be 1 matplotlib"),
     ],
@@ -302,9 +300,7 @@ def test_a_spike_and_slab_sampler_is_drawn():
         mh.SGLDSA(
             1e-3,
             train_size=64,
-            sparse="kernel",
-            v0=1e-2,
-            v1=1.0,
+            prior=mh.priors.SpikeSlab("kernel", v0=1e-2, v1=1.0),
             likelihood="categorical",
             seed=0,
         )

@@ -1,5 +1,7 @@
 """SGLD-SA, SGHMC-SA and ESM: what they sample, what they learn, what they refuse."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -26,7 +28,13 @@ FLAT = dict(v0=1e20, v1=1e21)
 
 
 def make(name, rate=0.02, **options):
-    options = {"train_size": N, "sparse": "kernel", "seed": 3} | PRIOR | options
+    """A sampler; options of its prior are given among its own."""
+    of_prior = {"sparse": "kernel"} | PRIOR
+    for field in dataclasses.fields(mh.priors.SpikeSlab):
+        if field.name in options:
+            of_prior[field.name] = options.pop(field.name)
+    prior = mh.priors.SpikeSlab(**of_prior)
+    options = {"train_size": N, "prior": prior, "seed": 3} | options
     return SAMPLERS[name](rate, **options)
 
 
@@ -218,7 +226,7 @@ def test_a_function_chooses_kernels_and_is_saved():
     config = model.optimizer.get_config()
     again = mh.SGHMCSA.from_config(config)
     assert again.get_config() == config
-    assert again._sparsity.sparse is is_wide
+    assert again.prior.sparse is is_wide
 
 
 # What is refused at the first step.
@@ -312,9 +320,7 @@ def test_importance_weights_and_learning_rates_are_multiplied():
         sampler = mh.CSGLD(
             mh.schedules.PowerDecay(0.05, 1.0, 0.5),
             train_size=N,
-            energy_min=20.0,
-            energy_gap=8.0,
-            partitions=40,
+            partition=mh.EnergyPartition(20.0, 8.0, 40),
             zeta=1.0,
             seed=3,
         )

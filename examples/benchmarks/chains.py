@@ -36,9 +36,7 @@ def kernel_of(name):
         return mh.kernels.sgld(STEP)
     return mh.kernels.csgld(
         STEP,
-        energy_min=LOWEST,
-        energy_gap=GAP,
-        partitions=PARTITIONS,
+        partition=mh.EnergyPartition(LOWEST, GAP, PARTITIONS),
         zeta=ZETA,
         step_size=STEP_SIZE,
     )

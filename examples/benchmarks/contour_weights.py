@@ -31,23 +31,21 @@ def _below(energy):
     return 1.0 - np.exp(-energy) * terms.sum()
 
 
-PARTITION = {
-    "energy_min": 3.0,
-    "energy_gap": 1.0,
-    "partitions": 40,
-    "pdf": np.diff([0.0, *map(_below, _ENDS), 1.0]),
+KNOWN = {
+    "partition": mh.EnergyPartition(energy_min=3.0, energy_gap=1.0, partitions=40),
+    "masses": np.diff([0.0, *map(_below, _ENDS), 1.0]),
     "adapt": False,
 }
 
 
 def weighted_mean_energy(zeta, limit):
     """Mean energy of weighted draws of CSGLD with a small step, by quadrature."""
-    kernel = mh.kernels.csgld(0.01, max_multiplier=limit, zeta=zeta, **PARTITION)
-    settings = kernel.partition.contour
+    kernel = mh.kernels.csgld(0.01, max_multiplier=limit, zeta=zeta, **KNOWN)
+    settings = kernel.settings.contour
     width = 2e-3
     energy = np.arange(0.5 * width, 60.0, width)
     place = contour.locate(ops.convert_to_tensor(energy.astype("float32")), settings)
-    log_masses = np.log(PARTITION["pdf"] / PARTITION["pdf"].sum()).astype("float32")
+    log_masses = np.log(KNOWN["masses"] / KNOWN["masses"].sum()).astype("float32")
     log_masses = ops.broadcast_to(log_masses[None], (len(energy), len(log_masses)))
     factor, log_weight = (
         ops.convert_to_numpy(value).astype("float64")
@@ -73,7 +71,7 @@ def run(args):
     """The same of a run at zeta = 1, with its standard error and the quadrature."""
     for limit in (1.0, None):
         limits = {"zeta": 1.0, "max_multiplier": limit}
-        kernel = mh.kernels.csgld(args.rate, **limits, **PARTITION)
+        kernel = mh.kernels.csgld(args.rate, **limits, **KNOWN)
         start = np.random.default_rng(args.seed).normal(size=(500, 20))
         draws = mh.sample(
             kernel,

@@ -70,19 +70,22 @@ def fixed_point(x, y, start, rounds=2000):
 
 def learned_inclusion(x, y, start, steps, seed=10):
     """rho of `mh.SGLDSA` after so many steps on all of the data."""
-    optimizer = mh.SGLDSA(
-        0.02,
-        train_size=EXAMPLES,
-        sparse="kernel",
+    prior = mh.priors.SpikeSlab(
+        "kernel",
         v0=V0,
         v1=V1,
         a=PINNED,
         b=PINNED,
         nu=PINNED,
         lam=1.0,
+        initial_inclusion=start,
+    )
+    optimizer = mh.SGLDSA(
+        0.02,
+        train_size=EXAMPLES,
+        prior=prior,
         likelihood="gaussian",
         step_size=mh.schedules.PowerDecay(5.0, 1000.0, 1.0),
-        initial_inclusion=start,
         seed=seed,
     )
     layer = keras.layers.Dense(1, use_bias=False)

@@ -97,13 +97,12 @@ def contour(sampler, partitions):
     return sampler(
         0.1 if sampler is mh.CSGLD else 0.01,
         train_size=SIZE,
-        energy_min=100.0,
-        energy_gap=30_000.0 / partitions,
-        partitions=partitions,
+        partition=mh.EnergyPartition(100.0, 30_000.0 / partitions, partitions),
         zeta=1.0,
     )
 
 
 def sparse(sampler, rate):
     """A spike-and-slab sampler of all kernels."""
-    return sampler(rate, train_size=SIZE, sparse="kernel", v0=1e-3, v1=1.0)
+    prior = mh.priors.SpikeSlab("kernel", v0=1e-3, v1=1.0)
+    return sampler(rate, train_size=SIZE, prior=prior)

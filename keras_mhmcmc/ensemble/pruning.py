@@ -39,9 +39,8 @@ def prune(model, optimizer, threshold=0.5, x=None, y=None, batch_size=None):
     >>> import numpy as np
     >>> import keras_mhmcmc as mh
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    >>> optimizer = mh.SGLDSA(
-    ...     0.1, train_size=64, sparse="kernel", v0=1e-3, v1=1.0, seed=0
-    ... )
+    >>> prior = mh.priors.SpikeSlab("kernel", v0=1e-3, v1=1.0)
+    >>> optimizer = mh.SGLDSA(0.1, train_size=64, prior=prior, seed=0)
     >>> model.compile(
     ...     optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     ... )

@@ -31,17 +31,18 @@ class ContourSampler(Sampler):
     needs_loss = True
     has_weights = True
 
-    def __init__(self, learning_rate, *, partition, **options):
+    def __init__(self, learning_rate, *, contour_arguments, **options):
         super().__init__(learning_rate, **options)
-        self._partition_arguments = partition
-        self._partition = partition_.checked_partition(**partition)
+        self._contour_arguments = contour_arguments
+        self._settings = partition_.contour_settings(**contour_arguments)
+        self.partition = contour_arguments["partition"]
         self._has_warned = False
 
     def _build_slots(self, variables):
-        bins = self._partition.contour.partitions
-        self._log_pdf = self.add_variable(
+        bins = self._settings.contour.partitions
+        self._log_masses = self.add_variable(
             self._chain_shape(bins),
-            constant(self._partition.log_masses),
+            constant(self._settings.log_masses),
             "float32",
             name="log_masses",
         )
@@ -61,16 +62,16 @@ class ContourSampler(Sampler):
 
     def _multiplier(self, energy):
         """The factor of the gradient; learns from the energy before."""
-        settings = self._partition.contour
+        settings = self._settings.contour
         place = contour.locate(energy, settings)
-        log_masses = ops.convert_to_tensor(self._log_pdf)
-        if self._partition.adapt:
-            size = self._partition.step_size
+        log_masses = ops.convert_to_tensor(self._log_masses)
+        if self._settings.adapt:
+            size = self._settings.step_size
             if isinstance(size, Schedule):
                 size = _backend.scalar(size(self._iterations))
             log_masses = contour.update_log_masses(log_masses, place, size, settings)
             log_masses = contour.normalized(log_masses)
-            self._write([self._log_pdf], [log_masses])
+            self._write([self._log_masses], [log_masses])
         temperature = self._current_temperature()
         factor, weight = contour.multiplier_and_log_weight(
             log_masses, place, temperature, settings
@@ -80,7 +81,7 @@ class ContourSampler(Sampler):
         return factor
 
     def _count(self, place, factor):
-        settings = self._partition.contour
+        settings = self._settings.contour
         visits = ops.convert_to_tensor(self._visits)
         self._write([self._visits], [contour.visited(visits, place, settings)])
         index = ops.cast(place.index, "float32")
@@ -106,17 +107,18 @@ class ContourSampler(Sampler):
 
     # What users and callbacks call.
 
-    def learned_pdf(self):
-        """theta, the learned mass of each subregion, shape (partitions,).
+    def learned_masses(self):
+        """Return theta, the learned mass of each subregion, shape (partitions,).
 
-        Of several chains, shape (chains, partitions).
+        With several chains the shape is (chains, partitions). The sum over subregions
+        is 1.
         """
-        return np.exp(ops.convert_to_numpy(self._log_pdf).astype("float64"))
+        return np.exp(ops.convert_to_numpy(self._log_masses).astype("float64"))
 
     def visits(self):
-        """How often the run was in each subregion, shape (partitions,).
+        """Return the number of steps in each subregion, shape (partitions,).
 
-        Of several chains, shape (chains, partitions).
+        With several chains the shape is (chains, partitions).
         """
         return ops.convert_to_numpy(self._visits)
 
@@ -137,7 +139,7 @@ class ContourSampler(Sampler):
                     counts["first"] / counts["count"],
                     counts["last"] / counts["count"],
                     *self._extremes(),
-                    self._partition.contour.partitions,
+                    self._settings.contour.partitions,
                 )
             )
 
@@ -145,10 +147,10 @@ class ContourSampler(Sampler):
         """Looks at the chain and at the partition, at the end of `fit`."""
         super().finalize_variable_values(var_list)
         if self.built and _backend.hold_values([self._points, self._visits]):
-            visits = self.visits().reshape(-1, self._partition.contour.partitions)
+            visits = self.visits().reshape(-1, self._settings.contour.partitions)
             if visits.sum() >= _FEWEST:
                 message = partition_.run_message(
-                    visits.sum(0), *self._extremes(), self._partition.contour
+                    visits.sum(0), *self._extremes(), self._settings.contour
                 )
                 self._warn(message)
 
@@ -174,16 +176,16 @@ class ContourSampler(Sampler):
         return [self._tally]
 
     def get_config(self):
-        """The arguments of the constructor."""
-        arguments = dict(self._partition_arguments)
-        if arguments["pdf"] is not None:
-            arguments["pdf"] = np.asarray(arguments["pdf"], "float64").tolist()
+        """Return the arguments of the constructor."""
+        arguments = dict(self._contour_arguments)
+        if arguments["masses"] is not None:
+            arguments["masses"] = np.asarray(arguments["masses"], "float64").tolist()
         arguments = {name: _plain(value) for name, value in arguments.items()}
         return super().get_config() | arguments
 
 
 def _plain(value):
-    """What JSON can hold: other kinds of numbers become Python's own."""
+    """Return what JSON can hold: other kinds of numbers become Python's own."""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, numbers.Real) and not isinstance(value, bool):

@@ -15,56 +15,58 @@ _SHARE = _validate.Interval(0.0, 1.0)
 class CSGLD(ContourSampler):
     """Contour stochastic gradient Langevin dynamics: SGLD on a flattened energy.
 
-    Samples exp(-U/T) / Psi(U)^zeta, with U the energy in nats, train_size * loss - log
-    prior, and Psi the mass of the energy's subregions, which it learns: so it crosses
-    barriers that hold SGLD. The importance weight Psi(U)^zeta of each sample corrects
-    for it: weighted, the samples have the density exp(-U/T), up to the bias of a finite
-    step and of gradient noise, and where `max_multiplier` limits nothing.
-    `mh.PosteriorSamples` keeps the weights and the ensemble uses them. Keeps no copy of
-    the weights of the model.
+    Samples exp(-U/T) / Psi(U)^zeta. U is the energy in nats, train_size * loss - log
+    prior, and Psi is the mass of the energy's subregions, which the sampler learns. So
+    the chain crosses barriers that hold SGLD. Each sample has the importance weight
+    Psi(U)^zeta, and the weighted samples have the density exp(-U/T), up to the bias of
+    a finite step and of gradient noise, where `max_multiplier` limits nothing.
+    `mh.PosteriorSamples` keeps the weights and the ensemble uses them. The sampler
+    keeps no copy of the weights of the model.
 
-    A sample's weight needs its energy, which the next step evaluates: the last sample
-    of a `fit` has the weight of the point before it until another `fit` goes on.
+    The importance weight of a sample needs its energy, which the next step evaluates.
+    The last sample of a `fit` has the weight of the point before it until another `fit`
+    goes on.
 
     Args:
-        learning_rate: as in `keras.optimizers.SGD`: it multiplies the gradient of the
+        learning_rate: as in `keras.optimizers.SGD`, it multiplies the gradient of the
             mean loss. A number that is at least 0, or a schedule.
         train_size: number of training examples, N.
-        energy_min: u_1, upper end of the first subregion, in nats of U. Take it a
-            little above the lowest energies of a pilot run: `mh.suggest_partition`.
-        energy_gap: width of the other subregions, in nats, greater than 0.
-        partitions: number of subregions, m, at least 2; 10 to 1000 as a rule.
-        zeta: how far the energy is flattened, greater than 0: 1 makes its histogram
+        partition: `mh.EnergyPartition`, the subregions of the energy in nats. Choose a
+            first subregion that ends a little above the lowest energies of a pilot run,
+            as `mh.suggest_partition` does.
+        zeta: how far the energy is flattened, greater than 0. 1 makes its histogram
             flat.
         temperature: T, at least 0, or a schedule (simulated annealing).
-        step_size: omega, step of the learned density: a schedule that falls, or a
-            number in (0, 1); None is `mh.schedules.RobbinsMonro()`.
-        random_field: "zeta" updates the density with theta(J)^zeta, "one" with
-            theta(J), as zeta much above 1 needs it.
-        difference: "backward" or "forward", the slope of log theta that is used.
-        max_multiplier: largest absolute value of the gradient's factor, at least 1;
-            None is no limit. Where it is in force, the weights are not exact: on a
-            normal distribution in 20 dimensions they put the mean energy 0.5% too high
-            at zeta = 5, 3.4% at 10, and nowhere at 2
+        step_size: omega, the step of the learned masses: a schedule that falls, or a
+            number in (0, 1). None is `mh.schedules.RobbinsMonro()`.
+        random_field: "zeta" updates the masses with theta(J)^zeta, "one" with theta(J),
+            which a zeta much above 1 needs.
+        difference: "backward" or "forward", the kind of difference that gives the slope
+            of log theta.
+        max_multiplier: largest absolute value of the gradient's factor, at least 1.
+            None is no limit. Where the limit is in force, the weights are not exact: on
+            a normal distribution in 20 dimensions they put the mean energy 0.5% too
+            high at zeta = 5, 3.4% at 10, and nowhere at 2
             (`examples/benchmarks/contour_weights.py`).
         weight_power: samples have the weights Psi(U)^weight_power. None is zeta, which
-            is exact where `max_multiplier` limits nothing; less evens the weights out
-            where zeta leaves few samples that count, and then the weighted samples do
-            not have the density exp(-U/T).
-        rho: bias of the density's update towards low energies, eq. (57), at least 0.
-        pdf: first theta, shape (partitions,), positive; None falls linearly.
-        adapt: whether theta is learned; False samples with `pdf` as it is (KSGLD).
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+            is exact where `max_multiplier` limits nothing. A smaller power evens the
+            weights out where zeta leaves few samples that count, but then the weighted
+            samples do not have the density exp(-U/T).
+        rho: bias of the update towards low energies, eq. (57), at least 0.
+        masses: first theta, the mass of each subregion, shape (partitions,), positive.
+            Their sum need not be 1. None falls linearly.
+        adapt: whether theta is learned. False keeps `masses` as they are (KSGLD).
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         nan_policy: "stop" holds the chain at its last finite state from the step that
             meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
+            `mh.PosteriorSamples` also ends `fit`. "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
         FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, or an option of the Keras base
-            class is given that would change the sampled law.
+            class is given that would change the sampled distribution.
 
     Example:
 
@@ -72,10 +74,9 @@ class CSGLD(ContourSampler):
     >>> optimizer = mh.CSGLD(
     ...     0.01,
     ...     train_size=1000,
-    ...     energy_min=200.0,
-    ...     energy_gap=20.0,
-    ...     partitions=100,
-    ...     zeta=1.0,
+    ...     partition=mh.EnergyPartition(
+    ...         energy_min=200.0, energy_gap=20.0, partitions=100
+    ...     ),
     ... )
 
     Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
@@ -87,10 +88,8 @@ class CSGLD(ContourSampler):
         learning_rate,
         *,
         train_size,
-        energy_min,
-        energy_gap,
-        partitions,
-        zeta,
+        partition,
+        zeta=0.75,
         temperature=1.0,
         step_size=None,
         random_field="zeta",
@@ -98,7 +97,7 @@ class CSGLD(ContourSampler):
         max_multiplier=5.0,
         weight_power=None,
         rho=0.0,
-        pdf=None,
+        masses=None,
         adapt=True,
         prior=None,
         seed=None,
@@ -108,10 +107,8 @@ class CSGLD(ContourSampler):
     ):
         super().__init__(
             learning_rate,
-            partition={
-                "energy_min": energy_min,
-                "energy_gap": energy_gap,
-                "partitions": partitions,
+            contour_arguments={
+                "partition": partition,
                 "zeta": zeta,
                 "step_size": step_size,
                 "random_field": random_field,
@@ -119,7 +116,7 @@ class CSGLD(ContourSampler):
                 "max_multiplier": max_multiplier,
                 "weight_power": weight_power,
                 "rho": rho,
-                "pdf": pdf,
+                "masses": masses,
                 "adapt": adapt,
             },
             train_size=train_size,
@@ -150,41 +147,40 @@ class CSGLD(ContourSampler):
 class CSGHMC(ContourSampler):
     """Contour stochastic gradient Hamiltonian Monte Carlo: SGHMC on a flattened energy.
 
-    Samples exp(-U/T) / Psi(U)^zeta, and with the weights of the samples exp(-U/T), as
-    `mh.CSGLD` does; momentum makes it faster on networks. With schedules for the
-    learning rate and the temperature it is the paper's saCSGHMC. Keeps one copy of the
-    model's weights.
+    Samples exp(-U/T) / Psi(U)^zeta, and with the importance weights exp(-U/T), as
+    `mh.CSGLD` does. Momentum makes it faster on networks. With schedules for the
+    learning rate and the temperature it is the paper's saCSGHMC. The sampler keeps one
+    copy of the model's weights.
 
     Args:
-        learning_rate: as in `keras.optimizers.SGD` with momentum; a number that is at
+        learning_rate: as in `keras.optimizers.SGD` with momentum. A number that is at
             least 0, or a schedule.
         train_size: number of training examples, N.
-        energy_min: upper end of the first subregion, in nats of U; as in `mh.CSGLD`,
-            and so for all that is not said otherwise.
-        energy_gap: width of the other subregions, in nats.
-        partitions: number of subregions.
-        zeta: how far the energy is flattened.
-        momentum: share of the velocity that is kept at each step, in [0, 1).
+        partition: `mh.EnergyPartition`, the subregions of the energy in nats.
+            `mh.suggest_partition` makes one. `mh.CSGLD` says more of this argument and
+            of those up to `adapt`, except for `momentum`.
+        zeta: how far the energy is flattened, greater than 0.
+        momentum: share of the velocity that each step keeps, in [0, 1).
         temperature: T, at least 0, or a schedule.
-        step_size: step of the learned density.
-        random_field: "zeta" or "one".
+        step_size: step of the learned masses.
+        random_field: "zeta" or "one", the power of theta(J) in the update.
         difference: "backward" or "forward".
         max_multiplier: largest absolute value of the gradient's factor.
-        weight_power: of the importance weights.
-        rho: bias of the density's update.
-        pdf: first theta.
+        weight_power: power of Psi(U) in the importance weights.
+        rho: bias of the update towards low energies.
+        masses: first theta, shape (partitions,).
         adapt: whether theta is learned.
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         nan_policy: "stop" holds the chain at its last finite state from the step that
             meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
+            `mh.PosteriorSamples` also ends `fit`. "raise" raises an error then.
         name: name of the optimizer.
 
     Raises:
         FloatingPointError: at the end of an epoch, as `nan_policy` asks.
         ValueError: an argument is outside its range, or an option of the Keras base
-            class is given that would change the sampled law.
+            class is given that would change the sampled distribution.
 
     Example:
 
@@ -192,9 +188,9 @@ class CSGHMC(ContourSampler):
     >>> optimizer = mh.CSGHMC(
     ...     mh.schedules.CyclicalCosine(0.01, cycle_steps=1000),
     ...     train_size=1000,
-    ...     energy_min=200.0,
-    ...     energy_gap=20.0,
-    ...     partitions=100,
+    ...     partition=mh.EnergyPartition(
+    ...         energy_min=200.0, energy_gap=20.0, partitions=100
+    ...     ),
     ...     zeta=1.0,
     ... )
 
@@ -206,10 +202,8 @@ class CSGHMC(ContourSampler):
         learning_rate,
         *,
         train_size,
-        energy_min,
-        energy_gap,
-        partitions,
-        zeta,
+        partition,
+        zeta=0.75,
         momentum=0.9,
         temperature=1.0,
         step_size=None,
@@ -218,7 +212,7 @@ class CSGHMC(ContourSampler):
         max_multiplier=5.0,
         weight_power=None,
         rho=0.0,
-        pdf=None,
+        masses=None,
         adapt=True,
         prior=None,
         seed=None,
@@ -228,10 +222,8 @@ class CSGHMC(ContourSampler):
     ):
         super().__init__(
             learning_rate,
-            partition={
-                "energy_min": energy_min,
-                "energy_gap": energy_gap,
-                "partitions": partitions,
+            contour_arguments={
+                "partition": partition,
                 "zeta": zeta,
                 "step_size": step_size,
                 "random_field": random_field,
@@ -239,7 +231,7 @@ class CSGHMC(ContourSampler):
                 "max_multiplier": max_multiplier,
                 "weight_power": weight_power,
                 "rho": rho,
-                "pdf": pdf,
+                "masses": masses,
                 "adapt": adapt,
             },
             train_size=train_size,
@@ -275,5 +267,5 @@ class CSGHMC(ContourSampler):
         return energy
 
     def get_config(self):
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         return super().get_config() | {"momentum": self.momentum}

@@ -1,13 +1,10 @@
 """What spike-and-slab samplers share: the latent variables of their prior, as slots."""
 
-import dataclasses
-
 import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc import sparsity
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc.algorithms import layer_noise
 from keras_mhmcmc.algorithms import spike_slab
@@ -15,7 +12,12 @@ from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import BoundGaussian
+from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.schedules import PowerDecay
 from keras_mhmcmc.schedules import Schedule
+
+LIKELIHOODS = ("categorical", "gaussian")
+_STEP = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 
 class SpikeSlabSampler(Sampler):
@@ -24,13 +26,31 @@ class SpikeSlabSampler(Sampler):
     A final class moves the weights in `_step`, given the gradient with all priors.
     """
 
-    def __init__(self, learning_rate, *, sparse_prior, layer_temperatures, **options):
+    def __init__(
+        self,
+        learning_rate,
+        *,
+        prior,
+        likelihood,
+        step_size,
+        layer_temperatures,
+        **options,
+    ):
         super().__init__(learning_rate, prior=None, **options)
-        self._sparsity = sparsity.checked_sparsity(**sparse_prior)
+        self.prior = _validate.instance(
+            "prior",
+            prior,
+            SpikeSlab,
+            "an `mh.priors.SpikeSlab`, such as "
+            '`mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0)`; `mh.SGLD` and '
+            "`mh.SGHMC` take other priors",
+        )
+        self.likelihood = _validate.choice("likelihood", likelihood, LIKELIHOODS)
+        self._step_size = _checked_step_size(step_size)
         self._layer_temperatures = _validate.choice(
             "layer_temperatures", layer_temperatures, (True, False)
         )
-        self._is_regression = self._sparsity.likelihood == "gaussian"
+        self._is_regression = self.likelihood == "gaussian"
         # The residuals of a regression are known by its loss alone.
         self.needs_loss = self._is_regression
 
@@ -39,29 +59,23 @@ class SpikeSlabSampler(Sampler):
         raise NotImplementedError
 
     def _build_slots(self, variables):
-        settings, has_chains = self._sparsity, self._has_chains
-        self._sparse = sparsity.chosen(settings.sparse, variables, has_chains)
+        prior, has_chains = self.prior, self._has_chains
+        self._sparse = prior.sparse_kernels(variables, has_chains)
         self._paths = _distinct([variables[i].path for i in self._sparse])
-        groups = sparsity.group_of_each(settings.groups, len(self._sparse))
+        groups = prior.group_of_each(len(self._sparse))
         self._prior = spike_slab.SpikeSlab(
-            settings.v0,
-            settings.v1,
-            settings.a,
-            settings.b,
-            settings.nu,
-            settings.lam,
-            groups,
+            prior.v0, prior.v1, prior.a, prior.b, prior.nu, prior.lam, groups
         )
         # Standard normal priors on the other kernels, and flat ones on the rest.
-        kernels = sparsity.are_kernels(variables, has_chains)
+        kernels = prior.are_kernels(variables, has_chains)
         self._others = BoundGaussian(
             [
                 1.0 if is_kernel and i not in self._sparse else 0.0
                 for i, is_kernel in enumerate(kernels)
             ]
         )
-        first = settings.initial_inclusion
-        first = settings.delta if first is None else first
+        first = prior.initial_inclusion
+        first = prior.delta if first is None else first
         self._spikes = [
             self.add_variable(
                 variables[i].shape,
@@ -75,10 +89,10 @@ class SpikeSlabSampler(Sampler):
         ]
         shape = self._chain_shape(max(groups) + 1)
         self._sigma = self.add_variable(
-            shape, constant(settings.sigma), "float32", name="sigma"
+            shape, constant(prior.sigma), "float32", name="sigma"
         )
         self._delta = self.add_variable(
-            shape, constant(settings.delta), "float32", name="delta"
+            shape, constant(prior.delta), "float32", name="delta"
         )
         if self._layer_temperatures:
             self._spreads = [
@@ -112,7 +126,7 @@ class SpikeSlabSampler(Sampler):
 
     def _learn(self, weights, rss):
         """The latent variables after the point that was just evaluated."""
-        size = self._sparsity.step_size
+        size = self._step_size
         if isinstance(size, Schedule):
             size = _backend.scalar(size(self._iterations))
         old = spike_slab.Latents(
@@ -191,14 +205,21 @@ class SpikeSlabSampler(Sampler):
         }
 
     def get_config(self):
-        """The arguments of the constructor."""
-        serialize = keras.saving.serialize_keras_object
-        arguments = dataclasses.asdict(self._sparsity)
-        arguments["sparse"] = serialize(arguments["sparse"])
-        arguments["step_size"] = serialize(arguments["step_size"])
-        config = super().get_config()
-        del config["prior"]
-        return config | arguments | {"layer_temperatures": self._layer_temperatures}
+        """Return the arguments of the constructor."""
+        return super().get_config() | {
+            "likelihood": self.likelihood,
+            "step_size": keras.saving.serialize_keras_object(self._step_size),
+            "layer_temperatures": self._layer_temperatures,
+        }
+
+
+def _checked_step_size(step_size):
+    if step_size is None:
+        return PowerDecay(0.1, 1000.0, 0.75)
+    if isinstance(step_size, Schedule):
+        return step_size
+    hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
+    return _validate.number("step_size", step_size, _STEP, hint)
 
 
 def _distinct(paths):

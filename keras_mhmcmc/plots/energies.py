@@ -4,32 +4,34 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.optimizers.contour import ContourSampler
+from keras_mhmcmc.partition import checked_energy_partition
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.sampling import Draws
 
-KEYS = ("energy_min", "energy_gap", "pdf", "visits")
 
+def energy(run, optimizer=None, partition=None, masses=None, visits=None, axes=None):
+    """Draw the energies of a run, and the mass of their subregions that it learned.
 
-def energy(run, optimizer=None, partition=None, axes=None):
-    """The energies of a run, and the mass of their subregions that it learned.
-
-    The first panel has the energies along the run. The second, of a contour sampler,
-    has a bar for each subregion of the energy, the share of the steps that the run
-    spent there, and the logarithm of theta, its learned mass. The wider the bars
+    The first panel has the energies along the run. The second one, for a contour
+    sampler, has a bar for each subregion of the energy, the share of the steps that the
+    run spent there, and the logarithm of theta, the learned mass. The wider the bars
     spread, the better the sampler moves between low and high energies. The first and
     the last bar stand for everything below and above the partition.
 
     Args:
         run: `mh.PosteriorSamples`, `mh.Draws`, or energies U in nats of shape (draws,)
             or (chains, draws).
-        optimizer: the `mh.CSGLD` or `mh.CSGHMC` that ran; None draws no second panel,
-            unless there is a `partition`.
-        partition: for draws of `mh.kernels.csgld` and `csghmc`, in place of
-            `optimizer`: a dict with `energy_min` and `energy_gap` in nats. For plain
-            arrays it has `pdf` and `visits` as well, of shape (partitions,) or
-            (chains, partitions). Other keys are ignored.
-        axes: one or two matplotlib `Axes`; None makes a figure.
+        optimizer: the `mh.CSGLD` or `mh.CSGHMC` that ran. Without it and without
+            `partition` there is no second panel.
+        partition: `mh.EnergyPartition`, in place of `optimizer`, for draws of
+            `mh.kernels.csgld` and `csghmc` and for plain energies.
+        masses: learned mass of each subregion, with `partition` only: shape
+            (partitions,) or (chains, partitions). None takes `run.info["masses"]` of
+            `mh.Draws`.
+        visits: steps in each subregion, with `partition` only, in the shape of
+            `masses`. None takes `run.info["visits"]` of `mh.Draws`.
+        axes: one or two matplotlib `Axes`. None makes a figure.
 
     Returns:
         The matplotlib `Figure`.
@@ -37,19 +39,18 @@ def energy(run, optimizer=None, partition=None, axes=None):
     Raises:
         ImportError: matplotlib is not installed.
         ValueError: `run` has no finite energies, `optimizer` is no contour sampler or
-            has not run, `partition` lacks something, or `axes` do not fit.
+            has not run, `masses` or `visits` are missing or have another shape, or
+            `axes` do not fit.
 
     Example:
 
     >>> import numpy as np
+    >>> import keras_mhmcmc as mh
     >>> figure = energy(
     ...     np.array([4.0, 2.5, 3.5]),
-    ...     partition={
-    ...         "energy_min": 2.0,
-    ...         "energy_gap": 1.0,
-    ...         "pdf": [0.1, 0.5, 0.3, 0.1],
-    ...         "visits": [0, 1, 2, 0],
-    ...     },
+    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=4),
+    ...     masses=[0.1, 0.5, 0.3, 0.1],
+    ...     visits=[0, 1, 2, 0],
     ... )
     >>> [round(bar.get_height()) for bar in figure.axes[1].patches]
     [0, 33, 67, 0]
@@ -58,7 +59,7 @@ def energy(run, optimizer=None, partition=None, axes=None):
     dynamics algorithm for simulations of multi-modal distributions", Fig. 1.
     """
     steps, energies, unit = _energies(run)
-    regions = _regions(run, optimizer, partition)
+    regions = _regions(run, optimizer, partition, masses, visits)
     count = 1 if regions is None else 2
     panels = style.many_axes(axes, (1, count), size=(5.2, 3.6))[0]
     _trace_panel(panels[0], steps, energies, unit)
@@ -89,16 +90,20 @@ def _energies(run):
     return steps, energies, unit
 
 
-def _regions(run, optimizer, partition):
-    """(energy_min, energy_gap, pdf, visits), or None without a contour sampler."""
-    if optimizer is None and partition is None:
-        return None
+def _regions(run, optimizer, partition, masses, visits):
+    """Return (partition, masses, visits), or None without a contour sampler."""
     if optimizer is not None and partition is not None:
         raise ValueError(
             "Arguments `optimizer` and `partition`: at most one of them may be given. "
             "Received: both"
         )
-    known = {}
+    if partition is None:
+        for name, value in {"masses": masses, "visits": visits}.items():
+            if value is not None:
+                raise ValueError(
+                    f"Argument `{name}` must be None without `partition`, whose "
+                    f"subregions it is about. Received: {name}={_validate.shown(value)}"
+                )
     if optimizer is not None:
         _validate.instance(
             "optimizer",
@@ -111,38 +116,43 @@ def _regions(run, optimizer, partition):
                 "Argument `optimizer` must have run: call `model.fit` first. "
                 f"Received: optimizer={optimizer!r}"
             )
-        known = optimizer.get_config() | {
-            "pdf": optimizer.learned_pdf(),
-            "visits": optimizer.visits(),
-        }
-    else:
-        _validate.instance("partition", partition, dict, f"a dict with {KEYS}")
+        partition = optimizer.partition
+        masses, visits = optimizer.learned_masses(), optimizer.visits()
+    elif partition is not None:
+        checked_energy_partition(partition)
         info = run.info if isinstance(run, Draws) else {}
-        known = {key: info[key] for key in ("pdf", "visits") if key in info}
-        known |= partition
-    missing = [key for key in KEYS if known.get(key) is None]
-    if missing:
+        masses = _counted("masses", masses, info, partition)
+        visits = _counted("visits", visits, info, partition)
+    else:
+        return None
+    masses, visits = np.atleast_2d(masses), np.atleast_2d(visits)
+    if masses.shape != visits.shape or visits.sum() == 0:
         raise ValueError(
-            "Argument `partition` must be a dict with energy_min and energy_gap, and, "
-            "unless `run` is `mh.Draws` of a contour kernel, pdf and visits. "
-            f"Received: a dict that lacks {', '.join(missing)}"
+            "Arguments `masses` and `visits` must have the same shape, and there must "
+            f"be a visit at least. Received: shapes {masses.shape} and {visits.shape}, "
+            f"{visits.sum():g} visits"
         )
-    low = _validate.number(
-        "energy_min", known["energy_min"], _validate.Interval(-np.inf)
-    )
-    gap = _validate.number("energy_gap", known["energy_gap"], _validate.POSITIVE)
-    pdf = np.atleast_2d(_validate.array("The entry `pdf`", known["pdf"]))
-    visits = np.atleast_2d(_validate.array("The entry `visits`", known["visits"]))
-    are_masses = all((x >= 0).all() and np.isfinite(x).all() for x in (pdf, visits))
-    fit = pdf.ndim == 2 and pdf.shape == visits.shape
-    if not fit or not are_masses or visits.sum() == 0:
+    return partition, masses, visits.sum(0)
+
+
+def _counted(name, values, info, partition):
+    """Return checked values of each subregion; None is what `info` of a run has."""
+    values = info.get(name) if values is None else values
+    if values is None:
         raise ValueError(
-            "The entries `pdf` and `visits` must have the same shape, (partitions,) or "
-            "(chains, partitions), finite values that are at least 0, and a visit at "
-            f"least. Received: shapes {pdf.shape} and {visits.shape}, {visits.sum():g} "
-            "visits"
+            f"Argument `{name}` must be given with `partition`, unless `run` is "
+            f"`mh.Draws` of a contour kernel. Received: {name}=None"
         )
-    return low, gap, pdf, visits.sum(0)
+    values = _validate.array(f"Argument `{name}`", values)
+    has_shape = values.ndim in (1, 2) and values.shape[-1] == partition.partitions
+    if not has_shape or not (np.isfinite(values).all() and (values >= 0).all()):
+        raise ValueError(
+            f"Argument `{name}` must have the shape ({partition.partitions},) or "
+            f"(chains, {partition.partitions}), for `partition`, with finite values "
+            f"that are at least 0. Received: shape {values.shape}, "
+            f"{name}={_validate.shown(values.tolist())}"
+        )
+    return values
 
 
 def _trace_panel(ax, steps, energies, unit):
@@ -160,7 +170,8 @@ def _trace_panel(ax, steps, energies, unit):
     ax.grid(color=style.GREY, linewidth=0.6)
 
 
-def _regions_panel(ax, low, gap, pdf, visits):
+def _regions_panel(ax, partition, masses, visits):
+    low, gap = partition.energy_min, partition.energy_gap
     seen = np.flatnonzero(visits)
     shown = slice(seen[0], seen[-1] + 1)
     centres = low + gap * (np.arange(len(visits)) - 0.5)
@@ -170,12 +181,14 @@ def _regions_panel(ax, low, gap, pdf, visits):
     ax.set_xlim(centres[seen[0]] - gap, centres[seen[-1]] + gap)
     ax.set_xlabel("energy U in nats; outermost bars may stand for all beyond")
     ax.set_ylabel("visits (% of the steps)")
-    ax.set_title(f"Visits and mass of subregions of {gap:.3g} nats" + _chains(len(pdf)))
+    ax.set_title(
+        f"Visits and mass of subregions of {gap:.3g} nats" + _chains(len(masses))
+    )
 
     colour = style.COLOURS[0]
     density = ax.twinx()
     with np.errstate(divide="ignore"):  # a mass may underflow
-        logs = np.log(pdf[:, shown])
+        logs = np.log(masses[:, shown])
     lines = density.plot(centres[shown], logs.T, color=colour, linewidth=1.6)
     density.set_ylabel(r"log of the learned mass $\theta$ (nats)", color=colour)
     density.tick_params(axis="y", colors=colour)

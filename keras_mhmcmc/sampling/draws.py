@@ -35,8 +35,8 @@ class Draws:
         info: dict of arrays: `energy`, U in nats of each draw (on its mini-batch),
             shape (chain, draw); and for each chain, over the steps after the burn-in,
             `acceptance` and whatever else the kernel counts, shape (chain,). Contour
-            kernels add `pdf`, the learned density, and `visits`, the draws of each
-            subregion, shape (chain, partitions).
+            kernels add `masses`, the learned mass of each subregion, and `visits`, the
+            draws in each subregion, shape (chain, partitions).
         state: a `ChainState` to go on from.
         interrupted: whether the run was stopped by Ctrl-C.
         levels: of `mh.replica_exchange` and `mh.equi_energy` with `keep_all`: a tuple

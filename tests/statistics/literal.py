@@ -85,7 +85,7 @@ def _contour(config, target, x, draw, every):
     omega, temperature = config["step_size"], config["temperature"]
     mu, n = config.get("momentum", 0.0), target.train_size
     deviation = np.sqrt(2 * config["learning_rate"] * (1 - mu) * temperature / n)
-    theta = np.tile(config["pdf"] / np.sum(config["pdf"]), (len(x), 1))
+    theta = np.tile(config["masses"] / np.sum(config["masses"]), (len(x), 1))
     rows = np.arange(len(x))
     v = np.zeros_like(x)
     while True:
@@ -105,19 +105,20 @@ def _contour(config, target, x, draw, every):
 
 
 def _subregion(config, energy):
-    bounds = np.arange(config["partitions"] - 1) * config["energy_gap"]
-    return np.searchsorted(config["energy_min"] + bounds, energy)
+    partition = config["partition"]["config"]
+    bounds = np.arange(partition["partitions"] - 1) * partition["energy_gap"]
+    return np.searchsorted(partition["energy_min"] + bounds, energy)
 
 
 def _psi(config, theta, j, energy):
     """The slope of log Psi, as it is limited, and zeta log Psi(U)."""
-    rows = np.arange(len(j))
+    rows, partition = np.arange(len(j)), config["partition"]["config"]
     below = theta[rows, np.maximum(j - 1, 0)]
-    slope = np.log(theta[rows, j] / below) / config["energy_gap"]
-    slope = np.where(j == config["partitions"] - 1, 0.0, slope)
+    slope = np.log(theta[rows, j] / below) / partition["energy_gap"]
+    slope = np.where(j == partition["partitions"] - 1, 0.0, slope)
     limit, scale = config["max_multiplier"], config["zeta"] * config["temperature"]
     slope = np.clip(slope, (-limit - 1) / scale, (limit - 1) / scale)
-    upper = config["energy_min"] + config["energy_gap"] * j
+    upper = partition["energy_min"] + partition["energy_gap"] * j
     log_psi = np.log(theta[rows, j]) + slope * (energy - upper)
     return slope, config["zeta"] * log_psi
 
@@ -125,9 +126,9 @@ def _psi(config, theta, j, energy):
 def start(optimizer, target, rng, count):
     """Exact draws of position and batch, of the flattened law where there is one."""
     config = optimizer.get_config()
-    if "pdf" not in config:
+    if "masses" not in config:
         return target.draw(rng, count)
-    theta = np.tile(config["pdf"] / np.sum(config["pdf"]), (4 * count, 1))
+    theta = np.tile(config["masses"] / np.sum(config["masses"]), (4 * count, 1))
     kept = []
     while sum(len(batch) for _, batch in kept) < count:
         # By rejection, against the smallest weight that is seen.
@@ -183,12 +184,13 @@ def _reversible(config, target, x, draw, every):
 
 def _spike_slab(config, target, x, draw, every):
     """SGLD-SA: eq. (13) to (17) at the evaluated point, then the gradient with them."""
-    v0, v1, omega, nu = (config[name] for name in ("v0", "v1", "step_size", "nu"))
+    omega, prior = config["step_size"], config["prior"]["config"]
+    v0, v1, nu = (prior[name] for name in ("v0", "v1", "nu"))
     weights, n = x.shape[1], target.train_size
     common = _common(config, target)
-    sigma = np.full((len(x), 1), config["sigma"])
-    delta = np.full((len(x), 1), config["delta"])
-    rho = np.full_like(x, config["delta"])
+    sigma = np.full((len(x), 1), prior["sigma"])
+    delta = np.full((len(x), 1), prior["delta"])
+    rho = np.full_like(x, prior["delta"])
     kappa = (1 - rho) / v0 + rho / v1
     while True:
         yield x, np.zeros(len(x))
@@ -197,9 +199,9 @@ def _spike_slab(config, target, x, draw, every):
         fresh = slab / (slab + spike)
         fresh_kappa = (1 - fresh) / v0 + fresh / v1
         squares = (fresh_kappa * x**2).sum(axis=1, keepdims=True)
-        fresh_sigma = np.sqrt((squares + nu * config["lam"]) / (weights + nu + 2))
-        share = fresh.sum(axis=1, keepdims=True) + config["a"] - 1
-        fresh_delta = share / (config["a"] + config["b"] + weights - 2)
+        fresh_sigma = np.sqrt((squares + nu * prior["lam"]) / (weights + nu + 2))
+        share = fresh.sum(axis=1, keepdims=True) + prior["a"] - 1
+        fresh_delta = share / (prior["a"] + prior["b"] + weights - 2)
         kappa = (1 - omega) * kappa + omega * fresh_kappa
         sigma = (1 - omega) * sigma + omega * fresh_sigma
         delta = (1 - omega) * delta + omega * fresh_delta

@@ -32,8 +32,9 @@ def distances(optimizer, target, x):
 
 def _prior_precision(config, point):
     """kappa / sigma^2 of each weight, at the latent variables' fixed point."""
-    given = {name: config[name] for name in ("v0", "v1", "a", "b", "nu", "lam")}
-    groups, first = (0,), [config[name] for name in ("sigma", "delta", "v0", "v1")]
+    prior = config["prior"]["config"]
+    given = {name: prior[name] for name in ("v0", "v1", "a", "b", "nu", "lam")}
+    groups, first = (0,), [prior[name] for name in ("sigma", "delta", "v0", "v1")]
     latents = spike_slab.first([point.shape], groups, *first)
     for _ in range(100):
         latents = spike_slab.expected(

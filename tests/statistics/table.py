@@ -118,19 +118,17 @@ def mint(target, seed):
     return mh.MINT(target.rate(1.2), batch_size=batch, alpha=float(alpha), **options)
 
 
-def _partition(target):
+def _contour(target):
     """Ten subregions over the energies of the target, and their masses."""
     x, batch = target.draw(np.random.default_rng(5), 20_000)
     energies = target.energy(x, batch)
     low, high = np.quantile(energies, [0.3, 0.99])
     gap = (high - low) / 8
     index = np.clip(np.ceil((energies - low) / gap), 0, 9).astype(int)
-    pdf = np.bincount(index, minlength=10) + 1.0
+    masses = np.bincount(index, minlength=10) + 1.0
     return dict(
-        energy_min=float(low),
-        energy_gap=float(gap),
-        partitions=10,
-        pdf=(pdf / pdf.sum()).tolist(),
+        partition=mh.EnergyPartition(low, gap, 10),
+        masses=(masses / masses.sum()).tolist(),
         zeta=target.zeta,
         step_size=0.02,
         max_multiplier=3.0,
@@ -138,27 +136,25 @@ def _partition(target):
 
 
 def csgld(target, seed):
-    return mh.CSGLD(target.rate(0.5), **_partition(target), **_common(target, seed))
+    return mh.CSGLD(target.rate(0.5), **_contour(target), **_common(target, seed))
 
 
 def csghmc(target, seed):
     return mh.CSGHMC(
-        target.rate(0.15), momentum=0.6, **_partition(target), **_common(target, seed)
+        target.rate(0.15), momentum=0.6, **_contour(target), **_common(target, seed)
     )
 
 
-def _sparse(target, step_size, v0=0.6, v1=3.0):
+def _sparse(target, step_size, v0=0.6, v1=3.0, lam=1.0):
     """A spike-and-slab prior whose latent variables stay, so that it is the target's.
 
     Its precision, the mean of 1/v0 and 1/v1, is that of the target's normal prior.
     """
     variance = FLAT if target.prior_scale is None else target.prior_scale**2
     return dict(
-        sparse="kernel",
-        v0=v0 * variance,
-        v1=v1 * variance,
-        delta=0.5,
-        sigma=1.0,
+        prior=mh.priors.SpikeSlab(
+            "kernel", v0=v0 * variance, v1=v1 * variance, lam=lam, delta=0.5, sigma=1.0
+        ),
         step_size=step_size,
         train_size=target.train_size,
         temperature=target.temperature,
@@ -176,7 +172,7 @@ def sghmcsa(target, seed):
 
 def sgldsa_learning(target, seed):
     # A sigma that is far from 1, so that it counts.
-    options = _sparse(target, 0.05, v0=0.1, v1=1.0) | {"lam": 30.0}
+    options = _sparse(target, 0.05, v0=0.1, v1=1.0, lam=30.0)
     return mh.SGLDSA(target.rate(0.3), seed=seed, **options)
 
 

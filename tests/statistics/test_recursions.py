@@ -92,7 +92,7 @@ def test_recursions_come_to_the_target_with_smaller_steps(sampler, target):
     results = []
     for seed, divisor in ((1, 2), (2, 4)):
         smaller = {"learning_rate": config["learning_rate"] / divisor}
-        if "pdf" in config:
+        if "masses" in config:
             smaller["step_size"] = config["step_size"] / divisor
         finer = type(optimizer).from_config(config | smaller)
         plan = references.Plan(chains=1, steps=120 * divisor, every=6 * divisor)
