@@ -8,7 +8,10 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.algorithms.base import Diffusion
 from keras_mhmcmc.algorithms.contour import Contour
+from keras_mhmcmc.algorithms.contour import ContourSampler
 from keras_mhmcmc.schedules import RobbinsMonro
 from keras_mhmcmc.schedules import Schedule
 
@@ -88,34 +91,27 @@ def checked_energy_partition(partition):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class ContourSettings:
-    """The checked arguments that the contour samplers share.
-
-    `contour` has the numbers, `step_size` is a number or schedule, and `log_masses` the
-    first log theta, an array (partitions,).
-    """
-
-    contour: Contour
-    step_size: Any
-    log_masses: np.ndarray
-    adapt: bool
-
-
-def contour_settings(
+def contour_sampler(
+    base: Diffusion,
     *,
-    partition,
-    zeta,
-    step_size,
-    random_field,
-    difference,
-    max_multiplier,
-    weight_power,
-    rho,
-    masses,
-    adapt,
-):
-    """Return the `ContourSettings`, or raise a `ValueError` that names an argument."""
+    partition: EnergyPartition,
+    zeta: float,
+    step_size: float | Schedule | None,
+    random_field: str,
+    difference: str,
+    max_multiplier: float | None,
+    weight_power: float | None,
+    rho: float,
+    masses: Array | None,
+    adapt: bool,
+    is_shared: bool = False,
+    counts_visits: bool = False,
+) -> ContourSampler:
+    """Return the algorithm on `base` with these arguments of `mh.CSGLD`, checked.
+
+    Raises:
+        ValueError: an argument is outside its range.
+    """
     checked_energy_partition(partition)
     zeta = _validate.number("zeta", zeta, _validate.POSITIVE)
     _validate.choice("random_field", random_field, ("zeta", "one"))
@@ -149,11 +145,14 @@ def contour_settings(
             "learns no masses and needs one for each of the "
             f"{partition.partitions} subregions. Received: masses=None"
         )
-    return ContourSettings(
+    return ContourSampler(
+        base,
         contour,
         _checked_step_size(step_size, rho),
         _log_masses(masses, partition.partitions),
         adapt,
+        is_shared,
+        counts_visits,
     )
 
 

@@ -63,7 +63,7 @@ class Gaussian(Prior):
     >>> import keras
     >>> variable = keras.Variable([3.0, 4.0], name="kernel", trainable=False)
     >>> prior = Gaussian({"kernel": 0.5}).bind([variable])
-    >>> round(float(prior.energy([variable.value])), 3)
+    >>> round(float(prior.energy([variable.value], like=0.0)), 3)
     50.0
     """
 
@@ -126,14 +126,10 @@ class BoundGaussian:
     def __init__(self, precisions):
         self._precisions = precisions
 
-    def of(self, indices):
-        """The priors of some of the weights."""
-        return BoundGaussian([self._precisions[index] for index in indices])
-
-    def energy(self, position, chains=False):
-        """-log density in nats, without its constant; (K,) of them with `chains`."""
+    def energy(self, position, like):
+        """Return -log density in nats, without its constant, () or (K,) as `like`."""
         terms = [
-            0.5 * precision * tensors.sum_squares([x], chains)
+            0.5 * precision * tensors.sum_squares([x], like)
             for precision, x in zip(self._precisions, position, strict=True)
             if precision > 0.0
         ]
@@ -234,70 +230,7 @@ class SpikeSlab(Configurable):
             object.__setattr__(self, name, value)
 
     @staticmethod
-    def are_kernels(variables, has_chains=False):
-        """Return for each variable whether it is a kernel, a list of bools.
-
-        Args:
-            variables: list of Keras variables.
-            has_chains: whether each variable has a leading chain axis.
-        """
-        least = 3 if has_chains else 2
-        return [len(variable.shape) >= least for variable in variables]
-
-    def sparse_kernels(self, variables, has_chains=False):
-        """Return the indices of the kernels that `sparse` chooses, at least one.
-
-        Args:
-            variables: list of Keras variables.
-            has_chains: whether each variable has a leading chain axis.
-
-        Raises:
-            ValueError: `sparse` chooses no kernel.
-        """
-        flags = self.are_kernels(variables, has_chains)
-        kernels = [i for i, is_kernel in enumerate(flags) if is_kernel]
-        found = [i for i in kernels if self._is_sparse(variables[i])]
-        if not found:
-            what = (
-                "is true for no kernel"
-                if callable(self.sparse)
-                else "is found in no kernel's path"
-            )
-            paths = ", ".join(variables[i].path for i in kernels) or "none"
-            raise ValueError(
-                "Argument `sparse` must choose a kernel, a variable with at least two "
-                f"axes, and {what}. The kernels are: {paths}. "
-                f"Received: sparse={self.sparse!r}"
-            )
-        return found
-
-    def _is_sparse(self, variable):
-        if callable(self.sparse):
-            return self.sparse(variable)
-        return re.search(self.sparse, variable.path) is not None
-
-    def group_of_each(self, count):
-        """Return the group of each of `count` sparse kernels, counted from 0."""
-        return tuple(range(count)) if self.groups == "layer" else (0,) * count
-
-    def get_config(self):
-        """Return the arguments of the constructor; a function is serialised."""
-        arguments = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
-        }
-        sparse = keras.saving.serialize_keras_object(self.sparse)
-        return arguments | {"sparse": sparse}
-
-    @classmethod
-    def from_config(cls, config):
-        """Return the prior with these arguments."""
-        sparse = config["sparse"]
-        if isinstance(sparse, dict):
-            sparse = keras.saving.deserialize_keras_object(sparse)
-        return cls(**config | {"sparse": sparse})
-
-
-def _check_sparse(sparse):
+    def _check_sparse(sparse):
     if not _is_pattern(sparse):
         raise ValueError(
             "Argument `sparse` must be a regular expression that is found in the paths "

@@ -25,14 +25,18 @@ Equations, with k counted from 1 and g = grad(U/N):
 import dataclasses
 from typing import NamedTuple
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import SHARE
 from keras_mhmcmc.algorithms.base import Current
 from keras_mhmcmc.algorithms.base import Diffusion
 from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import checked_learning_rate
+from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
 
@@ -49,11 +53,20 @@ class State(NamedTuple):
 class Adam(Diffusion):
     """Adam, which needs no noise."""
 
-    learning_rate: Rate
+    learning_rate: Rate | None
     beta_1: float
     beta_2: float
     epsilon: float
     temperature: Rate = 0.0
+
+    def __post_init__(self) -> None:
+        set_checked(
+            self,
+            learning_rate=checked_learning_rate(self.learning_rate),
+            beta_1=_validate.number("beta_1", self.beta_1, SHARE),
+            beta_2=_validate.number("beta_2", self.beta_2, SHARE),
+            epsilon=_validate.number("epsilon", self.epsilon, _validate.POSITIVE),
+        )
 
     @property
     def traits(self) -> Traits:

@@ -35,6 +35,7 @@ from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.schedules import Schedule
 
 Position = list[Tensor]
+SHARE = _validate.Interval(0.0, 1.0)  # [0, 1), of what is kept at a step
 # A number, or a value that changes with the number of the step.
 Rate = float | Schedule
 
@@ -149,7 +150,7 @@ class Algorithm(abc.ABC):
     number, or a schedule of the number of the step.
     """
 
-    learning_rate: Rate
+    learning_rate: Rate | None  # None: whoever runs the algorithm has the rate
     temperature: Rate | None
 
     @property
@@ -212,7 +213,8 @@ class Algorithm(abc.ABC):
         """Return diagnostics by name, arrays () or (K,).
 
         Args:
-            state: the last state, with numpy arrays as leaves.
+            state: the last state. Its leaves are numpy arrays; lists have what
+                `keras.ops.convert_to_numpy` takes.
             counts: sums of `Info.counts` over the steps, arrays () or (K,).
         """
 
@@ -300,9 +302,15 @@ def noise_scale(learning_rate: Tensor, temperature: Tensor, train_size: int) -> 
     return ops.sqrt(2.0 * learning_rate * temperature / train_size)
 
 
-def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:
-    """Return a learning rate that is a schedule or a number of at least 0."""
-    if isinstance(value, Schedule):
+def set_checked(algorithm: Algorithm, **values: Any) -> None:
+    """Set settings of a frozen algorithm to their checked values."""
+    for name, value in values.items():
+        object.__setattr__(algorithm, name, value)
+
+
+def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate | None:
+    """Return a learning rate: a schedule, a number of at least 0, or None."""
+    if value is None or isinstance(value, Schedule):
         return value
     return _validate.number(
         name,

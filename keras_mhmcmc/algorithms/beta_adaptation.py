@@ -33,12 +33,15 @@ from typing import Any
 from typing import NamedTuple
 from typing import Self
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.tensors import ops
+
+_AT_LEAST_ONE = _validate.Interval(1.0)
 
 REPLAY_TRIALS = 192
 REPLAY_SMALLEST = 1e-4
@@ -110,6 +113,21 @@ class BetaAdaptation:
     rule: str | None
     normalized: bool
     steps: int = 0
+
+    @classmethod
+    def of(
+        cls, beta: float | str, rule: str | None, normalized: bool
+    ) -> "BetaAdaptation":
+        """Return the adaptation of these arguments of `mh.RSGLD`, checked.
+
+        Raises:
+            ValueError: an argument is outside its range.
+        """
+        first = None
+        if not (isinstance(beta, str) and beta == "auto"):
+            first = _validate.number("beta", beta, _AT_LEAST_ONE, hint='Or "auto".')
+        rule = _validate.choice("beta_adaptation", rule, ("replay", "paper", None))
+        return cls(first, rule, normalized)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the adaptation with the steps of an epoch; one step without data."""

@@ -42,6 +42,7 @@ from typing import Self
 
 import numpy as np
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import beta_adaptation
@@ -56,8 +57,13 @@ from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.base import Traits
 from keras_mhmcmc.algorithms.base import at_step
+from keras_mhmcmc.algorithms.base import checked_learning_rate
+from keras_mhmcmc.algorithms.base import checked_temperature
+from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
+
+_ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 # What the point that is evaluated next is to the state.
 NOTHING = 0  # there is no state yet: the point becomes the state
@@ -97,11 +103,24 @@ class Metropolis(Algorithm):
         adaptation: how beta is chosen; None: beta is that of the proposal.
     """
 
-    learning_rate: Rate
+    learning_rate: Rate | None
     temperature: Rate | None
     proposal: proposals.Proposal
     alpha: float | None = None
     adaptation: beta_adaptation.BetaAdaptation | None = None
+
+    def __post_init__(self) -> None:
+        temperature, alpha = self.temperature, self.alpha
+        if temperature is not None:
+            temperature = checked_temperature(temperature, _validate.POSITIVE)
+        if alpha is not None:
+            alpha = _validate.number("alpha", alpha, _ALPHA)
+        set_checked(
+            self,
+            learning_rate=checked_learning_rate(self.learning_rate),
+            temperature=temperature,
+            alpha=alpha,
+        )
 
     @property
     def traits(self) -> Traits:

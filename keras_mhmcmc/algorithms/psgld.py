@@ -31,15 +31,20 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import SHARE
 from keras_mhmcmc.algorithms.base import Current
 from keras_mhmcmc.algorithms.base import Diffusion
 from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import checked_learning_rate
+from keras_mhmcmc.algorithms.base import checked_temperature
 from keras_mhmcmc.algorithms.base import noise_scale
+from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
 
@@ -55,10 +60,19 @@ class State(NamedTuple):
 class PSGLD(Diffusion):
     """SGLD with a step for each weight, from the root of its mean squared gradient."""
 
-    learning_rate: Rate
+    learning_rate: Rate | None
     temperature: Rate
     decay: float
     epsilon: float
+
+    def __post_init__(self) -> None:
+        set_checked(
+            self,
+            learning_rate=checked_learning_rate(self.learning_rate),
+            temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
+            decay=_validate.number("decay", self.decay, SHARE),
+            epsilon=_validate.number("epsilon", self.epsilon, _validate.POSITIVE),
+        )
 
     @property
     def traits(self) -> Traits:

@@ -45,6 +45,7 @@ from typing import Any
 from typing import Self
 
 import numpy as np
+from keras import ops
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -56,7 +57,6 @@ from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
 from keras_mhmcmc.algorithms.base import at_step
-from keras import ops
 from keras_mhmcmc.schedules import Schedule
 
 

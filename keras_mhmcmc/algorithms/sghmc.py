@@ -32,15 +32,20 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import SHARE
 from keras_mhmcmc.algorithms.base import Current
 from keras_mhmcmc.algorithms.base import Diffusion
 from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import checked_learning_rate
+from keras_mhmcmc.algorithms.base import checked_temperature
 from keras_mhmcmc.algorithms.base import noise_scale
+from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 
 
@@ -55,9 +60,17 @@ class State(NamedTuple):
 class SGHMC(Diffusion):
     """Langevin dynamics with momentum."""
 
-    learning_rate: Rate
+    learning_rate: Rate | None
     temperature: Rate
     momentum: float
+
+    def __post_init__(self) -> None:
+        set_checked(
+            self,
+            learning_rate=checked_learning_rate(self.learning_rate),
+            temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
+            momentum=_validate.number("momentum", self.momentum, SHARE),
+        )
 
     @property
     def traits(self) -> Traits:

@@ -26,6 +26,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Current
@@ -34,7 +35,10 @@ from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import checked_learning_rate
+from keras_mhmcmc.algorithms.base import checked_temperature
 from keras_mhmcmc.algorithms.base import noise_scale
+from keras_mhmcmc.algorithms.base import set_checked
 
 
 class State(NamedTuple):
@@ -47,8 +51,15 @@ class State(NamedTuple):
 class SGLD(Diffusion):
     """Langevin dynamics with the gradient of a mini-batch."""
 
-    learning_rate: Rate
+    learning_rate: Rate | None
     temperature: Rate
+
+    def __post_init__(self) -> None:
+        set_checked(
+            self,
+            learning_rate=checked_learning_rate(self.learning_rate),
+            temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
+        )
 
     @property
     def traits(self) -> Traits:

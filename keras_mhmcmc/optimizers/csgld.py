@@ -1,18 +1,20 @@
 """Contour SGLD and contour SGHMC as Keras optimizers."""
 
-from keras_mhmcmc import _validate
-from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms import hamiltonian
-from keras_mhmcmc.algorithms import langevin
-from keras_mhmcmc.optimizers.contour import ContourSampler
-from keras_mhmcmc.optimizers.finite import FiniteGuard
-from keras_mhmcmc.optimizers.sampler import checked_temperature
+from typing import Any
 
-_SHARE = _validate.Interval(0.0, 1.0)
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms import sgld
+from keras_mhmcmc.optimizers.contour import ContourOptimizer
+from keras_mhmcmc.partition import EnergyPartition
+from keras_mhmcmc.partition import contour_sampler
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
-class CSGLD(ContourSampler):
+class CSGLD(ContourOptimizer):
     """Contour stochastic gradient Langevin dynamics: SGLD on a flattened energy.
 
     Samples exp(-U/T) / Psi(U)^zeta. U is the energy in nats, train_size * loss - log
@@ -85,66 +87,53 @@ class CSGLD(ContourSampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        partition,
-        zeta=0.75,
-        temperature=1.0,
-        step_size=None,
-        random_field="zeta",
-        difference="backward",
-        max_multiplier=5.0,
-        weight_power=None,
-        rho=0.0,
-        masses=None,
-        adapt=True,
-        prior=None,
-        seed=None,
-        nan_policy="stop",
-        name="csgld",
-        **options,
-    ):
+        train_size: int,
+        partition: EnergyPartition,
+        zeta: float = 0.75,
+        temperature: float | Schedule = 1.0,
+        step_size: float | Schedule | None = None,
+        random_field: str = "zeta",
+        difference: str = "backward",
+        max_multiplier: float | None = 5.0,
+        weight_power: float | None = None,
+        rho: float = 0.0,
+        masses: Array | None = None,
+        adapt: bool = True,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "csgld",
+        **options: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
-            contour_arguments={
-                "partition": partition,
-                "zeta": zeta,
-                "step_size": step_size,
-                "random_field": random_field,
-                "difference": difference,
-                "max_multiplier": max_multiplier,
-                "weight_power": weight_power,
-                "rho": rho,
-                "masses": masses,
-                "adapt": adapt,
-            },
+            algorithm=contour_sampler(
+                sgld.SGLD(None, temperature),
+                partition=partition,
+                zeta=zeta,
+                step_size=step_size,
+                random_field=random_field,
+                difference=difference,
+                max_multiplier=max_multiplier,
+                weight_power=weight_power,
+                rho=rho,
+                masses=masses,
+                adapt=adapt,
+                counts_visits=True,
+            ),
             train_size=train_size,
-            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
             prior=prior,
             seed=seed,
             name=name,
+            nan_policy=nan_policy,
             options=options,
-            guard=FiniteGuard(nan_policy),
         )
-
-    def _move(self, variables, position, gradient, energy, learning_rate):
-        normals, _ = self._noise.draw(position, 1)
-        position = langevin.sgld_step(
-            self._guard.donated(variables),
-            gradient,
-            normals,
-            learning_rate=learning_rate,
-            temperature=self._current_temperature(),
-            train_size=self.train_size,
-            multiplier=self._multiplier(energy),
-        )
-        self._write(variables, position)
-        return energy
 
 
 @serializable
-class CSGHMC(ContourSampler):
+class CSGHMC(ContourOptimizer):
     """Contour stochastic gradient Hamiltonian Monte Carlo: SGHMC on a flattened energy.
 
     Samples exp(-U/T) / Psi(U)^zeta, and with the importance weights exp(-U/T), as
@@ -199,73 +188,47 @@ class CSGHMC(ContourSampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        partition,
-        zeta=0.75,
-        momentum=0.9,
-        temperature=1.0,
-        step_size=None,
-        random_field="zeta",
-        difference="backward",
-        max_multiplier=5.0,
-        weight_power=None,
-        rho=0.0,
-        masses=None,
-        adapt=True,
-        prior=None,
-        seed=None,
-        nan_policy="stop",
-        name="csghmc",
-        **options,
-    ):
+        train_size: int,
+        partition: EnergyPartition,
+        zeta: float = 0.75,
+        momentum: float = 0.9,
+        temperature: float | Schedule = 1.0,
+        step_size: float | Schedule | None = None,
+        random_field: str = "zeta",
+        difference: str = "backward",
+        max_multiplier: float | None = 5.0,
+        weight_power: float | None = None,
+        rho: float = 0.0,
+        masses: Array | None = None,
+        adapt: bool = True,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "csghmc",
+        **options: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
-            contour_arguments={
-                "partition": partition,
-                "zeta": zeta,
-                "step_size": step_size,
-                "random_field": random_field,
-                "difference": difference,
-                "max_multiplier": max_multiplier,
-                "weight_power": weight_power,
-                "rho": rho,
-                "masses": masses,
-                "adapt": adapt,
-            },
+            algorithm=contour_sampler(
+                sghmc.SGHMC(None, temperature, momentum),
+                partition=partition,
+                zeta=zeta,
+                step_size=step_size,
+                random_field=random_field,
+                difference=difference,
+                max_multiplier=max_multiplier,
+                weight_power=weight_power,
+                rho=rho,
+                masses=masses,
+                adapt=adapt,
+                counts_visits=True,
+            ),
             train_size=train_size,
-            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
             prior=prior,
             seed=seed,
             name=name,
+            nan_policy=nan_policy,
             options=options,
-            guard=FiniteGuard(nan_policy),
         )
-        self.momentum = _validate.number("momentum", momentum, _SHARE)
-
-    def _build_slots(self, variables):
-        super()._build_slots(variables)
-        self._velocities = self.add_optimizer_variables(variables, "velocity")
-
-    def _move(self, variables, position, gradient, energy, learning_rate):
-        slots = self._slots_of(self._velocities, variables)
-        normals, _ = self._noise.draw(position, 1)
-        position, velocity = hamiltonian.sghmc_step(
-            self._guard.donated(variables),
-            self._guard.donated(slots),
-            gradient,
-            normals,
-            learning_rate=learning_rate,
-            momentum=self.momentum,
-            temperature=self._current_temperature(),
-            train_size=self.train_size,
-            multiplier=self._multiplier(energy),
-        )
-        self._write(slots, velocity)
-        self._write(variables, position)
-        return energy
-
-    def get_config(self):
-        """Return the arguments of the constructor."""
-        return super().get_config() | {"momentum": self.momentum}

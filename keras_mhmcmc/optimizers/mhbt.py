@@ -1,13 +1,14 @@
 """Mini-batch Metropolis-Hastings as Keras optimizers: MHBT and MINT."""
 
-import keras
+from typing import Any
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
-from keras_mhmcmc.optimizers.sampler import checked_temperature
+from keras_mhmcmc.algorithms.metropolis import Metropolis
+from keras_mhmcmc.algorithms.proposals import checked_proposal
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
@@ -56,33 +57,28 @@ class MHBT(MetropolisSampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        batch_size,
-        proposal=None,
-        temperature=None,
-        prior=None,
-        seed=None,
-        name="mhbt",
-        **options,
-    ):
+        train_size: int,
+        batch_size: int,
+        proposal: proposals.Proposal | None = None,
+        temperature: float | Schedule | None = None,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        name: str = "mhbt",
+        **options: Any,
+    ) -> None:
+        proposal = checked_proposal(proposal, proposals.RandomWalk())
         super().__init__(
             learning_rate,
+            algorithm=Metropolis(None, temperature, proposal),
             train_size=train_size,
             batch_size=batch_size,
-            proposal=proposals.checked(proposal, proposals.RandomWalk()),
-            temperature=batch_temperature(temperature, train_size, batch_size),
             prior=prior,
             seed=seed,
             name=name,
             options=options,
         )
-
-    def get_config(self):
-        """The arguments of the constructor."""
-        proposal = keras.saving.serialize_keras_object(self.proposal)
-        return super().get_config() | {"proposal": proposal}
 
 
 @serializable
@@ -125,49 +121,25 @@ class MINT(MetropolisSampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        batch_size,
-        alpha=0.99,
-        proposal=None,
-        prior=None,
-        seed=None,
-        name="mint",
-        **options,
-    ):
-        share = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
-        alpha = _validate.number("alpha", alpha, share)
+        train_size: int,
+        batch_size: int,
+        alpha: float = 0.99,
+        proposal: proposals.Proposal | None = None,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        name: str = "mint",
+        **options: Any,
+    ) -> None:
+        proposal = checked_proposal(proposal, proposals.Langevin())
         super().__init__(
             learning_rate,
+            algorithm=Metropolis(None, None, proposal, alpha),
             train_size=train_size,
             batch_size=batch_size,
-            proposal=proposals.checked(proposal, proposals.Langevin()),
-            temperature=_mint_temperature(alpha, train_size, batch_size),
             prior=prior,
             seed=seed,
             name=name,
             options=options,
         )
-        self.alpha = alpha
-
-    def get_config(self):
-        """The arguments of the constructor."""
-        config = super().get_config()
-        del config["temperature"]
-        proposal = keras.saving.serialize_keras_object(self.proposal)
-        return config | {"alpha": self.alpha, "proposal": proposal}
-
-
-def batch_temperature(temperature, train_size, batch_size):
-    """The temperature, N/m unless one is given."""
-    if temperature is not None:
-        return checked_temperature(temperature, _validate.POSITIVE)
-    train_size = _validate.integer("train_size", train_size, 1)
-    return train_size / _validate.batch_size(batch_size, train_size)
-
-
-def _mint_temperature(alpha, train_size, batch_size):
-    train_size = _validate.integer("train_size", train_size, 2)
-    batch_size = _validate.batch_size(batch_size, train_size)
-    return metropolis.mint_temperature(alpha, train_size, batch_size)

@@ -1,13 +1,12 @@
 """Preconditioned SGLD as a Keras optimizer."""
 
-from keras_mhmcmc import _validate
-from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms import langevin
-from keras_mhmcmc.optimizers.finite import FiniteGuard
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.sampler import checked_temperature
+from typing import Any
 
-_SHARE = _validate.Interval(0.0, 1.0)
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.algorithms import psgld
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
@@ -51,54 +50,25 @@ class PSGLD(Sampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        decay=0.99,
-        epsilon=1e-5,
-        temperature=1.0,
-        prior=None,
-        seed=None,
-        nan_policy="stop",
-        name="psgld",
-        **options,
-    ):
+        train_size: int,
+        decay: float = 0.99,
+        epsilon: float = 1e-5,
+        temperature: float | Schedule = 1.0,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "psgld",
+        **options: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
+            algorithm=psgld.PSGLD(None, temperature, decay, epsilon),
             train_size=train_size,
-            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
             prior=prior,
             seed=seed,
             name=name,
+            nan_policy=nan_policy,
             options=options,
-            guard=FiniteGuard(nan_policy),
         )
-        self.decay = _validate.number("decay", decay, _SHARE)
-        self.epsilon = _validate.number("epsilon", epsilon, _validate.POSITIVE)
-
-    def _build_slots(self, variables):
-        self._second_moments = self.add_optimizer_variables(variables, "second_moment")
-
-    def _move(self, variables, position, gradient, energy, learning_rate):
-        slots = self._slots_of(self._second_moments, variables)
-        normals, _ = self._noise.draw(position, 1)
-        position, second_moment = langevin.psgld_step(
-            self._guard.donated(variables),
-            self._guard.donated(slots),
-            gradient,
-            normals,
-            learning_rate=learning_rate,
-            temperature=self._current_temperature(),
-            train_size=self.train_size,
-            decay=self.decay,
-            epsilon=self.epsilon,
-        )
-        self._write(slots, second_moment)
-        self._write(variables, position)
-        return energy
-
-    def get_config(self):
-        """The arguments of the constructor."""
-        config = super().get_config()
-        config.update({"decay": self.decay, "epsilon": self.epsilon})
-        return config

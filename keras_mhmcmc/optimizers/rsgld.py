@@ -1,19 +1,14 @@
 """Reversible SGLD with an adapted beta as a Keras optimizer."""
 
-from keras_mhmcmc import _backend
-from keras_mhmcmc import _validate
-from keras_mhmcmc import proposals
-from keras_mhmcmc._backend import ops
-from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms import adaptation
-from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import moves
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.optimizers.initializers import constant
-from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
-from keras_mhmcmc.optimizers.mhbt import batch_temperature
+from typing import Any
 
-_WARM_UP = 16  # forward steps after which `beta="auto"` chooses for the first time
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
+from keras_mhmcmc.algorithms.metropolis import Metropolis
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.proposals import ReversibleLangevin
+from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
@@ -72,180 +67,31 @@ class RSGLD(MetropolisSampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        batch_size,
-        temperature=None,
-        beta="auto",
-        beta_adaptation="replay",
-        noise_temperature=None,
-        normalized=False,
-        prior=None,
-        seed=None,
-        name="rsgld",
-        **options,
-    ):
-        first_beta = 1.0
-        if not (isinstance(beta, str) and beta == "auto"):
-            beta = first_beta = _validate.number(
-                "beta", beta, _validate.Interval(1.0), hint='Or "auto".'
-            )
+        train_size: int,
+        batch_size: int,
+        temperature: float | Schedule | None = None,
+        beta: float | str = "auto",
+        beta_adaptation: str | None = "replay",
+        noise_temperature: float | None = None,
+        normalized: bool = False,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        name: str = "rsgld",
+        **options: Any,
+    ) -> None:
+        adaptation = BetaAdaptation.of(beta, beta_adaptation, normalized)
+        proposal = ReversibleLangevin(
+            adaptation.first or 1.0, noise_temperature, normalized
+        )
         super().__init__(
             learning_rate,
+            algorithm=Metropolis(None, temperature, proposal, adaptation=adaptation),
             train_size=train_size,
             batch_size=batch_size,
-            proposal=proposals.ReversibleLangevin(
-                first_beta, noise_temperature, normalized
-            ),
-            temperature=batch_temperature(temperature, train_size, batch_size),
             prior=prior,
             seed=seed,
             name=name,
             options=options,
         )
-        self.beta = beta
-        self.beta_adaptation = _validate.choice(
-            "beta_adaptation", beta_adaptation, ("replay", "paper", None)
-        )
-
-    def _build_slots(self, variables):
-        super()._build_slots(variables)
-        is_auto = self.beta == "auto"
-        # 0 until "auto" has seen a gradient. Initializers, since on TensorFlow `build`
-        # may be traced into the step, where an assignment would be repeated.
-        self._beta = self.add_variable(
-            self._chain_shape(),
-            constant(0.0 if is_auto else self.beta),
-            "float32",
-            name="beta",
-        )
-        self._warm_up = self.add_variable(
-            self._chain_shape(),
-            constant(float(_WARM_UP) if is_auto else 0.0),
-            "float32",
-            name="warm_up",
-        )
-        replay, paper = {}, {}
-        if is_auto or self.beta_adaptation == "replay":
-            replay = {
-                "replay_acceptance": (adaptation.REPLAY_TRIALS,),
-                "replay_limit": (),
-                "replay_count": (),
-            }
-        if self.beta_adaptation == "paper":
-            paper = {
-                "paper_acceptance": (adaptation.PAPER_WINDOW, adaptation.PAPER_TRIALS),
-                "paper_count": (),
-                "paper_accepted": (),
-                "paper_proposed": (),
-            }
-        self._replay = self._add_records(replay)
-        self._paper = self._add_records(paper)
-        self._dimension = tensors.size(variables, self._has_chains)
-
-    def _add_records(self, shapes):
-        return [
-            self.add_variable(self._chain_shape(*shape), dtype="float32", name=name)
-            for name, shape in shapes.items()
-        ]
-
-    def _scales(self, gradient, learning_rate, temperature):
-        scales = super()._scales(gradient, learning_rate, temperature)
-        beta = ops.convert_to_tensor(self._beta)
-        if self.beta == "auto":
-            known = beta
-
-            def first():
-                chosen = moves.strong_gradient_beta(gradient, scales, self._has_chains)
-                return ops.where(known > 0.0, known, chosen)
-
-            beta = _backend.cond(ops.all(known > 0.0), lambda: known, first)
-            _backend.write([self._beta], [beta])
-        return scales._replace(beta=beta)
-
-    def _log_q_ratio(self, delta, gradient, new_gradient, scales):
-        squared_distances = self.proposal.squared_distances(
-            delta, gradient, new_gradient, scales, self._has_chains
-        )
-        ratio = self.proposal.log_ratio_at(
-            squared_distances, scales.beta, self._dimension
-        )
-        return ratio, squared_distances
-
-    def _adapt(
-        self, record, state_energy, evaluated_energy, temperature, info, forward
-    ):
-        steps = self.train_size // self.batch_size
-        is_epoch_end = (ops.convert_to_tensor(self._iterations) + 1) % steps == 0
-        energy_ratio = metropolis.energy_log_ratio(
-            state_energy, evaluated_energy, temperature
-        )
-        beta = ops.convert_to_tensor(self._beta)
-
-        limit = moves.strong_gradient_limit(record)
-
-        def judged(trials):
-            squared_distances = moves.SquaredDistances(
-                *(ops.expand_dims(r, -1) for r in record)
-            )
-            ratio = self.proposal.log_ratio_at(
-                squared_distances, trials, self._dimension
-            )
-            return adaptation.acceptance(ratio, energy_ratio, info.finite)
-
-        def acceptance(trials):
-            # Only proposals that went forward count, which is half of them.
-            none = ops.zeros_like(ops.expand_dims(limit, -1) * trials)
-            counts = ops.any(forward & info.proposed)
-            return _backend.cond(counts, lambda: judged(trials), lambda: none)
-
-        seen = (limit, forward, info.accepted, info.proposed)
-        warm_up = self.beta == "auto"
-        if warm_up or self.beta_adaptation == "replay":
-            state = adaptation.ReplayState(*map(ops.convert_to_tensor, self._replay))
-            trials = adaptation.replay_trials(beta)
-            state = adaptation.replay_record(state, acceptance(trials), *seen)
-            wanted = ops.convert_to_tensor(self._warm_up)
-            ends = (wanted > 0.0) & (state.count >= wanted)
-            # Early choices, further and further apart: gradients still grow.
-            factor = 2.0 if self.beta_adaptation == "replay" else 0.0
-            wanted = ops.where(ends, factor * wanted, wanted)
-            if self.beta_adaptation == "replay":
-                ends = ops.logical_or(ends, is_epoch_end)
-            beta = _chosen_where(ends, adaptation.replay_choose, state, beta)
-            self._store(self._replay, state, ends)
-            _backend.write([self._warm_up], [wanted])
-        if self.beta_adaptation == "paper":
-            state = adaptation.PaperState(*map(ops.convert_to_tensor, self._paper))
-            trials = adaptation.paper_trials(ops.convert_to_tensor(self._beta))
-            state = adaptation.paper_record(state, acceptance(trials), *seen)
-            beta = _chosen_where(is_epoch_end, adaptation.paper_choose, state, beta)
-            self._store(self._paper, state, is_epoch_end)
-        if warm_up or self.beta_adaptation is not None:
-            _backend.write([self._beta], [beta])
-
-    def _store(self, variables, state, is_spent):
-        empty = [ops.zeros_like(value) for value in state]
-        _backend.write(variables, tensors.select(is_spent, empty, list(state)))
-
-    def _current_beta(self):
-        return ops.convert_to_numpy(self._beta)
-
-    def get_config(self):
-        """The arguments of the constructor."""
-        return super().get_config() | {
-            "beta": self.beta,
-            "beta_adaptation": self.beta_adaptation,
-            "noise_temperature": self.proposal.noise_temperature,
-            "normalized": self.proposal.normalized,
-        }
-
-
-def _chosen_where(ends, choose, state, beta):
-    """The chosen beta where the steps that speak for it end, which is rarely."""
-
-    def chosen():
-        return ops.where(ends, choose(state, beta), beta)
-
-    return _backend.cond(ops.any(ends), chosen, lambda: beta)

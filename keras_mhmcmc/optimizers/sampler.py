@@ -1,55 +1,72 @@
-"""What every sampler is besides its kernel: an abstract Keras optimizer."""
+"""The adapter: an algorithm as a Keras optimizer."""
 
-import functools
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
 
 import keras
-import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc import priors
 from keras_mhmcmc._backend import ops
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import leaves
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.optimizers.arguments import given_arguments
+from keras_mhmcmc.optimizers.arguments import serialized
+from keras_mhmcmc.optimizers.chain import Chain
+from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import Energies
-from keras_mhmcmc.optimizers.energies import SampleInfo
-from keras_mhmcmc.optimizers.energies import over_chains
 from keras_mhmcmc.optimizers.generator_states import GeneratorStates
+from keras_mhmcmc.optimizers.gradients import gradients_of_each
 from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.initializers import fresh_seed
 from keras_mhmcmc.optimizers.initializers import seeds_along_chains
+from keras_mhmcmc.optimizers.interface import SamplerInterface
+from keras_mhmcmc.optimizers.moving_chain import MovingChain
+from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
+from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
+from keras_mhmcmc.optimizers.state_variables import StateVariables
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.priors import checked_prior
 from keras_mhmcmc.schedules import Schedule
 
 
-class Sampler(keras.optimizers.Optimizer):
+class Sampler(SamplerInterface):
     """Abstract: an optimizer whose iterates are draws from a posterior.
 
-    A final class creates its slots in `_build_slots` and moves the weights in `_move`.
-    It gets the gradient of U/N, prior included, and the energy U in nats, where U is N
-    times the training loss minus the log prior.
+    A final class is a signature, a docstring, and the algorithm that it runs. The
+    algorithm gets the gradient of U/N and the energy U in nats, both with the prior,
+    where U is N times the training loss minus the log prior.
     """
 
-    # Whether `_move` can do without the loss (a custom loop may not provide it).
-    needs_loss = False
-    # Whether samples have importance weights.
-    has_weights = False
-    # Examples in a mini-batch, if the sampled distribution depends on it.
-    batch_size = None
-    # What `diagnostics` adds up over chains.
-    _summed = ("nonfinite",)
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        sampler = super().__new__(cls, *args, **kwargs)
+        # Not by assignment: Keras refuses attributes before its own constructor ran.
+        given = given_arguments(cls, args, kwargs)
+        object.__setattr__(sampler, "_given", given)
+        return sampler
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule | Callable[[], Any],
         *,
-        train_size,
-        temperature,
-        prior,
-        seed,
-        name,
-        options,
-        guard=None,
-    ):
+        algorithm: Algorithm,
+        train_size: int,
+        batch_size: int | None = None,
+        prior: Prior | None = None,
+        seed: int | None,
+        name: str,
+        options: dict[str, Any],
+        nan_policy: str | None = None,
+        watch: PartitionWatch | None = None,
+        check_model: Callable[[keras.Model], None] | None = None,
+    ) -> None:
         base_options.refuse(options)
         is_function = callable(learning_rate) and not isinstance(learning_rate, type)
         if not isinstance(learning_rate, Schedule) and not is_function:
@@ -62,83 +79,224 @@ class Sampler(keras.optimizers.Optimizer):
         name = _validate.scope_name(name)
         super().__init__(learning_rate=learning_rate, name=name)
         self.train_size = _validate.integer("train_size", train_size, 1)
-        self.temperature = temperature
-        self.prior = priors.checked(prior)
+        # Examples in a mini-batch, if the sampled distribution depends on them.
+        self.batch_size = batch_size
+        if batch_size is not None:
+            self.batch_size = _validate.batch_size(batch_size, self.train_size)
+        self.algorithm = algorithm.bind_data_size(self.train_size, self.batch_size)
+        self.prior = checked_prior(prior)
         self.seed = None if seed is None else _validate.seed(seed)
-        # What stops a chain; None for a Metropolis-Hastings sampler, which rejects.
-        self._guard = guard
         # None: one chain. K: the variables have a leading chain axis of length K.
-        self.num_chains = None
-        self._observer = _backend.LossObserver()
-        self._energies = Energies()
-        self._is_loss_checked = False
+        self.num_chains: int | None = None
         self.generators = GeneratorStates()
+        self._observer = _backend.LossObserver()
+        self._chain: Chain = ProposingChain()
+        if not algorithm.traits.proposes:
+            self._chain = MovingChain(nan_policy or "stop", watch)
+        self._check_own = check_model
+        self._is_loss_checked = False
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
-
-    # What a final class provides.
-
-    def _build_slots(self, variables):
-        """Creates the optimizer's variables, in the order of the file format."""
-        raise NotImplementedError
-
-    def _move(self, variables, position, gradient, energy, learning_rate):
-        """Moves the weights by one step of the kernel.
-
-        Returns the energy of the chain's state, or `energy`, which may be None.
-        """
-        raise NotImplementedError
-
-    def _counts(self):
-        """What `diagnostics` reports besides the energy: scalars, or arrays (K,)."""
-        return {}
-
-    def _count_variables(self):
-        """The variables behind `_counts`, which a reset sets to zero."""
-        return []
 
     # What Keras calls.
 
-    def build(self, variables):
-        """Creates the optimizer's variables for these model variables."""
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Create the optimizer's variables for these model variables."""
         if self.built:
             return
         _backend.refuse_replicas()
         base_options.refuse_constraints(variables)
         super().build(variables)
+        has_chains = self.num_chains is not None
         seeds = [self._first_seed]
-        if self._has_chains:
+        if has_chains:
             seeds = seeds_along_chains(self._first_seed, self.num_chains)
-        self._noise_state = self.add_variable(
-            shape=self._chain_shape(2),
-            initializer=constant([[seed, 0] for seed in seeds]),
-            dtype=_backend.SEED_DTYPE,
-            name="noise_state",
+        noise_state = self._add_per_chain(
+            (2,),
+            constant([[seed, 0] for seed in seeds]),
+            _backend.SEED_DTYPE,
+            "noise_state",
         )
-        stream = _backend.ChainsNoise if self._has_chains else _backend.NoiseStream
-        self._noise = stream(self._noise_state)
-        is_bound = isinstance(self.prior, priors.Prior)
-        self._bound_prior = self.prior.bind(variables) if is_bound else None
-        self._energies.build(self, self._chain_shape())
-        if self._guard is not None:
-            stopped_at = self.add_variable(
-                self._chain_shape(), constant(-1), "int32", name="stopped_at"
+        stream = _backend.ChainsNoise if has_chains else _backend.NoiseStream
+        self._noise = stream(noise_state)
+        self._bound_prior = None if self.prior is None else self.prior.bind(variables)
+        energies = Energies(self._add_per_chain, lambda: self._chain.lost_chains())
+        counts = (len(self.algorithm.traits.counts),)
+        self._counts = self._add_per_chain(counts, "zeros", "float32", "counts")
+        self.algorithm = self.algorithm.bind_weights(variables, has_chains)
+        state = StateVariables(
+            self.algorithm, variables, self._add_slot, self.num_chains
+        )
+        self._parts = Parts(
+            type(self).__name__,
+            self.algorithm,
+            state,
+            energies,
+            self.iterations,
+            self._evaluation,
+            lambda: ops.convert_to_tensor(self.learning_rate),
+            self.temperature_now,
+        )
+        self._chain.build(self._parts, self._add_per_chain)
+
+    def apply(
+        self,
+        grads: Sequence[Tensor],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> None:
+        """Move the weights by one step, given the gradients of the mean loss.
+
+        Raises:
+            ValueError: the loss did not arrive, there is no gradient, or a variable is
+                not one that the sampler was built with.
+        """
+        gradients = list(grads)
+        if not gradients:
+            return
+        if not self.built:
+            self.build(list(trainable_variables or []))
+        weights = self._parts.state.weights
+        variables = list(weights if trainable_variables is None else trainable_variables)
+        gradients = gradients_of_each(weights, variables, gradients)
+        loss = self._observer.take()
+        if loss is None and self.algorithm.traits.uses_energy:
+            raise ValueError(compiled_loss.missing(type(self).__name__))
+        idle = [i for i, gradient in enumerate(gradients) if gradient is None]
+        self._update_of(idle)(gradients, loss, ops.cast(self.learning_rate, "float32"))
+        self.iterations.assign_add(1)
+
+    def _update_of(self, idle: list[int]) -> Callable[..., None]:
+        """Return a step in which the weights of the indices `idle` do not move."""
+        weights = self._parts.state.weights
+
+        @_backend.unwarned
+        def update(gradients: Position, loss: Tensor, rate: Tensor) -> None:
+            self._update(gradients, loss, rate, idle)
+
+        if self.num_chains is None and not idle:
+            update = _backend.compiled_update(update, weights)
+
+        def with_dense(gradients: list[Any], loss: Tensor, rate: Tensor) -> None:
+            for i in idle:
+                gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
+            update(_backend.dense(gradients, weights), loss, rate)
+
+        return with_dense
+
+    def _update(
+        self, gradient: Position, loss: Tensor, rate: Tensor, idle: list[int]
+    ) -> None:
+        state, rate = self._parts.state, _backend.scalar(rate)
+        position, energy = _backend.read(state.weights), loss
+        if loss is not None:
+            energy = self.train_size * _backend.scalar(ops.cast(loss, "float32"))
+        if self._bound_prior is not None:
+            gradient = self._bound_prior.add_gradient(
+                position, gradient, self.train_size
             )
-            self._guard.build(stopped_at)
-        self._build_slots(variables)
+            if energy is not None:
+                energy = energy + self._bound_prior.energy(position, like=energy)
+                energy = _backend.scalar(energy)
 
-    @property
-    def _has_chains(self):
-        return self.num_chains is not None
+        def step() -> None:
+            self._step(gradient, energy, rate, idle)
 
-    def _chain_shape(self, *shape):
-        """The shape of a variable that each chain has one of."""
-        return (self.num_chains, *shape) if self._has_chains else shape
+        written = [*self.variables, *state.weights]
+        self._chain.run(step, energy, gradient, written)
 
-    def use_chains(self, num_chains):
-        """Makes this the optimizer of stacked variables, one chain along each row.
+    def _step(
+        self, gradient: Position, energy: Tensor, rate: Tensor, idle: list[int]
+    ) -> None:
+        algorithm, chain, parts = self.algorithm, self._chain, self._parts
+        state = chain.read(keeps=bool(idle))
+        evaluation = self._evaluation(algorithm.point(state), gradient, energy, rate)
+        evaluation = evaluation._replace(restart=chain.restart(state))
+        current, info = algorithm.decide(state, evaluation)
+        if current.energy is not None:
+            recorded = parts.energies.recorded(current.energy, info.log_weight)
+            chain.write([parts.energies.variable], [recorded])
+        if info.counts:
+            counts = [info.counts[name] for name in algorithm.traits.counts]
+            counts = ops.convert_to_tensor(self._counts) + ops.stack(counts, axis=-1)
+            chain.write([self._counts], [counts])
+        current = chain.between(current, info.accepted, keeps=bool(idle))
+        state = algorithm.move(current, evaluation)
+        point = algorithm.point(state)
+        for i in idle:
+            point[i] = current.position[i]
+        chain.write(parts.state.all, leaves(state))
 
-        `mh.ParallelChains` calls it before `build`. The losses of the chains then come
-        through `observe_losses`.
+    def _evaluation(
+        self, point: Position, gradient: Position, energy: Tensor, rate: Tensor
+    ) -> Evaluation:
+        """Return the evaluation of a point, with the noise of the step."""
+        traits, normals, uniforms = self.algorithm.traits, [], []
+        if traits.uses_normals:
+            count = max(traits.num_uniforms, 1)
+            normals, uniforms = self._noise.draw(point, count)
+            uniforms = ops.unstack(uniforms, count, axis=-1)
+        return Evaluation(
+            energy,
+            gradient,
+            normals,
+            uniforms,
+            ops.convert_to_tensor(self.iterations),
+            rate,
+            self._current_temperature(),
+            self.train_size,
+        )
+
+    def _add_per_chain(
+        self,
+        shape: tuple[int, ...],
+        initializer: Any,
+        dtype: str,
+        name: str,
+        is_shared: bool = False,
+    ) -> keras.Variable:
+        """Add a variable that each chain has one of, or all chains together."""
+        if self.num_chains is not None and not is_shared:
+            shape = (self.num_chains, *shape)
+        return self._add_slot(shape, initializer, dtype, name)
+
+    def _add_slot(
+        self,
+        shape: tuple[int, ...],
+        initializer: Any,
+        dtype: str,
+        name: str,
+        layout: Any = None,
+    ) -> keras.Variable:
+        # Initializers, since on TensorFlow `build` may be traced into the step, where
+        # an assignment would be repeated.
+        return self.add_variable(shape, initializer, dtype, layout=layout, name=name)
+
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """Keep the training loss for the next `apply`; return it unchanged."""
+        self._check_loss()
+        return self._observer.observe(loss)
+
+    def _check_loss(self) -> None:
+        if not self._is_loss_checked:
+            model = compiled_loss.training_model(self)
+            if model is not None:
+                base_options.refuse_other_weights(self.sampled_variables, model)
+                compiled_loss.check_is_mean(model)
+                if self._check_own is not None:
+                    self._check_own(model)
+            self._is_loss_checked = True
+
+    def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
+        """Settle at the end of `fit`, and warn of what nobody was told."""
+        self._is_loss_checked = False  # the next `fit` may have another one
+        if self.built:
+            self._chain.look_at_end(self._read_counts)
+
+    # What `mh.ParallelChains` calls.
+
+    def use_chains(self, num_chains: int) -> None:
+        """Make this the optimizer of stacked variables, one chain along each row.
+
+        Call it before `build`. The losses then come through `observe_losses`.
         """
         if self.built and self.num_chains != num_chains:
             raise ValueError(
@@ -149,231 +307,35 @@ class Sampler(keras.optimizers.Optimizer):
             )
         self.num_chains = num_chains
 
-    def observe_losses(self, losses):
-        """Keeps the chains' training losses, shape (K,), for the next `apply`."""
+    def observe_losses(self, losses: Tensor) -> None:
+        """Keep the training losses of the chains, shape (K,), for the next `apply`."""
         self._check_loss()
         self._observer.keep(losses)
 
-    def take_accepted(self):
-        """Whether each chain took the point of this step; None: all of them did."""
-        return None
+    def take_accepted(self) -> Tensor:
+        """Return whether each chain took the point of this step; None: all did."""
+        return self._chain.take_accepted()
 
-    def _slots_of(self, slots, variables):
-        return [slots[self._get_variable_index(variable)] for variable in variables]
-
-    def scale_loss(self, loss):
-        """Keeps the training loss for the next `apply`; returns it unchanged."""
-        self._check_loss()
-        return self._observer.observe(loss)
-
-    def _check_loss(self):
-        if not self._is_loss_checked:
-            model = compiled_loss.training_model(self)
-            if model is not None:
-                self._check_model(model)
-            self._is_loss_checked = True
-
-    def _check_model(self, model):
-        """Refuses a model whose weights or loss this sampler would misunderstand."""
-        base_options.refuse_other_weights(self.sampled_variables, model)
-        compiled_loss.check_is_mean(model)
-
-    @_backend.unwarned
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        variables = list(trainable_variables)
-        loss = self._observer.take()
-        if loss is None and self.needs_loss:
-            raise ValueError(compiled_loss.missing(type(self).__name__))
-        update = functools.partial(self._update, variables)
-        if not self._has_chains:
-            update = _backend.compiled_update(update, variables)
-        rate = ops.cast(learning_rate, "float32")
-        update(_backend.dense(grads, variables), loss, rate)
-
-    def _update(self, variables, gradient, loss, learning_rate):
-        position, rate = _backend.read(variables), _backend.scalar(learning_rate)
-        if (energy := loss) is not None:
-            energy = self.train_size * _backend.scalar(ops.cast(loss, "float32"))
-        if self._bound_prior is not None:
-            indices = [self._get_variable_index(variable) for variable in variables]
-            prior = self._bound_prior.of(indices)
-            gradient = prior.add_gradient(position, gradient, self.train_size)
-            if energy is not None:
-                energy = energy + prior.energy(position, self._has_chains)
-                energy = _backend.scalar(energy)
-
-        def step():
-            new_energy = self._move(variables, position, gradient, energy, rate)
-            if new_energy is not None:
-                self._write(*self._energies.recorded(new_energy))
-
-        if self._guard is None:
-            return step()
-        written = [*self.variables, *variables]
-        self._guard.run(step, energy, gradient, self._iterations, written)
-
-    def _write(self, variables, values):
-        """Assigns values, but for chains that were stopped."""
-        if self._guard is None:
-            _backend.write(variables, values)
-        else:
-            self._guard.write(variables, values)
-
-    def _current_temperature(self):
-        if isinstance(self.temperature, Schedule):
-            return _backend.scalar(self.temperature(self._iterations))
-        return self.temperature
-
-    # What users and callbacks call.
-
-    def temperature_now(self):
-        """The temperature of the next step, a float."""
-        return float(ops.convert_to_numpy(self._current_temperature()))
-
-    def diagnostics(self):
-        """What the sampler did since `reset_diagnostics`, as a dict of floats.
-
-        `energy` is the mean of U in nats, over the points that were evaluated or, for
-        a Metropolis-Hastings sampler, over the states of the chain. Empty before the
-        first step. Of several chains, counts are sums and all else means.
-        """
-        return {
-            name: over_chains(values, is_count=name in self._summed)
-            for name, values in self.chain_diagnostics().items()
-        }
-
-    def chain_diagnostics(self):
-        """`diagnostics` of each chain, as a dict of arrays (chains,)."""
-        if not self.built:
-            return {}
-        report = self._counts()
-        if self._guard is not None:
-            report["nonfinite"] = self._guard.stopped_chains()
-        energy = self._energies.means()
-        if not np.isnan(energy).all():
-            report["energy"] = energy
-        return {
-            name: np.array(values, "float64").reshape(self.num_chains or 1)
-            for name, values in report.items()
-        }
-
-    def reset_diagnostics(self):
-        """Starts the counts and means of `diagnostics` anew."""
-        if self.built:
-            for variable in self._count_variables():
-                variable.assign(ops.zeros(variable.shape, dtype=variable.dtype))
-            self._energies.reset()
-
-    @property
-    def sampled_variables(self):
-        """The variables that the chain moves, those of the model when it was built."""
-        return self._trainable_variables if self.built else []
-
-    def state_values(self):
-        """The current state of the chain: a tensor for each sampled variable."""
-        return _backend.read(self._trainable_variables)
-
-    def mark_sample(self, listener=None):
-        """Marks the current state as a sample. The next step stores its energy.
-
-        Several callbacks may mark samples. `sample_info` describes the one that was
-        marked last; whoever marked another one is told before.
-
-        Args:
-            listener: function without arguments. `tell_of_samples` calls it once the
-                energy of this sample is known, when `sample_info` still describes it.
-        """
-        self._energies.mark(int(ops.convert_to_numpy(self.iterations)), listener)
-
-    def await_sample(self, iteration, listener):
-        """Has `listener` told of the sample of `iteration`, if it was marked last."""
-        if self._energies.marked_at() == iteration:
-            self._energies.listen(listener)
-
-    def tell_of_samples(self):
-        """Calls the listeners of the marked sample, if its energy is known."""
-        if self.built:
-            self._energies.tell()
-
-    def sample_info(self):
-        """Energy and log importance weight of the sample that was marked last.
-
-        Returns:
-            `SampleInfo`, numbers or arrays (chains,). Until the next step evaluates the
-            sample, both are those of the point before.
-        """
-        is_final = not self._energies.is_waiting()
-        log_weight = self._log_weight_of_sample(is_final)
-        return SampleInfo(self._energies.of_sample(), log_weight, is_final)
-
-    def _log_weight_of_sample(self, is_final):
-        return np.zeros(self._chain_shape())
-
-    def check_epoch(self):
-        """Warns, once, if the run of an epoch shows wrong settings.
-
-        Raises:
-            FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
-        """
-        if self._guard is not None:
-            self._guard.report(type(self).__name__)
-
-    def lost_chains(self):
-        """Whether each chain has no finite state to sample: a bool, or (chains,)."""
-        if not self.built or self._guard is None:
-            return np.zeros(self._chain_shape(), bool)
-        return self._guard.stopped_chains()
-
-    def has_stopped(self):
-        """Whether no chain goes on: all met a loss or gradient that was not finite."""
-        return self.built and self._guard is not None and self._guard.has_stopped()
-
-    def reason_of_loss(self):
-        """Sentences that say why `lost_chains` have no state, and what to do."""
-        return self._guard.message(type(self).__name__)
-
-    def finalize_variable_values(self, var_list):
-        """Warns at the end of `fit` of chains that were stopped."""
-        self._is_loss_checked = False  # the next `fit` may have another one
-        if self.built and self._guard is not None:
-            self._guard.report(type(self).__name__)
-            self._guard.reset()
-
-    def settle(self):
-        """Puts the current state of the chain into the model's variables.
-
-        Only a Metropolis-Hastings sampler has anything to do here: during `fit` its
-        model holds the proposal that is evaluated next.
-        """
-
-    def propose(self):
-        """Goes on after `settle`: puts the point to evaluate next into the model."""
-
-    def save_own_variables(self, store):
-        """Saves the optimizer's variables, and where the model's generators stand."""
+    def save_own_variables(self, store: Any) -> None:
+        """Save the optimizer's variables, and where the model's generators stand."""
         super().save_own_variables(store)
         self.generators.save(store)
 
-    def load_own_variables(self, store):
-        """Loads what `save_own_variables` saved."""
+    def load_own_variables(self, store: Any) -> None:
+        """Load what `save_own_variables` saved."""
         super().load_own_variables(self.generators.load(store))
 
-    def get_config(self):
-        """The arguments of the constructor."""
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
         learning_rate = super().get_config()["learning_rate"]
-        serialize = keras.saving.serialize_keras_object
-        return {
-            "learning_rate": learning_rate,
-            "train_size": self.train_size,
-            "temperature": serialize(self.temperature),
-            "prior": None if self.prior is None else serialize(self.prior),
-            "seed": self.seed,
-            "name": self.name,
-        } | ({} if self._guard is None else {"nan_policy": self._guard.policy})
+        given = {name: serialized(value) for name, value in self._given.items()}
+        return given | {"learning_rate": learning_rate}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """The optimizer with these arguments; objects among them are restored."""
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Return the optimizer with these arguments; objects are restored."""
         restored = {
             key: keras.saving.deserialize_keras_object(value, custom_objects)
             if isinstance(value, dict) and "class_name" in value
@@ -381,11 +343,3 @@ class Sampler(keras.optimizers.Optimizer):
             for key, value in config.items()
         }
         return cls(**restored)
-
-
-def checked_temperature(temperature, interval):
-    """A temperature that is a schedule or a number in `interval`."""
-    if isinstance(temperature, Schedule):
-        return temperature
-    hint = "A `LearningRateSchedule` will do as well."
-    return _validate.number("temperature", temperature, interval, hint=hint)

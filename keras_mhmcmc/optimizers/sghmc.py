@@ -1,13 +1,12 @@
 """Stochastic gradient Hamiltonian Monte Carlo as a Keras optimizer."""
 
-from keras_mhmcmc import _validate
-from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms import hamiltonian
-from keras_mhmcmc.optimizers.finite import FiniteGuard
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.sampler import checked_temperature
+from typing import Any
 
-_SHARE = _validate.Interval(0.0, 1.0)
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
@@ -57,49 +56,24 @@ class SGHMC(Sampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        momentum=0.9,
-        temperature=1.0,
-        prior=None,
-        seed=None,
-        nan_policy="stop",
-        name="sghmc",
-        **options,
-    ):
+        train_size: int,
+        momentum: float = 0.9,
+        temperature: float | Schedule = 1.0,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "sghmc",
+        **options: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
+            algorithm=sghmc.SGHMC(None, temperature, momentum),
             train_size=train_size,
-            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
             prior=prior,
             seed=seed,
             name=name,
+            nan_policy=nan_policy,
             options=options,
-            guard=FiniteGuard(nan_policy),
         )
-        self.momentum = _validate.number("momentum", momentum, _SHARE)
-
-    def _build_slots(self, variables):
-        self._velocities = self.add_optimizer_variables(variables, "velocity")
-
-    def _move(self, variables, position, gradient, energy, learning_rate):
-        slots = self._slots_of(self._velocities, variables)
-        normals, _ = self._noise.draw(position, 1)
-        position, velocity = hamiltonian.sghmc_step(
-            self._guard.donated(variables),
-            self._guard.donated(slots),
-            gradient,
-            normals,
-            learning_rate=learning_rate,
-            momentum=self.momentum,
-            temperature=self._current_temperature(),
-            train_size=self.train_size,
-        )
-        self._write(slots, velocity)
-        self._write(variables, position)
-        return energy
-
-    def get_config(self):
-        """The arguments of the constructor."""
-        return super().get_config() | {"momentum": self.momentum}

@@ -1,11 +1,12 @@
 """Stochastic gradient Langevin dynamics as a Keras optimizer."""
 
-from keras_mhmcmc import _validate
+from typing import Any
+
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms import langevin
-from keras_mhmcmc.optimizers.finite import FiniteGuard
+from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.sampler import checked_temperature
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
@@ -53,39 +54,23 @@ class SGLD(Sampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        temperature=1.0,
-        prior=None,
-        seed=None,
-        nan_policy="stop",
-        name="sgld",
-        **options,
-    ):
+        train_size: int,
+        temperature: float | Schedule = 1.0,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "sgld",
+        **options: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
+            algorithm=sgld.SGLD(None, temperature),
             train_size=train_size,
-            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
             prior=prior,
             seed=seed,
             name=name,
+            nan_policy=nan_policy,
             options=options,
-            guard=FiniteGuard(nan_policy),
         )
-
-    def _build_slots(self, variables):
-        """SGLD keeps no copy of the weights."""
-
-    def _move(self, variables, position, gradient, energy, learning_rate):
-        normals, _ = self._noise.draw(position, 1)
-        position = langevin.sgld_step(
-            self._guard.donated(variables),
-            gradient,
-            normals,
-            learning_rate=learning_rate,
-            temperature=self._current_temperature(),
-            train_size=self.train_size,
-        )
-        self._write(variables, position)
-        return energy

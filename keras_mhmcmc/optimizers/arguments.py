@@ -1,0 +1,44 @@
+"""The arguments that a sampler was made with, for its configuration."""
+
+import inspect
+import numbers
+from typing import Any
+
+import keras
+import numpy as np
+
+
+def given_arguments(
+    cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a constructor by name, with defaults.
+
+    The options of the Keras base class are left out: a sampler refuses all of them. The
+    constructor itself raises the error if the arguments do not fit.
+    """
+    signature = inspect.signature(cls.__init__)
+    try:
+        bound = signature.bind(None, *args, **kwargs)
+    except TypeError:
+        return {}
+    bound.apply_defaults()
+    own, *_ = signature.parameters
+    kinds = {name: x.kind for name, x in signature.parameters.items()}
+    return {
+        name: value
+        for name, value in bound.arguments.items()
+        if name != own and kinds[name] is not inspect.Parameter.VAR_KEYWORD
+    }
+
+
+def serialized(value: Any) -> Any:
+    """Return what JSON can hold: other kinds of numbers become Python's own."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return keras.saving.serialize_keras_object(value)

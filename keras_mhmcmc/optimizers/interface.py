@@ -1,0 +1,171 @@
+"""What users and callbacks call on a sampler between steps."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._backend import ops
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.optimizers.chain import Chain
+from keras_mhmcmc.optimizers.chain import Parts
+from keras_mhmcmc.optimizers.energies import SampleInfo
+from keras_mhmcmc.optimizers.energies import over_chains
+from keras_mhmcmc.schedules import Schedule
+
+# What `diagnostics` adds up over chains.
+_SUMMED = ("nonfinite",)
+
+
+class SamplerInterface(keras.optimizers.Optimizer):
+    """Abstract: an optimizer with a chain, which `Sampler` builds and moves."""
+
+    algorithm: Algorithm
+    num_chains: int | None
+    _chain: Chain
+    _parts: Parts  # once the optimizer is built
+    _counts: keras.Variable  # sums of what the algorithm counts
+
+    @property
+    def temperature(self) -> float | Schedule:
+        """T, the temperature of the target, a number or a schedule."""
+        return self.algorithm.temperature
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether samples have importance weights."""
+        return self.algorithm.traits.has_weights
+
+    def _current_temperature(self) -> Tensor:
+        """Return the temperature of the next step, as a step takes it."""
+        if isinstance(self.temperature, Schedule):
+            return _backend.scalar(self.temperature(self.iterations))
+        return self.temperature
+
+    def temperature_now(self) -> float:
+        """Return the temperature of the next step."""
+        return float(ops.convert_to_numpy(self._current_temperature()))
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return what the sampler did since `reset_diagnostics`.
+
+        `energy` is the mean of U in nats, over the points that were evaluated or, for
+        a Metropolis-Hastings sampler, over the states of the chain. Empty before the
+        first step. Of several chains, counts are sums and all else means.
+        """
+        return {
+            name: over_chains(values, is_count=name in _SUMMED)
+            for name, values in self.chain_diagnostics().items()
+        }
+
+    def chain_diagnostics(self) -> dict[str, Array]:
+        """Return the `diagnostics` of each chain, arrays (chains,)."""
+        if not self.built:
+            return {}
+        arrays = self._parts.state.arrays()
+        report = self.algorithm.summary(arrays, self._read_counts())
+        report.setdefault("nonfinite", self._chain.lost_chains())
+        energy = self._parts.energies.means()
+        if not np.isnan(energy).all():
+            report["energy"] = energy
+        return {
+            name: np.array(values, "float64").reshape(self.num_chains or 1)
+            for name, values in report.items()
+        }
+
+    def _read_counts(self) -> dict[str, Array]:
+        counts = np.moveaxis(ops.convert_to_numpy(self._counts), -1, 0)
+        return dict(zip(self.algorithm.traits.counts, counts, strict=True))
+
+    def reset_diagnostics(self) -> None:
+        """Start the counts and means of `diagnostics` anew."""
+        if self.built:
+            self._counts.assign(np.zeros(self._counts.shape, "float32"))
+            self._parts.energies.reset()
+
+    @property
+    def sampled_variables(self) -> list[keras.Variable]:
+        """The variables of the model that the chain moves."""
+        return self._parts.state.weights if self.built else []
+
+    def state_values(self) -> list[Tensor]:
+        """Return the current state: a tensor for each sampled variable."""
+        return self._chain.state_values()
+
+    def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
+        """Mark the current state as a sample. The next step stores its energy.
+
+        Several callbacks may mark samples. `sample_info` describes the sample that was
+        marked last. Whoever marked another sample is told before.
+
+        Args:
+            listener: function without arguments. `tell_of_samples` calls it once the
+                energy of this sample is known, when `sample_info` still describes it.
+        """
+        self._chain.mark_sample(listener)
+
+    def await_sample(self, iteration: int, listener: Callable[[], None]) -> None:
+        """Call `listener()` for the sample of `iteration`, if it was marked last."""
+        if self._parts.energies.marked_at() == iteration:
+            self._parts.energies.listen(listener)
+
+    def tell_of_samples(self) -> None:
+        """Call the listeners of the marked sample, if its energy is known."""
+        if self.built:
+            self._parts.energies.notify()
+
+    def sample_info(self) -> SampleInfo:
+        """Return energy and log importance weight of the sample that was marked last.
+
+        Until the next step evaluates the sample, both are those of the point before.
+        """
+        return self._chain.sample_info()
+
+    def check_epoch(self) -> None:
+        """Warn, once, if the run of an epoch shows wrong settings.
+
+        Raises:
+            FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
+        """
+        self._chain.look_at_epoch(self._read_counts())
+
+    def lost_chains(self) -> Array:
+        """Return whether each chain has no finite state to sample, () or (chains,)."""
+        if not self.built:
+            return np.zeros(() if self.num_chains is None else self.num_chains, bool)
+        return self._chain.lost_chains()
+
+    def has_stopped(self) -> bool:
+        """Return whether no chain goes on, after a loss or gradient not finite."""
+        return self.built and self._chain.has_stopped()
+
+    def reason_of_loss(self) -> str:
+        """Return why `lost_chains` have no state, and what to do."""
+        return self._chain.reason_of_loss()
+
+    def settle(self) -> None:
+        """Put the current state of the chain into the model's variables.
+
+        Only a Metropolis-Hastings sampler has anything to do: during `fit` its model
+        holds the proposal that is evaluated next. The pending proposal is dropped.
+        Unless `propose` draws another, the next step evaluates the state itself on a
+        new batch, an exact Metropolis-Hastings move. Has no effect before the first
+        step. Call it between steps only. `fit` calls it at its end, and
+        `mh.PosteriorSamples` at each epoch's end and before validation.
+        """
+        if self.built:
+            self._chain.settle()
+
+    def propose(self) -> None:
+        """Write a new proposal into the model's variables. Call it after `settle`.
+
+        It saves the evaluation of the state on another batch; the target does not
+        depend on it. Has no effect where there is nothing to go on from: before the
+        first step, without `settle`, or after somebody set the weights.
+        """
+        if self.built:
+            self._chain.propose()

@@ -1,0 +1,181 @@
+"""A chain that accepts or rejects: the model holds the proposal, the slots the state.
+
+Keras evaluates the proposal on the next batch. A step decides, stores the state, and
+writes the next proposal into the model. What drew the pending proposal is part of the
+state, so that a schedule or an adapted beta cannot come between the two directions of
+its density.
+"""
+
+import sys
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._backend import ops
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Current
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import leaves
+from keras_mhmcmc.optimizers.chain import Chain
+from keras_mhmcmc.optimizers.chain import Parts
+from keras_mhmcmc.optimizers.energies import SampleInfo
+from keras_mhmcmc.optimizers.standstill import Standstill
+from keras_mhmcmc.optimizers.standstill import reason_of_loss
+
+
+class ProposingChain(Chain):
+    """The chain of a Metropolis-Hastings sampler."""
+
+    def __init__(self) -> None:
+        self._accepted: Tensor = None
+
+    def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
+        self._parts = parts
+        self._slots = parts.state.structure
+        self._watch = Standstill(parts.name)
+
+    def run(
+        self,
+        step: Callable[[], None],
+        energy: Tensor,
+        gradient: Position,
+        variables: Sequence[keras.Variable],
+    ) -> None:
+        step()
+
+    def read(self, keeps: bool) -> Any:
+        return self._parts.state.read()
+
+    def write(
+        self, variables: Sequence[keras.Variable], values: Sequence[Tensor]
+    ) -> None:
+        _backend.write(variables, values)
+
+    def restart(self, state: metropolis.State) -> Tensor:
+        """Return whether somebody else set the weights since they were settled."""
+
+        def compare() -> Tensor:
+            delta = tensors.lazy_difference(
+                state.point, state.position, like=state.pending
+            )
+            return metropolis.was_modified(delta, state.pending)
+
+        is_refresh = state.pending == metropolis.REFRESH
+        return _backend.cond(ops.any(is_refresh), compare, lambda: is_refresh)
+
+    def between(self, current: Current, accepted: Tensor, keeps: bool) -> Current:
+        if len(accepted.shape) > 0:
+            self._accepted = accepted
+        # The state before the proposal: on PyTorch the state may still be the tensors
+        # that the variables of the model hold.
+        slots = self._slots
+        _backend.write(
+            [*slots.position, *slots.gradient, slots.energy],
+            [*current.position, *current.gradient, current.energy],
+        )
+        if keeps:
+            return current
+        weights = self._parts.state.weights
+        start = _backend.donated(weights, current.position)
+        return current._replace(position=start)
+
+    def take_accepted(self) -> Tensor:
+        accepted, self._accepted = self._accepted, None
+        return accepted
+
+    def _has_state(self) -> bool:
+        """Return whether any chain has a state."""
+        scalars = [self._slots.pending, *self._slots.position]
+        return _backend.hold_values(scalars) and bool(
+            np.any(self._pending() != metropolis.NOTHING)
+        )
+
+    def _pending(self) -> Array:
+        return ops.convert_to_numpy(self._slots.pending)
+
+    def state_values(self) -> list[Tensor]:
+        values = _backend.read(self._parts.state.weights)
+        if not self._has_state():
+            return values
+        has_state = ops.convert_to_tensor(self._pending() != metropolis.NOTHING)
+        return tensors.select(has_state, _backend.read(self._slots.position), values)
+
+    def settle(self) -> None:
+        if not self._has_state():
+            return
+        pending, weights = self._pending(), self._parts.state.weights
+        if (pending != metropolis.NOTHING).all():
+            _backend.write_copies(weights, self._slots.position)
+        else:
+            _backend.write(weights, self.state_values())
+        is_nothing = pending == metropolis.NOTHING
+        refresh = np.where(is_nothing, pending, metropolis.REFRESH)
+        self._slots.pending.assign(refresh)
+
+    @_backend.unwarned
+    def propose(self) -> None:
+        if not self._has_state():
+            return
+        parts, state = self._parts, self._parts.state.read()
+        delta = tensors.subtract(state.point, state.position)
+        squares = tensors.sum_squares(delta, like=state.energy)
+        is_settled = ops.convert_to_numpy(squares) == 0.0
+        goes_on = (self._pending() == metropolis.REFRESH) & is_settled
+        if not goes_on.any():
+            return
+        has_state = ops.convert_to_tensor(goes_on)
+        # A chain that does not go on is evaluated where it stands.
+        state = state._replace(
+            position=tensors.select(has_state, state.position, state.point)
+        )
+        evaluation = parts.evaluate(state.point, [], None, parts.learning_rate())
+        current = parts.algorithm.resume(state, has_state)
+        start = _backend.donated(parts.state.weights, current.position)
+        new = parts.algorithm.move(current._replace(position=start), evaluation)
+        # The position and the gradient of the state stay as they are.
+        stays = {"position": [], "gradient": []}
+        variables = leaves(self._slots._replace(**stays))
+        _backend.write(variables, leaves(new._replace(**stays)))
+
+    def mark_sample(self, listener: Callable[[], None] | None) -> None:
+        """Do nothing: the state was evaluated when it was proposed."""
+
+    def sample_info(self) -> SampleInfo:
+        energy = ops.convert_to_numpy(self._slots.energy)
+        return SampleInfo(energy, np.zeros_like(energy), True)
+
+    def lost_chains(self) -> Array:
+        if not int(ops.convert_to_numpy(self._parts.iterations)):
+            return np.zeros(self._slots.pending.shape, bool)
+        return self._pending() == metropolis.NOTHING
+
+    def has_stopped(self) -> bool:
+        return False
+
+    def reason_of_loss(self) -> str:
+        return reason_of_loss(self._parts.name, self.lost_chains())
+
+    def look_at_epoch(self, counts: dict[str, Array]) -> None:
+        temperature = self._parts.temperature()
+        self._watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
+        energy = ops.convert_to_numpy(self._slots.energy)
+        self._watch.look_at_energy(energy, temperature)
+        self._watch.look(
+            counts["accepted"],
+            counts["proposed"],
+            rate=float(ops.convert_to_numpy(self._parts.learning_rate())),
+            temperature=temperature,
+        )
+
+    def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
+        self.settle()
+        is_known = _backend.hold_values(self._parts.state.all)
+        if is_known and not self._watch.has_looked and sys.exc_info()[1] is None:
+            self.look_at_epoch(counts())
