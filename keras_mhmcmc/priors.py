@@ -313,18 +313,3 @@ def _is_pattern(value):
     except (re.error, TypeError):
         return False
     return isinstance(value, str)
-
-
-def checked(prior):
-    """Return `prior` if it is None or a `Prior`, or raise a `ValueError`."""
-    if isinstance(prior, SpikeSlab):
-        raise ValueError(
-            "Argument `prior` must be None or a prior such as "
-            "`mh.priors.Gaussian(1.0)`. Only `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` "
-            f"take a spike-and-slab prior. Received: prior={_validate.shown(prior)}"
-        )
-    if prior is not None:
-        _validate.instance(
-            "prior", prior, Prior, "None or a prior such as `mh.priors.Gaussian(1.0)`"
-        )
-    return prior

@@ -7,7 +7,6 @@ import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc import priors
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
@@ -18,6 +17,7 @@ from keras_mhmcmc.optimizers.generator_states import GeneratorStates
 from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.initializers import fresh_seed
 from keras_mhmcmc.optimizers.initializers import seeds_along_chains
+from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -63,7 +63,7 @@ class Sampler(keras.optimizers.Optimizer):
         super().__init__(learning_rate=learning_rate, name=name)
         self.train_size = _validate.integer("train_size", train_size, 1)
         self.temperature = temperature
-        self.prior = priors.checked(prior)
+        self.prior = base_options.checked_prior(prior)
         self.seed = None if seed is None else _validate.seed(seed)
         # What stops a chain; None for a Metropolis-Hastings sampler, which rejects.
         self._guard = guard
@@ -116,7 +116,7 @@ class Sampler(keras.optimizers.Optimizer):
         )
         stream = _backend.ChainsNoise if self._has_chains else _backend.NoiseStream
         self._noise = stream(self._noise_state)
-        is_bound = isinstance(self.prior, priors.Prior)
+        is_bound = isinstance(self.prior, Prior)
         self._bound_prior = self.prior.bind(variables) if is_bound else None
         self._energies.build(self, self._chain_shape())
         if self._guard is not None:
