@@ -29,14 +29,14 @@ _HYPERPARAMETERS = {
 
 
 class Prior(Configurable):
-    """Abstract: a prior density of the weights, not yet bound to any.
+    """Abstract: a prior density of weights that are not known yet.
 
-    A final class registers itself for serialisation and has `get_config`. `bind` gives
-    an object with the methods of `BoundGaussian`.
+    A final class registers itself for serialisation and has `get_config`. Its `bind`
+    returns an object with the methods of `BoundGaussian`.
     """
 
     def bind(self, variables):
-        """The prior of these Keras variables, in this order."""
+        """Return the prior of these Keras variables, in this order."""
         raise NotImplementedError
 
 
@@ -83,7 +83,7 @@ class Gaussian(Prior):
             self.scale = _checked_scale(scale)
 
     def bind(self, variables):
-        """The prior of these Keras variables."""
+        """Return the prior of these Keras variables."""
         if not isinstance(self.scale, dict):
             return BoundGaussian([self.scale**-2] * len(variables))
         paths = [variable.path for variable in variables]
@@ -103,7 +103,7 @@ class Gaussian(Prior):
         return 0.0
 
     def get_config(self):
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         return {"scale": self.scale}
 
 
@@ -127,11 +127,11 @@ class BoundGaussian:
         self._precisions = precisions
 
     def of(self, indices):
-        """The priors of some of the weights."""
+        """Return the priors of some of the weights."""
         return BoundGaussian([self._precisions[index] for index in indices])
 
     def energy(self, position, chains=False):
-        """-log density in nats, without its constant; (K,) of them with `chains`."""
+        """Return -log density in nats without its constant, (K,) with `chains`."""
         terms = [
             0.5 * precision * tensors.sum_squares([x], chains)
             for precision, x in zip(self._precisions, position, strict=True)
@@ -140,7 +140,7 @@ class BoundGaussian:
         return sum(terms)
 
     def add_gradient(self, position, gradient, train_size):
-        """`gradient` plus that of the energy over N, for each weight."""
+        """Return `gradient` plus the gradient of the energy over N, for each weight."""
         return [
             g + (precision / train_size) * x if precision > 0.0 else g
             for precision, x, g in zip(
