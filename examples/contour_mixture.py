@@ -250,7 +250,7 @@ def save_picture(truth, rows, args):
 def draw_theta(ax, truth, row, colour):
     """The learned theta of each run, and the masses of the subregions."""
     number = np.arange(1, PARTITION.partitions + 1)
-    learned = row["draws"].info["pdf"]
+    learned = row["draws"].info["masses"]
     ax.semilogy(number, learned.T, ".", color=colour, markersize=5, alpha=0.6)
     ax.semilogy(number, truth.masses, color="black", linewidth=1.2)
     # theta of a subregion that is hardly ever visited falls without end.

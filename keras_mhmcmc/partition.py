@@ -1,7 +1,6 @@
 """Partitions of the energy: checked arguments of the contour samplers, and advice."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -257,7 +256,7 @@ def suggest_partition(energies, partitions=100):
 
 
 def _fix(low, high, partitions):
-    """The advice of a warning: a partition for energies between `low` and `high`."""
+    """Return the advice of a warning: a partition for these energies."""
     low, high = float(low), float(high)
     first = low + 0.05 * (high - low)
     gap = max(2.0 * (high - first) / max(partitions - 2, 1), 1e-6)
@@ -270,7 +269,7 @@ def _fix(low, high, partitions):
 
 
 def outside_message(below, above, low, high, partitions):
-    """What to say of a stretch of the run, or None.
+    """Return a warning about a part of a run, or None.
 
     `below` and `above` are the shares of its energies in the first and last subregion,
     `low` and `high` its extreme energies.
@@ -282,13 +281,13 @@ def outside_message(below, above, low, high, partitions):
     else:
         return None
     return (
-        f"{where} of the partition, where a contour sampler does what the plain one "
-        f"does. {_fix(low, high, partitions)}"
+        f"{where} of the partition, where a contour sampler is the same as the "
+        f"plain one. {_fix(low, high, partitions)}"
     )
 
 
 def empty_message(visits, contour):
-    """What to say of subregions that a whole run did not visit, or None."""
+    """Return a warning about subregions that a run did not visit, or None."""
     visits = np.asarray(visits)
     if visits.sum() < _ENOUGH_VISITS * len(visits):
         return None
@@ -306,14 +305,14 @@ def empty_message(visits, contour):
         where = f"{inside} subregions of the energy between others that were visited"
         fix = f"Raise `energy_gap`, such as to {2 * contour.energy_gap:.3g}."
     return (
-        f"No point was in {where}. The learned density falls without end there, and at "
+        f"No point was in {where}. The learned mass falls without end there, and at "
         "their border the multiplier of the gradient is only held by "
         f"`max_multiplier`. {fix}"
     )
 
 
 def run_message(visits, low, high, contour):
-    """What to say of a whole run, whose visits of the subregions are counted, or None.
+    """Return a warning about a whole run and its visits of the subregions, or None.
 
     `low` and `high` are its extreme energies.
     """

@@ -2,14 +2,18 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any
+from typing import Self
 
 import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
 
 _PRECISE = _validate.Interval(1e-19)  # 1 / scale^2 is finite in float32
 _INSIDE = _validate.Interval(0.0, 1.0, low_open=True)
@@ -29,14 +33,14 @@ _HYPERPARAMETERS = {
 
 
 class Prior(Configurable):
-    """Abstract: a prior density of the weights, not yet bound to any.
+    """Abstract: a prior density of weights that are not known yet.
 
-    A final class registers itself for serialisation and has `get_config`. `bind` gives
-    an object with the methods of `BoundGaussian`.
+    A final class registers itself for serialisation and has `get_config`. Its `bind`
+    returns an object with the methods of `BoundGaussian`.
     """
 
-    def bind(self, variables):
-        """The prior of these Keras variables, in this order."""
+    def bind(self, variables: Sequence[keras.Variable]) -> "BoundGaussian":
+        """Return the prior of these Keras variables, in this order."""
         raise NotImplementedError
 
 
@@ -67,7 +71,7 @@ class Gaussian(Prior):
     50.0
     """
 
-    def __init__(self, scale):
+    def __init__(self, scale: float | dict[str, float]) -> None:
         if isinstance(scale, dict):
             if not scale:
                 raise ValueError(
@@ -82,8 +86,8 @@ class Gaussian(Prior):
         else:
             self.scale = _checked_scale(scale)
 
-    def bind(self, variables):
-        """The prior of these Keras variables."""
+    def bind(self, variables: Sequence[keras.Variable]) -> "BoundGaussian":
+        """Return the prior of these Keras variables."""
         if not isinstance(self.scale, dict):
             return BoundGaussian([self.scale**-2] * len(variables))
         paths = [variable.path for variable in variables]
@@ -96,23 +100,23 @@ class Gaussian(Prior):
                 )
         return BoundGaussian([self._precision(path) for path in paths])
 
-    def _precision(self, path):
+    def _precision(self, path: str) -> float:
         for pattern, scale in self.scale.items():
             if re.search(pattern, path):
                 return scale**-2
         return 0.0
 
-    def get_config(self):
-        """The arguments of the constructor."""
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
         return {"scale": self.scale}
 
 
-def _checked_scale(value):
+def _checked_scale(value: Any) -> float:
     value = _validate.number("scale", value, _validate.POSITIVE)
     return _validate.number("scale", value, _PRECISE)
 
 
-def _check_pattern(pattern):
+def _check_pattern(pattern: Any) -> None:
     if not _is_pattern(pattern):
         raise ValueError(
             "Argument `scale` must have regular expressions as keys. "
@@ -123,10 +127,10 @@ def _check_pattern(pattern):
 class BoundGaussian:
     """Normal priors of a known list of weights, with their precisions 1/scale^2."""
 
-    def __init__(self, precisions):
+    def __init__(self, precisions: Sequence[float]) -> None:
         self._precisions = precisions
 
-    def energy(self, position, like):
+    def energy(self, position: Position, like: Tensor) -> Tensor:
         """Return -log density in nats, without its constant, () or (K,) as `like`."""
         terms = [
             0.5 * precision * tensors.sum_squares([x], like)
@@ -135,8 +139,10 @@ class BoundGaussian:
         ]
         return sum(terms)
 
-    def add_gradient(self, position, gradient, train_size):
-        """`gradient` plus that of the energy over N, for each weight."""
+    def add_gradient(
+        self, position: Position, gradient: Position, train_size: int
+    ) -> Position:
+        """Return `gradient` plus the gradient of the energy over N, for each weight."""
         return [
             g + (precision / train_size) * x if precision > 0.0 else g
             for precision, x, g in zip(
@@ -206,7 +212,7 @@ class SpikeSlab(Configurable):
     initial_inclusion: float | None = None
     groups: str = "layer"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not callable(self.sparse):
             _check_sparse(self.sparse)
         checked = {
@@ -229,8 +235,59 @@ class SpikeSlab(Configurable):
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
-    @staticmethod
-    def _check_sparse(sparse):
+    def choose(self, weights: Sequence[Any], least_axes: int) -> list[int]:
+        """Return the indices of the weights that `sparse` chooses, at least one.
+
+        Args:
+            weights: Keras variables, or objects with `path` and `shape`.
+            least_axes: how many axes a sparse weight has at least, with that of chains.
+
+        Raises:
+            ValueError: `sparse` chooses none.
+        """
+        kernels = [i for i, x in enumerate(weights) if len(x.shape) >= least_axes]
+        found = [i for i in kernels if self._is_sparse(weights[i])]
+        if not found:
+            what = (
+                "is true for no kernel"
+                if callable(self.sparse)
+                else "is found in no kernel's path"
+            )
+            paths = ", ".join(weights[i].path for i in kernels) or "none"
+            raise ValueError(
+                "Argument `sparse` must choose a kernel, a variable with at least two "
+                f"axes, and {what}. The kernels are: {paths}. "
+                f"Received: sparse={self.sparse!r}"
+            )
+        return found
+
+    def _is_sparse(self, variable: Any) -> bool:
+        if callable(self.sparse):
+            return self.sparse(variable)
+        return re.search(self.sparse, variable.path) is not None
+
+    def group_of_each(self, count: int) -> tuple[int, ...]:
+        """Return the group of each of `count` sparse kernels, counted from 0."""
+        return tuple(range(count)) if self.groups == "layer" else (0,) * count
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor; a function is serialised."""
+        arguments = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }
+        sparse = keras.saving.serialize_keras_object(self.sparse)
+        return arguments | {"sparse": sparse}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the prior with these arguments."""
+        sparse = config["sparse"]
+        if isinstance(sparse, dict):
+            sparse = keras.saving.deserialize_keras_object(sparse)
+        return cls(**config | {"sparse": sparse})
+
+
+def _check_sparse(sparse: Any) -> None:
     if not _is_pattern(sparse):
         raise ValueError(
             "Argument `sparse` must be a regular expression that is found in the paths "
@@ -239,7 +296,7 @@ class SpikeSlab(Configurable):
         )
 
 
-def _is_pattern(value):
+def _is_pattern(value: Any) -> bool:
     """Return whether `value` is a text that is a regular expression."""
     try:
         re.compile(value)
@@ -248,16 +305,13 @@ def _is_pattern(value):
     return isinstance(value, str)
 
 
-def checked(prior):
-    """Return `prior` if it is None or a `Prior`, or raise a `ValueError`."""
-    if isinstance(prior, SpikeSlab):
-        raise ValueError(
-            "Argument `prior` must be None or a prior such as "
-            "`mh.priors.Gaussian(1.0)`. Only `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` "
-            f"take a spike-and-slab prior. Received: prior={_validate.shown(prior)}"
-        )
-    if prior is not None:
-        _validate.instance(
-            "prior", prior, Prior, "None or a prior such as `mh.priors.Gaussian(1.0)`"
-        )
-    return prior
+def checked_spike_slab(prior: Any) -> SpikeSlab:
+    """Return `prior` if it is a `SpikeSlab`, or raise a `ValueError`."""
+    return _validate.instance(
+        "prior",
+        prior,
+        SpikeSlab,
+        "an `mh.priors.SpikeSlab`, such as "
+        '`mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0)`; `SGLD` and `SGHMC` '
+        "take other priors",
+    )

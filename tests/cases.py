@@ -98,7 +98,7 @@ class Case(NamedTuple):
     copies: int  # of the weights that it keeps
     is_metropolis: bool = False
     momentum: float = 0.0  # share of a move that the next one repeats
-    has_prior: bool = True  # whether it takes any `prior`
+    has_prior: bool = True  # whether it takes a normal prior
     has_noise: bool = True
 
 

@@ -34,7 +34,6 @@ EXEMPT = {
     "metrics.as_*": "the check itself, which the rows of metrics call",
     "proposals.checked": "the check itself, which the rows of kernels call",
     "p*.Pr*": "abstract",
-    "priors.checked": "the check itself, which the samplers call",
     "priors.SpikeSlab.are_kernels": INNER,
     "priors.SpikeSlab.group_of_each": INNER,
     "priors.BoundGaussian*": "what `Gaussian.bind` makes",

@@ -226,7 +226,7 @@ def test_a_function_chooses_kernels_and_is_saved():
     config = model.optimizer.get_config()
     again = mh.SGHMCSA.from_config(config)
     assert again.get_config() == config
-    assert again.prior.sparse is is_wide
+    assert again.prior == model.optimizer.prior and again.prior.sparse is is_wide
 
 
 # What is refused at the first step.

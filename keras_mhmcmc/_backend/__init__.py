@@ -7,6 +7,7 @@ from keras_mhmcmc._backend.errors import NotVectorizable
 from keras_mhmcmc._backend.keras_internals import compile_arguments
 from keras_mhmcmc._backend.keras_internals import inner_layers
 from keras_mhmcmc._backend.keras_internals import input_signature
+from keras_mhmcmc._backend.keras_internals import layout_of
 from keras_mhmcmc._backend.keras_internals import made_again
 from keras_mhmcmc._backend.keras_internals import portable
 from keras_mhmcmc._backend.keras_internals import refuse_legacy_file

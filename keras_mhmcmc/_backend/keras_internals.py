@@ -7,6 +7,7 @@ __all__ = [
     "compile_arguments",
     "inner_layers",
     "input_signature",
+    "layout_of",
     "made_again",
     "portable",
     "refuse_legacy_file",
@@ -63,6 +64,15 @@ def input_signature(model):
             f"where None is the number of examples. Received: model={model}"
         )
     return signature
+
+
+def layout_of(variable):
+    """Return the layout of a variable over devices, or None.
+
+    `Optimizer.add_variable` takes one, and a variable shows its own under a private
+    name alone.
+    """
+    return getattr(variable, "_layout", None)
 
 
 def portable(config):

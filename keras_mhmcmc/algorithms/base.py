@@ -52,6 +52,8 @@ class Traits(NamedTuple):
     num_uniforms: int = 0  # of each chain and step
     # Whether the point is a proposal, and the state of the chain is kept apart.
     proposes: bool = False
+    # Whether a prior is added to energy and gradient before a step.
+    takes_prior: bool = True
     has_weights: bool = False  # whether draws have importance weights
     counts: tuple[str, ...] = ()  # names of what `Info.counts` adds up
 

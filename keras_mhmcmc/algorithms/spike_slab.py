@@ -58,6 +58,7 @@ from typing import Self
 
 import numpy as np
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import layer_noise
@@ -72,7 +73,12 @@ from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.base import Traits
 from keras_mhmcmc.algorithms.base import at_step
+from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.schedules import PowerDecay
+from keras_mhmcmc.schedules import Schedule
+
+_STEP = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 
 class SpikeSlab(NamedTuple):
@@ -119,7 +125,7 @@ class SpikeSlabSampler(OverDiffusion):
         base: the diffusion, or Adam for ESM.
         prior: a `mh.priors.SpikeSlab`, which has numbers and chooses weights.
         is_regression: whether the energy of the data is the residual sum of squares.
-        step_size: omega, a number or a schedule.
+        step_size: omega, a number or a schedule; None is 0.1 (k + 1000)^(-3/4).
         layer_temperatures: whether each weight tensor has a temperature of its own.
         is_network: whether the weights are those of a network: then only kernels are
             sparse, and the other kernels have the prior N(0, 1).
@@ -130,16 +136,30 @@ class SpikeSlabSampler(OverDiffusion):
     base: Diffusion
     prior: Any
     is_regression: bool
-    step_size: Rate
+    step_size: Rate | None
     layer_temperatures: bool = False
     is_network: bool = True
     sparse: tuple[int, ...] = ()
     normal: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        step_size = self.step_size
+        if step_size is None:
+            step_size = PowerDecay(0.1, 1000.0, 0.75)
+        elif not isinstance(step_size, Schedule):
+            hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
+            step_size = _validate.number("step_size", step_size, _STEP, hint)
+        flags = _validate.choice(
+            "layer_temperatures", self.layer_temperatures, (True, False)
+        )
+        set_checked(self, step_size=step_size, layer_temperatures=flags)
+
     @property
     def traits(self) -> Traits:
         """What the algorithm needs and gives."""
-        return self.base.traits._replace(uses_energy=self.is_regression)
+        return self.base.traits._replace(
+            uses_energy=self.is_regression, takes_prior=False
+        )
 
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
         """Return the algorithm with the weights that the prior chooses.

@@ -6,7 +6,7 @@ import numpy as np
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
-from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
+from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
 
 _SHARES = _validate.Interval(0.0, 1.0, high_open=False)
 
@@ -55,7 +55,7 @@ def prune(model, optimizer, threshold=0.5, x=None, y=None, batch_size=None):
     _validate.instance(
         "optimizer",
         optimizer,
-        SpikeSlabSampler,
+        SpikeSlabOptimizer,
         "an `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM`",
     )
     threshold = _validate.number("threshold", threshold, _SHARES)

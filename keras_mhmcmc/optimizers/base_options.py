@@ -1,4 +1,8 @@
-"""Options of the Keras base class that are refused, and what to use instead."""
+"""Options of the Keras base class and priors that are refused, and the remedy."""
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.priors import SpikeSlab
 
 _REFUSED = {
     "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`; a decay of w is the scale "
@@ -31,6 +35,20 @@ def refuse(options):
                 f"Argument `{option}` must be left away: it would silently change the "
                 f"sampled law. {_REFUSED[option]} Received: {option}={value!r}"
             )
+
+
+def check_prior(prior):
+    """Raise a `ValueError` unless `prior` is None or a `Prior`."""
+    if isinstance(prior, SpikeSlab):
+        raise ValueError(
+            "Argument `prior` must be None or a prior such as "
+            "`mh.priors.Gaussian(1.0)`. Only `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` "
+            f"take a spike-and-slab prior. Received: prior={_validate.shown(prior)}"
+        )
+    if prior is not None:
+        _validate.instance(
+            "prior", prior, Prior, "None or a prior such as `mh.priors.Gaussian(1.0)`"
+        )
 
 
 def refuse_constraints(variables):

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -69,9 +68,7 @@ class Energies:
             energy: of the point, nats, () or (chains,).
             log_weight: of the point; None is 0.
         """
-        columns = ops.unstack(
-            ops.convert_to_tensor(self._state), len(_FIRST), axis=-1
-        )
+        columns = ops.unstack(ops.convert_to_tensor(self._state), len(_FIRST), axis=-1)
         count, mean, lowest, highest, _, _, is_pending, sample, sample_weight = columns
         # A running mean: a float32 sum of many energies loses their digits.
         mean = mean + (energy - mean) / (count + 1.0)
@@ -93,7 +90,7 @@ class Energies:
     # Between steps.
 
     def means(self) -> Array:
-        """Return the mean energy of each chain, NaN if there is none: () or (chains,)."""
+        """Return the mean energy of each chain, () or (chains,); NaN without one."""
         state = self._read()
         return np.where(state[..., 0] > 0, state[..., _MEAN], math.nan)
 

@@ -1,16 +1,16 @@
 """Expectation stochastic-maximization as a Keras optimizer."""
 
-from keras_mhmcmc import _validate
+from typing import Any
+
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import adam
-from keras_mhmcmc.optimizers.finite import FiniteGuard
-from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
-
-_SHARE = _validate.Interval(0.0, 1.0)
+from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
+from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
-class ESM(SpikeSlabSampler):
+class ESM(SpikeSlabOptimizer):
     """Adam with a spike-and-slab prior: the mode that `SGLDSA` samples around.
 
     Samples nothing: it seeks the smallest U instead of drawing from exp(-U/T), and its
@@ -61,63 +61,28 @@ class ESM(SpikeSlabSampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        prior,
-        likelihood="categorical",
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-7,
-        seed=None,
-        nan_policy="stop",
-        name="esm",
-        **options,
-    ):
+        train_size: int,
+        prior: SpikeSlab,
+        likelihood: str = "categorical",
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "esm",
+        **options: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
+            base=adam.Adam(None, beta_1, beta_2, epsilon),
             train_size=train_size,
             prior=prior,
             likelihood=likelihood,
             step_size=1.0,
-            layer_temperatures=False,
-            temperature=0.0,
             seed=seed,
             name=name,
+            nan_policy=nan_policy,
             options=options,
-            guard=FiniteGuard(nan_policy),
         )
-        self.beta_1 = _validate.number("beta_1", beta_1, _SHARE)
-        self.beta_2 = _validate.number("beta_2", beta_2, _SHARE)
-        self.epsilon = _validate.number("epsilon", epsilon, _validate.POSITIVE)
-
-    def _build_slots(self, variables):
-        super()._build_slots(variables)
-        self._means = self.add_optimizer_variables(variables, "mean")
-        self._squares = self.add_optimizer_variables(variables, "square")
-
-    def _step(self, variables, position, gradient, learning_rate):
-        means = self._slots_of(self._means, variables)
-        squares = self._slots_of(self._squares, variables)
-        position, mean, square = adam.adam_step(
-            self._guard.donated(variables),
-            self._guard.donated(means),
-            self._guard.donated(squares),
-            gradient,
-            self._iterations,
-            learning_rate=learning_rate,
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
-        )
-        self._write(means, mean)
-        self._write(squares, square)
-        self._write(variables, position)
-
-    def get_config(self):
-        """Return the arguments of the constructor."""
-        config = super().get_config()
-        for name in ("temperature", "step_size", "layer_temperatures"):
-            del config[name]
-        own = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
-        return config | own

@@ -1,7 +1,6 @@
 """What users and callbacks call on a sampler between steps."""
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np

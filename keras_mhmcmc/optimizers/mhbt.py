@@ -5,14 +5,14 @@ from typing import Any
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms.metropolis import Metropolis
-from keras_mhmcmc.algorithms.proposals import checked_proposal
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.proposals import checked_proposal
 from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
-class MHBT(MetropolisSampler):
+class MHBT(Sampler):
     """Mini-batch Metropolis-Hastings with batch tempering, for any proposal.
 
     Samples exp(-U/T) approximately, with U the energy in nats, train_size * loss -
@@ -82,7 +82,7 @@ class MHBT(MetropolisSampler):
 
 
 @serializable
-class MINT(MetropolisSampler):
+class MINT(Sampler):
     """Mini-batch tempered MCMC: MHBT at the temperature N^(1 - lambda).
 
     lambda = alpha log(m)/log(N), so that the energies are compared with the weight

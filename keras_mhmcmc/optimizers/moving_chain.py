@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array

@@ -31,9 +31,7 @@ class PartitionWatch:
         if steps >= _FEWEST:
             below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
             count = self._contour.partitions
-            self._warn(
-                partition.outside_message(below, above, lowest, highest, count)
-            )
+            self._warn(partition.outside_message(below, above, lowest, highest, count))
 
     def look_at_end(self, visits: Array, lowest: float, highest: float) -> None:
         """Warn if a run left subregions empty between others.

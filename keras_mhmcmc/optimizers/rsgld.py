@@ -12,7 +12,7 @@ from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
-class RSGLD(MetropolisSampler):
+class RSGLD(Sampler):
     """Mini-batch Metropolis-Hastings with reversible SGLD proposals.
 
     A step goes down the gradient, or, as often, up it with noise that is wider by a

@@ -33,7 +33,7 @@ from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
 from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
 from keras_mhmcmc.optimizers.state_variables import StateVariables
 from keras_mhmcmc.priors import Prior
-from keras_mhmcmc.priors import checked_prior
+from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -59,7 +59,7 @@ class Sampler(SamplerInterface):
         algorithm: Algorithm,
         train_size: int,
         batch_size: int | None = None,
-        prior: Prior | None = None,
+        prior: Prior | SpikeSlab | None = None,
         seed: int | None,
         name: str,
         options: dict[str, Any],
@@ -84,7 +84,10 @@ class Sampler(SamplerInterface):
         if batch_size is not None:
             self.batch_size = _validate.batch_size(batch_size, self.train_size)
         self.algorithm = algorithm.bind_data_size(self.train_size, self.batch_size)
-        self.prior = checked_prior(prior)
+        self.prior = prior
+        # A spike-and-slab prior is part of its algorithm.
+        if algorithm.traits.takes_prior:
+            base_options.check_prior(prior)
         self.seed = None if seed is None else _validate.seed(seed)
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains: int | None = None
@@ -118,7 +121,8 @@ class Sampler(SamplerInterface):
         )
         stream = _backend.ChainsNoise if has_chains else _backend.NoiseStream
         self._noise = stream(noise_state)
-        self._bound_prior = None if self.prior is None else self.prior.bind(variables)
+        plain = self.prior if self.algorithm.traits.takes_prior else None
+        self._bound_prior = None if plain is None else plain.bind(variables)
         energies = Energies(self._add_per_chain, lambda: self._chain.lost_chains())
         counts = (len(self.algorithm.traits.counts),)
         self._counts = self._add_per_chain(counts, "zeros", "float32", "counts")
@@ -155,7 +159,9 @@ class Sampler(SamplerInterface):
         if not self.built:
             self.build(list(trainable_variables or []))
         weights = self._parts.state.weights
-        variables = list(weights if trainable_variables is None else trainable_variables)
+        variables = list(
+            weights if trainable_variables is None else trainable_variables
+        )
         gradients = gradients_of_each(weights, variables, gradients)
         loss = self._observer.take()
         if loss is None and self.algorithm.traits.uses_energy:

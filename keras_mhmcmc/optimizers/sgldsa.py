@@ -1,18 +1,17 @@
 """SGLD-SA and SGHMC-SA as Keras optimizers."""
 
-from keras_mhmcmc import _validate
-from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms import hamiltonian
-from keras_mhmcmc.algorithms import langevin
-from keras_mhmcmc.optimizers.finite import FiniteGuard
-from keras_mhmcmc.optimizers.sampler import checked_temperature
-from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
+from typing import Any
 
-_SHARE = _validate.Interval(0.0, 1.0)
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms import sgld
+from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
+from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.schedules import Schedule
 
 
 @serializable
-class SGLDSA(SpikeSlabSampler):
+class SGLDSA(SpikeSlabOptimizer):
     """SGLD with a spike-and-slab prior that learns which weights are small.
 
     Samples exp(-U/T) given the latent variables that it learns meanwhile, up to the
@@ -67,47 +66,36 @@ class SGLDSA(SpikeSlabSampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        prior,
-        likelihood="categorical",
-        step_size=None,
-        temperature=1.0,
-        layer_temperatures=False,
-        seed=None,
-        nan_policy="stop",
-        name="sgldsa",
-        **options,
-    ):
+        train_size: int,
+        prior: SpikeSlab,
+        likelihood: str = "categorical",
+        step_size: float | Schedule | None = None,
+        temperature: float | Schedule = 1.0,
+        layer_temperatures: bool = False,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "sgldsa",
+        **options: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
+            base=sgld.SGLD(None, temperature),
             train_size=train_size,
             prior=prior,
             likelihood=likelihood,
             step_size=step_size,
             layer_temperatures=layer_temperatures,
-            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
             seed=seed,
             name=name,
+            nan_policy=nan_policy,
             options=options,
-            guard=FiniteGuard(nan_policy),
         )
-
-    def _step(self, variables, position, gradient, learning_rate):
-        position = langevin.sgld_step(
-            self._guard.donated(variables),
-            gradient,
-            self._draw(variables, position, gradient),
-            learning_rate=learning_rate,
-            temperature=self._current_temperature(),
-            train_size=self.train_size,
-        )
-        self._write(variables, position)
 
 
 @serializable
-class SGHMCSA(SpikeSlabSampler):
+class SGHMCSA(SpikeSlabOptimizer):
     """SGHMC with a spike-and-slab prior that learns which weights are small.
 
     Samples exp(-U/T) given the latent variables that it learns meanwhile, as
@@ -157,54 +145,30 @@ class SGHMCSA(SpikeSlabSampler):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float | Schedule,
         *,
-        train_size,
-        prior,
-        likelihood="categorical",
-        momentum=0.9,
-        step_size=None,
-        temperature=1.0,
-        layer_temperatures=False,
-        seed=None,
-        nan_policy="stop",
-        name="sghmcsa",
-        **options,
-    ):
+        train_size: int,
+        prior: SpikeSlab,
+        likelihood: str = "categorical",
+        momentum: float = 0.9,
+        step_size: float | Schedule | None = None,
+        temperature: float | Schedule = 1.0,
+        layer_temperatures: bool = False,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "sghmcsa",
+        **options: Any,
+    ) -> None:
         super().__init__(
             learning_rate,
+            base=sghmc.SGHMC(None, temperature, momentum),
             train_size=train_size,
             prior=prior,
             likelihood=likelihood,
             step_size=step_size,
             layer_temperatures=layer_temperatures,
-            temperature=checked_temperature(temperature, _validate.NOT_NEGATIVE),
             seed=seed,
             name=name,
+            nan_policy=nan_policy,
             options=options,
-            guard=FiniteGuard(nan_policy),
         )
-        self.momentum = _validate.number("momentum", momentum, _SHARE)
-
-    def _build_slots(self, variables):
-        super()._build_slots(variables)
-        self._velocities = self.add_optimizer_variables(variables, "velocity")
-
-    def _step(self, variables, position, gradient, learning_rate):
-        slots = self._slots_of(self._velocities, variables)
-        position, velocity = hamiltonian.sghmc_step(
-            self._guard.donated(variables),
-            self._guard.donated(slots),
-            gradient,
-            self._draw(variables, position, gradient),
-            learning_rate=learning_rate,
-            momentum=self.momentum,
-            temperature=self._current_temperature(),
-            train_size=self.train_size,
-        )
-        self._write(slots, velocity)
-        self._write(variables, position)
-
-    def get_config(self):
-        """Return the arguments of the constructor."""
-        return super().get_config() | {"momentum": self.momentum}

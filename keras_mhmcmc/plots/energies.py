@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.optimizers.contour import ContourSampler
+from keras_mhmcmc.optimizers.contour import ContourOptimizer
 from keras_mhmcmc.partition import checked_energy_partition
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
@@ -108,7 +108,7 @@ def _regions(run, optimizer, partition, masses, visits):
         _validate.instance(
             "optimizer",
             optimizer,
-            ContourSampler,
+            ContourOptimizer,
             "the `mh.CSGLD` or `mh.CSGHMC` that ran, such as `model.optimizer`",
         )
         if not optimizer.built:

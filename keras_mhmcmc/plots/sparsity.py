@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.optimizers.spike_slab import SpikeSlabSampler
+from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
 from keras_mhmcmc.plots import style
 
 FEW = 60  # weights of a kernel up to which each gets a marker
@@ -39,7 +39,7 @@ def inclusion(probabilities, ax=None):
     Reference: Deng, Zhang, Liang and Lin (2019), "An adaptive empirical Bayesian method
     for sparse deep learning".
     """
-    if isinstance(probabilities, SpikeSlabSampler):
+    if isinstance(probabilities, SpikeSlabOptimizer):
         probabilities = probabilities.inclusion_probabilities()
     if not isinstance(probabilities, dict) or not probabilities:
         raise ValueError(

@@ -6,7 +6,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms import exchange
+from keras_mhmcmc.algorithms import replica_exchange
 
 tree = keras.tree
 
@@ -99,7 +99,7 @@ class LogDensity:
                 return scale * self._energy(position, indices, constants)
             each = self.log_likelihoods(position, indices, constants)
             energy = self._energy(position, indices, constants, each)
-            spread = exchange.energy_variance(each, self.train_size, self.replacement)
+            spread = replica_exchange.energy_variance(each, self.train_size, self.replacement)
             return scale * energy, [spread]
 
         evaluate = _backend.map_chains(mean_energy, constants, differentiate, variance)

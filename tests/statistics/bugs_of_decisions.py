@@ -8,7 +8,7 @@ from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import langevin
 from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import moves
-from keras_mhmcmc.optimizers.contour import ContourSampler
+from keras_mhmcmc.optimizers.contour import ContourOptimizer
 from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
 
 # Accepting.
@@ -174,14 +174,14 @@ def _(monkeypatch):
 
 @bug(
     "samples without their weights",
-    "ContourSampler.sample_info",
+    "ContourOptimizer.sample_info",
     ("csgld", "gaussian"),
     ("csghmc", "bimodal"),
 )
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        ContourSampler,
+        ContourOptimizer,
         "_log_weight_of_sample",
         lambda real, self, is_final: 0.0 * real(self, is_final),
     )
@@ -189,13 +189,13 @@ def _(monkeypatch):
 
 @bug(
     "the weight of another point",
-    "ContourSampler.sample_info",
+    "ContourOptimizer.sample_info",
     ("csghmc", "gaussian"),
 )
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        ContourSampler,
+        ContourOptimizer,
         "_log_weight_of_sample",
         lambda real, self, is_final: real(self, False),
     )

@@ -1,0 +1,25 @@
+"""Transition kernels for `mh.sample`: an algorithm with its arguments checked."""
+
+from keras_mhmcmc.kernels.contour import csghmc
+from keras_mhmcmc.kernels.contour import csgld
+from keras_mhmcmc.kernels.diffusions import psgld
+from keras_mhmcmc.kernels.diffusions import sghmc
+from keras_mhmcmc.kernels.diffusions import sgld
+from keras_mhmcmc.kernels.metropolis import mhbt
+from keras_mhmcmc.kernels.metropolis import mint
+from keras_mhmcmc.kernels.metropolis import rsgld
+from keras_mhmcmc.kernels.spike_slab import sghmcsa
+from keras_mhmcmc.kernels.spike_slab import sgldsa
+
+__all__ = [
+    "csghmc",
+    "csgld",
+    "mhbt",
+    "mint",
+    "psgld",
+    "rsgld",
+    "sghmc",
+    "sghmcsa",
+    "sgld",
+    "sgldsa",
+]

@@ -1,0 +1,159 @@
+"""Kernels for `mh.sample` on a flattened energy: CSGLD, CSGHMC."""
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.algorithms.contour import ContourSampler
+from keras_mhmcmc.algorithms.sghmc import SGHMC
+from keras_mhmcmc.algorithms.sgld import SGLD
+from keras_mhmcmc.kernels.rates import required
+from keras_mhmcmc.partition import EnergyPartition
+from keras_mhmcmc.partition import contour_sampler
+from keras_mhmcmc.schedules import Schedule
+
+
+def csgld(
+    learning_rate: float | Schedule,
+    *,
+    partition: EnergyPartition,
+    zeta: float = 0.75,
+    temperature: float | Schedule = 1.0,
+    step_size: float | Schedule | None = None,
+    random_field: str = "zeta",
+    difference: str = "backward",
+    max_multiplier: float | None = 5.0,
+    weight_power: float | None = None,
+    rho: float = 0.0,
+    masses: Array | None = None,
+    adapt: bool = True,
+    shared_density: bool = False,
+) -> ContourSampler:
+    """Return contour SGLD, a kernel for `mh.sample`.
+
+    Samples exp(-U/T) / Psi(U)^zeta, where Psi is the learned mass of the energy's
+    subregions. With the weights of the draws it samples exp(-U/T), up to the bias of a
+    finite step, of gradient noise, and of `max_multiplier` where that is in force.
+
+    Args:
+        learning_rate: step, as in `mh.CSGLD`, at least 0, or a schedule.
+        partition: `mh.EnergyPartition`, the subregions of the energy in nats.
+            `mh.suggest_partition` makes one.
+        zeta: how far the energy is flattened, greater than 0. 1 makes its histogram
+            flat.
+        temperature: T, at least 0, or a schedule.
+        step_size: omega, the step of the learned masses: a schedule that falls, or a
+            number in (0, 1). None is `mh.schedules.RobbinsMonro()`.
+        random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J).
+        difference: "backward" or "forward", the kind of difference that gives the slope
+            of log theta.
+        max_multiplier: largest absolute value of the gradient's factor, at least 1.
+            None is no limit. Where the limit is in force, the weights are not exact:
+            see `mh.CSGLD`.
+        weight_power: draws have the weights Psi(U)^weight_power. None is zeta, which is
+            exact where `max_multiplier` limits nothing.
+        rho: bias of the update towards low energies, eq. (57), at least 0.
+        masses: first theta, the mass of each subregion, shape (partitions,), positive.
+            None falls linearly.
+        adapt: whether theta is learned. False keeps `masses` as they are (KSGLD).
+        shared_density: whether all chains learn one theta together (ICSGLD) instead of
+            one each.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.csgld(
+    ...     0.1,
+    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50),
+    ... )
+
+    Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
+    dynamics algorithm", algorithm 1; Deng, Liang, Hao, Lin and Liang (2022),
+    "Interacting contour stochastic gradient Langevin dynamics", algorithm 1.
+    """
+    _validate.choice("shared_density", shared_density, (True, False))
+    return contour_sampler(
+        SGLD(required(learning_rate), temperature),
+        partition=partition,
+        zeta=zeta,
+        step_size=step_size,
+        random_field=random_field,
+        difference=difference,
+        max_multiplier=max_multiplier,
+        weight_power=weight_power,
+        rho=rho,
+        masses=masses,
+        adapt=adapt,
+        is_shared=shared_density,
+    )
+
+
+def csghmc(
+    learning_rate: float | Schedule,
+    *,
+    partition: EnergyPartition,
+    zeta: float = 0.75,
+    momentum: float = 0.9,
+    temperature: float | Schedule = 1.0,
+    step_size: float | Schedule | None = None,
+    random_field: str = "zeta",
+    difference: str = "backward",
+    max_multiplier: float | None = 5.0,
+    weight_power: float | None = None,
+    rho: float = 0.0,
+    masses: Array | None = None,
+    adapt: bool = True,
+    shared_density: bool = False,
+) -> ContourSampler:
+    """Return contour SGHMC, a kernel for `mh.sample`.
+
+    Samples the position from exp(-U/T) / Psi(U)^zeta, and with the weights of the draws
+    from exp(-U/T), as `mh.kernels.csgld` does.
+
+    Args:
+        learning_rate: step, as in `mh.CSGHMC`, at least 0, or a schedule.
+        partition: `mh.EnergyPartition`, the subregions of the energy in nats.
+            `mh.kernels.csgld` says more of this argument and of all that follow, except
+            for `momentum`.
+        zeta: how far the energy is flattened, greater than 0.
+        momentum: share of the velocity that each step keeps, in [0, 1).
+        temperature: T, at least 0, or a schedule.
+        step_size: step of the learned masses.
+        random_field: "zeta" or "one", the power of theta(J) in the update.
+        difference: "backward" or "forward".
+        max_multiplier: largest absolute value of the gradient's factor.
+        weight_power: power of Psi(U) in the importance weights.
+        rho: bias of the update towards low energies.
+        masses: first theta, shape (partitions,).
+        adapt: whether theta is learned.
+        shared_density: whether all chains learn one theta.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.csghmc(
+    ...     0.01,
+    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50),
+    ... )
+
+    Reference: Deng, Lin and Liang (2020), section 4.2.
+    """
+    _validate.choice("shared_density", shared_density, (True, False))
+    return contour_sampler(
+        SGHMC(required(learning_rate), temperature, momentum),
+        partition=partition,
+        zeta=zeta,
+        step_size=step_size,
+        random_field=random_field,
+        difference=difference,
+        max_multiplier=max_multiplier,
+        weight_power=weight_power,
+        rho=rho,
+        masses=masses,
+        adapt=adapt,
+        is_shared=shared_density,
+    )

@@ -1,0 +1,117 @@
+"""Kernels for `mh.sample` with spike-and-slab priors: SGLD-SA, SGHMC-SA."""
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.sghmc import SGHMC
+from keras_mhmcmc.algorithms.sgld import SGLD
+from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
+from keras_mhmcmc.kernels.rates import required
+from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.priors import checked_spike_slab
+from keras_mhmcmc.schedules import Schedule
+
+
+def sgldsa(
+    learning_rate: float | Schedule,
+    *,
+    prior: SpikeSlab,
+    likelihood: str = "categorical",
+    step_size: float | Schedule | None = None,
+    temperature: float | Schedule = 1.0,
+    layer_temperatures: bool = False,
+) -> SpikeSlabSampler:
+    """Return SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
+
+    Samples exp(-U/T) given the latent variables that it learns meanwhile, as
+    `mh.SGLDSA` does. U is minus the log density that `mh.sample` is given, plus the
+    energy of the prior on the tensors that it chooses. The other tensors have the prior
+    that `log_prior` gives them. `draws.info` has `sparsity`, `sigma` and `delta` of
+    each chain, and `inclusion_probabilities`, a dict of arrays (chain, ...).
+
+    Args:
+        learning_rate: step, as in `mh.SGLDSA`, at least 0, or a schedule.
+        prior: a `mh.priors.SpikeSlab`. Its `sparse` is looked for in the names of the
+            position's tensors, the keys of its dict; a single tensor has the name
+            "position". A function gets an object with `path` and `shape`, the chain
+            axis first.
+        likelihood: "categorical", where `log_likelihood` is one; or "gaussian", where
+            it gives minus the squared error of each example, and sigma is the standard
+            deviation of the noise.
+        step_size: omega of the latent variables, a schedule that falls, or a number in
+            (0, 1]; None is 0.1 (k + 1000)^(-3/4) at step k.
+        temperature: T, at least 0, or a schedule.
+        layer_temperatures: whether each tensor has its own, as in `mh.SGLDSA`.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.sgldsa(
+    ...     0.01, prior=mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
+    ... )
+
+    Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
+    gradient MCMC with a stochastic approximation adaptation", algorithm 1.
+    """
+    base = SGLD(required(learning_rate), temperature)
+    return _spike_slab(base, prior, likelihood, step_size, layer_temperatures)
+
+
+def sghmcsa(
+    learning_rate: float | Schedule,
+    *,
+    prior: SpikeSlab,
+    likelihood: str = "categorical",
+    momentum: float = 0.9,
+    step_size: float | Schedule | None = None,
+    temperature: float | Schedule = 1.0,
+    layer_temperatures: bool = False,
+) -> SpikeSlabSampler:
+    """Return SGHMC with a spike-and-slab prior, a kernel for `mh.sample`.
+
+    Samples as `mh.kernels.sgldsa` does, with momentum, and takes the same arguments.
+
+    Args:
+        learning_rate: step, as in `mh.SGHMCSA`, at least 0, or a schedule.
+        prior: a `mh.priors.SpikeSlab`.
+        likelihood: "categorical" or "gaussian".
+        momentum: share of the velocity that each step keeps, in [0, 1).
+        step_size: omega of the latent variables.
+        temperature: T, at least 0, or a schedule.
+        layer_temperatures: whether each tensor has its own.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.sghmcsa(
+    ...     0.01, prior=mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
+    ... )
+
+    Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
+    """
+    base = SGHMC(required(learning_rate), temperature, momentum)
+    return _spike_slab(base, prior, likelihood, step_size, layer_temperatures)
+
+
+def _spike_slab(
+    base: Diffusion,
+    prior: SpikeSlab,
+    likelihood: str,
+    step_size: float | Schedule | None,
+    layer_temperatures: bool,
+) -> SpikeSlabSampler:
+    checked_spike_slab(prior)
+    _validate.choice("likelihood", likelihood, ("categorical", "gaussian"))
+    return SpikeSlabSampler(
+        base,
+        prior,
+        likelihood == "gaussian",
+        step_size,
+        layer_temperatures,
+        is_network=False,
+    )
