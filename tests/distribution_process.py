@@ -55,7 +55,7 @@ def run(name, distribution):
     return {
         "weights": weights(model).tolist(),
         "diagnostics": optimizer.diagnostics(),
-        "tally": numpy(optimizer._tally).tolist() if name in ("rsgld", "mint") else [],
+        "tally": numpy(optimizer._counts).tolist() if name in ("rsgld", "mint") else [],
         "columns": shards,
     }
 

@@ -4,9 +4,9 @@ import numpy as np
 from keras import ops
 from oracles import moves as oracle
 
-from keras_mhmcmc import proposals
+import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
 
 SHAPES = [(3,), (2, 4), (), (1, 2, 3, 2)]
 
@@ -69,11 +69,11 @@ def split(vector, d):
 def kernel_ratio(move, step, noise, beta, normalized):
     gradient, end, new_gradient = move
     d = len(end)
-    scales = moves.Scales(*(tensor(s) for s in (step, noise, beta)))
+    scales = proposals.Scales(*(tensor(s) for s in (step, noise, beta)))
     lists = [split(x, d) for x in (end, gradient, new_gradient)]
-    residuals = moves.squared_distances(*lists, scales)
-    ratio = moves.reversible_log_ratio(residuals, scales.beta, d, normalized)
-    return float(ratio), float(moves.langevin_log_ratio(*lists, scales))
+    residuals = proposals.squared_distances(*lists, scales)
+    ratio = proposals.reversible_log_ratio(residuals, scales.beta, d, normalized)
+    return float(ratio), float(proposals.langevin_log_ratio(*lists, scales))
 
 
 def assert_ratio(actual, expected):
@@ -81,11 +81,11 @@ def assert_ratio(actual, expected):
 
 
 PROPOSALS = {
-    "random walk": proposals.RandomWalk(),
-    "Langevin": proposals.Langevin(),
-    "Langevin, own noise": proposals.Langevin(noise_temperature=0.01),
-    "reversible": proposals.ReversibleLangevin(2.0),
-    "reversible, own noise": proposals.ReversibleLangevin(2.0, 0.5, normalized=True),
+    "random walk": mh.proposals.RandomWalk(),
+    "Langevin": mh.proposals.Langevin(),
+    "Langevin, own noise": mh.proposals.Langevin(noise_temperature=0.01),
+    "reversible": mh.proposals.ReversibleLangevin(2.0),
+    "reversible, own noise": mh.proposals.ReversibleLangevin(2.0, 0.5, normalized=True),
 }
 
 
@@ -111,7 +111,7 @@ def assert_chains_equal(together, separate, rtol=1e-6, atol=1e-6):
 
 
 def a_state(rng, energy):
-    return metropolis.State(
+    return metropolis.Candidate(
         tensors_of(draw(rng)), tensors_of(draw(rng)), tensor(energy)
     )
 
@@ -119,7 +119,7 @@ def a_state(rng, energy):
 def decide(
     old, new, pending, log_q_ratio=0.0, restart=False, uniform=0.5, temperature=1.0
 ):
-    return metropolis.decide(
+    return metropolis.accept_or_reject(
         old,
         new,
         tensor(pending, "int32"),

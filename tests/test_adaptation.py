@@ -9,8 +9,8 @@ from kernel_tools import tensor
 from oracles import adaptation as oracle
 from oracles import moves as oracle_moves
 
-from keras_mhmcmc.algorithms import adaptation
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import beta_adaptation
+from keras_mhmcmc.algorithms import proposals
 
 
 def flag(value):
@@ -36,7 +36,7 @@ def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
     """Oracle steps, and the same moves as the kernels see them, with energy ratios."""
     rng = np.random.default_rng(seed)
     steps, seen = [], []
-    scales = moves.Scales(tensor(STEP), tensor(NOISE), tensor(beta))
+    scales = proposals.Scales(tensor(STEP), tensor(NOISE), tensor(beta))
     for _ in range(count):
         gradient = length * rng.normal(size=d).astype("float32").astype("float64")
         new_gradient = 0.8 * gradient + change * length * rng.normal(size=d)
@@ -68,18 +68,18 @@ def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
             )
         )
         lists = [[tensor(x)] for x in (end, gradient, new_gradient)]
-        seen.append((moves.squared_distances(*lists, scales), energy_ratio))
+        seen.append((proposals.squared_distances(*lists, scales), energy_ratio))
     return steps, seen
 
 
 def kernel_acceptance(squared_distances, energy_ratio, trials, normalized, d=D):
-    ratio = moves.reversible_log_ratio(squared_distances, trials, d, normalized)
-    return adaptation.acceptance(ratio, tensor(energy_ratio), flag(True))
+    ratio = proposals.reversible_log_ratio(squared_distances, trials, d, normalized)
+    return beta_adaptation.acceptance(ratio, tensor(energy_ratio), flag(True))
 
 
 def test_acceptance_is_one_at_most_and_none_where_something_is_not_finite():
     ratios = tensor([[-3.0, 0.5, 2.0], [math.nan, 0.0, math.inf]])
-    shares = adaptation.acceptance(
+    shares = beta_adaptation.acceptance(
         ratios, tensor([1.0, -math.inf]), flag([True, False])
     )
     expected = [[math.exp(-2.0), 1.0, 1.0], [0.0, 0.0, 0.0]]
@@ -90,12 +90,14 @@ def test_acceptance_is_one_at_most_and_none_where_something_is_not_finite():
 
 
 def empty_replay():
-    trials = adaptation.REPLAY_TRIALS
-    return adaptation.ReplayState(tensor(np.zeros(trials)), tensor(0.0), tensor(0.0))
+    trials = beta_adaptation.REPLAY_TRIALS
+    return beta_adaptation.ReplayState(
+        tensor(np.zeros(trials)), tensor(0.0), tensor(0.0)
+    )
 
 
 def test_replay_tries_betas_from_one_to_a_hundred_thousand():
-    trials = ops.convert_to_numpy(adaptation.replay_trials(tensor(7.0)))
+    trials = ops.convert_to_numpy(beta_adaptation.replay_trials(tensor(7.0)))
     np.testing.assert_allclose(trials, oracle.replay_trials(), rtol=1e-5)
     # Near 1 the excess is what counts; float32 has it to 1.2e-7.
     excess = oracle.replay_trials() - 1.0
@@ -108,14 +110,14 @@ def test_replay_tries_betas_from_one_to_a_hundred_thousand():
 def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
     """Runs the replay over these moves; returns its choice and the regime's end."""
     state = empty_replay()
-    trials = adaptation.replay_trials(tensor(beta))
+    trials = beta_adaptation.replay_trials(tensor(beta))
     for step, (squared_distances, energy_ratio) in zip(steps, seen, strict=True):
         acceptance = kernel_acceptance(
             squared_distances, energy_ratio, trials, normalized, d
         )
-        limit = moves.strong_gradient_limit(squared_distances)
+        limit = proposals.strong_gradient_limit(squared_distances)
         flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
-        state = adaptation.replay_record(state, acceptance, limit, *flags)
+        state = beta_adaptation.replay_record(state, acceptance, limit, *flags)
 
     counted = [step for step in steps if step["forward"] and step["proposed"]]
     assert 0 < len(counted) < len(steps)
@@ -131,7 +133,7 @@ def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
     assert float(state.limit) == pytest.approx(limit * len(counted), rel=1e-5)
     choice, margin = oracle.replay_choose(steps, beta)
     assert margin > 1e-3  # or rounding, not the rule, would decide between two trials
-    chosen = float(adaptation.replay_choose(state, tensor(beta)))
+    chosen = float(beta_adaptation.replay_choose(state, tensor(beta)))
     assert chosen == pytest.approx(choice, rel=1e-5)
     assert chosen - 1.0 == pytest.approx(choice - 1.0, rel=1e-4)
     return chosen, limit
@@ -160,15 +162,21 @@ def test_replay_chooses_as_brute_force_does_where_gradients_are_small(seed):
 
 def test_replay_counts_proposals_that_went_forward_and_no_others():
     state = empty_replay()
-    row = np.linspace(0.0, 1.0, adaptation.REPLAY_TRIALS)
-    state = record(adaptation.replay_record, state, row, 5.0, True, False, True)
+    row = np.linspace(0.0, 1.0, beta_adaptation.REPLAY_TRIALS)
+    state = record(beta_adaptation.replay_record, state, row, 5.0, True, False, True)
     np.testing.assert_allclose(ops.convert_to_numpy(state.acceptance), row, rtol=1e-6)
     assert float(state.limit) == 5.0
     assert float(state.count) == 1.0
     for forward, proposed in ((False, True), (True, False), (False, False)):
         for bad in (0.5, math.nan, math.inf):
             ignored = record(
-                adaptation.replay_record, state, row + bad, bad, forward, True, proposed
+                beta_adaptation.replay_record,
+                state,
+                row + bad,
+                bad,
+                forward,
+                True,
+                proposed,
             )
             assert_same(ignored, state)
 
@@ -176,7 +184,7 @@ def test_replay_counts_proposals_that_went_forward_and_no_others():
 def replay_state(acceptance, limit, count=10.0):
     """Sums over `count` steps whose mean acceptance is a function of beta."""
     means = np.array([acceptance(beta) for beta in oracle.replay_trials()])
-    return adaptation.ReplayState(
+    return beta_adaptation.ReplayState(
         tensor(count * means), tensor(count * limit), tensor(count)
     )
 
@@ -193,7 +201,7 @@ def test_replay_takes_the_smallest_beta_at_ninety_percent_of_the_best():
         return 0.1 if beta < 5 else 0.85 if beta < 10 else 0.86 if beta < 20 else 0.95
 
     state = replay_state(acceptance, limit=1e3)
-    chosen = float(adaptation.replay_choose(state, tensor(3.0)))
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
     assert chosen == choice_for(10)
 
 
@@ -203,10 +211,10 @@ def test_replay_looks_at_the_strong_gradient_regime_only():
         return 1.0 if beta > 50 else 0.5 if beta >= 10 else 0.2
 
     state = replay_state(acceptance, limit=40.0)
-    chosen = float(adaptation.replay_choose(state, tensor(3.0)))
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
     assert chosen == choice_for(10)
     without_limit = replay_state(acceptance, limit=1e9)
-    chosen = float(adaptation.replay_choose(without_limit, tensor(3.0)))
+    chosen = float(beta_adaptation.replay_choose(without_limit, tensor(3.0)))
     assert chosen == choice_for(50.1)
 
 
@@ -215,14 +223,14 @@ def test_replay_is_not_misled_by_an_acceptance_that_falls_again():
         return 0.9 if 5 <= beta < 10 else 0.05
 
     state = replay_state(acceptance, limit=100.0)
-    chosen = float(adaptation.replay_choose(state, tensor(60.0)))
+    chosen = float(beta_adaptation.replay_choose(state, tensor(60.0)))
     assert chosen == choice_for(5)
 
 
 def test_replay_adds_a_fifth_to_the_excess_of_what_it_found():
     # 11 - 1 lies between steps 105 and 106 of 190 from 1e-4 to 1e5: 9.41 and 10.50.
     state = replay_state(lambda beta: 0.7 if beta >= 11 else 0.1, limit=100.0)
-    chosen = float(adaptation.replay_choose(state, tensor(3.0)))
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
     assert chosen == pytest.approx(1 + 1.2 * 10 ** (9 * 106 / 190 - 4), rel=1e-5)
     assert chosen == pytest.approx(13.60, abs=0.01)
 
@@ -234,7 +242,7 @@ def test_replay_never_leaves_the_strong_gradient_regime(edge, limit):
     # The edge is in the regime, but a fifth above it would not be.
     state = replay_state(lambda beta: 0.7 if beta >= edge else 0.1, limit=limit)
     assert 1.0 + 1.2 * (edge - 1.0) > limit
-    chosen = float(adaptation.replay_choose(state, tensor(3.0)))
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
     assert chosen == pytest.approx(limit, rel=1e-6)
 
 
@@ -247,7 +255,7 @@ def test_replay_comes_down_towards_one_with_the_gradients(edge):
         return 1.0 if beta > limit else 0.7 if beta >= edge else 0.01
 
     state = replay_state(acceptance, limit=limit)
-    chosen = float(adaptation.replay_choose(state, tensor(3.0)))
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
     found = 1.0 + (chosen - 1.0) / 1.2
     # The grid has 190 steps for nine decades of beta - 1: a factor 1.115 each.
     assert edge - 1e-6 <= found < 1.0 + 1.116 * (edge - 1.0)
@@ -258,43 +266,45 @@ def test_replay_comes_down_towards_one_with_the_gradients(edge):
 @pytest.mark.parametrize("limit", [0.0, 0.3, 1.0, 1.2, 30.0])
 def test_replay_can_go_down_to_one_and_never_below(limit):
     state = replay_state(lambda beta: 0.8, limit=limit)
-    assert float(adaptation.replay_choose(state, tensor(9.0))) == 1.0
+    assert float(beta_adaptation.replay_choose(state, tensor(9.0))) == 1.0
 
 
 @pytest.mark.parametrize(("beta", "expected"), [(2.0, 30.0), (70.0, 70.0)])
 @pytest.mark.parametrize("tiny", [0.0, 1e-5, 9e-4])
 def test_replay_widens_to_the_limit_where_nothing_is_accepted(beta, expected, tiny):
     state = replay_state(lambda beta: tiny if beta < 30 else 0.9, limit=30.0)
-    chosen = float(adaptation.replay_choose(state, tensor(beta)))
+    chosen = float(beta_adaptation.replay_choose(state, tensor(beta)))
     assert chosen == pytest.approx(expected, rel=1e-5)
 
 
 def test_replay_chooses_by_an_acceptance_just_above_nothing():
     state = replay_state(lambda beta: 1.1e-3 if beta >= 5 else 0.0, limit=30.0)
-    assert float(adaptation.replay_choose(state, tensor(70.0))) == choice_for(5)
+    assert float(beta_adaptation.replay_choose(state, tensor(70.0))) == choice_for(5)
 
 
 def test_replay_without_a_forward_step_keeps_beta():
-    assert float(adaptation.replay_choose(empty_replay(), tensor(4.5))) == 4.5
+    assert float(beta_adaptation.replay_choose(empty_replay(), tensor(4.5))) == 4.5
 
 
 # The paper's rule.
 
 
 def empty_paper():
-    shape = adaptation.PAPER_WINDOW, adaptation.PAPER_TRIALS
-    return adaptation.PaperState(tensor(np.zeros(shape)), *map(tensor, (0.0, 0.0, 0.0)))
+    shape = beta_adaptation.PAPER_WINDOW, beta_adaptation.PAPER_TRIALS
+    return beta_adaptation.PaperState(
+        tensor(np.zeros(shape)), *map(tensor, (0.0, 0.0, 0.0))
+    )
 
 
 def run_paper(steps, beta):
     """The kernel's choice after these oracle steps."""
     state = empty_paper()
-    trials = ops.convert_to_numpy(adaptation.paper_trials(tensor(beta)))
+    trials = ops.convert_to_numpy(beta_adaptation.paper_trials(tensor(beta)))
     for step in steps:
         row = [step["acceptance"](float(trial)) for trial in trials]
         flags = [step[name] for name in ("forward", "accepted", "proposed")]
-        state = record(adaptation.paper_record, state, row, 0.0, *flags)
-    return float(adaptation.paper_choose(state, tensor(beta)))
+        state = record(beta_adaptation.paper_record, state, row, 0.0, *flags)
+    return float(beta_adaptation.paper_choose(state, tensor(beta)))
 
 
 def epoch(count, accepted, acceptance, forward_share=0.5, proposed=True):
@@ -311,8 +321,8 @@ def epoch(count, accepted, acceptance, forward_share=0.5, proposed=True):
 
 
 def test_paper_trials_fall_by_five_percent_each():
-    trials = ops.convert_to_numpy(adaptation.paper_trials(tensor(20.0)))
-    expected = [20 * 0.95**k for k in range(adaptation.PAPER_TRIALS)]
+    trials = ops.convert_to_numpy(beta_adaptation.paper_trials(tensor(20.0)))
+    expected = [20 * 0.95**k for k in range(beta_adaptation.PAPER_TRIALS)]
     np.testing.assert_allclose(trials, expected, rtol=1e-6)
     assert trials[-1] > 10.0 > 0.95 * trials[-1]
 
@@ -368,19 +378,19 @@ def test_the_papers_rule_tests_the_last_hundred_forward_steps_only(first, last):
 
 def test_the_papers_rule_ignores_backward_steps_and_what_was_not_proposed():
     state = record(
-        adaptation.paper_record,
+        beta_adaptation.paper_record,
         empty_paper(),
-        np.full(adaptation.PAPER_TRIALS, 0.5),
+        np.full(beta_adaptation.PAPER_TRIALS, 0.5),
         0.0,
         True,
         True,
         True,
     )
-    bad = np.full(adaptation.PAPER_TRIALS, math.nan)
-    backward = record(adaptation.paper_record, state, bad, 0.0, False, True, True)
+    bad = np.full(beta_adaptation.PAPER_TRIALS, math.nan)
+    backward = record(beta_adaptation.paper_record, state, bad, 0.0, False, True, True)
     assert_same(backward[:2], state[:2])
     assert [float(x) for x in backward[2:]] == [2.0, 2.0]
-    refresh = record(adaptation.paper_record, state, bad, 0.0, True, True, False)
+    refresh = record(beta_adaptation.paper_record, state, bad, 0.0, True, True, False)
     assert_same(refresh, state)
 
 
@@ -393,12 +403,12 @@ def test_the_papers_rule_on_moves_equals_the_rule_followed_step_by_step(
 ):
     steps, seen = chain_of_moves(60, beta, normalized, seed)
     state = empty_paper()
-    trials = adaptation.paper_trials(tensor(beta))
+    trials = beta_adaptation.paper_trials(tensor(beta))
     for step, (squared_distances, energy_ratio) in zip(steps, seen, strict=True):
         acceptance = kernel_acceptance(
             squared_distances, energy_ratio, trials, normalized
         )
         flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
-        state = adaptation.paper_record(state, acceptance, tensor(0.0), *flags)
-    chosen = float(adaptation.paper_choose(state, tensor(beta)))
+        state = beta_adaptation.paper_record(state, acceptance, tensor(0.0), *flags)
+    chosen = float(beta_adaptation.paper_choose(state, tensor(beta)))
     assert chosen == pytest.approx(oracle.paper_choose(steps, beta), rel=1e-5)

@@ -17,9 +17,9 @@ from oracles import steps
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import contour
-from keras_mhmcmc.algorithms import hamiltonian
 from keras_mhmcmc.algorithms import importance
-from keras_mhmcmc.algorithms import langevin
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.sampling import loop
 
 
@@ -123,11 +123,11 @@ def test_the_factor_scales_the_gradient_and_not_the_noise():
     x, g, v, z = (draw(rng) for _ in range(4))
     settings = dict(learning_rate=0.3, temperature=0.5, train_size=7)
     scaled = [-2.5 * part for part in g]
-    actual = langevin.sgld_step(
+    actual = sgld.sgld_step(
         *map(tensors_of, (x, g, z)), **settings, multiplier=tensor(-2.5)
     )
     assert_close(actual, steps.sgld_step(x, scaled, z, 0.3, 0.5, 7))
-    actual = hamiltonian.sghmc_step(
+    actual = sghmc.sghmc_step(
         *map(tensors_of, (x, v, g, z)), **settings, momentum=0.9, multiplier=-2.5
     )
     expected = steps.sghmc_step(x, v, scaled, z, 0.3, 0.9, 0.5, 7)

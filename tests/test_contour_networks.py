@@ -136,7 +136,7 @@ def test_cifar_schedules_hold_and_fall(cifar):
     assert float(temperature(500)) == pytest.approx(0.01 / 1.01**10, rel=1e-4)
     # The paper's numbers, for its number of images.
     config = optimizer.get_config()
-    assert optimizer.partition.energy_gap == pytest.approx(1000)
+    assert optimizer.arguments["partition"].energy_gap == pytest.approx(1000)
     assert config["zeta"] == pytest.approx(1e6)
     assert len(config["masses"]) == 200 and len(set(config["masses"])) == 1
     assert config["prior"]["config"]["scale"] == pytest.approx(25**-0.5)

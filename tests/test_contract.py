@@ -37,13 +37,13 @@ class Trained:
     def __init__(self, name):
         optimizer = make(name)
         self.traces = 0
-        move = optimizer._move
+        step = optimizer._step
 
         def counting(*args):
             self.traces += 1
-            return move(*args)
+            return step(*args)
 
-        optimizer._move = counting
+        optimizer._step = counting
         self.model = compiled(optimizer)
         self.before = weights(self.model)
         x, y = data()

@@ -13,11 +13,14 @@ from kernel_tools import float32
 from kernel_tools import tensor
 from kernel_tools import tensors_of
 
-from keras_mhmcmc.algorithms import hamiltonian
-from keras_mhmcmc.algorithms import langevin
 from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.algorithms import psgld
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.algorithms import tensors
+
+PER_CHAIN = np.zeros(K, "float32")  # the rank of K chains
 
 
 def test_list_algebra_with_a_chain_axis_is_one_call_for_each_chain():
@@ -26,9 +29,9 @@ def test_list_algebra_with_a_chain_axis_is_one_call_for_each_chain():
     condition = np.array([True, False, True])
     added = tensors.add_scaled(tensors_of(xs), tensor(a), tensors_of(ys))
     chosen = tensors.select(tensor(condition, "bool"), tensors_of(xs), tensors_of(ys))
-    squares = tensors.sum_squares(tensors_of(xs), chains=True)
+    squares = tensors.sum_squares(tensors_of(xs), like=PER_CHAIN)
     assert tuple(ops.shape(squares)) == (K,)
-    assert tensors.size(tensors_of(xs), chains=True) == 1 + 4 + 6
+    assert tensors.size(tensors_of(xs), like=PER_CHAIN) == 1 + 4 + 6
     assert tensors.size(chain(xs, 0)) == 1 + 4 + 6
     for k in range(K):
         x, y = chain(xs, k), chain(ys, k)
@@ -47,13 +50,15 @@ def test_list_algebra_with_a_chain_axis_is_one_call_for_each_chain():
         )
         expected = sum(np.sum(x[k] ** 2) for x in xs)
         assert float(squares[k]) == pytest.approx(expected, rel=1e-5)
-        assert float(tensors.sum_squares(x)) == pytest.approx(expected, rel=1e-5)
+        assert float(tensors.sum_squares(x, like=0.0)) == pytest.approx(
+            expected, rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("has_chains", [False, True])
 def test_squares_of_half_precision_weights_are_summed_in_float32(has_chains):
     ones = ops.cast(ops.ones((1, 1001)), "bfloat16")
-    total = tensors.sum_squares([ones], chains=has_chains)
+    total = tensors.sum_squares([ones], like=PER_CHAIN if has_chains else 0.0)
     assert float(ops.reshape(ops.cast(total, "float32"), ())) == 1001.0
 
 
@@ -68,14 +73,14 @@ def test_steps_take_one_learning_rate_and_temperature_for_each_chain():
             learning_rate=tensor(rate), temperature=tensor(temperature), train_size=5
         )
         here = [pick(array) for array in (x, v, moment, g, z)]
-        sgld = langevin.sgld_step(here[0], here[3], here[4], **settings)
-        psgld, second = langevin.psgld_step(
+        plain = sgld.sgld_step(here[0], here[3], here[4], **settings)
+        scaled, second = psgld.psgld_step(
             here[0], *here[2:], decay=0.9, epsilon=0.1, **settings
         )
-        position, velocity = hamiltonian.sghmc_step(
+        position, velocity = sghmc.sghmc_step(
             here[0], here[1], *here[3:], momentum=0.8, **settings
         )
-        return [*sgld, *psgld, *second, *position, *velocity]
+        return [*plain, *scaled, *second, *position, *velocity]
 
     together = run(tensors_of, rates, temperatures)
     separate = [
@@ -92,27 +97,23 @@ def test_moves_and_their_ratios_are_those_of_each_chain():
     uniform = [0.2, 0.8, 0.4]
 
     def run(pick, uniform, step, noise, beta, has_chains):
-        scales = moves.Scales(tensor(step), tensor(noise), tensor(beta))
+        scales = proposals.Scales(tensor(step), tensor(noise), tensor(beta))
         here = [pick(array) for array in (x, g, new, z)]
-        walked = moves.random_walk(here[0], here[3], scales)
-        moved = moves.langevin(here[0], here[1], here[3], scales)
-        tried, forward = moves.reversible(
+        walked = proposals.random_walk(here[0], here[3], scales)
+        moved = proposals.langevin(here[0], here[1], here[3], scales)
+        tried, forward = proposals.reversible(
             here[0], here[1], here[3], tensor(uniform), scales
         )
         delta = tensors.subtract(tried, here[0])
-        ratio = moves.langevin_log_ratio(
-            delta, here[1], here[2], scales, chains=has_chains
-        )
-        distances = moves.squared_distances(
-            delta, here[1], here[2], scales, chains=has_chains
-        )
-        d = tensors.size(delta, chains=has_chains)
+        ratio = proposals.langevin_log_ratio(delta, here[1], here[2], scales)
+        distances = proposals.squared_distances(delta, here[1], here[2], scales)
+        d = tensors.size(delta, like=scales.noise)
         ratios = [
-            moves.reversible_log_ratio(distances, scales.beta, d, normalized)
+            proposals.reversible_log_ratio(distances, scales.beta, d, normalized)
             for normalized in (True, False)
         ]
-        limit = moves.strong_gradient_limit(distances)
-        guess = moves.strong_gradient_beta(here[1], scales, chains=has_chains)
+        limit = proposals.strong_gradient_limit(distances)
+        guess = proposals.strong_gradient_beta(here[1], scales)
         return [
             *walked, *moved, *tried, forward, ratio, *distances, *ratios, limit, guess
         ]  # fmt: skip
@@ -139,18 +140,17 @@ def test_a_proposal_gives_each_chain_its_own_ratio(name):
     proposal, uniform = PROPOSALS[name], [0.2, 0.8, 0.4]
 
     def run(pick, uniform, has_chains):
-        scales = proposal.scales(tensor(0.1), 2.0, 10)
+        rate = tensor([0.1] * K if has_chains else 0.1)
+        scales = proposal.scales(rate, 2.0, 10)
         here = [pick(array) for array in (x, g, new, z)]
         end, forward = proposal.propose(
             here[0], here[1], here[3], tensor(uniform), scales
         )
         delta = tensors.subtract(end, here[0])
-        ratio = proposal.log_ratio(delta, here[1], here[2], scales, has_chains)
+        ratio = proposal.log_ratio(delta, here[1], here[2], scales)
         return [*end, forward, ratio]
 
     together = run(tensors_of, uniform, True)
-    # The symmetric ratio is one number for all chains.
-    together[-1] = ops.broadcast_to(together[-1], (K,))
     separate = [
         run(lambda arrays, k=k: chain(arrays, k), uniform[k], False) for k in range(K)
     ]
@@ -160,7 +160,7 @@ def test_a_proposal_gives_each_chain_its_own_ratio(name):
 def test_a_refresh_that_moved_is_told_for_each_chain():
     delta = [tensor([[0.0, 0.0], [0.0, 1e-3], [1.0, 0.0], [0.0, 0.0]])]
     pending = tensor([2, 2, 1, 0], "int32")
-    told = ops.convert_to_numpy(metropolis.was_modified(delta, pending, chains=True))
+    told = ops.convert_to_numpy(metropolis.was_modified(delta, pending))
     assert told.tolist() == [False, True, False, False]
     for k in range(4):
         alone = metropolis.was_modified([delta[0][k]], pending[k])

@@ -20,7 +20,7 @@ from kernel_tools import two_states
 from oracles import moves as oracle
 
 from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 
 
@@ -104,7 +104,7 @@ def test_a_first_point_that_is_not_finite_keeps_its_position_and_stays_nothing(
     assert flags(info) == dict(
         accepted=False, proposed=False, finite=False, has_state=False
     )
-    assert_same(state, metropolis.State(new.position, old.gradient, old.energy))
+    assert_same(state, metropolis.Candidate(new.position, old.gradient, old.energy))
 
 
 @pytest.mark.parametrize("log_q_ratio", [-50.0, 0.0, 50.0])
@@ -174,7 +174,7 @@ def test_before_the_first_move_only_a_gradient_that_is_not_finite_spoils_the_rat
     rng = np.random.default_rng(23)
     gradient, new_gradient, delta = (tensors_of(draw(rng)) for _ in range(3))
     new_gradient[2] = tensor(bad)
-    scales = moves.Scales(*map(tensor, moves.STILL))
+    scales = proposals.Scales(*map(tensor, proposals.STILL))
     ratio = PROPOSALS[name].log_ratio(delta, gradient, new_gradient, scales)
     if math.isfinite(bad) or not PROPOSALS[name].uses_gradient:
         assert float(ratio) == 0.0
@@ -203,7 +203,7 @@ def test_a_restart_at_a_point_that_is_not_finite_has_no_state():
     assert flags(info) == dict(
         accepted=False, proposed=False, finite=False, has_state=False
     )
-    assert_same(state, metropolis.State(new.position, old.gradient, old.energy))
+    assert_same(state, metropolis.Candidate(new.position, old.gradient, old.energy))
 
 
 def test_a_walk_without_gradients_is_decided_alike():
@@ -225,8 +225,8 @@ def test_a_learning_rate_of_zero_leaves_the_ratio_of_the_energies():
         assert_close(end, [ops.convert_to_numpy(x) for x in position], 0, 0)
         delta = tensors.subtract(end, position)
         ratio = proposal.log_ratio(delta, gradient, new_gradient, scales)
-        old = metropolis.State(position, gradient, tensor(10.0))
-        new = metropolis.State(end, new_gradient, tensor(11.0))
+        old = metropolis.Candidate(position, gradient, tensor(10.0))
+        new = metropolis.Candidate(end, new_gradient, tensor(11.0))
         for uniform, accepted in ((0.36, True), (0.38, False)):
             _, info = decide(old, new, 1, ops.convert_to_numpy(ratio), uniform=uniform)
             assert float(info.log_ratio) == pytest.approx(-1.0)
@@ -259,8 +259,10 @@ def test_each_chain_is_decided_as_if_it_were_alone():
     temperature = 1.0 + 0.01 * np.arange(count)
 
     state, info = decide(
-        metropolis.State(tensors_of(position), tensors_of(gradient), tensor(energy)),
-        metropolis.State(
+        metropolis.Candidate(
+            tensors_of(position), tensors_of(gradient), tensor(energy)
+        ),
+        metropolis.Candidate(
             tensors_of(new_position), tensors_of(new_gradient), tensor(new_energy)
         ),
         pending,
@@ -272,8 +274,10 @@ def test_each_chain_is_decided_as_if_it_were_alone():
     together = [*state.position, *state.gradient, state.energy, *info]
     for k in range(count):
         alone, alone_info = decide(
-            metropolis.State(chain(position, k), chain(gradient, k), tensor(energy[k])),
-            metropolis.State(
+            metropolis.Candidate(
+                chain(position, k), chain(gradient, k), tensor(energy[k])
+            ),
+            metropolis.Candidate(
                 chain(new_position, k), chain(new_gradient, k), tensor(new_energy[k])
             ),
             pending[k],

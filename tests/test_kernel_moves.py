@@ -15,7 +15,7 @@ from kernel_tools import split
 from kernel_tools import tensor
 from oracles import moves as oracle
 
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 
 # d, epsilon, s, beta: short and long moves, weak and strong gradients.
@@ -99,11 +99,11 @@ def test_ratio_of_the_way_back_is_minus_the_ratio_of_the_way_there(normalized):
 
 def test_ratio_takes_many_betas_at_once():
     gradient, end, new_gradient = a_move(50, 0.1, 0.3, 1.5, True, seed=10)
-    scales = moves.Scales(tensor(0.1), tensor(0.3), tensor(1.5))
+    scales = proposals.Scales(tensor(0.1), tensor(0.3), tensor(1.5))
     lists = [split(x, 50) for x in (end, gradient, new_gradient)]
-    squared_distances = moves.squared_distances(*lists, scales)
+    squared_distances = proposals.squared_distances(*lists, scales)
     betas = np.array([1.0, 1.5, 4.0, 100.0])
-    actual = moves.reversible_log_ratio(squared_distances, tensor(betas), 50, True)
+    actual = proposals.reversible_log_ratio(squared_distances, tensor(betas), 50, True)
     expected = [
         oracle.reversible_log_ratio(
             np.zeros(50), gradient, end, new_gradient, 0.1, 0.3, beta, True
@@ -115,9 +115,11 @@ def test_ratio_takes_many_betas_at_once():
 
 def kernel_limit(move, step, noise):
     gradient, end, new_gradient = move
-    scales = moves.Scales(tensor(step), tensor(noise), tensor(1.0))
+    scales = proposals.Scales(tensor(step), tensor(noise), tensor(1.0))
     lists = [split(x, len(gradient)) for x in (end, gradient, new_gradient)]
-    return float(moves.strong_gradient_limit(moves.squared_distances(*lists, scales)))
+    return float(
+        proposals.strong_gradient_limit(proposals.squared_distances(*lists, scales))
+    )
 
 
 # x = 2 epsilon |grad| / (s sqrt(d)), the bound of the paper's Proposition 1, case 1.
@@ -184,18 +186,18 @@ def test_strong_gradient_limit_is_where_both_directions_explain_a_move_equally()
 def test_strong_gradient_beta_is_half_the_limit_of_proposition_one():
     d, step, noise = 10000, 0.1, 0.05
     gradient, _, _ = a_move(d, step, noise, 1.0, True, seed=11)
-    scales = moves.Scales(tensor(step), tensor(noise), tensor(1.0))
-    guess = float(moves.strong_gradient_beta(split(gradient, d), scales))
+    scales = proposals.Scales(tensor(step), tensor(noise), tensor(1.0))
+    guess = float(proposals.strong_gradient_beta(split(gradient, d), scales))
     length = np.linalg.norm(gradient)
     assert guess == pytest.approx(step * length / (noise * math.sqrt(d)), rel=1e-4)
 
 
 def test_strong_gradient_beta_is_at_least_one_and_finite_without_noise():
     gradient = [tensor([1e-6, 1e-6])]
-    weak = moves.Scales(tensor(0.1), tensor(1.0), tensor(0.0))
-    still = moves.Scales(tensor(0.0), tensor(0.0), tensor(0.0))
-    assert float(moves.strong_gradient_beta(gradient, weak)) == 1.0
-    assert float(moves.strong_gradient_beta(gradient, still)) == 1.0
+    weak = proposals.Scales(tensor(0.1), tensor(1.0), tensor(0.0))
+    still = proposals.Scales(tensor(0.0), tensor(0.0), tensor(0.0))
+    assert float(proposals.strong_gradient_beta(gradient, weak)) == 1.0
+    assert float(proposals.strong_gradient_beta(gradient, still)) == 1.0
 
 
 @pytest.mark.parametrize("normalized", [True, False])

@@ -11,9 +11,10 @@ from kernel_tools import tensors_of
 from oracles import moves as oracle
 from oracles import steps
 
-from keras_mhmcmc.algorithms import hamiltonian
-from keras_mhmcmc.algorithms import langevin
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.algorithms import psgld
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms import sgld
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])
@@ -24,9 +25,7 @@ def test_sgld_step_equals_the_oracle(settings, as_tensor):
     expected = steps.sgld_step(position, gradient, normals, **settings)
     if as_tensor:
         settings = settings | {"learning_rate": tensor(settings["learning_rate"])}
-    actual = langevin.sgld_step(
-        *map(tensors_of, (position, gradient, normals)), **settings
-    )
+    actual = sgld.sgld_step(*map(tensors_of, (position, gradient, normals)), **settings)
     assert_close(actual, expected)
 
 
@@ -37,7 +36,7 @@ def test_psgld_step_equals_the_oracle(settings):
     moment = [np.abs(v) for v in draw(rng)]
     settings = settings | {"decay": 0.7, "epsilon": 0.1}
     expected = steps.psgld_step(position, moment, gradient, normals, **settings)
-    actual = langevin.psgld_step(
+    actual = psgld.psgld_step(
         *map(tensors_of, (position, moment, gradient, normals)), **settings
     )
     assert_close(actual[0], expected[0])
@@ -51,7 +50,7 @@ def test_sghmc_step_equals_the_oracle(settings, momentum):
     position, velocity, gradient, normals = (draw(rng) for _ in range(4))
     settings = settings | {"momentum": momentum}
     expected = steps.sghmc_step(position, velocity, gradient, normals, **settings)
-    actual = hamiltonian.sghmc_step(
+    actual = sghmc.sghmc_step(
         *map(tensors_of, (position, velocity, gradient, normals)), **settings
     )
     assert_close(actual[0], expected[0])
@@ -62,10 +61,10 @@ def test_sghmc_without_momentum_is_sgld():
     rng = np.random.default_rng(4)
     position, velocity, gradient, normals = (tensors_of(draw(rng)) for _ in range(4))
     settings = dict(learning_rate=0.3, temperature=0.5, train_size=3)
-    moved, _ = hamiltonian.sghmc_step(
+    moved, _ = sghmc.sghmc_step(
         position, velocity, gradient, normals, momentum=0.0, **settings
     )
-    expected = langevin.sgld_step(position, gradient, normals, **settings)
+    expected = sgld.sgld_step(position, gradient, normals, **settings)
     assert_close(moved, [ops.convert_to_numpy(x) for x in expected])
 
 
@@ -77,17 +76,17 @@ def test_proposed_positions_equal_the_oracle(uniform):
     rng = np.random.default_rng(5)
     position, gradient, normals = (draw(rng) for _ in range(3))
     step, noise, beta = 0.3, 0.2, 3.0
-    scales = moves.Scales(tensor(step), tensor(noise), tensor(beta))
+    scales = proposals.Scales(tensor(step), tensor(noise), tensor(beta))
     there = [tensors_of(position), tensors_of(gradient), tensors_of(normals)]
     triples = list(zip(position, gradient, normals, strict=True))
 
-    walked = moves.random_walk(there[0], there[2], scales)
+    walked = proposals.random_walk(there[0], there[2], scales)
     assert_close(walked, [oracle.random_walk(x, z, noise) for x, _, z in triples])
 
-    moved = moves.langevin(*there, scales)
+    moved = proposals.langevin(*there, scales)
     assert_close(moved, [oracle.langevin(x, g, z, step, noise) for x, g, z in triples])
 
-    moved, forward = moves.reversible(*there, tensor(uniform), scales)
+    moved, forward = proposals.reversible(*there, tensor(uniform), scales)
     expected = [
         oracle.reversible(x, g, z, uniform, step, noise, beta) for x, g, z in triples
     ]

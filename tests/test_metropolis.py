@@ -30,7 +30,7 @@ def started(steps=3, **options):
 
 
 def pending(drive):
-    return int(drive.optimizer._pending)
+    return int(drive.optimizer.slots.pending)
 
 
 def test_the_first_point_becomes_the_state():
@@ -45,7 +45,9 @@ def test_the_first_point_becomes_the_state():
 
 def test_the_model_holds_the_proposal_and_the_slots_the_state():
     drive = started()
-    np.testing.assert_array_equal(drive.state(), numpy(drive.optimizer._positions[0]))
+    np.testing.assert_array_equal(
+        drive.state(), numpy(drive.optimizer.slots.position[0])
+    )
     proposal = drive.point()
     accepted = drive.step(-1e3, np.zeros(20))  # an energy that must be accepted
     np.testing.assert_array_equal(accepted, proposal)
@@ -72,7 +74,7 @@ def test_a_gradient_that_is_not_finite_is_a_rejected_proposal(value):
     gradient[7] = value
     np.testing.assert_array_equal(drive.step(-1e3, gradient), before)
     assert np.isfinite(drive.point()).all()
-    assert np.isfinite(numpy(drive.optimizer._gradients[0])).all()
+    assert np.isfinite(numpy(drive.optimizer.slots.gradient[0])).all()
     assert drive.optimizer.diagnostics()["nonfinite"] == 1
 
 
@@ -114,10 +116,10 @@ def test_a_refresh_compares_energies_alone():
     np.testing.assert_array_equal(drive.state(), state)
     # It is no proposal: the acceptance does not count it.
     assert np.isnan(drive.optimizer.diagnostics()["acceptance"])
-    assert float(drive.optimizer._energy) == pytest.approx(-1e3 * TRAIN_SIZE)
+    assert float(drive.optimizer.slots.energy) == pytest.approx(-1e3 * TRAIN_SIZE)
     drive.optimizer.settle()
     drive.step(1e3, np.zeros(20))  # a worse batch is refused, and its energy with it
-    assert float(drive.optimizer._energy) == pytest.approx(-1e3 * TRAIN_SIZE)
+    assert float(drive.optimizer.slots.energy) == pytest.approx(-1e3 * TRAIN_SIZE)
 
 
 def test_propose_goes_on_after_settle():
@@ -142,19 +144,23 @@ def test_weights_that_somebody_else_set_start_a_new_chain():
     np.testing.assert_array_equal(drive.point(), np.full(20, 5.0))
     drive.step(1e3, np.zeros(20))  # far worse, and still the new state
     np.testing.assert_array_equal(drive.state(), np.full(20, 5.0))
-    assert float(drive.optimizer._energy) == pytest.approx(1e3 * TRAIN_SIZE)
+    assert float(drive.optimizer.slots.energy) == pytest.approx(1e3 * TRAIN_SIZE)
+
+
+def scales_of(optimizer):
+    return np.array([float(numpy(scale)) for scale in optimizer.slots.scales])
 
 
 def test_the_scales_of_the_pending_proposal_are_kept_with_it():
     """A new learning rate must not come between the directions of a move's density."""
     drive = started(beta=1.5, beta_adaptation=None)
-    used = numpy(drive.optimizer._scales_used)
+    used = scales_of(drive.optimizer)
     drive.optimizer.learning_rate = 0.4
-    np.testing.assert_array_equal(numpy(drive.optimizer._scales_used), used)
+    np.testing.assert_array_equal(scales_of(drive.optimizer), used)
     drive.step(0.0, np.zeros(20))
     noise = (2 * 0.4 / TRAIN_SIZE**2) ** 0.5
     expected = [0.4, noise, 1.5]
-    np.testing.assert_allclose(numpy(drive.optimizer._scales_used), expected, rtol=1e-6)
+    np.testing.assert_allclose(scales_of(drive.optimizer), expected, rtol=1e-6)
 
 
 def test_fit_ends_settled_and_a_second_fit_goes_on():
@@ -164,7 +170,7 @@ def test_fit_ends_settled_and_a_second_fit_goes_on():
     for variable, state in zip(model.trainable_variables, states, strict=True):
         np.testing.assert_array_equal(numpy(variable), numpy(state))
     settled = weights(model)
-    energy = float(model.optimizer._energy)
+    energy = float(model.optimizer.slots.energy)
     fit(model, epochs=1)
     assert int(model.optimizer.iterations) == 24
     assert np.isfinite(energy)

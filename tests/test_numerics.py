@@ -7,7 +7,7 @@ from kernel_tools import tensor
 from oracles import moves as oracle
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 
 STEP, SIZE, BETA = 0.2, 60_000.0, 3.0
@@ -46,7 +46,7 @@ def close(actual, expected):
 def test_log_ratios_are_those_of_float64(d, noise_temperature, forward):
     delta, gradient, new_gradient, noise = move(d, noise_temperature, forward)
     step, noise = np.float32(STEP), np.float32(noise)
-    scales = moves.Scales(*map(tensor, (step, noise, np.float32(BETA))))
+    scales = proposals.Scales(*map(tensor, (step, noise, np.float32(BETA))))
     inputs = lists([delta, gradient, new_gradient])
     start = np.zeros(d)
     wide = [a.astype("float64") for a in (gradient, delta, new_gradient)]
@@ -54,22 +54,24 @@ def test_log_ratios_are_those_of_float64(d, noise_temperature, forward):
     settings = float(step), float(noise)
 
     expected = oracle.langevin_log_ratio(start, here, end, there, *settings)
-    close(moves.langevin_log_ratio(*inputs, scales), expected)
-    residuals = moves.squared_distances(*inputs, scales)
+    close(proposals.langevin_log_ratio(*inputs, scales), expected)
+    residuals = proposals.squared_distances(*inputs, scales)
     for normalized in (True, False):
         expected = oracle.reversible_log_ratio(
             start, here, end, there, *settings, BETA, normalized
         )
-        ratio = moves.reversible_log_ratio(residuals, scales.beta, d, normalized)
+        ratio = proposals.reversible_log_ratio(residuals, scales.beta, d, normalized)
         close(ratio, expected)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("chains", [0, 1, 3])
 def test_large_numbers_are_finite_and_others_are_not(chains, compiled):
+    like = np.zeros(chains, "float32") if chains else 0.0
+
     def ask(xs):
         # Products in the program, which an optimizer of graphs may move.
-        return tensors.all_finite([2.0 * x * tensor(0.5) for x in xs], chains > 0)
+        return tensors.all_finite([2.0 * x * tensor(0.5) for x in xs], like)
 
     # More of them than are added up at a time.
     rng = np.random.default_rng(0)

@@ -335,7 +335,7 @@ for strategy in ("vmap", "loop"):
     chains = mh.ParallelChains(sequential(), 8, seed=0, strategy=strategy)
     compiled(mint(seed=3), chains)
     fit(chains, epochs=2, callbacks=[mh.PosteriorSamples()])
-    for variable in [*chains.trainable_variables, chains.optimizer._positions[0]]:
+    for variable in [*chains.trainable_variables, chains.optimizer.slots.position[0]]:
         assert len(variable.value.sharding.device_set) == jax.device_count()
         rows = {shard.data.shape[0] for shard in variable.value.addressable_shards}
         assert rows == {8 // jax.device_count()}

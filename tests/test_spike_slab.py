@@ -75,7 +75,7 @@ learned = learn()
 def energy_of(position, latents):
     size = dict(step_size=tensor(0.0), train_size=EXAMPLES)
     _, weighted = spike_slab.update_latents(position, latents, prior(), **size)
-    return spike_slab.energy(weighted, latents, prior())
+    return spike_slab.prior_energy(weighted, latents, prior())
 
 
 def pulls_of(position, latents, numbers=None, examples=EXAMPLES):
@@ -248,7 +248,7 @@ def test_the_noise_of_a_layer_is_in_proportion_to_its_gradients_spread(chains):
     rng = np.random.default_rng(10)
     lead = () if chains is None else (chains,)
     gradient = [tensor(s * rng.normal(size=(*lead, 200, 3))) for s in (0.1, 5.0, 1.0)]
-    unknown = tensor(np.full((*lead, 3), np.nan))
+    unknown = tensor(np.full((*lead, 3), layer_noise.NO_GRADIENT))
     spreads = layer_noise.update_spreads(unknown, gradient)
     deviations = np.array(
         [np.std(ops.convert_to_numpy(g)[..., :, :]) for g in gradient]

@@ -178,7 +178,7 @@ def test_each_layer_may_have_a_temperature_of_its_own():
 def test_groups_share_their_latent_variables(groups, count):
     model = compiled(make("sghmcsa", groups=groups))
     fit(model, epochs=2)
-    assert model.optimizer._sigma.shape == (count,)
+    assert model.optimizer.slots.latents.sigma.shape == (count,)
     probabilities = model.optimizer.inclusion_probabilities()
     kernels = [v for v in model.trainable_variables if len(v.shape) == 2]
     assert {path: v.shape for path, v in probabilities.items()} == {

@@ -19,7 +19,7 @@ from models import numpy
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 
 pytestmark = pytest.mark.in_turn("torch")
@@ -76,7 +76,7 @@ def run(proposal, learning_rate, steps, seed, refresh_every=None):
 
     def advance(theta, gradient, energy, normals, uniforms, batches, pending):
         rate = ops.ones((CHAINS,)) * learning_rate
-        scales = moves.Scales(
+        scales = proposals.Scales(
             *(ops.ones((CHAINS,)) * s for s in proposal.scales(rate, TEMPERATURE, N))
         )
         proposed, _ = proposal.propose(
@@ -87,15 +87,13 @@ def run(proposal, learning_rate, steps, seed, refresh_every=None):
         ]
         new_energy, new_gradient = energy_and_gradient(proposed[0], batches)
         delta = tensors.subtract(proposed, [theta])
-        log_q_ratio = proposal.log_ratio(
-            delta, [gradient], [new_gradient], scales, chains=True
-        )
-        state, info = metropolis.decide(
-            metropolis.State([theta], [gradient], energy),
-            metropolis.State(proposed, [new_gradient], new_energy),
+        log_q_ratio = proposal.log_ratio(delta, [gradient], [new_gradient], scales)
+        state, info = metropolis.accept_or_reject(
+            metropolis.Candidate([theta], [gradient], energy),
+            metropolis.Candidate(proposed, [new_gradient], new_energy),
             pending,
             log_q_ratio,
-            metropolis.was_modified(delta, pending, chains=True),
+            metropolis.was_modified(delta, pending),
             uniforms[1],
             temperature=TEMPERATURE,
         )
@@ -185,12 +183,12 @@ def test_a_planted_bug_in_the_ratio_is_caught(bug):
 
 
 def test_a_planted_bug_in_the_temperature_is_caught(monkeypatch):
-    decide = metropolis.decide
+    decide = metropolis.accept_or_reject
 
     def hotter(*args, temperature):
         return decide(*args, temperature=1.3 * temperature)
 
-    monkeypatch.setattr(metropolis, "decide", hotter)
+    monkeypatch.setattr(metropolis, "accept_or_reject", hotter)
     theta, _ = run(*EXACT["random_walk"], steps=60, seed=11)
     assert smallest_p(theta) < 1e-6
 
@@ -208,7 +206,9 @@ def test_psgld_has_unit_temperature_in_its_metric():
     optimizer = mh.PSGLD(0.1, train_size=size, decay=0.999, epsilon=1e-3, seed=1)
     drive = Drive(optimizer, np.random.default_rng(2).normal(size=WEIGHTS) * 0.5)
     gradient_rms = precision * 0.5 / size
-    optimizer._second_moments[0].assign(np.full(WEIGHTS, gradient_rms**2, "float32"))
+    optimizer.slots.second_moment[0].assign(
+        np.full(WEIGHTS, gradient_rms**2, "float32")
+    )
     for _ in range(400):
         drive.step(0.0, precision * drive.point() / size)
     values = drive.point().astype("float64")

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import adaptation
+from keras_mhmcmc.algorithms import beta_adaptation
 
 
 def run(seed, epochs, data):
@@ -60,7 +60,7 @@ def main():
     )
     arguments = parser.parse_args()
     if arguments.margin is not None:
-        adaptation.REPLAY_MARGIN = arguments.margin
+        beta_adaptation.REPLAY_MARGIN = arguments.margin
     data = mh.datasets.load("mnist", arguments.data_dir)
     print(keras.backend.backend())
     for seed in range(1, arguments.seeds + 1):

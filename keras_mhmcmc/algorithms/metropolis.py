@@ -93,21 +93,13 @@ class Auxiliary(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Metropolis(Algorithm):
-    """MHBT for any proposal, MINT, and RSGLD.
+    """MHBT for any proposal, MINT, and RSGLD."""
 
-    Attributes:
-        learning_rate: step of the proposal.
-        temperature: T; None is N/m, or 1 without data.
-        proposal: how a move is drawn.
-        alpha: MINT's, which gives the temperature; None: the temperature is given.
-        adaptation: how beta is chosen; None: beta is that of the proposal.
-    """
-
-    learning_rate: Rate | None
-    temperature: Rate | None
+    learning_rate: Rate | None  # step of the proposal
+    temperature: Rate | None  # None is N/m, or 1 without data
     proposal: proposals.Proposal
-    alpha: float | None = None
-    adaptation: beta_adaptation.BetaAdaptation | None = None
+    alpha: float | None = None  # MINT's, which gives the temperature
+    adaptation: beta_adaptation.BetaAdaptation | None = None  # None: beta is fixed
 
     def __post_init__(self) -> None:
         temperature, alpha = self.temperature, self.alpha

@@ -121,26 +121,17 @@ class Auxiliary(NamedTuple):
 class SpikeSlabSampler(OverDiffusion):
     """A diffusion whose prior learns which weights are small: SGLD-SA, SGHMC-SA, ESM.
 
-    Attributes:
-        base: the diffusion, or Adam for ESM.
-        prior: a `mh.priors.SpikeSlab`, which has numbers and chooses weights.
-        is_regression: whether the energy of the data is the residual sum of squares.
-        step_size: omega, a number or a schedule; None is 0.1 (k + 1000)^(-3/4).
-        layer_temperatures: whether each weight tensor has a temperature of its own.
-        is_network: whether the weights are those of a network: then only kernels are
-            sparse, and the other kernels have the prior N(0, 1).
-        sparse: indices of the sparse weights; known once the weights are.
-        normal: indices of the weights with the prior N(0, 1).
+    In a network only kernels are sparse, and the other kernels have the prior N(0, 1).
     """
 
-    base: Diffusion
-    prior: Any
-    is_regression: bool
-    step_size: Rate | None
+    base: Diffusion  # Adam for ESM
+    prior: Any  # a `mh.priors.SpikeSlab`, which has numbers and chooses weights
+    is_regression: bool  # whether U of the data is RSS / (2 sigma^2)
+    step_size: Rate | None  # omega; None is 0.1 (k + 1000)^(-3/4)
     layer_temperatures: bool = False
     is_network: bool = True
-    sparse: tuple[int, ...] = ()
-    normal: tuple[int, ...] = ()
+    sparse: tuple[int, ...] = ()  # indices of weights, known once the weights are
+    normal: tuple[int, ...] = ()  # indices of the weights with the prior N(0, 1)
 
     def __post_init__(self) -> None:
         step_size = self.step_size

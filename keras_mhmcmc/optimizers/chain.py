@@ -78,6 +78,10 @@ class Chain(abc.ABC):
         """Look at the step after the decision, and return `current` for the move."""
 
     @abc.abstractmethod
+    def store(self, state: Any) -> None:
+        """Write the state after the move."""
+
+    @abc.abstractmethod
     def take_accepted(self) -> Tensor:
         """Return whether each chain took the point of this step; None: all did."""
 

@@ -1,6 +1,7 @@
 """What users and callbacks call on a sampler between steps."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -27,12 +28,23 @@ class SamplerInterface(keras.optimizers.Optimizer):
     num_chains: int | None
     _chain: Chain
     _parts: Parts  # once the optimizer is built
+    _given: dict[str, Any]
     _counts: keras.Variable  # sums of what the algorithm counts
 
     @property
     def temperature(self) -> float | Schedule:
         """T, the temperature of the target, a number or a schedule."""
         return self.algorithm.temperature
+
+    @property
+    def slots(self) -> Any:
+        """The state of the algorithm, a named tuple of variables, once it is built."""
+        return self._parts.state.structure
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor by name, as they were given."""
+        return dict(self._given)
 
     @property
     def has_weights(self) -> bool:

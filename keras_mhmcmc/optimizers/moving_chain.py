@@ -11,6 +11,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Current
 from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import leaves
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
@@ -58,6 +59,9 @@ class MovingChain(Chain):
 
     def between(self, current: Current, accepted: Tensor, keeps: bool) -> Current:
         return current
+
+    def store(self, state: Any) -> None:
+        self.write(self._parts.state.all, leaves(state))
 
     def take_accepted(self) -> Tensor:
         return None

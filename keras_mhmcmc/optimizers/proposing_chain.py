@@ -86,6 +86,12 @@ class ProposingChain(Chain):
         start = _backend.donated(weights, current.position)
         return current._replace(position=start)
 
+    def store(self, state: metropolis.State) -> None:
+        # `between` has stored these, and the proposal may have taken their memory.
+        stored = {"position": [], "gradient": []}
+        variables = leaves(self._slots._replace(**stored))
+        _backend.write(variables, leaves(state._replace(**stored)))
+
     def take_accepted(self) -> Tensor:
         accepted, self._accepted = self._accepted, None
         return accepted
@@ -139,10 +145,7 @@ class ProposingChain(Chain):
         current = parts.algorithm.resume(state, has_state)
         start = _backend.donated(parts.state.weights, current.position)
         new = parts.algorithm.move(current._replace(position=start), evaluation)
-        # The position and the gradient of the state stay as they are.
-        stays = {"position": [], "gradient": []}
-        variables = leaves(self._slots._replace(**stays))
-        _backend.write(variables, leaves(new._replace(**stays)))
+        self.store(new)
 
     def mark_sample(self, listener: Callable[[], None] | None) -> None:
         """Do nothing: the state was evaluated when it was proposed."""

@@ -14,7 +14,6 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import leaves
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.arguments import given_arguments
@@ -229,7 +228,7 @@ class Sampler(SamplerInterface):
         point = algorithm.point(state)
         for i in idle:
             point[i] = current.position[i]
-        chain.write(parts.state.all, leaves(state))
+        chain.store(state)
 
     def _evaluation(
         self, point: Position, gradient: Position, energy: Tensor, rate: Tensor
@@ -285,10 +284,10 @@ class Sampler(SamplerInterface):
         if not self._is_loss_checked:
             model = compiled_loss.training_model(self)
             if model is not None:
-                base_options.refuse_other_weights(self.sampled_variables, model)
-                compiled_loss.check_is_mean(model)
                 if self._check_own is not None:
                     self._check_own(model)
+                base_options.refuse_other_weights(self.sampled_variables, model)
+                compiled_loss.check_is_mean(model)
             self._is_loss_checked = True
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:

@@ -99,7 +99,9 @@ class LogDensity:
                 return scale * self._energy(position, indices, constants)
             each = self.log_likelihoods(position, indices, constants)
             energy = self._energy(position, indices, constants, each)
-            spread = replica_exchange.energy_variance(each, self.train_size, self.replacement)
+            spread = replica_exchange.energy_variance(
+                each, self.train_size, self.replacement
+            )
             return scale * energy, [spread]
 
         evaluate = _backend.map_chains(mean_energy, constants, differentiate, variance)

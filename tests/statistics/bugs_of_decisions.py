@@ -5,18 +5,17 @@ from planting import bug
 from planting import wrap
 
 from keras_mhmcmc.algorithms import contour
-from keras_mhmcmc.algorithms import langevin
 from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import moves
-from keras_mhmcmc.optimizers.contour import ContourOptimizer
-from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
+from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.algorithms import sgld
+from keras_mhmcmc.optimizers.energies import Energies
 
 # Accepting.
 
 
 @bug(
     "acceptance at 1.5 T",
-    "metropolis.decide",
+    "metropolis.accept_or_reject",
     ("mint", "gaussian"),
     ("mhbt_langevin", "regression"),
 )
@@ -24,7 +23,7 @@ def _(monkeypatch):
     def around(real, *args, temperature):
         return real(*args, temperature=1.5 * temperature)
 
-    wrap(monkeypatch, metropolis, "decide", around)
+    wrap(monkeypatch, metropolis, "accept_or_reject", around)
 
 
 @bug(
@@ -44,52 +43,65 @@ def _(monkeypatch):
 
 @bug(
     "energy of the mean loss, not N times it",
-    "MetropolisSampler._move",
+    "Metropolis.decide",
     ("mint", "gaussian"),
 )
 def _(monkeypatch):
-    def around(real, self, variables, position, gradient, energy, rate):
-        energy = energy / self.train_size
-        return real(self, variables, position, gradient, energy, rate)
+    def around(real, self, state, evaluation):
+        energy = evaluation.energy / evaluation.train_size
+        return real(self, state, evaluation._replace(energy=energy))
 
-    wrap(monkeypatch, MetropolisSampler, "_move", around)
+    wrap(monkeypatch, metropolis.Metropolis, "decide", around)
 
 
-@bug("every proposal accepted", "metropolis.decide", ("mhbt_reversible", "bimodal"))
+@bug(
+    "every proposal accepted",
+    "metropolis.accept_or_reject",
+    ("mhbt_reversible", "bimodal"),
+)
 def _(monkeypatch):
     def around(real, state, evaluated, pending, ratio, restart, uniform, **options):
         uniform = 0.0 * uniform + 1e-30
         return real(state, evaluated, pending, ratio, restart, uniform, **options)
 
-    wrap(monkeypatch, metropolis, "decide", around)
+    wrap(monkeypatch, metropolis, "accept_or_reject", around)
 
 
-@bug("every refresh accepted", "metropolis.decide", ("mhbt_langevin", "regression"))
+@bug(
+    "every refresh accepted",
+    "metropolis.accept_or_reject",
+    ("mhbt_langevin", "regression"),
+)
 def _(monkeypatch):
     def around(real, state, evaluated, pending, ratio, restart, *args, **options):
+        restart = (pending == metropolis.REFRESH) if restart is None else restart
         restart = restart | (pending == metropolis.REFRESH)
         return real(state, evaluated, pending, ratio, restart, *args, **options)
 
-    wrap(monkeypatch, metropolis, "decide", around)
+    wrap(monkeypatch, metropolis, "accept_or_reject", around)
 
 
-@bug("stale energy of the state", "metropolis.decide", ("mint", "gaussian"))
+@bug("stale energy of the state", "metropolis.accept_or_reject", ("mint", "gaussian"))
 def _(monkeypatch):
     def around(real, state, evaluated, pending, *args, **options):
         new, info = real(state, evaluated, pending, *args, **options)
         kept = ops.where(pending == metropolis.PROPOSAL, state.energy, new.energy)
         return new._replace(energy=kept), info
 
-    wrap(monkeypatch, metropolis, "decide", around)
+    wrap(monkeypatch, metropolis, "accept_or_reject", around)
 
 
-@bug("a rejected point is not taken back", "metropolis.decide", ("rsgld", "logistic"))
+@bug(
+    "a rejected point is not taken back",
+    "metropolis.accept_or_reject",
+    ("rsgld", "logistic"),
+)
 def _(monkeypatch):
     def around(real, state, evaluated, *args, **options):
         new, info = real(state, evaluated, *args, **options)
         return new._replace(position=evaluated.position), info
 
-    wrap(monkeypatch, metropolis, "decide", around)
+    wrap(monkeypatch, metropolis, "accept_or_reject", around)
 
 
 @bug(
@@ -109,21 +121,25 @@ def _(monkeypatch):
 # The densities of proposals.
 
 
-@bug("q-ratio's sign flipped", "moves.langevin_log_ratio", ("mhbt_langevin", "skewed"))
+@bug(
+    "q-ratio's sign flipped",
+    "proposals.langevin_log_ratio",
+    ("mhbt_langevin", "skewed"),
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        moves,
+        proposals,
         "langevin_log_ratio",
         lambda real, *args, **options: -real(*args, **options),
     )
 
 
-@bug("q-ratio left out", "moves.langevin_log_ratio", ("mint", "gaussian"))
+@bug("q-ratio left out", "proposals.langevin_log_ratio", ("mint", "gaussian"))
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        moves,
+        proposals,
         "langevin_log_ratio",
         lambda real, *args, **options: 0.0 * real(*args, **options),
     )
@@ -131,28 +147,28 @@ def _(monkeypatch):
 
 @bug(
     "q-ratios of the two directions swapped",
-    "moves.squared_distances",
+    "proposals.squared_distances",
     ("rsgld", "logistic"),
 )
 def _(monkeypatch):
     def around(real, *args, **options):
         r = real(*args, **options)
-        return moves.SquaredDistances(
+        return proposals.SquaredDistances(
             r.out_backward, r.out_forward, r.change_backward, r.change_forward
         )
 
-    wrap(monkeypatch, moves, "squared_distances", around)
+    wrap(monkeypatch, proposals, "squared_distances", around)
 
 
 @bug(
     "normalising constants left out",
-    "moves.reversible_log_ratio",
+    "proposals.reversible_log_ratio",
     ("rsgld", "logistic"),
 )
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        moves,
+        proposals,
         "reversible_log_ratio",
         lambda real, squared_distances, beta, dimension, normalized: real(
             squared_distances, beta, dimension, False
@@ -160,13 +176,13 @@ def _(monkeypatch):
     )
 
 
-@bug("backward noise not widened", "moves.reversible", ("rsgld", "logistic"))
+@bug("backward noise not widened", "proposals.reversible", ("rsgld", "logistic"))
 def _(monkeypatch):
     def around(real, position, gradient, normals, uniform, scales):
         scales = scales._replace(beta=1.0 + 0.0 * scales.beta)
         return real(position, gradient, normals, uniform, scales)
 
-    wrap(monkeypatch, moves, "reversible", around)
+    wrap(monkeypatch, proposals, "reversible", around)
 
 
 # Contours.
@@ -174,31 +190,30 @@ def _(monkeypatch):
 
 @bug(
     "samples without their weights",
-    "ContourOptimizer.sample_info",
+    "Energies.of_sample",
     ("csgld", "gaussian"),
     ("csghmc", "bimodal"),
 )
 def _(monkeypatch):
-    wrap(
-        monkeypatch,
-        ContourOptimizer,
-        "_log_weight_of_sample",
-        lambda real, self, is_final: 0.0 * real(self, is_final),
-    )
+    def around(real, self):
+        info = real(self)
+        return info._replace(log_weight=0.0 * info.log_weight)
+
+    wrap(monkeypatch, Energies, "of_sample", around)
 
 
 @bug(
     "the weight of another point",
-    "ContourOptimizer.sample_info",
+    "Energies.of_sample",
     ("csghmc", "gaussian"),
 )
 def _(monkeypatch):
-    wrap(
-        monkeypatch,
-        ContourOptimizer,
-        "_log_weight_of_sample",
-        lambda real, self, is_final: real(self, False),
-    )
+    def around(real, self):
+        info = real(self)
+        last = ops.convert_to_numpy(self.variable)[..., 5]
+        return info._replace(log_weight=last)
+
+    wrap(monkeypatch, Energies, "of_sample", around)
 
 
 @bug(
@@ -216,7 +231,7 @@ def _(monkeypatch):
 
 @bug(
     "factor on the noise as well",
-    "langevin.sgld_step",
+    "sgld.sgld_step",
     ("csgld", "gaussian"),
     is_subtle=True,
 )
@@ -227,7 +242,7 @@ def _(monkeypatch):
         options["multiplier"] = multiplier
         return real(position, gradient, [factor * z], **options)
 
-    wrap(monkeypatch, langevin, "sgld_step", around)
+    wrap(monkeypatch, sgld, "sgld_step", around)
 
 
 @bug(

@@ -7,10 +7,11 @@ from planting import wrap
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import adam
-from keras_mhmcmc.algorithms import hamiltonian
-from keras_mhmcmc.algorithms import langevin
 from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import moves
+from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.algorithms import psgld
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.priors import BoundGaussian
@@ -70,31 +71,31 @@ def _(monkeypatch):
     wrap(monkeypatch, _backend.ChainsNoise, "draw", around)
 
 
-@bug("noise without its factor 2", "langevin.noise_scale", ("sgld", "regression"))
+@bug("noise without its factor 2", "sgld.noise_scale", ("sgld", "regression"))
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        langevin,
+        sgld,
         "noise_scale",
         lambda real, rate, temperature, size: real(0.5 * rate, temperature, size),
     )
 
 
-@bug("noise without the temperature", "langevin.noise_scale", ("sghmc", "gaussian"))
+@bug("noise without the temperature", "sghmc.noise_scale", ("sghmc", "gaussian"))
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        langevin,
+        sghmc,
         "noise_scale",
         lambda real, rate, temperature, size: real(rate, 1.0, size),
     )
 
 
-@bug("noise for one example, not N", "langevin.noise_scale", ("psgld", "correlated"))
+@bug("noise for one example, not N", "psgld.noise_scale", ("psgld", "correlated"))
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        langevin,
+        psgld,
         "noise_scale",
         lambda real, rate, temperature, size: real(rate, temperature, 1.0),
     )
@@ -102,7 +103,7 @@ def _(monkeypatch):
 
 @bug(
     "momentum's noise without 1 - mu",
-    "hamiltonian.sghmc_step",
+    "sghmc.sghmc_step",
     ("sghmc", "gaussian"),
     ("sghmcsa", "correlated"),
     ("csghmc", "gaussian"),
@@ -112,10 +113,10 @@ def _(monkeypatch):
         normals = scaled(normals, (1.0 - momentum) ** -0.5)
         return real(position, velocity, gradient, normals, momentum=momentum, **options)
 
-    wrap(monkeypatch, hamiltonian, "sghmc_step", around)
+    wrap(monkeypatch, sghmc, "sghmc_step", around)
 
 
-@bug("noise without the metric", "langevin.psgld_step", ("psgld", "correlated"))
+@bug("noise without the metric", "psgld.psgld_step", ("psgld", "correlated"))
 def _(monkeypatch):
     def around(real, position, square, gradient, normals, *, decay, epsilon, **options):
         new = [
@@ -130,34 +131,34 @@ def _(monkeypatch):
         options |= {"decay": decay, "epsilon": epsilon}
         return real(position, square, gradient, normals, **options)
 
-    wrap(monkeypatch, langevin, "psgld_step", around)
+    wrap(monkeypatch, psgld, "psgld_step", around)
 
 
 # The gradient.
 
 
-@bug("drift's sign flipped", "langevin.sgld_step", ("sgld", "gaussian"))
+@bug("drift's sign flipped", "sgld.sgld_step", ("sgld", "gaussian"))
 def _(monkeypatch):
     def around(real, position, gradient, *args, **options):
         return real(position, scaled(gradient, -1.0), *args, **options)
 
-    wrap(monkeypatch, langevin, "sgld_step", around)
+    wrap(monkeypatch, sgld, "sgld_step", around)
 
 
-@bug("drift's sign flipped, momentum", "hamiltonian.sghmc_step", ("csghmc", "bimodal"))
+@bug("drift's sign flipped, momentum", "sghmc.sghmc_step", ("csghmc", "bimodal"))
 def _(monkeypatch):
     def around(real, position, velocity, gradient, *args, **options):
         return real(position, velocity, scaled(gradient, -1.0), *args, **options)
 
-    wrap(monkeypatch, hamiltonian, "sghmc_step", around)
+    wrap(monkeypatch, sghmc, "sghmc_step", around)
 
 
-@bug("proposal's drift flipped", "moves.langevin", ("mhbt_langevin", "skewed"))
+@bug("proposal's drift flipped", "proposals.langevin", ("mhbt_langevin", "skewed"))
 def _(monkeypatch):
     def around(real, position, gradient, *args):
         return real(position, scaled(gradient, -1.0), *args)
 
-    wrap(monkeypatch, moves, "langevin", around)
+    wrap(monkeypatch, proposals, "langevin", around)
 
 
 @bug("descent's sign flipped", "adam.adam_step", ("esm", "regression"))
@@ -182,18 +183,18 @@ def _(monkeypatch):
     wrap(monkeypatch, SGLD, "_move", move)
 
 
-@bug("position before momentum", "hamiltonian.sghmc_step", ("sghmc", "gaussian"))
+@bug("position before momentum", "sghmc.sghmc_step", ("sghmc", "gaussian"))
 def _(monkeypatch):
     def around(real, position, velocity, *args, **options):
         _, new = real(position, velocity, *args, **options)
         return [x + v for x, v in zip(position, velocity, strict=True)], new
 
-    wrap(monkeypatch, hamiltonian, "sghmc_step", around)
+    wrap(monkeypatch, sghmc, "sghmc_step", around)
 
 
 @bug(
     "stale gradient of the state",
-    "metropolis.decide",
+    "metropolis.accept_or_reject",
     ("mint", "gaussian"),
     ("rsgld", "logistic"),
 )
@@ -202,12 +203,12 @@ def _(monkeypatch):
         new, info = real(state, *args, **options)
         return new._replace(gradient=state.gradient), info
 
-    wrap(monkeypatch, metropolis, "decide", around)
+    wrap(monkeypatch, metropolis, "accept_or_reject", around)
 
 
 @bug(
     "gradient of a rejected point",
-    "metropolis.decide",
+    "metropolis.accept_or_reject",
     ("mint", "gaussian"),
     is_subtle=True,
 )
@@ -216,7 +217,7 @@ def _(monkeypatch):
         new, info = real(state, evaluated, *args, **options)
         return new._replace(gradient=evaluated.gradient), info
 
-    wrap(monkeypatch, metropolis, "decide", around)
+    wrap(monkeypatch, metropolis, "accept_or_reject", around)
 
 
 # The prior.
@@ -249,7 +250,7 @@ def _(monkeypatch):
         monkeypatch,
         BoundGaussian,
         "energy",
-        lambda real, self, position, chains=False: 0.0 * real(self, position, chains),
+        lambda real, self, position, like: 0.0 * real(self, position, like),
     )
 
 

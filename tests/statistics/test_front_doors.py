@@ -45,9 +45,9 @@ def test_a_kernel_has_the_law_of_its_optimizer(sampler):
     config = optimizer.get_config()
     arguments = {name: config[name] for name in names}
     if row.is_metropolis:
-        arguments["proposal"] = optimizer.proposal
+        arguments["proposal"] = optimizer.algorithm.proposal
     if "masses" in names:
-        arguments["partition"] = optimizer.partition
+        arguments["partition"] = optimizer.arguments["partition"]
     start, _ = literal.start(optimizer, target, np.random.default_rng(3), plan.chains)
 
     def log_likelihood(x, batch):
