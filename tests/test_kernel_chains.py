@@ -32,7 +32,7 @@ def test_list_algebra_with_a_chain_axis_is_one_call_for_each_chain():
     squares = tensors.sum_squares(tensors_of(xs), like=PER_CHAIN)
     assert tuple(ops.shape(squares)) == (K,)
     assert tensors.size(tensors_of(xs), like=PER_CHAIN) == 1 + 4 + 6
-    assert tensors.size(chain(xs, 0)) == 1 + 4 + 6
+    assert tensors.size(chain(xs, 0), like=0.0) == 1 + 4 + 6
     for k in range(K):
         x, y = chain(xs, k), chain(ys, k)
         assert_close(

@@ -94,7 +94,7 @@ class Sampler(SamplerInterface):
         self._observer = _backend.LossObserver()
         self._chain: Chain = ProposingChain()
         if not algorithm.traits.proposes:
-            self._chain = MovingChain(nan_policy or "stop", watch)
+            self._chain = MovingChain(nan_policy, watch)
         self._check_own = check_model
         self._is_loss_checked = False
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
