@@ -45,7 +45,7 @@ class Sampler(SamplerInterface):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        sampler = super().__new__(cls, *args, **kwargs)
+        sampler = super().__new__(cls)
         # Not by assignment: Keras refuses attributes before its own constructor ran.
         given = given_arguments(cls, args, kwargs)
         object.__setattr__(sampler, "_given", given)
