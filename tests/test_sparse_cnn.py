@@ -83,7 +83,7 @@ def test_samplers_have_the_settings_of_the_paper(cnn):
     sghmc = cnn.make_optimizer("SGHMC", 60_000, weights, args)
     sparse = cnn.make_optimizer("SGHMC-SA", 60_000, weights, args)
     assert isinstance(sghmc, mh.SGHMC) and isinstance(sparse, mh.SGHMCSA)
-    config = sparse.get_config()
+    config = sparse.prior.get_config()
     expected = {"v0": 1e-3, "v1": 1.0, "sigma": 0.1, "a": weights, "b": weights}
     assert {key: config[key] for key in expected} == expected
     for optimizer in (sghmc, sparse):
