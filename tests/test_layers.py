@@ -20,6 +20,7 @@ HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "sci
 # and from its siblings.
 ROOMS = [
     "_types",
+    "_names",
     "_validate",
     "_serialize",
     "_warn",
