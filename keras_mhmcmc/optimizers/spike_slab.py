@@ -9,6 +9,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import sparsity
 from keras_mhmcmc._backend import ops
+from keras_mhmcmc._names import distinct
 from keras_mhmcmc.algorithms import layer_noise
 from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.optimizers import compiled_loss
@@ -41,7 +42,7 @@ class SpikeSlabSampler(Sampler):
     def _build_slots(self, variables):
         settings, has_chains = self._sparsity, self._has_chains
         self._sparse = sparsity.chosen(settings.sparse, variables, has_chains)
-        self._paths = _distinct([variables[i].path for i in self._sparse])
+        self._paths = distinct(variables[i].path for i in self._sparse)
         groups = sparsity.group_of_each(settings.groups, len(self._sparse))
         self._prior = spike_slab.SpikeSlab(
             settings.v0,
@@ -199,12 +200,3 @@ class SpikeSlabSampler(Sampler):
         config = super().get_config()
         del config["prior"]
         return config | arguments | {"layer_temperatures": self._layer_temperatures}
-
-
-def _distinct(paths):
-    """The paths, with a number after one that came before."""
-    seen, distinct = {}, []
-    for path in paths:
-        seen[path] = seen.get(path, 0) + 1
-        distinct.append(path if seen[path] == 1 else f"{path}#{seen[path]}")
-    return distinct
