@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import PathLike
-from keras_mhmcmc.ensemble.ensemble import warn_of_few
+from keras_mhmcmc.ensemble.checks import warn_of_few
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.posterior.chain_watch import ChainWatch
 from keras_mhmcmc.posterior.checked_sampler import checked_sampler
