@@ -28,6 +28,8 @@ from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.parallel.stacked_values import stacked_variable
 from keras_mhmcmc.parallel.steps import ChainStep
 
+Strategy = Literal["auto", "vmap", "loop"]
+
 
 @serializable
 class ParallelChains(_backend.ChainTrainer, StackedModel):
@@ -99,7 +101,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         model: keras.Model,
         num_chains: int,
         seed: int | None = None,
-        strategy: Literal["auto", "vmap", "loop"] = "auto",
+        strategy: Strategy = "auto",
         name: str = "parallel_chains",
     ) -> None:
         super().__init__(name=_validate.scope_name(name))
@@ -112,7 +114,9 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             )
         self.num_chains = _validate.integer("num_chains", num_chains, 1)
         self.seed = None if seed is None else _validate.seed(seed)
-        self._asked = _validate.choice("strategy", strategy, ("auto", "vmap", "loop"))
+        self._asked: Strategy = _validate.choice(
+            "strategy", strategy, ("auto", "vmap", "loop")
+        )
         self._box = _Box(model)
         if self._asked != "auto":
             self._box.strategy = self._asked
