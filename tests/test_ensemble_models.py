@@ -181,7 +181,7 @@ def test_outputs_that_need_different_activations_get_them():
     copy.set_weights(ensemble.get_weights())
     for one, other in zip(members, copy.predict_members(x), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(ValueError, match="must have one for each of the 2 outputs"):
+    with pytest.raises(ValueError, match="one entry for each of the 2 outputs"):
         posterior.ensemble(model, activation=["softmax"])
     # Means of logits, of which the loss knows.
     ensemble = posterior.ensemble(model, activation="linear")
@@ -234,5 +234,5 @@ def test_functions_and_subclasses_of_losses_of_logits():
             with pytest.raises(ValueError, match="`from_logits` must be False"):
                 mh.Classifier(ensemble, from_logits=True)
     model.loss = lambda y, p: function(y, p, from_logits=True)
-    with pytest.warns(UserWarning, match="cannot read from the loss"):
+    with pytest.warns(UserWarning, match="does not say whether"):
         posterior.ensemble(model)

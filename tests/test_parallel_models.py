@@ -87,7 +87,7 @@ def test_a_rejection_restores_moving_statistics_and_not_generators(strategy):
 
 def test_without_the_restoration_the_statistics_would_move(monkeypatch):
     """The planted bug that the test above must catch."""
-    from keras_mhmcmc.parallel import chains as module
+    from keras_mhmcmc.parallel import steps as module
 
     monkeypatch.setattr(module, "where_accepted", lambda accepted, new, old: new)
     chains = parallel(4, with_state(), rsgld(temperature=1.0))

@@ -50,9 +50,9 @@ def test_without_the_callback_the_end_of_fit_tells():
 
 
 def test_samples_that_are_copies():
-    (message,) = told(compiled(rsgld(1e4)), "are copies, and an ensemble", epochs=6)
-    assert message.startswith("Of the 6 samples of the chain, 1 is different")
-    assert told(compiled(rsgld(0.1)), "are copies, and an ensemble", epochs=6) == []
+    (message,) = told(compiled(rsgld(1e4)), "are copies of the sample", epochs=6)
+    assert message.startswith("Of the 6 samples of the chain, only 1 is distinct")
+    assert told(compiled(rsgld(0.1)), "are copies of the sample", epochs=6) == []
 
 
 def test_copies_of_one_chain_of_several():
@@ -99,7 +99,7 @@ def test_a_settled_chain_is_left_alone(correlation):
                 watch.begin(60.0 + noise[0])
                 for deviation in noise[1:]:
                     watch.end_epoch(60.0 + deviation, True)
-                watch._check_energies(rate=0.1, warmth=25.0)
+                watch._check_energies(rate=0.1, excess=25.0)
     # Of 200 runs; hardly ever, even where neighbours are alike.
     assert len(caught) <= (2 if correlation == 0.9 else 0)
 

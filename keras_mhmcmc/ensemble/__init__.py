@@ -1,4 +1,4 @@
-"""Models whose predictions are means over posterior samples."""
+"""Models that average predictions over posterior samples or dropout masks."""
 
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout

@@ -1,19 +1,38 @@
-"""What turns a model's outputs into the quantities to average: one, or one for each."""
+"""Functions that turn a model's outputs into the quantities that are averaged.
+
+A model with several outputs may have one function for all, or one for each.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Tensor
+
+Activation = Callable[[Tensor], Tensor]
+# A tuple has one function for each output, in the order of `keras.tree.flatten`.
+Activations = Activation | tuple[Activation, ...]
+# What `keras.activations.get` takes, or a list with one of them for each output.
+_Name = str | Activation | None
+ActivationLike = _Name | Sequence[_Name]
 
 
-def checked(value):
-    """A function, or a tuple with one for each output, or a `ValueError`."""
+def checked(value: ActivationLike) -> Activations:
+    """Return the function of all outputs, or a tuple with one for each output.
+
+    Raises:
+        ValueError: `keras.activations.get` does not take it.
+    """
     if isinstance(value, list | tuple) and value:
         return tuple(_validate.activation(each) for each in value)
     return _validate.activation(value)
 
 
-def applied(activation, outputs):
-    """The outputs, a structure of tensors, after the activation of each."""
+def applied(activation: Activations, outputs: Tensor) -> Tensor:
+    """Return the outputs, a structure of tensors, after their activations."""
     if not isinstance(activation, tuple):
         return keras.tree.map_structure(activation, outputs)
     flat = keras.tree.flatten(outputs)
@@ -22,26 +41,30 @@ def applied(activation, outputs):
     return keras.tree.pack_sequence_as(outputs, flat)
 
 
-def of_each(activation, count):
-    """A function for each of `count` outputs."""
+def of_each(activation: Activations, num_outputs: int) -> tuple[Activation, ...]:
+    """Return one function for each of `num_outputs` outputs.
+
+    Raises:
+        ValueError: `activation` is a tuple of another length.
+    """
     if not isinstance(activation, tuple):
-        return (activation,) * count
-    if len(activation) != count:
+        return (activation,) * num_outputs
+    if len(activation) != num_outputs:
         raise ValueError(
-            f"Argument `activation` must have one for each of the {count} outputs. "
-            f"Received: activation={serialized(activation)}"
+            "Argument `activation` must have one entry for each of the "
+            f"{num_outputs} outputs. Received: activation={serialized(activation)}"
         )
     return activation
 
 
-def serialized(activation):
-    """What `checked` takes, as a name or a configuration, or a list of them."""
+def serialized(activation: Activations) -> Any:
+    """Return what `checked` takes: a name or a configuration, or a list of them."""
     if isinstance(activation, tuple):
         return [keras.activations.serialize(function) for function in activation]
     return keras.activations.serialize(activation)
 
 
-def is_linear(activation):
-    """Whether all outputs stay as they are."""
+def is_linear(activation: Activations) -> bool:
+    """Return whether all outputs stay as they are."""
     functions = activation if isinstance(activation, tuple) else (activation,)
     return all(function is keras.activations.linear for function in functions)

@@ -1,53 +1,60 @@
-"""What an ensemble is compiled with, made of what its model is compiled with."""
+"""The loss, metrics and activation of an ensemble, from those of its model."""
 
 import functools
 import inspect
+from typing import Any
 
 import keras
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
+from keras_mhmcmc.ensemble.activations import Activations
 
-_ACTIVATION_OF_LOGITS = {
+# What `compile` takes for one output: a `keras.losses.Loss`, a function, a name, None.
+Loss = Any
+
+# The function that turns logits into probabilities, by class of loss.
+_ACTIVATION_OF_CLASS = {
     "SparseCategoricalCrossentropy": "softmax",
     "CategoricalCrossentropy": "softmax",
     "CategoricalFocalCrossentropy": "softmax",
     "BinaryCrossentropy": "sigmoid",
     "BinaryFocalCrossentropy": "sigmoid",
 }
-_OF_LOGITS = {
+_ACTIVATION_OF_FUNCTION = {
     keras.losses.sparse_categorical_crossentropy: "softmax",
     keras.losses.categorical_crossentropy: "softmax",
     keras.losses.binary_crossentropy: "sigmoid",
 }
 
 
-def activation_of(model):
-    """What turns the outputs of `model` into probabilities: a name, a list, or None.
+def activation_of(model: keras.Model) -> str | list[str | None] | None:
+    """Return the name of the function from outputs to probabilities, or None.
 
-    A list has a name, or None, for each output, in the order of `keras.tree.flatten`.
+    If outputs need different functions, the result is a list with one entry for each,
+    in the order of `keras.tree.flatten`.
     """
     if not model.compiled:
         return None
-    _warn_of_logits(model)
+    _warn_of_unknown_losses(model)
     found = [_activation_of(loss) for loss in _losses(model)]
     return found[0] if len(set(found)) == 1 else found
 
 
-def _losses(model):
-    """The loss of each output, in the order of `keras.tree.flatten`."""
+def _losses(model: keras.Model) -> list[Loss]:
+    """Return the loss of each output, in the order of `keras.tree.flatten`."""
     losses = model.loss
     if isinstance(losses, dict) and isinstance(model, keras.Function):
-        # Keras finds them by the names of outputs, and all need not have one.
+        # Keras finds them by the names of outputs. Some outputs may have no loss.
         outputs = model.output
         names = sorted(outputs) if isinstance(outputs, dict) else model.output_names
         losses = [losses.get(name) for name in names]
     return _flat(losses)
 
 
-def _flat(losses):
-    """Leaves in the order of `keras.tree.flatten`, None among them."""
+def _flat(losses: Any) -> list[Loss]:
+    """Return the leaves in the order of `keras.tree.flatten`, None included."""
     if isinstance(losses, dict):
         return [leaf for name in sorted(losses) for leaf in _flat(losses[name])]
     if isinstance(losses, list | tuple):
@@ -55,17 +62,20 @@ def _flat(losses):
     return [losses]
 
 
-def _activation_of(loss):
-    """What turns logits into probabilities, if `loss` says that it takes logits."""
+def _activation_of(loss: Loss) -> str | None:
+    """Return what turns logits into probabilities, if `loss` says it takes logits."""
     if isinstance(loss, functools.partial):
-        return _OF_LOGITS.get(loss.func) if loss.keywords.get("from_logits") else None
+        takes_logits = loss.keywords.get("from_logits")
+        return _ACTIVATION_OF_FUNCTION.get(loss.func) if takes_logits else None
     if isinstance(loss, keras.losses.Loss) and loss.get_config().get("from_logits"):
-        kinds = (kind.__name__ for kind in type(loss).__mro__)
-        return next(filter(None, map(_ACTIVATION_OF_LOGITS.get, kinds)), None)
+        for kind in type(loss).__mro__:
+            if kind.__name__ in _ACTIVATION_OF_CLASS:
+                return _ACTIVATION_OF_CLASS[kind.__name__]
     return None
 
 
-def _of_probabilities(loss):
+def _of_probabilities(loss: Loss) -> Loss:
+    """Return a loss like `loss` that takes probabilities instead of logits."""
     if isinstance(loss, functools.partial):
         return functools.partial(
             loss.func, *loss.args, **(loss.keywords | {"from_logits": False})
@@ -73,8 +83,8 @@ def _of_probabilities(loss):
     return type(loss).from_config(loss.get_config() | {"from_logits": False})
 
 
-def _warn_of_logits(model):
-    """Warns if the loss is a function, which does not say whether it takes logits."""
+def _warn_of_unknown_losses(model: keras.Model) -> None:
+    """Warn if a loss is a function, which does not say whether it takes logits."""
     unknown = [
         loss
         for loss in keras.tree.flatten(model.loss)
@@ -82,22 +92,22 @@ def _warn_of_logits(model):
     ]
     if unknown:
         warn(
-            "The ensemble cannot read from the loss whether the outputs of the model "
-            "are logits, and averages them as they are. For logits pass "
-            'activation="softmax" or "sigmoid"; otherwise "linear", and this warning '
-            f"goes. Received: loss={unknown[0]!r}"
+            "The loss does not say whether the model's outputs are logits. The "
+            "ensemble averages them as they are. If they are logits, pass "
+            'activation="softmax" or "sigmoid"; otherwise pass activation="linear", '
+            f"which stops this warning. Received: loss={unknown[0]!r}"
         )
 
 
-def arguments(model, activation):
-    """Arguments of `compile`: loss, metrics and their weights.
+def arguments(model: keras.Model, activation: Activations) -> dict[str, Any]:
+    """Return arguments of `compile` for an ensemble: loss, metrics, their weights.
 
     Args:
-        model: the model, compiled.
-        activation: what the ensemble does to its outputs, as `activations.checked`
-            gives it. What was a logit may be a probability then.
+        model: the compiled model of the members.
+        activation: the ensemble's activation. After it, outputs that were logits may
+            be probabilities, and the loss and metrics follow.
     """
-    # The objects as they were given: not all of them are registered with Keras.
+    # The objects themselves: not all of them are registered with Keras.
     config = _backend.compile_arguments(model)
     losses = _losses(model)
     functions = activations.of_each(activation, len(losses))
@@ -111,19 +121,22 @@ def arguments(model, activation):
     return {
         "loss": loss,
         "loss_weights": config["loss_weights"],
-        "metrics": _again(config["metrics"], of_probabilities),
-        "weighted_metrics": _again(config["weighted_metrics"], of_probabilities),
+        "metrics": _new_metrics(config["metrics"], of_probabilities),
+        "weighted_metrics": _new_metrics(config["weighted_metrics"], of_probabilities),
     }
 
 
-def _again(metrics, of_probabilities):
-    """New metrics like these: their sums are not those of the model."""
+def _new_metrics(metrics: Any, of_probabilities: bool) -> Any:
+    """Return new metrics like these, since the model's metrics hold its own sums."""
     if isinstance(metrics, dict):
-        return {name: _again(m, of_probabilities) for name, m in metrics.items()}
+        return {
+            name: _new_metrics(metric, of_probabilities)
+            for name, metric in metrics.items()
+        }
     if isinstance(metrics, list | tuple):
-        # Lists of lists stay as long as the outputs that they belong to.
-        again = [_again(metric, of_probabilities) for metric in metrics]
-        return [metric for metric in again if metric is not None]
+        # An inner list stays, even if empty: there is one for each output.
+        new = [_new_metrics(metric, of_probabilities) for metric in metrics]
+        return [metric for metric in new if metric is not None]
     if not isinstance(metrics, keras.metrics.Metric):
         return metrics  # names and functions have no state
     config = metrics.get_config()
@@ -133,9 +146,9 @@ def _again(metrics, of_probabilities):
         return type(metrics).from_config(config)
     except (TypeError, ValueError) as error:
         warn(
-            f"The metric {metrics.name!r} cannot be made again from its `get_config`, "
-            "so the ensemble is compiled without it. Give its class a `get_config` "
-            "with the arguments of its constructor, and register functions with "
+            f"The metric {metrics.name!r} cannot be rebuilt from its `get_config`, so "
+            "the ensemble is compiled without it. Give its class a `get_config` with "
+            "the arguments of its constructor, and register functions with "
             f"`keras.saving.register_keras_serializable`. Received: {error}"
         )
         return None

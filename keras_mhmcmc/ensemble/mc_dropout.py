@@ -1,41 +1,52 @@
-"""`MCDropout`: a Keras model that averages passes in which dropout is at work."""
+"""`MCDropout`: a Keras model that averages predictions over dropout masks."""
+
+from dataclasses import dataclass
+from typing import Any
+from typing import Self
 
 import keras
 import numpy as np
+import numpy.typing as npt
 from keras import layers
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import PathLike
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.ensemble.activations import Activation
 
 
 @serializable
 class MCDropout(keras.Model):
-    """The mean prediction of passes through a model with dropout at work.
+    """A model whose prediction is the mean over passes with active dropout.
 
-    Averages activation(model(x)) over passes, each with its own dropout masks, as
-    samples of a crude posterior. Only dropout is at work: batch normalisation uses its
-    moving statistics, and augmentation and noise layers do nothing. It shares the
-    model's weights; none are copied.
+    It averages activation(model(x)) over passes. Each pass has its own dropout masks
+    and counts as a sample of a crude posterior. Only dropout is active: batch
+    normalisation uses its moving statistics, and augmentation and noise layers do
+    nothing. `MCDropout` shares the weights of `model`.
 
-    Each call draws new masks, from `seed` on, with the random numbers of Keras: the
-    same on each run, on PyTorch too, where Keras' own dropout takes PyTorch's global
-    generator. `mh.adversarial` and `mh.evaluate` use the same masks for every batch,
-    so that an attack meets the network that it was made for.
+    Each call draws new masks from Keras' random numbers, starting at `seed`. They are
+    the same on each run, also on PyTorch, where Keras' own dropout uses the global
+    generator of PyTorch. `mh.adversarial` and `mh.evaluate` use the same masks for
+    every batch, so that an attack is scored on the network that it was made for.
 
     Args:
         model: built sequential or functional `keras.Model` with one input and one
             output, and with `keras.layers.Dropout` or `SpatialDropout` layers.
-        samples: number of passes, at least 1. Memory grows with it.
-        activation: what turns the model's outputs into the quantity to average, as in
-            `keras.activations.get`: "softmax" for logits. None is nothing.
-        seed: integer that the masks are drawn from.
-        name: name of the model.
+        samples: number of passes, an integer that is at least 1. Memory grows with it.
+            Defaults to 20.
+        activation: function that turns the model's outputs into the quantity to
+            average, as in `keras.activations.get`: "softmax" for logits. Defaults to
+            None, the identity.
+        seed: integer that the masks are drawn from. Defaults to 0.
+        name: name of the model. Defaults to "mc_dropout".
 
     Raises:
         ValueError: an argument is outside its range, or `model` is of another kind or
-            has no dropout that can be put to work.
+            has no dropout that can be made active.
 
     Example:
 
@@ -51,51 +62,76 @@ class MCDropout(keras.Model):
     Reference: Gal and Ghahramani (2016), "Dropout as a Bayesian approximation".
     """
 
-    def __init__(self, model, samples=20, activation=None, seed=0, name="mc_dropout"):
+    def __init__(
+        self,
+        model: keras.Model,
+        samples: int = 20,
+        activation: str | Activation | None = None,
+        seed: int = 0,
+        name: str = "mc_dropout",
+    ) -> None:
         super().__init__(name=_validate.scope_name(name))
         self.num_members = _validate.integer("samples", samples, 1)
         self.seed = _validate.seed(seed)
         self.activation = _validate.activation(activation)
         _check(model)
         self.model = model
-        self.draws = keras.random.SeedGenerator(self.seed)
-        # In a box, where Keras does not look: the layers are already those of `model`.
-        self._box = _Box(self._passes())
+        self.mask_seeds = keras.random.SeedGenerator(self.seed)
+        self._untracked = _Untracked(self._passes())
         self.built = True
 
     @property
-    def averaging_weights(self):
-        """Weight of each pass in the mean, which sum to 1."""
+    def averaging_weights(self) -> npt.NDArray[np.float64]:
+        """Return the passes' weights in the mean, which sum to 1, shape (passes,)."""
         return np.full(self.num_members, 1.0 / self.num_members)
 
-    def call(self, inputs):
-        """The mean of the passes' predictions."""
+    def call(self, inputs: Tensor) -> Tensor:
+        """Return the mean of the passes' predictions."""
         return ops.mean(self.call_members(inputs), axis=0)
 
-    def call_members(self, inputs):
-        """Each pass's prediction, stacked along a new first axis."""
-        return ops.moveaxis(self._box.passes(inputs, training=False), 1, 0)
+    def call_members(self, inputs: Tensor) -> Tensor:
+        """Return the predictions of all passes, stacked along a new first axis."""
+        return ops.moveaxis(self._untracked.passes(inputs, training=False), 1, 0)
 
-    def call_member(self, inputs, index):
-        """The prediction of one pass. All are computed, with masks drawn together."""
+    def call_member(self, inputs: Tensor, index: int | Tensor) -> Tensor:
+        """Return the prediction of the pass at `index`, a number or a tensor.
+
+        All passes are computed: their masks are drawn together.
+        """
         return ops.take(self.call_members(inputs), index, axis=0)
 
-    def predict_members(self, x, batch_size=None, verbose=0):
-        """Predictions of each pass, shape (passes, examples, ...)."""
-        passes = self._box.passes.predict(x, batch_size=batch_size, verbose=verbose)
+    def predict_members(
+        self, x: Any, batch_size: int | None = None, verbose: int | str = 0
+    ) -> Array:
+        """Return the predictions of each pass, shape (passes, examples, ...).
+
+        Args:
+            x: inputs, as for `keras.Model.predict`.
+            batch_size: as for `keras.Model.predict`. Defaults to None, which is 32.
+            verbose: as for `keras.Model.predict`. Defaults to 0, silence.
+        """
+        passes = self._untracked.passes.predict(
+            x, batch_size=batch_size, verbose=verbose
+        )
         return np.moveaxis(passes, 1, 0)
 
-    def save(self, filepath, overwrite=True, zipped=None, **options):
-        """As `keras.Model.save`, to a `.keras` file."""
+    def save(
+        self,
+        filepath: PathLike,
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        **options: Any,
+    ) -> None:
+        """Save the model to a `.keras` file, as `keras.Model.save` does."""
         _backend.refuse_legacy_file(filepath)
         super().save(filepath, overwrite, zipped, **options)
 
-    def compile_from_config(self, config):
-        """Compiles with what `get_compile_config` gave, on whatever backend."""
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile with the result of `get_compile_config`, from any backend."""
         super().compile_from_config(_backend.portable(config))
 
-    def get_config(self):
-        """The arguments of the constructor."""
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
         return {
             "model": keras.saving.serialize_keras_object(self.model),
             "samples": self.num_members,
@@ -105,16 +141,18 @@ class MCDropout(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """The model with these arguments; its weights are loaded separately."""
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Return the model with these arguments. Its weights are loaded later."""
         model = _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | {"model": model}))
 
-    def _passes(self):
-        """A model from inputs to the predictions of shape (examples, passes, ...)."""
+    def _passes(self) -> keras.Model:
+        """Return a model from inputs to predictions, shape (examples, passes, ...)."""
         (source,) = self.model.inputs
         inputs = keras.Input(source.shape[1:], dtype=source.dtype)
-        # What comes before the first dropout is the same in all passes.
+        # The layers before the first dropout give the same in all passes.
         shared, rest = [], [self.model]
         if isinstance(self.model, keras.Sequential):
             stack = self.model.layers
@@ -125,66 +163,71 @@ class MCDropout(keras.Model):
             x = layer(x)
         x = ops.repeat(x, self.num_members, axis=0)
         for layer in rest:
-            x = self._at_work(layer)(x)
+            x = self._with_active_dropout(layer)(x)
         x = self.activation(x)
         x = ops.reshape(x, (-1, self.num_members, *x.shape[1:]))
         return keras.Model(inputs, x)
 
-    def _at_work(self, layer):
-        """The layer, with its dropout at work; all else is shared with it."""
+    def _with_active_dropout(self, layer: layers.Layer) -> layers.Layer:
+        """Return `layer` with active dropout; all its other parts are shared."""
         if isinstance(layer, layers.Dropout):
-            return _AtWork(layer, self.draws)
+            return _ActiveDropout(layer, self.mask_seeds)
         if not _dropouts(layer):
             return layer
-        return keras.models.clone_model(layer, clone_function=self._at_work)
+        return keras.models.clone_model(layer, clone_function=self._with_active_dropout)
 
 
-class _Box:
-    """Holds a model that Keras must not track: a list of its own it would."""
+@dataclass
+class _Untracked:
+    """A holder of a model that Keras must not track: `model` has all its weights."""
 
-    def __init__(self, passes):
-        self.passes = passes
+    passes: keras.Model
 
 
-class _AtWork(layers.Layer):
-    """Dropout that drops in inference mode as well."""
+class _ActiveDropout(layers.Layer):
+    """A dropout layer that also drops in inference mode."""
 
-    def __init__(self, dropout, draws):
+    def __init__(
+        self, dropout: layers.Dropout, mask_seeds: keras.random.SeedGenerator
+    ) -> None:
         super().__init__(dtype=dropout.dtype_policy)
         self._dropout = dropout
-        self._draws = draws
+        self._mask_seeds = mask_seeds
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         rate, shape = self._dropout.rate, list(ops.shape(inputs))
-        # Not `keras.random.dropout`: PyTorch's may ignore Keras' seeds.
+        # Not `keras.random.dropout`: on PyTorch it may ignore Keras' seeds.
         for axis, size in enumerate(_noise_shape(self._dropout, len(shape))):
             shape[axis] = shape[axis] if size is None else size
-        draws = keras.random.uniform(shape, seed=self._draws)
+        uniforms = keras.random.uniform(shape, seed=self._mask_seeds)
         if rate == 1.0:
             return ops.zeros_like(inputs)
-        return ops.where(draws >= rate, inputs / (1.0 - rate), ops.zeros_like(inputs))
+        return ops.where(
+            uniforms >= rate, inputs / (1.0 - rate), ops.zeros_like(inputs)
+        )
 
 
 _GRAPHS = (keras.Sequential, keras.Function)
 _SPATIAL = (layers.SpatialDropout1D, layers.SpatialDropout2D, layers.SpatialDropout3D)
 
 
-def _noise_shape(dropout, rank):
-    """Sizes of the mask, None for those of the input."""
+def _noise_shape(dropout: layers.Dropout, rank: int) -> tuple[int | None, ...]:
+    """Return the sizes of the mask, with None for an axis as long as the input's."""
     if not isinstance(dropout, _SPATIAL):
         return dropout.noise_shape or (None,) * rank
+    # `SpatialDropout1D` has no `data_format`.
     first = getattr(dropout, "data_format", "channels_last") == "channels_first"
-    channels, ones = (None,), (1,) * (rank - 2)
-    return (None, *channels, *ones) if first else (None, *ones, *channels)
+    ones = (1,) * (rank - 2)
+    return (None, None, *ones) if first else (None, *ones, None)
 
 
-def _check(model):
-    """Refuses a model whose dropout cannot be put to work."""
-    graph = isinstance(model, _GRAPHS) and model.built
-    if not graph or len(model.inputs) != 1 or len(model.outputs) != 1:
+def _check(model: keras.Model) -> None:
+    """Refuse a model whose dropout cannot be made active."""
+    is_graph = isinstance(model, _GRAPHS) and model.built
+    if not is_graph or len(model.inputs) != 1 or len(model.outputs) != 1:
         raise ValueError(
             "Argument `model` must be a built sequential or functional `keras.Model` "
-            "with one input and one output. In a model of another kind, call the "
+            "with one input and one output. For a model of another kind, call the "
             "dropout layers with `training=True`, and average the passes yourself. "
             f"Received: model={model!r}"
         )
@@ -195,15 +238,15 @@ def _check(model):
     hidden = len(every - {id(layer) for layer in found})
     if hidden or not any(layer.rate > 0.0 for layer in found):
         raise ValueError(
-            "Argument `model` must have a `Dropout` layer with a rate above 0. All of "
-            "them must stand in the model itself or in models nested in it: inside a "
-            "layer of another kind they cannot be put to work. "
+            "Argument `model` must have a `Dropout` layer with a rate above 0. All "
+            "dropout layers must be layers of the model, or of models nested in it: "
+            "inside a layer of another kind they cannot be made active. "
             f"Received: {len(every)} dropout layers, {hidden} of them inside others"
         )
 
 
-def _dropouts(layer):
-    """The dropout layers of a layer or graph of layers."""
+def _dropouts(layer: layers.Layer) -> list[layers.Dropout]:
+    """Return the dropout layers of a layer, or of a graph of layers."""
     if isinstance(layer, layers.Dropout):
         return [layer]
     inner = layer.layers if isinstance(layer, _GRAPHS) else []

@@ -1,33 +1,45 @@
-"""A smaller copy of a network, without the weights that its prior made small."""
+"""Pruning: a copy of a network without the weights that its prior made small."""
+
+from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
 
-_SHARES = _validate.Interval(0.0, 1.0, high_open=False)
+_PROBABILITY = _validate.Interval(0.0, 1.0, high_open=False)
 
 
-def prune(model, optimizer, threshold=0.5, x=None, y=None, batch_size=None):
-    """A copy of `model` whose weights of low inclusion probability are zero.
+def prune(
+    model: keras.Model,
+    optimizer: SpikeSlabSampler,
+    threshold: float = 0.5,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+) -> keras.Model:
+    """Return a copy of `model` whose weights of low inclusion probability are zero.
 
-    Prints how many weights are left, and, given data, loss and metrics before and
-    after. The model itself stays as it is.
+    Print the number of weights that are left and, if `x` is given, the loss and metrics
+    before and after pruning. The model itself does not change.
 
     Args:
         model: the model that `optimizer` trained, with the weights to prune.
-        optimizer: the `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM` that trained it.
+        optimizer: the `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM` that trained `model`.
         threshold: inclusion probability, in [0, 1], below which a weight becomes zero.
-        x: inputs to evaluate both on, as for `keras.Model.evaluate`; None: no report.
-        y: targets of `x`.
-        batch_size: as for `keras.Model.evaluate`.
+            Defaults to 0.5.
+        x: inputs to evaluate both models on, as for `keras.Model.evaluate`. Defaults to
+            None, which skips the comparison.
+        y: targets of `x`. Defaults to None.
+        batch_size: as for `keras.Model.evaluate`. Defaults to None, which is 32.
 
     Returns:
         A `keras.Model` of the same architecture, compiled with the same loss and
-        metrics, without an optimizer.
+        metrics and without an optimizer.
 
     Raises:
         ValueError: an argument is not of its kind, or `optimizer` did not train
@@ -58,7 +70,7 @@ def prune(model, optimizer, threshold=0.5, x=None, y=None, batch_size=None):
         SpikeSlabOptimizer,
         "an `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM`",
     )
-    threshold = _validate.number("threshold", threshold, _SHARES)
+    threshold = _validate.number("threshold", threshold, _PROBABILITY)
     kept = _kept_weights(model, optimizer, threshold)
     pruned = keras.saving.deserialize_keras_object(
         architecture(model), custom_objects={type(model).__name__: type(model)}
@@ -77,8 +89,10 @@ def prune(model, optimizer, threshold=0.5, x=None, y=None, batch_size=None):
     return pruned
 
 
-def _kept_weights(model, optimizer, threshold):
-    """id of each sparse variable -> whether each of its weights is kept."""
+def _kept_weights(
+    model: keras.Model, optimizer: SpikeSlabSampler, threshold: float
+) -> dict[int, npt.NDArray[np.bool_]]:
+    """Return whether to keep each weight, by the `id` of the sparse variable."""
     masks = {
         id(variable): inclusion >= threshold
         for variable, inclusion in optimizer.inclusion_by_variable()
@@ -87,15 +101,17 @@ def _kept_weights(model, optimizer, threshold):
     if not masks or not own.issuperset(masks):
         state = "belongs to another model" if masks else "has not made a step"
         raise ValueError(
-            "Argument `optimizer` must be the one that `model` was trained with: after "
+            "Argument `optimizer` must be the optimizer that trained `model`: after "
             "`fit`, call `mh.prune(model, model.optimizer)`. "
             f"Received: optimizer={optimizer.name!r}, which {state}."
         )
     return masks
 
 
-def _comparison(model, pruned, x, y, batch_size):
-    """Loss and metrics of both models, as a table."""
+def _comparison(
+    model: keras.Model, pruned: keras.Model, x: Any, y: Any, batch_size: int | None
+) -> str:
+    """Return a table of the loss and metrics of both models."""
     rows = {
         name: one.evaluate(x, y, batch_size=batch_size, verbose=0, return_dict=True)
         for name, one in (("before", model), ("after", pruned))

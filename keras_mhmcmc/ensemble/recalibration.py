@@ -1,17 +1,39 @@
 """Moving statistics of batch normalisation, estimated again for given weights."""
 
 import contextlib
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+
+# Mean and variance of one layer, tensors of shape (channels,).
+Moments = tuple[Tensor, Tensor]
+# Sums of m and v + m^2 over batches, arrays of shape (channels,).
+Sums = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+# (weights, other states, batch) -> (moments of each layer, new other states).
+BatchMoments = Callable[
+    [list[Tensor], list[Tensor], Any], tuple[list[Moments], list[Tensor]]
+]
 
 
-def checked_inputs(x):
-    """Arrays of finite inputs, with the same examples along their first axes."""
+def checked_inputs(x: Any) -> Any:
+    """Return `x` as an array of N finite examples, or a structure of such arrays.
+
+    Raises:
+        ValueError: `x` has no examples, values that are not finite, or arrays with
+            different numbers of examples.
+    """
     x = keras.tree.map_structure(
         lambda part: _validate.array("Argument `x`", part, dtype=None), x
     )
@@ -19,21 +41,21 @@ def checked_inputs(x):
     lengths = {shape[0] if shape else 0 for shape in shapes}
     if len(lengths) != 1 or lengths == {0}:
         raise ValueError(
-            "Argument `x` must have at least one example, along the first axis, and as "
-            f"many in each of its arrays. Received: shapes {shapes}"
+            "Argument `x` must have at least one example along the first axis, and the "
+            f"same number in each of its arrays. Received: arrays of shapes {shapes}"
         )
     for array in keras.tree.flatten(x):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(
-                "Argument `x` must be finite. Drop or fill the examples that are not. "
-                f"Received: {np.sum(~np.isfinite(array))} values that are NaN or "
-                "infinite"
+                "Argument `x` must be finite. Drop the examples that are not, or fill "
+                f"in numbers. Received: {np.sum(~np.isfinite(array))} values that are "
+                "NaN or infinite"
             )
     return x
 
 
-def check_taken(x, model):
-    """Raises unless `model` takes the first example of `x`, a structure of arrays."""
+def check_taken(x: Any, model: keras.Model) -> None:
+    """Raise unless `model` takes the first example of `x`, a structure of arrays."""
     first = keras.tree.map_structure(lambda a: ops.convert_to_tensor(a[:1]), x)
     try:
         model(first)
@@ -41,17 +63,17 @@ def check_taken(x, model):
         shapes = keras.tree.map_structure(lambda a: a.shape, x)
         raise ValueError(
             "Argument `x` must be an array, or a structure of arrays, that the model "
-            f"takes. Received: arrays of the shapes {shapes}"
+            f"takes as inputs. Received: arrays of shapes {shapes}"
         ) from error
 
 
-def normalisations(model):
-    """The layers of batch normalisation that have statistics to estimate.
+def _normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
+    """Return the batch normalisation layers that are not frozen.
 
-    A frozen one keeps those that it was frozen with.
+    A frozen layer keeps the statistics that it has.
 
     Raises:
-        ValueError: `model` has none, or one with batch renormalisation.
+        ValueError: `model` has no such layer, or one with batch renormalisation.
     """
     layers = [
         layer
@@ -61,41 +83,45 @@ def normalisations(model):
     renormalised = [layer.name for layer in layers if layer.renorm]
     if not layers or renormalised:
         raise ValueError(
-            "Argument `member` of the ensemble must have layers of batch "
-            "normalisation, not frozen and with renorm=False, for moving statistics to "
-            "be estimated. "
-            f"Received: {len(layers)} such layers, {renormalised} with renorm=True"
+            "Argument `member` of the ensemble must have batch normalisation layers "
+            "whose statistics can be estimated: layers that are not frozen, all with "
+            f"renorm=False. Received: {len(layers)} layers that are not frozen, "
+            f"{renormalised} with renorm=True"
         )
     return layers
 
 
-def moving_statistics(model, members, x, batch_size):
-    """Mean and variance of `x` in each layer of `normalisations`, for each member.
+def moving_statistics(
+    model: keras.Model, members: Iterable[Sequence[Array]], x: Any, batch_size: int
+) -> Iterator[dict[int, npt.NDArray[np.float64]]]:
+    """Yield the mean and variance of `x` in each normalisation layer, by member.
 
-    The model runs as in training, so that each layer normalises by the batch, and
-    dropout drops. The moments of all of `x` are those of the batches pooled: E[m] and
+    The model runs as in training: each layer normalises by the batch, and dropout is
+    active. With m and v the moments of a batch, the moments of all of `x` are E[m] and
     E[v + m^2] - E[m]^2.
 
     Args:
         model: built `keras.Model`.
-        members: iterable of lists of arrays, one for each of `model.weights`.
-        x: inputs, N examples along the first axis, or a structure of such arrays.
+        members: for each member a list of one array for each of `model.weights`.
+        x: inputs with N examples along the first axis, or a structure of such arrays.
         batch_size: largest number of examples that are normalised together.
 
     Yields:
-        For each member a dict from positions in `model.weights` to arrays. It leaves
-        out layers that the model calls in inference mode.
+        For each member a dict from positions in `model.weights` to arrays. Layers that
+        the model calls in inference mode are left out.
 
     Raises:
-        ValueError: `model` calls all of them in inference mode.
+        ValueError: `model` calls all normalisation layers in inference mode.
     """
-    layers = normalisations(model)
+    layers = _normalisations(model)
     moments = [(layer.moving_mean, layer.moving_variance) for layer in layers]
     places = {id(variable): i for i, variable in enumerate(model.weights)}
-    # Such as the seeds of dropout.
+    # For example the generator states of dropout.
     others = [v for v in model.non_trainable_variables if id(v) not in places]
 
-    def of_batch(values, states, batch):
+    def of_batch(
+        values: list[Tensor], states: list[Tensor], batch: Any
+    ) -> tuple[list[Moments], list[Tensor]]:
         given = zip([*model.weights, *others], values + states, strict=True)
         with keras.StatelessScope(given) as scope:
             _backend.step_outputs(model, batch, training=True)
@@ -103,66 +129,72 @@ def moving_statistics(model, members, x, batch_size):
         pairs = [(after(mean), after(variance)) for mean, variance in moments]
         return pairs, [after(v) for v in others]
 
-    of_batch = _backend.compile_function(of_batch)
+    batch_moments: BatchMoments = _backend.compile_function(of_batch)
     examples = len(keras.tree.flatten(x)[0])
-    # Equal sizes to within one example, so that each batch weighs the same.
+    # Sizes differ by one example at most: each batch gets nearly the same weight.
     parts = np.array_split(np.arange(examples), -(-examples // batch_size))
     states = [ops.convert_to_tensor(v) for v in others]
-    moving = None
+    moving: list[bool] | None = None
     with _momentum_of_zero(layers):
-        for values in members:
-            values = [ops.convert_to_tensor(value) for value in values]
+        for arrays in members:
+            values = [ops.convert_to_tensor(array) for array in arrays]
             if moving is None:
-                batch = keras.tree.map_structure(
-                    lambda array: ops.convert_to_tensor(array[parts[0]]), x
-                )
-                marked = [places[id(variance)] for _, variance in moments]
-                moving = _which_move(of_batch, values, states, batch, marked)
-            sums = [(0.0, 0.0)] * len(layers)
+                variances = [places[id(variance)] for _, variance in moments]
+                batch = _batch_of(x, parts[0])
+                moving = _which_move(batch_moments, values, states, batch, variances)
+            sums: list[Sums] = [(np.zeros(()), np.zeros(()))] * len(layers)
             for rows in parts:
-                batch = keras.tree.map_structure(
-                    lambda array, rows=rows: ops.convert_to_tensor(array[rows]), x
-                )
-                pairs, states = of_batch(values, states, batch)
+                pairs, states = batch_moments(values, states, _batch_of(x, rows))
                 sums = [
                     _added(total, pair, len(rows) / examples)
                     for total, pair in zip(sums, pairs, strict=True)
                 ]
             found = {}
-            for moves, pair, totals in zip(moving, moments, sums, strict=True):
+            for moves, variables, total in zip(moving, moments, sums, strict=True):
                 if moves:
-                    mean, variance = (places[id(variable)] for variable in pair)
-                    first, second = totals
+                    mean, variance = (places[id(variable)] for variable in variables)
+                    first, second = total
                     found[mean], found[variance] = first, second - first**2
             yield found
 
 
-def _which_move(of_batch, values, states, batch, variances):
-    """Of each layer, whether it normalises by the batch when the model trains.
+def _batch_of(x: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """Return the examples `rows` of a structure of arrays, as tensors."""
+    return keras.tree.map_structure(lambda a: ops.convert_to_tensor(a[rows]), x)
 
-    A layer that does overwrites the variance of -1 that it is given here; positions of
-    variances in `values` are `variances`.
+
+def _which_move(
+    batch_moments: BatchMoments,
+    values: list[Tensor],
+    states: list[Tensor],
+    batch: Any,
+    variances: Sequence[int],
+) -> list[bool]:
+    """Return whether each layer normalises by the batch when the model trains.
+
+    Such a layer replaces the moving variance of -1 that it is given here. `variances`
+    holds the positions of the moving variances in `values`.
     """
     marked = list(values)
     for place in variances:
         marked[place] = -ops.ones_like(values[place])
-    pairs, _ = of_batch(marked, states, batch)
-    moves = [np.any(ops.convert_to_numpy(after) != -1.0) for _, after in pairs]
+    pairs, _ = batch_moments(marked, states, batch)
+    moves = [bool(np.any(ops.convert_to_numpy(v) != -1.0)) for _, v in pairs]
     if not any(moves):
         raise ValueError(
-            "Argument `member` of the ensemble must be a model that runs its batch "
-            "normalisation in training mode when it trains. This one runs it in "
-            "inference mode in `fit`, too, as Keras does where a subclass has a `call` "
-            "without `training`: its weights belong to the statistics that it has, and "
-            "there are none to estimate. To train with those of the batch, write "
-            "`call(self, x, training=None)` and pass `training` to the layers. "
-            f"Received: {len(moves)} layers of batch normalisation in inference mode"
+            "Argument `member` of the ensemble must be a model that normalises by the "
+            "batch in `fit`. This model runs its batch normalisation in inference mode "
+            "there, as Keras does for a subclass whose `call` has no `training`. Its "
+            "weights fit the statistics that it has, so there are none to estimate. To "
+            "normalise by the batch, write `call(self, x, training=None)`, pass "
+            "`training` to the layers, and train again. "
+            f"Received: {len(moves)} batch normalisation layers in inference mode"
         )
     return moves
 
 
-def _added(total, moments, share):
-    """The sums of m and v + m^2 with those of one more batch."""
+def _added(total: Sums, moments: Moments, share: float) -> Sums:
+    """Add the moments of one more batch, which has this share of the examples."""
     mean, variance = (
         np.asarray(ops.convert_to_numpy(moment), "float64") for moment in moments
     )
@@ -170,8 +202,10 @@ def _added(total, moments, share):
 
 
 @contextlib.contextmanager
-def _momentum_of_zero(layers):
-    """The layers' moving statistics are those of the last batch."""
+def _momentum_of_zero(
+    layers: Sequence[keras.layers.BatchNormalization],
+) -> Iterator[None]:
+    """Make the layers' moving statistics those of the last batch."""
     momenta = [layer.momentum for layer in layers]
     try:
         for layer in layers:

@@ -6,6 +6,7 @@ import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
+from keras_mhmcmc._names import distinct
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms.base import Diffusion
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
@@ -56,7 +57,7 @@ class SpikeSlabOptimizer(Sampler):
         several chains. Empty before the first step.
         """
         pairs = self.inclusion_by_variable()
-        paths = _distinct([variable.path for variable, _ in pairs])
+        paths = distinct(variable.path for variable, _ in pairs)
         return dict(zip(paths, [array for _, array in pairs], strict=True))
 
     def inclusion_by_variable(self) -> list[tuple[keras.Variable, Array]]:
@@ -68,13 +69,3 @@ class SpikeSlabOptimizer(Sampler):
             (self._parts.state.weights[i], 1.0 - ops.convert_to_numpy(spike))
             for i, spike in zip(self.algorithm.sparse, spikes, strict=True)
         ]
-
-
-def _distinct(paths: list[str]) -> list[str]:
-    """Return the paths, with a number after one that came before."""
-    seen: dict[str, int] = {}
-    distinct = []
-    for path in paths:
-        seen[path] = seen.get(path, 0) + 1
-        distinct.append(path if seen[path] == 1 else f"{path}#{seen[path]}")
-    return distinct

@@ -1,19 +1,22 @@
-"""Where chains begin: weights that the layers' own initializers draw anew."""
+"""Initial weights of chains, drawn by the initializers of the model's layers."""
 
 import random
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc._types import Array
 
 
-def initial_values(model, num_chains, seed):
-    """Stacked values for each of `model.variables`, the first of them the model's own.
+def initial_values(model: keras.Model, num_chains: int, seed: int) -> list[Array]:
+    """Return one array (chains, ...) for each of `model.variables`.
 
-    The other chains get what a model of the same architecture begins with, every seed
-    in its configuration drawn from one generator.
+    The first chain has the model's own values. Each other chain has the initial values
+    of a new model of the same architecture. One generator draws all seeds in its
+    configuration.
     """
     generator = np.random.default_rng(seed)
     members = [_values(model)]
@@ -22,9 +25,10 @@ def initial_values(model, num_chains, seed):
     return [np.stack(values) for values in zip(*members, strict=True)]
 
 
-def _drawn_again(model, generator):
+def _drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Model:
+    """Return a new model of the same architecture, with other initial weights."""
     state = random.getstate()
-    # Layers without a seed in their configuration take one from Python's generator.
+    # Layers without a seed in their configuration draw one from Python's generator.
     random.seed(int(generator.integers(2**31)))
     try:
         config = _with_new_seeds(architecture(model), generator)
@@ -42,15 +46,16 @@ def _drawn_again(model, generator):
 
 
 _REMEDY = (
-    "Argument `model` must be a model that Keras can make again from its "
-    "configuration, since each chain draws its own first weights. Give the class "
-    "`get_config` and `from_config`, register it with "
-    "`keras.saving.register_keras_serializable`, and build it with an input shape. "
-    "Making it again failed: {}"
+    "Argument `model` must be a model that Keras can rebuild from its configuration, "
+    "since each chain draws its own initial weights. Give its class `get_config` and "
+    "`from_config`, register the class with "
+    "`keras.saving.register_keras_serializable`, and build the model with an input "
+    "shape. Received: a model that cannot be rebuilt: {}"
 )
 
 
-def _with_new_seeds(config, generator):
+def _with_new_seeds(config: Any, generator: np.random.Generator) -> Any:
+    """Return the configuration with another number for every seed in it."""
     if isinstance(config, dict):
         return {
             key: int(generator.integers(2**31))
@@ -63,5 +68,5 @@ def _with_new_seeds(config, generator):
     return config
 
 
-def _values(model):
+def _values(model: keras.Model) -> list[Array]:
     return [np.array(ops.convert_to_numpy(variable)) for variable in model.variables]

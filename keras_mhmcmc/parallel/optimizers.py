@@ -1,11 +1,13 @@
-"""Which optimizers move stacked weights as one optimizer for each chain would."""
+"""The optimizers that move stacked weights as one optimizer per chain would."""
+
+from typing import Any
 
 import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.optimizers.sampler import Sampler
 
-# They treat every weight by itself, so a leading chain axis changes nothing.
+# These treat every weight by itself, so that a leading chain axis changes nothing.
 _ELEMENTWISE = (
     keras.optimizers.Adadelta,
     keras.optimizers.Adagrad,
@@ -18,17 +20,17 @@ _ELEMENTWISE = (
     keras.optimizers.SGD,
 )
 
-# Options that would mix chains, or that keep counts which a loop would repeat.
+# Options that would mix the chains, or that count steps, which a loop would repeat.
 _REFUSED = {
-    "clipnorm": "The norm would be that of all chains. Use `clipvalue`.",
-    "global_clipnorm": "The norm would be that of all chains. Use `clipvalue`.",
+    "clipnorm": "The norm would be over all chains. Use `clipvalue`.",
+    "global_clipnorm": "The norm would be over all chains. Use `clipvalue`.",
     "use_ema": "Keep weights with `mh.PosteriorSamples` instead.",
     "gradient_accumulation_steps": "Use a larger batch in `fit`.",
 }
 
 
-def checked(optimizer):
-    """The optimizer, or a `ValueError` that says why it would mix the chains."""
+def checked(optimizer: Any) -> keras.optimizers.Optimizer | None:
+    """Return the optimizer, or raise a `ValueError` if it would mix the chains."""
     try:
         optimizer = keras.optimizers.get(optimizer)
     except (KeyError, TypeError, ValueError) as error:
@@ -42,9 +44,9 @@ def checked(optimizer):
     if not isinstance(optimizer, _ELEMENTWISE):
         names = ", ".join(kind.__name__ for kind in _ELEMENTWISE)
         raise ValueError(
-            "Argument `optimizer` must be a sampler of this package or one of Keras' "
-            f"optimizers that treat every weight by itself: {names}. Another one would "
-            f"mix the chains. Received: optimizer={type(optimizer).__name__}"
+            "Argument `optimizer` must be a sampler of this package, or one of Keras' "
+            f"optimizers that treat every weight by itself: {names}. Other optimizers "
+            f"would mix the chains. Received: optimizer={type(optimizer).__name__}"
         )
     for option, remedy in _REFUSED.items():
         value = getattr(optimizer, option)

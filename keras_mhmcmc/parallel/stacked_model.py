@@ -1,18 +1,32 @@
 """Models whose weights are those of many members, stacked along a leading axis."""
 
+from collections.abc import Sequence
+
 import keras
+
+from keras_mhmcmc._types import Array
 
 
 class StackedModel(keras.Model):
-    """Abstract: the weights of several models of one architecture.
+    """Abstract: the weights of several models of one architecture."""
 
-    A final class has `template`, a model of that architecture, and `num_chains`.
-    """
+    num_chains: int
 
-    def member_weights(self, arrays):
-        """Of one array for each of `weights`, those of `template.weights`."""
+    @property
+    def template(self) -> keras.Model:
+        """Return the model that gives every chain its architecture."""
         raise NotImplementedError
 
-    def examples_seen(self):
-        """The examples of this epoch so far, as Keras' mean of the loss counts them."""
+    def member_weights(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return those of `template.weights`, given arrays for all of `weights`.
+
+        Each array has a leading axis of chains, or leading axes (samples, chains).
+        """
+        raise NotImplementedError
+
+    def examples_seen(self) -> int:
+        """Return the number of examples of this epoch so far.
+
+        It is the count in Keras' mean of the loss.
+        """
         raise NotImplementedError

@@ -1,13 +1,23 @@
-"""Stacked variables, and values of some of the chains in their place."""
+"""Variables with a chain axis, and values that belong to some of the chains."""
 
 import contextlib
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import TypeVar
 
 import keras
 from keras import ops
 
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 
-def stacked_variable(variable, value, trainable):
-    """A variable with a leading chain axis and the path of `variable`."""
+Value = TypeVar("Value")
+
+
+def stacked_variable(
+    variable: keras.Variable, value: Array, trainable: bool
+) -> keras.Variable:
+    """Return a variable with a leading chain axis and the path of `variable`."""
     *scopes, name = variable.path.split("/")
     with contextlib.ExitStack() as stack:
         for scope in scopes:
@@ -18,8 +28,8 @@ def stacked_variable(variable, value, trainable):
 
 
 @contextlib.contextmanager
-def any_number_of_rows(variables):
-    """Lets stacked variables take the values of some of the chains, in a scope."""
+def any_number_of_rows(variables: Sequence[keras.Variable]) -> Iterator[None]:
+    """Let stacked variables hold the values of some of the chains, in a scope."""
     shapes = [variable._shape for variable in variables]
     for variable, shape in zip(variables, shapes, strict=True):
         variable._shape = (None, *shape[1:])
@@ -30,8 +40,8 @@ def any_number_of_rows(variables):
             variable._shape = shape
 
 
-def split(values, counts):
-    """Lists of so many values each, and one of the rest."""
+def split(values: Sequence[Value], counts: Sequence[int]) -> list[list[Value]]:
+    """Split `values` into lists of `counts` values, and a last list of the rest."""
     parts = []
     for count in counts:
         parts.append(list(values[:count]))
@@ -39,8 +49,16 @@ def split(values, counts):
     return [*parts, list(values)]
 
 
-def where_accepted(accepted, new, old):
-    """The new floating-point values of the chains that accepted; all other new ones."""
+def where_accepted(
+    accepted: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return `new`, with `old` floating-point values in chains that did not accept.
+
+    Args:
+        accepted: boolean tensor, shape (chains,).
+        new: tensors of shape (chains, ...).
+        old: tensors of the same shapes.
+    """
     return [
         ops.where(ops.reshape(accepted, (-1, *[1] * (len(x.shape) - 1))), x, y)
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype))

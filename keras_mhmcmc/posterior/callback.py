@@ -2,61 +2,68 @@
 
 import functools
 import math
+from typing import Any
+from typing import Literal
+from typing import Self
 
 import keras
 from keras import ops
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc._warn import warn
-from keras_mhmcmc.ensemble.ensemble import warn_of_few
-from keras_mhmcmc.optimizers.base_options import refuse_other_weights
+from keras_mhmcmc._types import PathLike
+from keras_mhmcmc.ensemble.checks import warn_of_few
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior.chain_watch import ChainWatch
+from keras_mhmcmc.posterior.checked_sampler import checked_sampler
 from keras_mhmcmc.posterior.directory import DirectoryStore
 from keras_mhmcmc.posterior.fit_sizes import FitSizes
 from keras_mhmcmc.posterior.interrupts import Interrupts
 from keras_mhmcmc.posterior.samples import Samples
 from keras_mhmcmc.posterior.store import MemoryStore
 from keras_mhmcmc.posterior.store import Record
-from keras_mhmcmc.posterior.store import state_in
+from keras_mhmcmc.posterior.store import Store
+from keras_mhmcmc.posterior.store import chain_state_in
 
 
 class PosteriorSamples(Samples, keras.callbacks.Callback):
-    """Keeps samples of the posterior during `fit`.
+    """Keep samples of the posterior during `fit`.
 
-    A sample is the current state of the chain, with all of the model's weights; those
-    that no step changes, as of frozen layers, are kept once for all samples. For a
-    Metropolis-Hastings sampler it is never the proposal that stands in the model; at
-    each epoch's end, before validation, the sampler is settled, so that validation and
-    checkpoints see the state. `acceptance`, `beta`, `energy` and whatever else the
-    sampler's diagnostics hold go into the epoch's `logs`, and so into the progress bar,
-    `History`, `TensorBoard` and `CSVLogger`. Put it first among the callbacks, so that
-    the others see what it settles and logs.
+    A sample is the current state of the chain, with all weights of the model. Weights
+    that no step changes, such as those of frozen layers, are kept once for all samples.
+    A sample is never the proposal that a Metropolis-Hastings sampler keeps in the
+    model. At the end of each epoch, before validation, the callback puts the state into
+    the model, so that validation and checkpoints use it.
 
-    A run that is loaded from a checkpoint (`model.save`, `ModelCheckpoint`,
-    `BackupAndRestore`) goes on in its directory, with no sample lost or doubled: those
-    from after the checkpoint are removed and drawn again.
+    The sampler's diagnostics (`acceptance`, `beta`, `energy`, ...) go into the epoch's
+    `logs`: the progress bar, `History`, `TensorBoard` and `CSVLogger` show them. Put
+    this callback first in the list, so that the others see the state and the logs.
 
-    Works with any Keras optimizer. The samples of one that is not a sampler are its
-    iterates, and a warning says so.
+    Load a model from a checkpoint (`model.save`, `ModelCheckpoint`,
+    `BackupAndRestore`), and the run continues in its directory. Samples from after the
+    checkpoint are removed and drawn again: none is lost, and none comes twice.
 
-    Warns, with numbers and what to do, of sizes that differ from those of `fit`, of a
-    chain that stands still, and of an energy that rises. Ctrl-C ends `fit` after the
-    mini-batch, with the state of the chain in the model and all samples kept; a second
-    Ctrl-C ends it at once.
+    Any Keras optimizer works. The samples of an optimizer that is not a sampler are
+    iterates of training, and a warning says so.
+
+    Warnings tell what to do if sizes differ from those of `fit`, if a chain stands
+    still, or if the energy rises. Ctrl-C ends `fit` after the current mini-batch, with
+    the state of the chain in the model and all samples kept. A second Ctrl-C ends `fit`
+    at once.
 
     Args:
-        burn_in: iterations of the optimizer after which the first sample may be kept,
-            an integer that is at least 0.
-        every: iterations between samples, an integer that is at least 1; None keeps
-            one at the end of each epoch. With `steps_per_execution` above 1, the first
-            state that can be seen after each multiple is kept.
-        directory: folder for the samples, one HDF5 file each; None keeps them in
-            memory. A folder that holds samples of this run is gone on with.
-        max_samples: number of samples to keep, the newest ones; None keeps all.
+        burn_in: iterations of the optimizer before the first sample, an integer that
+            is at least 0. Defaults to 0.
+        every: iterations between samples, an integer that is at least 1. Defaults to
+            None: one sample at the end of each epoch. With `steps_per_execution` above
+            1, the callback keeps the first state that it sees after each multiple.
+        directory: folder for the samples, one HDF5 file for each. If the folder holds
+            samples of this run, the run continues there. Defaults to None, which keeps
+            the samples in memory.
+        max_samples: number of samples to keep; the newest stay. Defaults to None, which
+            keeps all.
         weight_by: "learning_rate" weights each sample by the rate of the step that
-            leaves it, as averages over a run with a decaying rate need; None does not.
+            leaves it, as averages over a run with a decaying rate need. Defaults to
+            None, equal weights.
 
     Raises:
         ValueError: an argument is outside its range; or, at the start of `fit`, no
@@ -83,18 +90,18 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     >>> posterior.ensemble(model).predict(np.ones((5, 4)), verbose=0).shape
     (5, 1)
 
-    Reference: of `weight_by`, Welling and Teh (2011), "Bayesian learning via stochastic
+    Reference for `weight_by`: Welling and Teh (2011), "Bayesian learning via stochastic
     gradient Langevin dynamics", eq. (11).
     """
 
     def __init__(
         self,
-        burn_in=0,
-        every=None,
-        directory=None,
-        max_samples=None,
-        weight_by=None,
-    ):
+        burn_in: int = 0,
+        every: int | None = None,
+        directory: PathLike | None = None,
+        max_samples: int | None = None,
+        weight_by: Literal["learning_rate"] | None = None,
+    ) -> None:
         super().__init__()
         self.burn_in = _validate.integer("burn_in", burn_in, 0)
         if every is not None:
@@ -106,18 +113,30 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self.weight_by = weight_by
         self.max_samples = max_samples
         self.directory = directory
-        self._store = MemoryStore() if directory is None else DirectoryStore(directory)
+        self._store: Store = (
+            MemoryStore() if directory is None else DirectoryStore(directory)
+        )
         self._sizes = FitSizes()
         self._interrupts = Interrupts()
-        self._sampler = None
-        self._reason = None  # why there was nothing to keep
+        self._sampler: Sampler | None = None
+        self._reason: str | None = None  # why there was nothing to keep
         self._is_training = False
         self._is_open = False
         self._is_keeping = False
 
     @classmethod
-    def load(cls, directory):
-        """The samples that a run kept in `directory`."""
+    def load(cls, directory: PathLike) -> Self:
+        """Load the samples that a run kept in `directory`.
+
+        Args:
+            directory: the folder that `mh.PosteriorSamples(directory=...)` was given.
+
+        Returns:
+            An `mh.PosteriorSamples` with the samples. Its arguments are the defaults.
+
+        Raises:
+            ValueError: the folder has no samples.
+        """
         store = DirectoryStore(directory)
         if not store.records:
             raise ValueError(
@@ -130,32 +149,32 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         posterior._store = store
         return posterior
 
-    def _check_not_empty(self):
+    def _check_not_empty(self) -> None:
         if len(self) > 0:
             return
         if self._reason is not None:
             raise ValueError(
                 "There are no samples: none was kept before iteration "
-                f"{self._first_due()}, the first one that `burn_in` and `every` leave. "
+                f"{self._next_due(0)}, the first one that `burn_in` and `every` allow. "
                 f"{self._reason}"
             )
         raise ValueError(
             "There are no samples yet. Pass this callback to "
             "`model.fit(..., callbacks=[posterior])` for more than "
             f"burn_in={self.burn_in} iterations. A tool that copies its callbacks, as "
-            "KerasTuner does, leaves this one empty: make it where `fit` is called."
+            "KerasTuner does, leaves this one empty: create it where `fit` is called."
         )
 
-    def __deepcopy__(self, memo):
-        """A new callback with the same arguments, and without the samples.
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a new callback with the same arguments and without samples.
 
         KerasTuner copies callbacks for each trial.
         """
         if self.directory is not None:
             raise ValueError(
                 "A callback with a `directory` must not be copied, since two runs "
-                "would write there. KerasTuner copies its callbacks: make this one in "
-                "the `fit` of a `keras_tuner.HyperModel`, with a directory for each "
+                "would write there. KerasTuner copies its callbacks: create this one "
+                "in the `fit` of a `keras_tuner.HyperModel`, with a directory for each "
                 f"trial. Received: directory={self.directory!r}"
             )
         return type(self)(
@@ -164,24 +183,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     # What Keras calls.
 
-    def on_train_begin(self, logs=None):
-        optimizer = self.model.optimizer
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            raise ValueError(
-                "Keras' loss scaling, which the policy 'mixed_float16' brings, hides "
-                "the optimizer. Use 'mixed_bfloat16', or `model.compile(..., "
-                "auto_scale_loss=False)`. Received: optimizer=LossScaleOptimizer"
-            )
-        is_sampler = isinstance(optimizer, Sampler)
-        if not is_sampler and not isinstance(self.model, StackedModel):
-            warn(
-                f"The optimizer {type(optimizer).__name__} is not a sampler: what is "
-                "kept are iterates of training, and not samples of a posterior. Take "
-                "one of `mh`, such as mh.SGHMC(...), to sample."
-            )
-        self._sampler = optimizer if is_sampler else None
-        if is_sampler:
-            refuse_other_weights(optimizer.sampled_variables, self.model)
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._sampler = checked_sampler(self.model)
         self._is_open = False
         self._is_training = True
         self._is_epoch_finished = True
@@ -189,10 +192,10 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._watch = ChainWatch()
         self._interrupts.begin(self.model)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._iteration = self._read_iteration(self.model)
         if not self._is_open:
-            # Not at the start of training: `BackupAndRestore` may load the model there.
+            # Not in `on_train_begin`, where `BackupAndRestore` may load the model.
             self._open(epoch)
         self._is_epoch_finished = False
         self._epoch_start = self._iteration
@@ -200,74 +203,78 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._sampler.reset_diagnostics()
             self._sampler.propose()
 
-    def on_train_batch_end(self, batch, logs=None):
-        # `batch` is counted here, since on JAX the model's state is copied each time
-        # that a callback looks at it.
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # `batch` gives the iteration: on JAX each look at the model copies its state.
         if self._sampler is not None and not self._has_seen_batch:
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
             self._watch.begin(self._sampler.diagnostics().get("energy"))
-        if self.every is not None and self._iteration + batch + 1 >= self._next_due():
-            iteration = self._read_iteration(self.model)
-            if iteration >= self._next_due():
-                self._keep(self.model, iteration)
+        if self.every is not None:
+            due = self._next_due(self._passed())
+            if self._iteration + batch + 1 >= due:
+                iteration = self._read_iteration(self.model)
+                if iteration >= due:
+                    self._keep(self.model, iteration)
         steps = self.params.get("steps")
         if steps is not None and batch + 1 >= steps:
-            # Before any callback saves the model at the end of the epoch.
+            # Before other callbacks save the model at the end of the epoch.
             self._finish_epoch()
         self._stop_if_interrupted()
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: Any = None) -> None:
         if self._is_inside_fit():
             self._finish_epoch()
 
-    def on_test_batch_end(self, batch, logs=None):
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._is_inside_fit():
             self._stop_if_interrupted()
 
-    def _is_inside_fit(self):
-        """Whether it is `fit` that evaluates; one that failed ends without a word."""
+    def _is_inside_fit(self) -> bool:
+        """Return whether `fit` evaluates the model, and not `evaluate`.
+
+        A `fit` that failed makes no call to `on_train_end`.
+        """
         return self._is_training and "epochs" in self.params
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._finish_epoch()
         if logs is not None:
             logs.update(self._epoch_diagnostics)
         self._stop_if_interrupted()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Any = None) -> None:
         self._is_training = False
         self._interrupts.end()
-        if not self._is_open:  # `BackupAndRestore` found that nothing is left to do
+        if not self._is_open:  # `BackupAndRestore` found a finished run
             return
         self._is_open = False
         if self._sampler is not None:
-            self._is_lost()
+            self._update_reason(self._sampler)
             self._sampler.tell_of_samples()
             self._watch.end(self._sampler)
-        self._store.flush()
+        self._store.close()
         if len(self) > 1:
             warn_of_few(self.weights)
 
-    def _stop_if_interrupted(self):
-        """Ends `fit` as Ctrl-C does, with the state of the chain in the model."""
+    def _stop_if_interrupted(self) -> None:
+        """End `fit` as Ctrl-C does, with the state of the chain in the model."""
         if not self._interrupts.is_waiting():
             return
         self._interrupts.end()
         self._is_training = self._is_open = False
         if self._sampler is not None:
             self.model.optimizer.settle()
-        self._store.flush()
+        self._store.close()
         raise KeyboardInterrupt
 
-    def _finish_epoch(self):
+    def _finish_epoch(self) -> None:
         if self._is_epoch_finished:
             return
         model, iteration = self.model, self._read_iteration(self.model)
-        self._epoch_diagnostics = {}
+        self._epoch_diagnostics: dict[str, float] = {}
         sampler = self._sampler
         if sampler is not None:
-            if not model.stop_training:  # in the middle of the epoch
+            if not model.stop_training:  # which ends an epoch in its middle
                 self._sizes.check_epoch(model, iteration - self._epoch_start)
             sampler.tell_of_samples()
             sampler.check_epoch()
@@ -281,17 +288,17 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._watch.end_epoch(self._epoch_diagnostics.get("energy"), is_kept)
         self._is_epoch_finished = True
 
-    def _open(self, epoch):
-        """Goes on with the samples up to where the model stands."""
+    def _open(self, epoch: int) -> None:
+        """Open the store, with the samples from before the model's iteration."""
         if self._sampler is not None:
             self._sampler.generators.follow(self.model)
         self._started = self._iteration
         self._check_reachable(epoch)
         self._store.open(self.model, self._iteration)
         self._is_open = True
-        if self._awaits():
+        if self._sampler is not None and self._is_newest_awaited():
             iteration = self._store.records[-1].iteration
-            listener = functools.partial(self._revise, iteration)
+            listener = functools.partial(self._revise, self._sampler, iteration)
             if iteration == self._iteration:
                 # The checkpoint may be from just before the sample was marked.
                 self._sampler.mark_sample(listener)
@@ -299,71 +306,75 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
                 self._sampler.await_sample(iteration, listener)
                 self._sampler.tell_of_samples()
 
-    def _first_due(self):
-        return self.burn_in + (1 if self.every is None else self.every)
+    def _next_due(self, passed: int) -> int:
+        """Return the first iteration after `passed` that may be kept."""
+        if self.every is None:  # if an epoch ends there
+            return max(self.burn_in, passed) + 1
+        multiple = max(passed - self.burn_in, 0) // self.every + 1
+        return self.burn_in + multiple * self.every
 
-    def _next_due(self):
-        """The next multiple of `every` after what was seen of the chain."""
+    def _passed(self) -> int:
+        """Return the iteration of the newest sample, or of the start of this run."""
         newest = self._store.records[-1].iteration if len(self) else 0
-        passed = max(self._started, newest) - self.burn_in
-        return self.burn_in + (max(passed, 0) // self.every + 1) * self.every
+        return max(self._started, newest)
 
-    def _keep(self, model, iteration):
+    def _keep(self, model: keras.Model, iteration: int) -> None:
         sampler = self._sampler
-        if sampler is not None and self._is_lost():
+        if sampler is not None and self._update_reason(sampler):
             model.stop_training |= sampler.has_stopped()
             return
         log_rate = self._read_log_rate(model)
         record = Record(iteration, log_rate, log_rate=log_rate)
         if sampler is not None:
             self._is_keeping = True
-            sampler.mark_sample(functools.partial(self._revise, iteration))
+            sampler.mark_sample(functools.partial(self._revise, sampler, iteration))
             self._is_keeping = False
             record = record.described_by(sampler)
-        with state_in(model):
+        with chain_state_in(model):
             self._store.append(record, model)
             self._watch.keep(model)
         if self.max_samples is not None and len(self) > self.max_samples:
             self._store.drop_first()
 
-    def _is_lost(self):
-        """Whether there is no state to keep; remembers the reason."""
-        is_lost = bool(self._sampler.lost_chains().all())
-        self._reason = self._sampler.reason_of_loss() if is_lost else None
+    def _update_reason(self, sampler: Sampler) -> bool:
+        """Return whether all chains are lost, and remember the reason."""
+        is_lost = bool(sampler.lost_chains().all())
+        self._reason = sampler.reason_of_loss() if is_lost else None
         return is_lost
 
-    def _awaits(self):
-        """Whether the newest sample has yet to get its own energy and weight."""
+    def _is_newest_awaited(self) -> bool:
+        """Return whether the newest sample has yet to get its own energy and weight."""
         if self._sampler is None or not self._sampler.built:
             return False
         return len(self) > 0 and not self._store.records[-1].is_final
 
-    def _revise(self, iteration):
-        """Gives the sample of an iteration its energy, which is known now."""
-        if self._awaits() and self._store.records[-1].iteration == iteration:
-            record = self._store.records[-1].revised_by(self._sampler)
+    def _revise(self, sampler: Sampler, iteration: int) -> None:
+        """Record the energy of the sample of `iteration`, which is now known."""
+        if self._is_newest_awaited() and self._store.records[-1].iteration == iteration:
+            record = self._store.records[-1].revised_by(sampler)
             self._store.revise_last(record)
-            if not self._is_keeping:  # which writes as well
+            if not self._is_keeping:  # otherwise `_keep` writes
                 self._store.write()
 
-    def _read_log_rate(self, model):
-        """Log of the learning rate, if samples are weighted by it."""
+    def _read_log_rate(self, model: keras.Model) -> float:
+        """Return the log of the learning rate if it weights the samples, else 0."""
         if self.weight_by is None:
             return 0.0
         rate = float(ops.convert_to_numpy(model.optimizer.learning_rate))
         return math.log(rate) if rate > 0.0 else -math.inf
 
-    def _read_iteration(self, model):
+    def _read_iteration(self, model: keras.Model) -> int:
         return int(ops.convert_to_numpy(model.optimizer.iterations))
 
-    def _check_reachable(self, epoch):
+    def _check_reachable(self, epoch: int) -> None:
+        """Refuse a `fit` that ends before the first sample."""
         steps = self.params.get("steps") or math.inf
         last = self._iteration + steps * (self.params["epochs"] - epoch)
-        first = self.burn_in + 1 if self.every is None else self._next_due()
+        first = self._next_due(self._passed())
         if len(self) == 0 and last < first:
             raise ValueError(
                 "Arguments `burn_in` and `every` must leave an iteration to keep: this "
                 f"`fit` ends at iteration {last}, and the first sample would be kept "
-                f"at {first}. Lower them or train for more epochs. "
+                f"at {first}. Lower them, or train for more epochs. "
                 f"Received: burn_in={self.burn_in}, every={self.every}"
             )

@@ -1,6 +1,7 @@
-"""Whether the sizes that a sampler was given are those of `fit`."""
+"""Warnings about sizes in `fit` that differ from the sampler's arguments."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,64 +9,64 @@ from keras import ops
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
-# Share of a mini-batch that the last one of an epoch must have. With less, the variance
-# of what a Metropolis-Hastings sampler samples grows (`docs/gotchas.md`).
+# Smallest last mini-batch of an epoch, as a share of the others. A smaller one widens
+# what a Metropolis-Hastings sampler samples (`docs/gotchas.md`).
 _FULL = 0.75
 
 
 class FitSizes:
-    """Compares a sampler's `batch_size` and `train_size` with `fit`, and warns once.
+    """A comparison of `batch_size` and `train_size` with the examples that `fit` uses.
 
-    Keras tells a callback the number of steps alone. But its mean of the loss counts
-    the examples of an epoch.
+    Each warning comes once. Keras gives a callback only the number of steps, but its
+    mean of the loss counts the examples of an epoch.
     """
 
-    def __init__(self):
-        self._warned = set()
-        self._batch = None  # examples in a mini-batch of this `fit`
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+        self._batch: int | None = None  # examples in a mini-batch of this `fit`
 
-    def check_batch(self, model, batches):
-        """Compares the size of a mini-batch, after the first `batches` of an epoch."""
-        told, seen = model.optimizer.batch_size, _examples_seen(model)
+    def check_batch(self, model: keras.Model, batches: int) -> None:
+        """Compare the size of a mini-batch, after the first `batches` of an epoch."""
+        expected, seen = model.optimizer.batch_size, _examples_seen(model)
         self._batch = None
         if seen <= batches or seen % batches:
-            return  # nobody counts, or mini-batches instead of examples
+            return  # Keras counts no examples, or counts mini-batches
         self._batch = seen // batches
-        # A smaller one may be the last, where `fit` shuffles the mini-batches.
-        if told is not None and self._batch > told:
-            self._check_batch(model, told)
+        # A smaller one may be the short last one: `check_epoch` can tell.
+        if expected is not None and self._batch > expected:
+            self._check_batch(model, self._batch, expected)
 
-    def _check_batch(self, model, told):
-        if told not in self._counts(model, self._batch, told):
+    def _check_batch(self, model: keras.Model, batch: int, expected: int) -> None:
+        if expected not in self._possible_sizes(model, batch, expected):
             self._warn(
                 "batch_size",
-                f"`fit` takes mini-batches of {self._batch} examples, and the sampler "
-                f"was made with batch_size={told}. Its temperature follows from the "
-                "size that it was given. Pass the same `batch_size` to both. Keras "
-                "takes 32 where `fit` is given none.",
+                f"`fit` uses mini-batches of {batch} examples, but the sampler has "
+                f"batch_size={expected}, from which its temperature follows. Pass the "
+                "same `batch_size` to both. The default of `fit` is 32.",
             )
 
-    def check_epoch(self, model, steps):
-        """Compares the number of examples, after an epoch of `steps` mini-batches."""
+    def check_epoch(self, model: keras.Model, steps: int) -> None:
+        """Compare the number of examples, after an epoch of `steps` mini-batches."""
         seen, batch, sampler = _examples_seen(model), self._batch, model.optimizer
         if batch is None:
             return
-        told = sampler.batch_size
-        if told is not None and batch < told:
-            if math.ceil(seen / told) == steps:
-                batch = told
+        expected = sampler.batch_size
+        if expected is not None and batch < expected:
+            if math.ceil(seen / expected) == steps:
+                batch = expected
             else:
-                self._check_batch(model, told)
-        told = sampler.train_size
-        counts = self._counts(model, seen, told)
-        if min(abs(told - count) / count * seen for count in counts) >= batch:
+                self._check_batch(model, batch, expected)
+        expected = sampler.train_size
+        sizes = self._possible_sizes(model, seen, expected)
+        if min(abs(expected - size) / size * seen for size in sizes) >= batch:
             self._warn(
                 "train_size",
-                f"An epoch of `fit` has {seen} examples, and the sampler was made with "
-                f"train_size={told}, which says how narrow the posterior is. It must "
-                "be the number of training examples: with `validation_split` those "
-                "that are left, with augmentation those before it; times the positions "
-                "of each, if the loss is a mean over positions. If `steps_per_epoch` "
+                f"An epoch of `fit` has {seen} examples, but the sampler has "
+                f"train_size={expected}, which sets the width of the posterior. Pass "
+                "the number of training examples. With `validation_split`, count the "
+                "examples that are left for training; with augmentation, count them "
+                "before it. If the loss is a mean over several positions of each "
+                "example, multiply by the number of positions. If `steps_per_epoch` "
                 "makes an epoch a part or a multiple of the data, ignore this warning.",
             )
         last = seen - (steps - 1) * batch
@@ -73,27 +74,29 @@ class FitSizes:
             self._warn(
                 "last",
                 f"The last mini-batch of an epoch has {last} examples, and the others "
-                f"have {batch}. The sampler judges all at the temperature of a full "
-                "one, which widens what it samples. Leave the last one away "
-                "(`dataset.batch(..., drop_remainder=True)`), or take a size that "
-                f"divides {seen} nearly: {_better_size(seen, batch)}.",
+                f"have {batch}. The sampler uses the temperature of a full mini-batch "
+                "for all, which makes the sampled distribution wider. Drop the last "
+                "mini-batch (`dataset.batch(..., drop_remainder=True)`), or use a size "
+                f"that divides {seen} nearly: {_better_size(seen, batch)}.",
             )
 
-    def _counts(self, model, examples, told):
-        """What `told` may be for so many examples, of several positions each."""
-        factors = _targets_of_an_example(model)
-        if factors is None:  # not known: any multiple may be right
-            factors = {max(1, round(told / examples))}
+    def _possible_sizes(
+        self, model: keras.Model, examples: int, expected: int
+    ) -> set[int]:
+        """Return all sizes that may stand for these examples and their positions."""
+        factors = _positions_of_an_example(model)
+        if factors is None:  # any multiple may be right
+            factors = {max(1, round(expected / examples))}
         return {examples * factor for factor in factors}
 
-    def _warn(self, what, message):
+    def _warn(self, what: str, message: str) -> None:
         if what not in self._warned:
             self._warned.add(what)
             warn(message)
 
 
-def _examples_seen(model):
-    """The examples of this epoch so far, or 0 if nobody counts them."""
+def _examples_seen(model: keras.Model) -> int:
+    """Return the number of examples in this epoch so far, or 0 if Keras counts none."""
     if isinstance(model, StackedModel):
         return model.examples_seen()
     for metric in model.metrics:
@@ -102,8 +105,11 @@ def _examples_seen(model):
     return 0
 
 
-def _targets_of_an_example(model):
-    """How many numbers of an example the loss may be a mean over; None: not known."""
+def _positions_of_an_example(model: keras.Model) -> set[int] | None:
+    """Return the numbers of terms that the loss of one example may be a mean over.
+
+    None stands for an unknown number.
+    """
     if isinstance(model, StackedModel):
         model = model.template
     if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
@@ -113,20 +119,20 @@ def _targets_of_an_example(model):
         return None
     positions = {math.prod(shape[:-1]) for shape in shapes}
     outputs = {math.prod(shape) for shape in shapes}
-    # No cross-entropy of several classes is a mean over the classes.
+    # A cross-entropy of several classes is never a mean over the classes.
     names = [_name(loss) for loss in keras.tree.flatten(model.loss)]
     is_categorical = all("categorical" in name.lower() for name in names)
     return {1} | positions - {0} | (set() if is_categorical else outputs - {0})
 
 
-def _name(loss):
+def _name(loss: Any) -> str:
     if isinstance(loss, str):
         return loss
-    return getattr(loss, "__name__", type(loss).__name__)
+    return str(getattr(loss, "__name__", type(loss).__name__))
 
 
-def _better_size(examples, batch):
-    """The size next to `batch` that leaves no short last mini-batch."""
+def _better_size(examples: int, batch: int) -> int:
+    """Return the size nearest to `batch` that leaves no short last mini-batch."""
     for distance in range(batch):
         for size in (batch - distance, batch + distance):
             rest = examples % size

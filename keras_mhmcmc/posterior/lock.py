@@ -1,29 +1,41 @@
-"""One writer at a time: a lock on a folder that dies with its process."""
+"""A lock on a folder: one process at a time writes samples there."""
 
 import os
+from dataclasses import dataclass
+
+from keras_mhmcmc._types import PathLike
 
 try:
     import fcntl
-except ImportError:  # Windows, where a folder cannot be locked: nothing is refused
-    fcntl = None
+except ImportError:  # Windows cannot lock a folder: there every writer is let in
+    fcntl = None  # type: ignore[assignment]
 
-# Folders that this process holds: a descriptor for each, and how many count on it.
-_HELD = {}
+
+@dataclass
+class _Held:
+    """A folder that this process has locked."""
+
+    descriptor: int
+    holders: int = 0  # `FolderLock`s that need it
+
+
+_HELD: dict[str, _Held] = {}  # by the folder's real path
 
 
 class FolderLock:
     """The right to write to a folder, until `release` or the end of the process.
 
-    The system drops the lock of a process that dies, however it dies. Within a process
-    it may be taken several times, as by a `fit` after one that was interrupted.
+    The operating system drops the lock of a process that dies. Several `FolderLock`s of
+    one process may hold the same folder, as when a `fit` follows one that was
+    interrupted.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: PathLike) -> None:
         self._folder = folder
-        self._key = None
+        self._key: str | None = None
 
-    def acquire(self):
-        """Takes the lock.
+    def acquire(self) -> None:
+        """Take the lock.
 
         Raises:
             ValueError: another process has it.
@@ -38,21 +50,22 @@ class FolderLock:
             except BlockingIOError as error:
                 os.close(descriptor)
                 raise ValueError(
-                    "Argument `directory` must not be in use: another process writes "
-                    "samples there. Wait for it, or choose another directory. "
+                    "Argument `directory` must not be in use, but another process "
+                    "writes samples there. Wait until it ends, or choose another "
+                    "directory. "
                     f"Received: directory={self._folder!r}"
                 ) from error
-            _HELD[key] = [descriptor, 0]
-        _HELD[key][1] += 1
+            _HELD[key] = _Held(descriptor)
+        _HELD[key].holders += 1
         self._key = key
 
-    def release(self):
-        """Gives the lock back."""
+    def release(self) -> None:
+        """Give the lock back, if this object holds it."""
         if self._key is None:
             return
         held = _HELD[self._key]
-        held[1] -= 1
-        if held[1] == 0:
+        held.holders -= 1
+        if held.holders == 0:
             del _HELD[self._key]
-            os.close(held[0])
+            os.close(held.descriptor)
         self._key = None

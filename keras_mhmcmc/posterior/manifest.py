@@ -1,31 +1,36 @@
-"""`manifest.json`, the list of a folder's samples: what it may hold, nothing else."""
+"""`manifest.json`, the list of a folder's samples: its contents and their checks."""
 
 import json
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
+from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.posterior.store import Record
 
 FORMAT = 1
 NAME = "manifest.json"
 _LARGEST = 2**63 - 1
 
+# [name, shape, dtype] of each weight of a model, as JSON has it.
+Signature = list[list[str | list[int]]]
+
 
 class Manifest(NamedTuple):
-    """Samples in the order in which they were kept, and the weights that each has."""
+    """The samples of a folder, oldest first, and the weights that each of them has."""
 
-    signature: list  # of each weight its name, shape and type
-    records: list
+    signature: Signature
+    records: list[Record]
 
 
-def file_of(record):
-    """Name of the file that holds a sample."""
+def file_of(record: Record) -> str:
+    """Return the name of the file that holds a sample."""
     return f"sample-{record.iteration:010d}.h5"
 
 
-def text_of(manifest):
-    """The manifest as JSON."""
+def text_of(manifest: Manifest) -> str:
+    """Return the manifest as JSON."""
     content = {
         "format": FORMAT,
         "weights": manifest.signature,
@@ -36,11 +41,11 @@ def text_of(manifest):
     return json.dumps(content, indent=1)
 
 
-def read(path):
-    """The manifest in a file.
+def read(path: PathLike) -> Manifest:
+    """Read and check the manifest in a file.
 
     Raises:
-        ValueError: the file is none, or one of a newer version.
+        ValueError: the file is not a manifest, or a newer version wrote it.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -53,7 +58,8 @@ def read(path):
         ) from error
 
 
-def _parsed(content):
+def _parsed(content: Any) -> Manifest:
+    """Check the content of a manifest, as `json.load` returns it."""
     _check(isinstance(content, dict), "it", "an object", content)
     version = content["format"]
     _check(_is_count(version), "'format'", "an integer from 1", version)
@@ -70,56 +76,70 @@ def _parsed(content):
     for one, other in zip(records, records[1:], strict=False):
         iterations = [one.iteration, other.iteration]
         _check(
-            one.iteration < other.iteration, "'samples'", "in their order", iterations
+            one.iteration < other.iteration,
+            "'samples'",
+            "in ascending order of 'iteration'",
+            iterations,
         )
-        shapes = [np.shape(one.energy), np.shape(other.energy)]
-        _check(shapes[0] == shapes[1], "'energy'", "of as many chains each", shapes)
+        shapes = [_shape(one.energy), _shape(other.energy)]
+        _check(
+            shapes[0] == shapes[1],
+            "'energy'",
+            "for the same number of chains in all samples",
+            shapes,
+        )
     return Manifest(weights, records)
 
 
-def _record(entry):
+def _record(entry: Any) -> Record:
     _check(isinstance(entry, dict), "each of 'samples'", "an object", entry)
     _check(_is_count(entry["iteration"]), "'iteration'", "an integer from 1", entry)
+    log_weight = _numbers("'log_weight'", entry["log_weight"])
     energy = entry.get("energy")
-    record = Record(
-        entry["iteration"],
-        _floats("'log_weight'", entry["log_weight"]),
-        None if energy is None else _floats("'energy'", energy),
-        _floats("'log_rate'", entry.get("log_rate", 0.0)),
-        entry.get("is_final", True),
-    )
-    # One weight may stand for those of all chains.
-    is_alike = np.shape(record.log_weight) in ((), np.shape(record.energy))
-    _check(is_alike, "'log_weight'", "of as many chains as 'energy'", entry)
-    # No other name: none can lead out of the folder, or to a file of another kind.
+    if energy is not None:
+        energy = _numbers("'energy'", energy)
+    # A single weight may stand for the weights of all chains.
+    is_alike = _shape(log_weight) in ((), _shape(energy))
+    _check(is_alike, "'log_weight'", "for as many chains as 'energy'", entry)
+    log_rate = _number("'log_rate'", entry.get("log_rate", 0.0))
+    for name, value in (("'log_weight'", log_weight), ("'log_rate'", log_rate)):
+        _check((np.array(value) < np.inf).all(), name, "less than infinity", entry)
+    is_final = entry.get("is_final", True)
+    _check(isinstance(is_final, bool), "'is_final'", "true or false", entry)
+    record = Record(entry["iteration"], log_weight, energy, log_rate, is_final)
+    # Any other name might lead out of the folder, or to a file of another kind.
     _check(entry["file"] == file_of(record), "'file'", repr(file_of(record)), entry)
-    for name in ("log_weight", "log_rate"):
-        is_weight = (np.array(getattr(record, name)) < np.inf).all()
-        _check(is_weight, repr(name), "below infinity", entry)
-    _check(isinstance(record.log_rate, float), "'log_rate'", "a number", entry)
-    _check(isinstance(record.is_final, bool), "'is_final'", "true or false", entry)
     return record
 
 
-def _check(is_right, name, wanted, found):
+def _shape(value: float | list[float] | None) -> tuple[int, ...]:
+    """Return (chains,) for a list, and () for what stands for all chains."""
+    return (len(value),) if isinstance(value, list) else ()
+
+
+def _check(is_right: bool | np.bool_, name: str, wanted: str, found: object) -> None:
     if not is_right:
-        raise ValueError(f"{name} must be {wanted}, and not {str(found)[:200]}")
+        raise ValueError(f"{name} must be {wanted}. Received: {str(found)[:200]}")
 
 
-def _is_count(value):
+def _is_count(value: object) -> bool:
     return type(value) is int and 1 <= value <= _LARGEST
 
 
-def _floats(name, value):
-    """A number, or a list with one for each chain."""
-    numbers = value if isinstance(value, list) else [value]
-    is_right = len(numbers) > 0 and all(type(x) in (int, float) for x in numbers)
-    _check(is_right, name, "a number, or a list of numbers", value)
-    floats = [float(x) for x in numbers]
-    return floats if isinstance(value, list) else floats[0]
+def _number(name: str, value: Any) -> float:
+    _check(type(value) in (int, float), name, "a number", value)
+    return float(value)
 
 
-def _is_signature(weight):
+def _numbers(name: str, value: Any) -> float | list[float]:
+    """Return a number, or a list with one number for each chain."""
+    if not isinstance(value, list):
+        return _number(name, value)
+    _check(len(value) > 0, name, "a number, or a list of numbers", value)
+    return [_number(name, x) for x in value]
+
+
+def _is_signature(weight: object) -> bool:
     if not isinstance(weight, list) or len(weight) != 3:
         return False
     name, shape, dtype = weight

@@ -1,76 +1,104 @@
-"""What can be asked of kept samples: weights, ensembles, chains, predictions."""
+"""Questions about kept samples: weights, ensembles, chains, predictions."""
+
+from typing import Any
+from typing import Literal
 
 import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import diagnostics
+from keras_mhmcmc._names import distinct
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms import importance
+from keras_mhmcmc.ensemble.activations import ActivationLike
+from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.posterior import reading as sample_reading
+from keras_mhmcmc.posterior.store import Store
 
 
 class Samples:
-    """Abstract: samples of a posterior, of one chain or of several.
+    """Abstract: samples of a posterior, from one chain or from several.
 
-    A final class has a `_store`, the model `_model` of the last run or None,
-    `weight_by`, and `_check_not_empty`.
+    A final class provides the attributes below and `_check_not_empty`.
     """
 
-    def __len__(self):
+    model: keras.Model  # of the last `fit`; None before it
+    weight_by: Literal["learning_rate"] | None
+    _store: Store
+
+    def _check_not_empty(self) -> None:
+        """Raise a `ValueError` that says why there are no samples."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
         return len(self._store.records)
 
     @property
-    def iterations(self):
-        """The optimizer's iteration of each sample, shape (samples,)."""
+    def iterations(self) -> npt.NDArray[np.int_]:
+        """Return the optimizer's iteration of each sample, shape (samples,)."""
         return np.array([record.iteration for record in self._store.records], int)
 
     @property
-    def weights(self):
-        """The importance weight of each sample, with mean 1, shape (samples,).
+    def weights(self) -> npt.NDArray[np.float64]:
+        """Return the samples' importance weights, which have mean 1.
 
-        Where the chains of an `mh.ParallelChains` have weights of their own, the shape
-        is (samples, chains).
+        The shape is (samples,). If the chains of an `mh.ParallelChains` have their own
+        weights, it is (samples, chains).
         """
         logs = sample_reading.log_weights(self._store.records)
         if len(logs) == 0:
             return logs
         if logs.max() == -np.inf:
             raise ValueError(
-                "Argument `weight_by` must leave a sample with a weight: the learning "
-                f"rate is 0 at each of these. Received: weight_by={self.weight_by!r}"
+                "Argument `weight_by` must leave a sample with a positive weight, but "
+                "the learning rate is 0 at all samples. Use `weight_by=None`, or keep "
+                "samples while the rate is positive. "
+                f"Received: weight_by={self.weight_by!r}"
             )
         weights = np.exp(logs - logs.max())
         return weights / weights.mean()
 
     @property
-    def weight_ess(self):
-        """Effective sample size of the weights: 1 to the number of samples.
+    def weight_ess(self) -> float:
+        """Return the effective sample size of the weights.
 
-        How many equally weighted samples the weighted ones are worth.
+        It is the number of equally weighted samples that the weighted samples are
+        worth: from 1 to the number of samples.
         """
         self._check_not_empty()
         return importance.effective_sample_size(self.weights)
 
     @property
-    def energies(self):
-        """U of each sample in nats, on the mini-batch that evaluated it.
+    def energies(self) -> npt.NDArray[np.float64]:
+        """Return U of each sample in nats, on the mini-batch that evaluated it.
 
-        Shape (samples,), or (samples, chains); NaN where it is not known, as with an
-        optimizer that is not a sampler. `mh.suggest_partition` takes them.
+        The shape is (samples,) or (samples, chains). An unknown energy is NaN, as for
+        an optimizer that is not a sampler. Pass them to `mh.suggest_partition`.
         """
         return sample_reading.energies(self._store.records)
 
-    def ensemble(self, model, activation=None, chunk=None):
-        """An `mh.Ensemble` of the samples.
+    def ensemble(
+        self,
+        model: keras.Model,
+        activation: ActivationLike = None,
+        chunk: int | None = None,
+    ) -> Ensemble:
+        """Return an `mh.Ensemble` of the samples.
 
         Args:
             model: the model that was sampled, or one of the same architecture. All
-                chains of an `mh.ParallelChains` are members of the ensemble.
-            activation: what turns the model's outputs into the quantity to average,
-                as in `keras.activations.get`. None takes it from the loss that `model`
-                is compiled with: softmax or sigmoid for a cross-entropy from logits,
-                nothing otherwise. Several outputs that need different ones ask for it.
-            chunk: number of members evaluated side by side, as in `mh.Ensemble`.
+                chains of an `mh.ParallelChains` become members of the ensemble.
+            activation: function that turns the model's outputs into the quantity to
+                average, as in `keras.activations.get`. Defaults to None: softmax or
+                sigmoid if `model` is compiled with a cross-entropy from logits, the
+                identity otherwise. If the outputs need different functions, pass a
+                list with one for each output.
+            chunk: number of members to evaluate side by side, as in `mh.Ensemble`.
+
+        Returns:
+            An `mh.Ensemble`, compiled with the loss and metrics of `model`.
 
         Raises:
             ValueError: there are no samples, or `model` is not built or has other
@@ -82,46 +110,59 @@ class Samples:
                 "Argument `model` must be a built model: call it on a batch of inputs "
                 f"first. Received: model={model!r}"
             )
-        stacked, weights, model = sample_reading.members(
+        stacked, weights, single = sample_reading.members(
             self._store, model, self.weights
         )
-        return ensemble_of(model, stacked, weights, activation, chunk)
+        return ensemble_of(single, stacked, weights, activation, chunk)
 
-    def to_arviz(self, model=None):
-        """The samples as an ArviZ object, variables named by their paths.
+    def to_arviz(self, model: keras.Model | None = None) -> Any:
+        """Return the samples as an ArviZ object, with variables named by their paths.
 
-        One chain, or those of an `mh.ParallelChains`: arrays (chain, draw, ...).
+        Each variable is an array (chain, draw, ...). A single chain has chain axis 1.
 
         Args:
-            model: the model that was sampled; None is the one of the last `fit`.
+            model: the model that was sampled. Defaults to None, the model of the last
+                `fit`.
+
+        Returns:
+            An `InferenceData` with ArviZ 0.2x, a `DataTree` with ArviZ 1.x.
 
         Raises:
             ImportError: ArviZ is not installed.
-            ValueError: there are no samples, or no model is known, as after `load`.
+            ValueError: there are no samples, or `model` is needed, as after `load`.
         """
         self._check_not_empty()
-        model = model if model is not None else self._model
+        model = model if model is not None else self.model
         if model is None:
             raise ValueError(
-                "Argument `model` must be the model that was sampled, since loaded "
-                "samples do not know the names of its variables. Received: model=None"
+                "Argument `model` must be the model that was sampled: the files of "
+                "samples do not have the names of its variables. Received: model=None"
             )
-        draws, model = sample_reading.chains(self._store, model)
-        names = sample_reading.distinct([v.path for v in model.weights])
+        draws, single = sample_reading.chains(self._store, model)
+        names = distinct(variable.path for variable in single.weights)
         return diagnostics.to_arviz(dict(zip(names, draws, strict=True)))
 
-    def predictions(self, model, x, activation=None, batch_size=None):
-        """Predictions of every sample, shape (chain, draw, examples, ...).
+    def predictions(
+        self,
+        model: keras.Model,
+        x: Any,
+        activation: ActivationLike = None,
+        batch_size: int | None = None,
+    ) -> Any:
+        """Return the predictions of every sample, shape (chain, draw, examples, ...).
 
-        For `mh.diagnostics.summary({"p": ...})`: the weights of a network can be
-        exchanged without changing it, so chains agree in their predictions sooner
-        than in their weights.
+        Pass them to `mh.diagnostics.summary({"p": ...})`. The hidden units of a network
+        can be exchanged without changing its outputs, so chains agree in their
+        predictions sooner than in their weights.
 
         Args:
-            model: the model that was sampled; an `mh.ParallelChains` has its chains.
+            model: the model that was sampled, or an `mh.ParallelChains`.
             x: inputs, as for `keras.Model.predict`.
-            activation: as in `ensemble`.
-            batch_size: as for `keras.Model.predict`.
+            activation: as in `ensemble`. Defaults to None.
+            batch_size: as for `keras.Model.predict`. Defaults to None, which is 32.
+
+        Returns:
+            An array, or a structure of arrays if the model has several outputs.
 
         Raises:
             ValueError: there are no samples, or `model` has other weights.
@@ -133,7 +174,7 @@ class Samples:
         ensemble = ensemble_of(single, stacked, np.ones(count), activation)
         members = ensemble.predict_members(x, batch_size)
 
-        def by_chain(outputs):
+        def by_chain(outputs: Array) -> Array:
             return outputs.reshape(-1, len(self), *outputs.shape[1:])
 
         return keras.tree.map_structure(by_chain, members)

@@ -1,42 +1,54 @@
-"""Where kept samples live: in memory, or one file each in a directory.
+"""The record of a kept sample, and the store that keeps samples in memory.
 
-A store keeps what training changes once for each sample, and the rest once: weights of
-frozen layers are most of a pretrained model.
+A store saves weights that training changes once for each sample, and all others once:
+frozen layers hold most of the weights of a pretrained model.
 """
 
 import contextlib
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
+from typing import Self
 
+import keras
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.optimizers.sampler import Sampler
 
 
 class Record(NamedTuple):
-    """What is known of a kept sample besides its weights."""
+    """What is known about a kept sample besides its weights."""
 
-    iteration: int
-    log_weight: float | list  # a list has one for each chain
-    energy: float | list | None = None  # U, nats; None: not known
-    log_rate: float = 0.0  # the part of `log_weight` that a learning rate gives
-    is_final: bool = True  # or energy and weight are those of the point before it
+    iteration: int  # of the optimizer
+    log_weight: float | list[float]  # a list has one entry for each chain
+    energy: float | list[float] | None = None  # U in nats; None: unknown
+    log_rate: float = 0.0  # the learning rate's contribution to `log_weight`
+    is_final: bool = True  # False: energy and weight are still those of an older point
 
-    def described_by(self, sampler):
-        """This with what `sampler` knows of the sample that was marked last.
+    def described_by(self, sampler: Sampler) -> Self:
+        """Return the record with the energy and weight that `sampler` now has.
 
-        Chains that were lost have the weight 0 and no energy.
+        The sampler describes the sample that was marked last. Lost chains get weight 0
+        and no energy.
         """
-        return self._described(sampler, -np.inf)
+        return self._described(sampler, np.array(-np.inf))
 
-    def revised_by(self, sampler):
-        """This with its own energy and weight, which are known now.
+    def revised_by(self, sampler: Sampler) -> Self:
+        """Return the record with the sample's own energy and weight, now known.
 
-        A chain that was lost since then keeps the weight that it had.
+        A chain that was lost after the sample keeps the weight that it had.
         """
         return self._described(sampler, np.asarray(self.log_weight))
 
-    def _described(self, sampler, log_weight_of_lost):
+    def _described(
+        self, sampler: Sampler, log_weight_of_lost: npt.NDArray[np.float64]
+    ) -> Self:
         info, is_lost = sampler.sample_info(), sampler.lost_chains()
         log_weight = np.asarray(self.log_rate)
         if sampler.has_weights:
@@ -50,50 +62,87 @@ class Record(NamedTuple):
         )
 
 
-class MemoryStore:
-    """Samples as lists of arrays, one for each of `model.weights`."""
+class Store:
+    """Abstract: kept samples, oldest first. `records` describes each of them."""
 
-    def __init__(self):
+    records: list[Record]
+
+    def open(self, model: keras.Model, iterations: int) -> None:
+        """Prepare for samples of `model`, which stands at `iterations`.
+
+        Remove the samples from later iterations: `fit` draws them again.
+        """
+        raise NotImplementedError
+
+    def append(self, record: Record, model: keras.Model) -> None:
+        """Add the current weights of `model` as the newest sample."""
+        raise NotImplementedError
+
+    def revise_last(self, record: Record) -> None:
+        """Replace the record of the newest sample."""
+        self.records[-1] = record
+
+    def drop_first(self) -> None:
+        """Remove the oldest sample."""
+        raise NotImplementedError
+
+    def write(self) -> None:
+        """Make the records permanent, if the store can."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Make the records permanent, and let other processes use the store."""
+        raise NotImplementedError
+
+    def read(self, model: keras.Model) -> list[Array]:
+        """Return one array (samples, ...) for each of `model.weights`.
+
+        Raises:
+            ValueError: the samples belong to a model with other weights.
+        """
+        raise NotImplementedError
+
+
+class MemoryStore(Store):
+    """Samples as lists of arrays, one array for each of `model.weights`."""
+
+    def __init__(self) -> None:
         self.records = []
-        self._base = None
-        self._arrays = []
+        self._base: dict[int, Array] | None = None
+        self._arrays: list[list[Array]] = []
 
-    def open(self, model, iterations):
-        """Drops samples from after `iterations`, which are about to be drawn again."""
+    def open(self, model: keras.Model, iterations: int) -> None:
+        """Remove the samples from after `iterations`."""
         while self.records and self.records[-1].iteration > iterations:
             self.records.pop()
             self._arrays.pop()
 
-    def append(self, record, model):
-        """Keeps the weights that `model` holds now."""
-        if self._base is None:  # a model may be built in its first step
+    def append(self, record: Record, model: keras.Model) -> None:
+        """Add the current weights of `model` as the newest sample."""
+        if self._base is None:  # not earlier: the first step may build the model
             self._base = base_of(model)
         if self._arrays:
             self._check_same_model(model)
-        changed = changes(self._base, model)
-        self._arrays.append([changed.get(i, b) for i, b in enumerate(self._base)])
+        values = self._base | changes(self._base, model)
+        self._arrays.append([values[i] for i in range(len(values))])
         self.records.append(record)
 
-    def revise_last(self, record):
-        """Replaces what is known of the newest sample."""
-        self.records[-1] = record
-
-    def write(self):
-        """Has nothing to write."""
-
-    def flush(self):
-        """Has nothing to give back."""
-
-    def drop_first(self):
-        """Forgets the oldest sample."""
+    def drop_first(self) -> None:
+        """Remove the oldest sample."""
         del self.records[0], self._arrays[0]
 
-    def read(self, model):
-        """All samples: for each of `model.weights` one array (samples, ...)."""
+    def write(self) -> None:
+        """Do nothing: memory is not permanent."""
+
+    def close(self) -> None:
+        """Do nothing: no other process sees this store."""
+
+    def read(self, model: keras.Model) -> list[Array]:
+        """Return one array (samples, ...) for each of `model.weights`."""
         self._check_same_model(model)
         return stacked(self._arrays)
 
-    def _check_same_model(self, model):
+    def _check_same_model(self, model: keras.Model) -> None:
         shapes = [tuple(variable.shape) for variable in model.weights]
         if shapes != [array.shape for array in self._arrays[0]]:
             raise ValueError(
@@ -102,32 +151,33 @@ class MemoryStore:
             )
 
 
-def base_of(model):
-    """For each of `model.weights` a copy if training leaves it as it is, else None.
+def base_of(model: keras.Model) -> dict[int, Array]:
+    """Return copies of the weights that are not trainable, by their positions.
 
-    Moving statistics are not trainable, but change; `changes` finds them.
+    Training changes some of them, such as moving statistics: see `changes`.
     """
     trainable = {id(variable) for variable in model.trainable_weights}
-    return [
-        None if id(variable) in trainable else host_copies([variable])[0]
-        for variable in model.weights
-    ]
+    return {
+        index: host_copy(variable)
+        for index, variable in enumerate(model.weights)
+        if id(variable) not in trainable
+    }
 
 
-def changes(base, model):
-    """The weights of `model` that differ from `base`, by their positions."""
+def changes(base: Mapping[int, Array], model: keras.Model) -> dict[int, Array]:
+    """Return copies of the weights that differ from `base`, by their positions."""
     changed = {}
     for index, variable in enumerate(model.weights):
         value = ops.convert_to_numpy(variable)
-        if base[index] is None or not np.array_equal(base[index], value):
+        if index not in base or not np.array_equal(base[index], value):
             changed[index] = np.array(value)
     return changed
 
 
-def stacked(samples):
-    """For each weight one array (samples, ...) of the values in `samples`.
+def stacked(samples: Sequence[Sequence[Array]]) -> list[Array]:
+    """Return one array (samples, ...) for each weight.
 
-    Where all samples hold the same array, it is a view of that one.
+    If all samples hold the same array, the result is a read-only view of it.
     """
     return [
         np.broadcast_to(values[0], (len(values), *values[0].shape))
@@ -137,27 +187,30 @@ def stacked(samples):
     ]
 
 
-def host_copies(values):
-    """Copies of tensors or variables as numpy arrays that nothing else writes to."""
-    return [np.array(ops.convert_to_numpy(value)) for value in values]
+def host_copy(value: Tensor | keras.Variable) -> Array:
+    """Copy a tensor or variable to a numpy array that shares no memory with it."""
+    return np.array(ops.convert_to_numpy(value))
 
 
 @contextlib.contextmanager
-def state_in(model):
-    """`model` with the current state of its chain, and not a pending proposal."""
+def chain_state_in(model: keras.Model) -> Iterator[None]:
+    """Put the chain's current state into `model`, in place of a pending proposal.
+
+    The proposal returns to the model at the end of the `with` block.
+    """
     if not isinstance(model.optimizer, Sampler):
         yield
         return
-    # Not those of the model, which may have been frozen since they were sampled.
+    # Not `model.trainable_variables`: layers may have been frozen since `build`.
     variables = model.optimizer.sampled_variables
-    pending = host_copies(variables)
-    _assign(variables, host_copies(model.optimizer.state_values()))
+    pending = [host_copy(variable) for variable in variables]
+    _assign(variables, [host_copy(x) for x in model.optimizer.state_values()])
     try:
         yield
     finally:
         _assign(variables, pending)
 
 
-def _assign(variables, values):
+def _assign(variables: Iterable[keras.Variable], values: Iterable[Array]) -> None:
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)

@@ -1,0 +1,87 @@
+"""Checks of the samples and weights that an ensemble is filled with."""
+
+from collections.abc import Collection
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.algorithms import importance
+
+
+def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:
+    """Return the members' weights as an array (members,), or raise a `ValueError`."""
+    weights = _validate.array("Argument `weights`", weights)
+    with np.errstate(over="ignore"):
+        is_finite = np.isfinite(weights).all() and np.isfinite(weights.sum())
+    if (
+        weights.shape != (num_members,)
+        or not is_finite
+        or (weights < 0).any()
+        or weights.sum() == 0
+    ):
+        raise ValueError(
+            f"Argument `weights` must be {num_members} numbers, one for each member: "
+            "finite, at least 0, and not all 0. "
+            f"Received: weights={_validate.shown(weights)}"
+        )
+    return weights
+
+
+def checked_values(
+    stacked: Any, member: keras.Model, num_members: int, shared: Collection[int]
+) -> list[Array]:
+    """Return the values of the ensemble's variables, or raise a `ValueError`.
+
+    Args:
+        stacked: a list of one array (members, ...) for each of `member.weights`.
+        member: the model whose weights they are.
+        num_members: number of members.
+        shared: positions of the weights that take the value of the first member.
+    """
+    names = [variable.path for variable in member.weights]
+    if not isinstance(stacked, list | tuple) or len(stacked) != len(names):
+        raise ValueError(
+            "Argument `stacked` must be a list with one array for each weight of "
+            f"`member`, which has {len(names)}. "
+            f"Received: stacked={_validate.shown(stacked)}"
+        )
+    values = []
+    for i, (name, value) in enumerate(zip(names, stacked, strict=True)):
+        subject = f"Argument `stacked`, entry {i} ({name!r}),"
+        value = _validate.array(subject, value, dtype=None)
+        shape = (num_members, *member.weights[i].shape)
+        if value.shape != shape:
+            raise ValueError(
+                f"{subject} must have the shape {shape}, with one row for each member. "
+                f"Received: shape {value.shape}"
+            )
+        if i in shared:
+            value = value[0]
+        # Integers, such as the states of random generators, are never NaN.
+        if value.dtype.kind in "fV" and np.isnan(value).any():
+            raise ValueError(
+                f"{subject} must not be NaN: the predictions would be NaN, too. The "
+                "run may have diverged: lower its learning rate, and sample again. "
+                f"Received: {np.sum(np.isnan(value))} values that are NaN"
+            )
+        values.append(value)
+    return values
+
+
+def warn_of_few(weights: Array) -> None:
+    """Warn if the weights leave hardly more than one of several samples."""
+    ess = importance.effective_sample_size(weights)
+    # Two samples of nearly equal weight have an effective size just below two.
+    if ess < min(2.0, 0.75 * np.size(weights)):
+        warn(
+            f"The importance weights of the {np.size(weights)} samples have an "
+            f"effective sample size of {ess:.2f}: the ensemble is hardly more than one "
+            "sample. Keep more samples after a longer burn-in, or use a wider "
+            "`energy_gap` or a smaller `zeta`. Or make the weights more even with "
+            "`weight_power`, which changes the sampled distribution."
+        )
