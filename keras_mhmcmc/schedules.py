@@ -1,6 +1,7 @@
 """Schedules of the papers, for learning rates and temperatures."""
 
 import math
+from typing import TypeAlias
 
 import keras
 
@@ -8,7 +9,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import serializable
 
-Schedule = keras.optimizers.schedules.LearningRateSchedule
+Schedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
 
 
 @serializable

@@ -19,6 +19,7 @@ HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "sci
 # The rooms of the package, the lowest first. A file imports from rooms below its own,
 # and from its siblings.
 ROOMS = [
+    "_types",
     "_validate",
     "_serialize",
     "_warn",
