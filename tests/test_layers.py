@@ -82,13 +82,20 @@ def parse(path):
     return ast.parse((PACKAGE / path).read_text())
 
 
+def is_deferred(node):
+    """Whether importing the module skips what the node holds."""
+    if isinstance(node, ast.If):
+        return getattr(node.test, "id", "") == "TYPE_CHECKING"
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
 def imports(tree, path="x.py"):
-    """(dotted name, whether inside a function) of every import."""
+    """(dotted name, whether importing the module skips it) of every import."""
     inside = {
         id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for node in ast.walk(function)
+        for parent in ast.walk(tree)
+        if is_deferred(parent)
+        for node in ast.walk(parent)
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -167,6 +174,8 @@ def test_a_file_imports_only_what_its_row_allows(path):
         ("optimizers/sgld.py", "import matplotlib.pyplot"),
         ("optimizers/sgld.py", "def f():\n    import matplotlib"),
         ("plots/style.py", "import matplotlib"),
+        ("plots/style.py", "if matplotlib:\n    import matplotlib"),
+        ("optimizers/sgld.py", "if TYPE_CHECKING:\n    import matplotlib"),
         ("datasets/files.py", "from sklearn import datasets"),
         ("optimizers/sgld.py", "import keras\nkeras.backend.backend()"),
         (
@@ -211,6 +220,7 @@ def test_the_check_of_imports_finds_what_is_not_allowed(path, source):
         ("optimizers/sgld.py", "from .sampler import Sampler\nfrom .. import priors"),
         ("posterior/store.py", "from keras_mhmcmc.ensemble import Ensemble"),
         ("plots/style.py", "def f():\n    import matplotlib.pyplot as plt"),
+        ("plots/style.py", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
     ],
 )
 def test_the_check_of_imports_lets_pass_what_is_allowed(path, source):
