@@ -276,7 +276,7 @@ class TestClassifier:
     def test_has_its_own_settings(self, case):
         classifier, x, _ = case
         for options in ({"batch_size": 7}, {"from_logits": True}):
-            with pytest.raises(ValueError, match="must be left away for an `mh.Class"):
+            with pytest.raises(ValueError, match="must be omitted for an `mh.Class"):
                 fgsm(classifier, x, 0.1, **options)
 
     def test_bare_outputs(self, case):

@@ -13,6 +13,7 @@ from keras_mhmcmc.adversarial.projected_gradient import pgd
 from keras_mhmcmc.adversarial.table import CONFIDENCE
 from keras_mhmcmc.adversarial.table import RobustnessTable
 from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import as_classifiers
 
 ATTACKS = ("fgsm", "pgd")
@@ -121,7 +122,7 @@ def robustness_curve(
     for name, classifier in classifiers.items():
         begin = time.perf_counter()
         clean = classifier.probabilities(x)
-        labels = metrics.as_labels("y", y, *clean.shape)
+        labels = as_labels("y", y, *clean.shape)
         attacked = labels if true_label else np.argmax(clean, axis=1)
         if max(epsilons) > 0.0:
             given = (classifier, x, attacked, clip, member_of[name], options)

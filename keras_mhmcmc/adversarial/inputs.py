@@ -3,8 +3,8 @@
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.evaluation import metrics
-from keras_mhmcmc.evaluation.classifier import as_inputs
+from keras_mhmcmc.evaluation.checks import as_inputs
+from keras_mhmcmc.evaluation.checks import as_labels
 
 
 def inputs_and_limits(x, clip):
@@ -36,4 +36,4 @@ def attacked_labels(classifier, x, y):
     clean = classifier.probabilities(x)
     if y is None:
         return np.argmax(clean, axis=1)
-    return metrics.as_labels("y", y, *clean.shape)
+    return as_labels("y", y, *clean.shape)

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import SMALLEST
 
 
 def ascent(classifier, by_member):
@@ -54,7 +54,7 @@ def log_odds(outputs, labels, from_logits):
     others = ops.sum(ops.where(is_label, 0.0, outputs), axis=1)
     odds = _log(others) - _log(own)
     # A sum that underflowed has lost its gradient; half of one would be noise.
-    told = ops.minimum(own, others) >= metrics.SMALLEST
+    told = ops.minimum(own, others) >= SMALLEST
     return ops.where(told, odds, 0.0), odds
 
 
@@ -102,4 +102,4 @@ def _two_columns(outputs, from_logits):
 
 
 def _log(probability):
-    return ops.log(ops.maximum(probability, metrics.SMALLEST))
+    return ops.log(ops.maximum(probability, SMALLEST))

@@ -4,7 +4,8 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.adversarial import RobustnessTable
-from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import as_labels
+from keras_mhmcmc.evaluation.checks import as_probabilities
 from keras_mhmcmc.plots import style
 
 
@@ -116,11 +117,11 @@ def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=N
             f"Received: shape {np.shape(probabilities)}"
         )
     classes = np.shape(probabilities)[2]
-    flat = metrics.as_probabilities(
+    flat = as_probabilities(
         "Argument `probabilities`", np.reshape(probabilities, (-1, classes))
     )
     probabilities = flat.reshape(rows, columns, -1)
-    labels = metrics.as_labels("labels", labels, columns, probabilities.shape[2])
+    labels = as_labels("labels", labels, columns, probabilities.shape[2])
 
     own_figure = axes is None
     axes = style.many_axes(axes, (rows, columns), size=(1.05, 1.35))
