@@ -130,8 +130,8 @@ def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair
     is_bytes = x.dtype == np.uint8
     if x.ndim != 4 or x.shape[-1] != channels or not is_bytes or len(x) == 0:
         raise ValueError(
-            f"The array x_{part} must hold uint8 images, 0 to 255, of shape {shapes}. "
-            f"Received: shape {x.shape} and dtype {x.dtype}, from {source!r}"
+            f"The array x_{part} must hold images of shape {shapes} in uint8, 0 to "
+            f"255. Received: shape {x.shape} and dtype {x.dtype}, from {source!r}"
         )
     if y.shape != (len(x),) or not np.issubdtype(y.dtype, np.integer):
         raise ValueError(
