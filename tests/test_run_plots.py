@@ -111,14 +111,14 @@ def test_contour_draws_bring_their_masses():
         ({"run": np.zeros((2, 2, 2))}, r"`run` must be .*\(2, 2, 2\)"),
         ({"run": [np.nan]}, "`run` must be .*finite"),
         ({"run": "energies"}, "`run` must be an array of numbers"),
-        ({"optimizer": mh.SGLD(0.1, train_size=4)}, "`optimizer` must be the `mh.CSGL"),
+        ({"optimizer": mh.SGLD(0.1, train_size=4)}, "`optimizer` must be an `mh.CSGL"),
         (
             {
                 "optimizer": mh.CSGLD(
                     0.1, train_size=4, **PARTITION, partitions=4, zeta=1
                 )
             },
-            "`optimizer` must have run",
+            "`optimizer` must have made steps",
         ),
         ({"partition": PARTITION}, "`partition` must be .* lacks pdf, visits"),
         ({"partition": [1.0]}, "`partition` must be a dict"),
@@ -128,7 +128,7 @@ def test_contour_draws_bring_their_masses():
         ),
         (
             {"partition": PARTITION | {"pdf": [0.5, 0.5], "visits": [0, 0]}},
-            "a visit at least",
+            "at least one visit",
         ),
         (
             {
@@ -141,7 +141,7 @@ def test_contour_draws_bring_their_masses():
             },
             "`energy_gap` must be",
         ),
-        ({"optimizer": 1, "partition": 1}, "at most one of them"),
+        ({"optimizer": 1, "partition": 1}, "pass at most one"),
         ({"axes": range(2)}, "`axes` must be 1 matplotlib"),
     ],
 )
@@ -260,9 +260,9 @@ def test_a_target_of_the_library_has_contours():
     ("arguments", "message"),
     [
         ({"log_density": 3}, "`log_density` must be a function.*3"),
-        ({"log_density": lambda x: x}, r"`log_density` must give one .*\(2,\)"),
+        ({"log_density": lambda x: x}, r"`log_density` must return one .*\(2,\)"),
         ({"log_density": lambda x: x[0] * np.nan}, "`log_density` must be finite"),
-        ({"extent": None}, "`extent` must be .*no draws"),
+        ({"extent": None}, "`extent` must be .*no `draws`"),
         ({"extent": ((1, 0), (0, 1))}, "`extent` must be .*low less than high"),
         ({"draws": np.zeros((5, 3))}, r"`draws` must be .*\(5, 3\)"),
         ({"draws": np.zeros((0, 2))}, r"`draws` must be .*\(0, 2\)"),
