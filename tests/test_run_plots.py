@@ -111,14 +111,14 @@ def test_contour_draws_bring_their_masses():
         ({"run": np.zeros((2, 2, 2))}, r"`run` must be .*\(2, 2, 2\)"),
         ({"run": [np.nan]}, "`run` must be .*finite"),
         ({"run": "energies"}, "`run` must be an array of numbers"),
-        ({"optimizer": mh.SGLD(0.1, train_size=4)}, "`optimizer` must be an `mh.CSGL"),
+        ({"optimizer": mh.SGLD(0.1, train_size=4)}, "`optimizer` must be the `mh.CSGL"),
         (
             {
                 "optimizer": mh.CSGLD(
                     0.1, train_size=4, **PARTITION, partitions=4, zeta=1
                 )
             },
-            "`optimizer` must have made steps",
+            "`optimizer` must have run",
         ),
         ({"partition": PARTITION}, "`partition` must be .* lacks pdf, visits"),
         ({"partition": [1.0]}, "`partition` must be a dict"),
@@ -128,7 +128,7 @@ def test_contour_draws_bring_their_masses():
         ),
         (
             {"partition": PARTITION | {"pdf": [0.5, 0.5], "visits": [0, 0]}},
-            "at least one visit",
+            "a visit at least",
         ),
         (
             {
@@ -141,7 +141,7 @@ def test_contour_draws_bring_their_masses():
             },
             "`energy_gap` must be",
         ),
-        ({"optimizer": 1, "partition": 1}, "pass at most one"),
+        ({"optimizer": 1, "partition": 1}, "at most one of them"),
         ({"axes": range(2)}, "`axes` must be 1 matplotlib"),
     ],
 )

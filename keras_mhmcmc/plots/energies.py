@@ -1,57 +1,43 @@
-"""Plots of a run's energies, and of the masses that a contour sampler learns."""
-
-from typing import TYPE_CHECKING
-from typing import Any
+"""Pictures of a run's energies, and of what a contour sampler learns of them."""
 
 import numpy as np
-import numpy.typing as npt
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc._types import Array
 from keras_mhmcmc.optimizers.contour import ContourSampler
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.sampling import Draws
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 KEYS = ("energy_min", "energy_gap", "pdf", "visits")
 
 
-def energy(
-    run: PosteriorSamples | Draws | npt.ArrayLike,
-    optimizer: ContourSampler | None = None,
-    partition: dict[str, Any] | None = None,
-    axes: Any = None,
-) -> "Figure":
-    """Plot the energies of a run, and the visits and masses of a contour sampler.
+def energy(run, optimizer=None, partition=None, axes=None):
+    """The energies of a run, and the mass of their subregions that it learned.
 
-    The first panel shows the energies along the run. The second panel is for contour
-    samplers. Each bar is a bin of the energy, and its height is the share of steps
-    that the run spent there. The line is log theta, the learned log mass of the bin.
-    The wider the bars spread, the better the sampler moves between low and high
-    energies. The first and the last bin also hold everything below and above the
-    partition.
+    The first panel has the energies along the run. The second, of a contour sampler,
+    has a bar for each subregion of the energy, the share of the steps that the run
+    spent there, and the logarithm of theta, its learned mass. The wider the bars
+    spread, the better the sampler moves between low and high energies. The first and
+    the last bar stand for everything below and above the partition.
 
     Args:
-        run: `mh.PosteriorSamples`, `mh.Draws`, or energies U in nats, an array of shape
-            (draws,) or (chains, draws).
-        optimizer: an `mh.CSGLD` or `mh.CSGHMC` after training, for the second panel.
-        partition: for draws of `mh.kernels.csgld` and `csghmc`, instead of
-            `optimizer`: a dict with `energy_min` and `energy_gap` in nats. If `run` is
-            an array, the dict also has `pdf` and `visits`, of shape (partitions,) or
+        run: `mh.PosteriorSamples`, `mh.Draws`, or energies U in nats of shape (draws,)
+            or (chains, draws).
+        optimizer: the `mh.CSGLD` or `mh.CSGHMC` that ran; None draws no second panel,
+            unless there is a `partition`.
+        partition: for draws of `mh.kernels.csgld` and `csghmc`, in place of
+            `optimizer`: a dict with `energy_min` and `energy_gap` in nats. For plain
+            arrays it has `pdf` and `visits` as well, of shape (partitions,) or
             (chains, partitions). Other keys are ignored.
-        axes: one or two matplotlib `Axes`, or None for a new figure.
+        axes: one or two matplotlib `Axes`; None makes a figure.
 
     Returns:
         The matplotlib `Figure`.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: `run` has no finite energies, `optimizer` is not a contour sampler
-            or has not run, `partition` lacks a key, or the number of `axes` is wrong.
+        ValueError: `run` has no finite energies, `optimizer` is no contour sampler or
+            has not run, `partition` lacks something, or `axes` do not fit.
 
     Example:
 
@@ -78,12 +64,11 @@ def energy(
     _trace_panel(panels[0], steps, energies, unit)
     if regions is not None:
         _regions_panel(panels[1], *regions)
-    figure: Figure = panels[0].figure
-    return figure
+    return panels[0].figure
 
 
-def _energies(run: Any) -> tuple[Array, Array, str]:
-    """Return steps (draws,), energies (chains, draws) and the unit of a step."""
+def _energies(run):
+    """(steps, energies of shape (chains, draws), what a step is)."""
     unit, steps = "draw", None
     if isinstance(run, PosteriorSamples):
         energies, steps, unit = run.energies.T, run.iterations, "iteration"
@@ -95,8 +80,8 @@ def _energies(run: Any) -> tuple[Array, Array, str]:
     if energies.ndim != 2 or not np.isfinite(energies).any():
         raise ValueError(
             "Argument `run` must be `mh.PosteriorSamples`, `mh.Draws` or an array of "
-            "energies in nats, of shape (draws,) or (chains, draws), at least one of "
-            f"them finite. Received: energies of shape {energies.shape} from "
+            "energies in nats, of shape (draws,) or (chains, draws), some of them "
+            f"finite. Received: energies of shape {energies.shape} from "
             f"{type(run).__name__}"
         )
     if steps is None:
@@ -104,30 +89,26 @@ def _energies(run: Any) -> tuple[Array, Array, str]:
     return steps, energies, unit
 
 
-def _regions(
-    run: Any, optimizer: Any, partition: Any
-) -> tuple[float, float, Array, Array] | None:
-    """Return energy_min, energy_gap, masses (chains, bins) and visits (bins,).
-
-    Return None if there is no contour sampler.
-    """
+def _regions(run, optimizer, partition):
+    """(energy_min, energy_gap, pdf, visits), or None without a contour sampler."""
     if optimizer is None and partition is None:
         return None
     if optimizer is not None and partition is not None:
         raise ValueError(
-            "Arguments `optimizer` and `partition` exclude each other: pass at most "
-            "one of them. Received: both"
+            "Arguments `optimizer` and `partition`: at most one of them may be given. "
+            "Received: both"
         )
+    known = {}
     if optimizer is not None:
         _validate.instance(
             "optimizer",
             optimizer,
             ContourSampler,
-            "an `mh.CSGLD` or `mh.CSGHMC`, such as `model.optimizer`",
+            "the `mh.CSGLD` or `mh.CSGHMC` that ran, such as `model.optimizer`",
         )
         if not optimizer.built:
             raise ValueError(
-                "Argument `optimizer` must have made steps: call `model.fit` first. "
+                "Argument `optimizer` must have run: call `model.fit` first. "
                 f"Received: optimizer={optimizer!r}"
             )
         known = optimizer.get_config() | {
@@ -142,8 +123,8 @@ def _regions(
     missing = [key for key in KEYS if known.get(key) is None]
     if missing:
         raise ValueError(
-            "Argument `partition` must be a dict with energy_min and energy_gap, and "
-            "with pdf and visits unless `run` is `mh.Draws` of a contour kernel. "
+            "Argument `partition` must be a dict with energy_min and energy_gap, and, "
+            "unless `run` is `mh.Draws` of a contour kernel, pdf and visits. "
             f"Received: a dict that lacks {', '.join(missing)}"
         )
     low = _validate.number(
@@ -157,14 +138,14 @@ def _regions(
     if not fit or not are_masses or visits.sum() == 0:
         raise ValueError(
             "The entries `pdf` and `visits` must have the same shape, (partitions,) or "
-            "(chains, partitions), finite values that are at least 0, and at least one "
-            f"visit. Received: shapes {pdf.shape} and {visits.shape}, {visits.sum():g} "
+            "(chains, partitions), finite values that are at least 0, and a visit at "
+            f"least. Received: shapes {pdf.shape} and {visits.shape}, {visits.sum():g} "
             "visits"
         )
     return low, gap, pdf, visits.sum(0)
 
 
-def _trace_panel(ax: "Axes", steps: Array, energies: Array, unit: str) -> None:
+def _trace_panel(ax, steps, energies, unit):
     for index, chain in enumerate(energies):
         ax.plot(
             steps,
@@ -179,9 +160,7 @@ def _trace_panel(ax: "Axes", steps: Array, energies: Array, unit: str) -> None:
     ax.grid(color=style.GREY, linewidth=0.6)
 
 
-def _regions_panel(
-    ax: "Axes", low: float, gap: float, pdf: Array, visits: Array
-) -> None:
+def _regions_panel(ax, low, gap, pdf, visits):
     seen = np.flatnonzero(visits)
     shown = slice(seen[0], seen[-1] + 1)
     centres = low + gap * (np.arange(len(visits)) - 0.5)
@@ -189,9 +168,9 @@ def _regions_panel(
         centres, 100 * visits / visits.sum(), gap, color=style.GREY, edgecolor="white"
     )
     ax.set_xlim(centres[seen[0]] - gap, centres[seen[-1]] + gap)
-    ax.set_xlabel("energy U in nats; outermost bars may hold all beyond")
+    ax.set_xlabel("energy U in nats; outermost bars may stand for all beyond")
     ax.set_ylabel("visits (% of the steps)")
-    ax.set_title(f"Visits and mass of bins of {gap:.3g} nats" + _chains(len(pdf)))
+    ax.set_title(f"Visits and mass of subregions of {gap:.3g} nats" + _chains(len(pdf)))
 
     colour = style.COLOURS[0]
     density = ax.twinx()
@@ -205,5 +184,5 @@ def _regions_panel(
     )
 
 
-def _chains(count: int) -> str:
+def _chains(count):
     return f", {count} chains" if count > 1 else ""
