@@ -1,6 +1,6 @@
 # make demo                        the digits example, on JAX
 # KERAS_BACKEND=torch make demo    the same on another backend
-# make test                        style check, documentation, then the tests on all
+# make test                        style, types, documentation, then the tests on all
 #                                  three backends, without the slow ones
 # make test-all                    the same with all tests
 # make coverage                    lines that the tests of all backends reach
@@ -47,7 +47,7 @@ PIP_INSTALL := -m pip install -q --disable-pip-version-check
 help:
 	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
 	@echo "             DEMO_ARGS='...' is passed on)"
-	@echo "make test    style check, documentation, then the tests on every backend,"
+	@echo "make test    style, types, documentation, then the tests on every backend,"
 	@echo "             without the slow ones"
 	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects,"
 	@echo "             JOBS=4 runs as many processes; each takes up to 4 GB with JAX)"
@@ -56,7 +56,7 @@ help:
 	@echo "make test-optimised  the contract on JAX as XLA optimises it for users"
 	@echo "make demos   the digits example, quick, on all three backends"
 	@echo "make coverage  lines of the package that the tests of all backends reach"
-	@echo "make lint    style check alone"
+	@echo "make lint    style and types alone"
 	@echo "make docs    the documentation site, in site/index.html"
 	@echo "make clean   remove the virtual environments and caches"
 
@@ -74,6 +74,8 @@ lint: $(TEST)/.stamp
 	@echo "== ruff"
 	@$(TEST)/bin/ruff check .
 	@$(TEST)/bin/ruff format --check .
+	@echo "== mypy"
+	@$(TEST)/bin/mypy
 
 # Strict: a link that leads nowhere or a name without a docstring is an error.
 BUILD_DOCS := KERAS_BACKEND=jax NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 sh -c \
@@ -93,6 +95,8 @@ define run_tests
 echo "== ruff"; \
 $(TEST)/bin/ruff check . || failed=" ruff-check"; \
 $(TEST)/bin/ruff format --check . || failed="$$failed ruff-format"; \
+echo "== mypy"; \
+$(TEST)/bin/mypy || failed="$$failed mypy"; \
 echo "== documentation"; \
 $(BUILD_DOCS) || failed="$$failed docs"; \
 for backend in $(BACKENDS); do \
@@ -103,7 +107,7 @@ for backend in $(BACKENDS); do \
         || failed="$$failed $$backend"; \
 done; \
 if [ -n "$$failed" ]; then echo "== FAILED:$$failed" >&2; exit 1; fi; \
-echo "== all passed: ruff docs $(BACKENDS)"
+echo "== all passed: ruff mypy docs $(BACKENDS)"
 endef
 
 test: $(TEST)/.stamp
@@ -181,5 +185,5 @@ $(VENVS)/demo-%/.stamp: $(SETUP_DEPS)
 	@touch $@
 
 clean:
-	rm -rf $(VENVS) build dist site .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENVS) build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
 	find keras_mhmcmc tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

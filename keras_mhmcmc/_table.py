@@ -1,14 +1,24 @@
-"""Tables of results: as text, and as a `pandas.DataFrame`."""
+"""Tables of results, as text and as a `pandas.DataFrame`."""
 
 import numbers
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
 
 from keras_mhmcmc import _validate
 
+if TYPE_CHECKING:
+    import pandas
 
-def checked_rows(rows, names):
-    """`rows` as a list of dicts with the keys "model" and `names`, and others.
+Row = dict[str, Any]
 
-    All values but that of "model" are numbers, or a `ValueError` says which is not.
+
+def checked_rows(rows: Any, names: Sequence[str]) -> list[Row]:
+    """Return the rows of a table as a list, or raise a `ValueError`.
+
+    Each row is a dict with the key "model" and the keys `names`. It may have more
+    keys, the same ones in all rows. All values except the one of "model" are numbers.
     """
     is_list = isinstance(rows, list | tuple) and len(rows) > 0
     if not is_list or not all(isinstance(row, dict) for row in rows):
@@ -21,8 +31,8 @@ def checked_rows(rows, names):
         if missing or row.keys() != rows[0].keys():
             raise ValueError(
                 f"Argument `rows` must have dicts with the keys model, "
-                f"{', '.join(names)}, and all the same ones. Received: rows[{place}] "
-                f"with the keys {list(row)}"
+                f"{', '.join(names)}, and the same keys in all rows. Received: "
+                f"rows[{place}] with the keys {list(row)}"
             )
         for name, value in row.items():
             if name != "model" and not isinstance(value, numbers.Real):
@@ -33,8 +43,8 @@ def checked_rows(rows, names):
     return list(rows)
 
 
-def aligned(lines):
-    """Lists of cells as lines of text, each column as wide as its widest cell."""
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Return lists of cells as lines of text, with right-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -42,18 +52,21 @@ def aligned(lines):
     )
 
 
-def number(value):
-    """A score as text; — stands for none."""
+def number(value: float | None) -> str:
+    """Return a score as text. A dash stands for None and NaN."""
     return "—" if value is None or value != value else f"{value:.4f}"
 
 
-def data_frame(rows):
-    """A `pandas.DataFrame` of a list of dicts, or an error that says what to do."""
+def data_frame(rows: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
+    """Return a list of dicts as a `pandas.DataFrame`.
+
+    If pandas is not installed, raise an `ImportError` with the remedy.
+    """
     try:
         import pandas
     except ImportError as error:
         raise ImportError(
             "`to_pandas` needs pandas, which is not installed: pip install pandas. "
-            "Without it, take the attribute `rows`, a list of dicts."
+            "Without pandas, use the attribute `rows`, a list of dicts."
         ) from error
     return pandas.DataFrame(rows)

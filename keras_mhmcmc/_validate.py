@@ -1,32 +1,41 @@
-"""Checks of arguments; the check and its sentence come from one object."""
+"""Check arguments. Each check and its error message share one definition."""
 
 import math
 import numbers
 import re
+from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+from typing import TypeVar
 
 import keras
 import numpy as np
 from keras import activations
 from keras import ops
 
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+
+Value = TypeVar("Value")
+
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers between two ends, each of which belongs to it or not."""
+    """An interval of numbers; each end is open (excluded) or closed (included)."""
 
     low: float
     high: float = math.inf
     low_open: bool = False
     high_open: bool = True
 
-    def holds(self, value):
-        """Whether the interval has `value` in it; NaN is in no interval."""
+    def holds(self, value: float) -> bool:
+        """Return whether `value` lies in the interval. NaN lies in none."""
         above = value > self.low if self.low_open else value >= self.low
         below = value < self.high if self.high_open else value <= self.high
         return above and below
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.high == math.inf:
             sign = "greater than" if self.low_open else "at least"
             return f"finite and {sign} {self.low:g}"
@@ -35,19 +44,20 @@ class Interval:
         return f"in {left}{self.low:g}, {self.high:g}{right}"
 
 
-_LARGEST = 3e38  # of float32, in which the samplers compute
-_SMALLEST = float(np.finfo("float32").tiny)  # below, the frameworks count it as 0
-LARGEST_INTEGER = 2**31 - 1  # of int32, in which the backends count
-_SHOWN = 500  # characters of a value in an error
+_LARGEST = 3e38  # near the largest float32; the samplers compute in float32
+_SMALLEST = float(np.finfo("float32").tiny)  # the frameworks round smaller values to 0
+LARGEST_INTEGER = 2**31 - 1  # the largest int32; the backends count in int32
+_SHOWN = 500  # characters of a value that an error shows
 
 POSITIVE = Interval(0.0, low_open=True)
 NOT_NEGATIVE = Interval(0.0)
 
 
-def number(name, value, interval, hint=""):
-    """`value` as a float in `interval`, or a `ValueError` that names it.
+def number(name: str, value: Any, interval: Interval, hint: str = "") -> float:
+    """Return `value` as a float, or raise a `ValueError` if `interval` lacks it.
 
-    It must lie there in float32 as well: 1e-50 is not greater than 0.
+    The interval must also hold the value rounded to float32: 1e-50 is not greater
+    than 0.
     """
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not interval.holds(value) or abs(value) > _LARGEST:
@@ -58,30 +68,34 @@ def number(name, value, interval, hint=""):
     rounded = float(np.float32(value)) if abs(value) >= _SMALLEST else 0.0
     if not interval.holds(rounded):
         raise ValueError(
-            f"Argument `{name}` must be a number that is {interval}, in float32, too, "
-            f"in which the samplers compute.{_space(hint)} "
-            f"Received: {name}={value!r}, which is {rounded:g} there"
+            f"Argument `{name}` must be a number that is {interval}, also after it is "
+            f"rounded to float32, in which the samplers compute.{_space(hint)} "
+            f"Received: {name}={value!r}, which rounds to {rounded:g}"
         )
     return float(value)
 
 
-# What TensorFlow takes; one that it refuses stays in the names of all later layers.
+# Names that TensorFlow accepts. After an invalid name it would fail for all later
+# layers, too, because it keeps the name as their prefix.
 _NAME = re.compile(r"([A-Za-z0-9.][A-Za-z0-9_.-]*)?")
 
 
-def scope_name(value):
-    """`value`, the name of a model or an optimizer, or a `ValueError`."""
+def scope_name(value: Any) -> Any:
+    """Return `value`, the name of a model or an optimizer, or raise a `ValueError`."""
     if isinstance(value, str) and not _NAME.fullmatch(value):
         raise ValueError(
-            "Argument `name` must begin with a letter, a digit or a dot, and go on "
-            "with these, underscores and hyphens, as every backend takes them. "
+            "Argument `name` must start with a letter, a digit or a dot and contain "
+            "only letters, digits, dots, underscores and hyphens. Every backend "
+            "accepts such names. "
             f"Received: name={shown(value)}"
         )
-    return value  # Keras makes one for None, and refuses what is no text
+    return value  # Keras replaces None, and refuses any other type
 
 
-def integer(name, value, low, hint="", high=LARGEST_INTEGER):
-    """`value` as an int in [low, high], or a `ValueError` that names it."""
+def integer(
+    name: str, value: Any, low: int, hint: str = "", high: int = LARGEST_INTEGER
+) -> int:
+    """Return `value` as an int in [low, high], or raise a `ValueError`."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not is_integer or value < low:
         raise ValueError(
@@ -96,13 +110,13 @@ def integer(name, value, low, hint="", high=LARGEST_INTEGER):
     return int(value)
 
 
-def seed(value):
-    """A seed that every backend takes."""
+def seed(value: Any) -> int:
+    """Return `value` as a seed that every backend accepts, or raise a `ValueError`."""
     return integer("seed", value, 0, hint="It must be less than 2**31.")
 
 
-def choice(name, value, options):
-    """The one of `options` that is `value`, or a `ValueError` that lists them."""
+def choice(name: str, value: Any, options: Sequence[Value]) -> Value:
+    """Return the option that equals `value`, or raise a `ValueError`."""
     for option in options:
         if _is_same(value, option):
             return option
@@ -112,8 +126,8 @@ def choice(name, value, options):
     )
 
 
-def _is_same(value, option):
-    # Only what is alike is compared: an array would give an array.
+def _is_same(value: Any, option: Any) -> bool:
+    # Compare values of like types only: comparing an array would return an array.
     if isinstance(value, np.generic):
         value = value.item()
     are_numbers = all(isinstance(x, numbers.Number) for x in (value, option))
@@ -121,8 +135,13 @@ def _is_same(value, option):
     return value is option or (alike and value == option)
 
 
-def instance(name, value, types, examples):
-    """`value` if it has one of `types`, or a `ValueError` with `examples`."""
+def instance(
+    name: str, value: Value, types: type | tuple[type, ...], examples: str
+) -> Value:
+    """Return `value` if it has one of the types, or raise a `ValueError`.
+
+    `examples` says in the error what the argument must be.
+    """
     if not isinstance(value, types):
         raise ValueError(
             f"Argument `{name}` must be {examples}. Received: {name}={shown(value)}"
@@ -130,11 +149,11 @@ def instance(name, value, types, examples):
     return value
 
 
-def array(subject, values, dtype="float64"):
-    """An array of floats from one of numbers, or a `ValueError` about `subject`.
+def array(subject: str, values: Any, dtype: str | None = "float64") -> Array:
+    """Return `values` as an array of floats, or raise a `ValueError`.
 
-    Text is not read as numbers, and no part of a complex number is dropped. With None
-    as `dtype` the array keeps its own.
+    `subject` begins the error, such as "Argument `x`". Text and complex numbers are
+    refused. If `dtype` is None, the array keeps its own.
     """
     result = values
     if not isinstance(values, np.ndarray):
@@ -147,12 +166,12 @@ def array(subject, values, dtype="float64"):
             f"{subject} must be an array of numbers, with rows of equal lengths. "
             f"Received: {shown(values)}"
         )
-    with np.errstate(over="ignore"):  # infinite values are for the caller to refuse
+    with np.errstate(over="ignore"):  # the caller decides about infinite values
         return result if dtype is None else result.astype(dtype)
 
 
-def batch_size(value, train_size):
-    """A batch size that a data set of `train_size` examples can fill."""
+def batch_size(value: Any, train_size: int) -> int:
+    """Return `value` as a batch size of at most `train_size` examples, or raise."""
     value = integer("batch_size", value, 1)
     if value > train_size:
         raise ValueError(
@@ -162,17 +181,17 @@ def batch_size(value, train_size):
     return value
 
 
-def examples(name, shape, model):
-    """Raises unless an array of this shape has examples that `model` takes.
+def examples(name: str, shape: Sequence[int], model: keras.Model) -> None:
+    """Raise a `ValueError` if the model cannot take examples of an array's shape.
 
-    Of a subclass of `keras.Model` what it takes is not known.
+    A subclass of `keras.Model` is not checked: it does not declare its input shape.
     """
     if not isinstance(model, keras.Sequential | keras.Function):
         return
     if len(model.inputs) != 1:
         return
     taken, given = tuple(model.inputs[0].shape[1:]), tuple(shape[1:])
-    # Keras adds and drops a last axis of length 1.
+    # Keras adds or drops a last axis of length 1.
     if len(given) == len(taken) + 1 and given[-1] == 1:
         given = given[:-1]
     elif len(taken) == len(given) + 1 and taken[-1] == 1:
@@ -180,25 +199,26 @@ def examples(name, shape, model):
     fit = len(given) == len(taken)
     if not fit or any(b not in (None, a) for a, b in zip(given, taken, strict=True)):
         raise ValueError(
-            f"Argument `{name}` must have examples of the shape that the model takes, "
-            f"{taken}, along its first axis. Received: shape {tuple(shape)}"
+            f"Argument `{name}` must have the shape (N, ...) of N examples, each of "
+            f"the model's input shape {taken}. Received: shape {tuple(shape)}"
         )
 
 
-def positions(name, value, count, owner):
-    """Positions in a list of length `count`, in order, without some of them."""
+def positions(name: str, value: Any, count: int, owner: str) -> tuple[int, ...]:
+    """Return sorted positions in a list of length `count`, at least one left out."""
     instance(name, value, (list, tuple), "a list or tuple of positions")
     chosen = tuple(sorted({integer(name, i, 0) for i in value}))
     if len(chosen) >= count or (chosen and chosen[-1] >= count):
         raise ValueError(
-            f"Argument `{name}` must be positions below {count}, for the weights of "
-            f"`{owner}`, and leave one of them out. Received: {name}={value!r}"
+            f"Argument `{name}` must list positions below {count}, the number of "
+            f"weights of `{owner}`, and leave at least one position out. Received: "
+            f"{name}={value!r}"
         )
     return chosen
 
 
-def activation(value):
-    """A function from what `keras.activations.get` takes, or a `ValueError`."""
+def activation(value: Any) -> Callable[[Tensor], Tensor]:
+    """Return the function that `keras.activations.get` finds, or raise."""
     try:
         return activations.get(value)
     except (KeyError, TypeError, ValueError) as error:
@@ -208,8 +228,8 @@ def activation(value):
         ) from error
 
 
-def shown(value):
-    """`repr(value)` for an error, cut where it is long."""
+def shown(value: object) -> str:
+    """Return `repr(value)` for an error, shortened if it is long."""
     try:
         text = repr(value)
     except ValueError:  # Python does not print integers of thousands of digits
@@ -217,5 +237,5 @@ def shown(value):
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _space(hint):
+def _space(hint: str) -> str:
     return f" {hint}" if hint else ""

@@ -1,25 +1,42 @@
-"""R-hat and effective sample sizes of chains, through ArviZ 0.2x and 1.x."""
+"""R-hat and effective sample sizes of chains, from ArviZ 0.2x or 1.x."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["summary", "to_arviz"]
+
+Scalars = dict[str, Array]  # of shape (chain, draw)
 
 
-def to_arviz(posterior, sample_stats=None):
-    """Arrays by name as an ArviZ object, for its plots and statistics.
+def __dir__() -> list[str]:
+    return __all__
+
+
+def to_arviz(
+    posterior: dict[str, Any], sample_stats: dict[str, Any] | None = None
+) -> Any:
+    """Return named arrays as an ArviZ object, for its plots and statistics.
 
     Args:
-        posterior: dict of arrays of shape (chain, draw, ...).
-        sample_stats: dict of arrays of shape (chain, draw), or None.
+        posterior: dict from names to arrays of shape (chain, draw, ...).
+        sample_stats: dict from names to arrays of shape (chain, draw), or None.
 
     Returns:
-        What this version of ArviZ works with: an `InferenceData` in 0.2x, a `DataTree`
-        in 1.x.
+        An `InferenceData` from ArviZ 0.2x, or a `DataTree` from ArviZ 1.x.
 
     Raises:
         ImportError: ArviZ is not installed.
-        ValueError: an argument is no dict of such arrays, with the same chains and
-            draws.
+        ValueError: an argument is not a dict of such arrays, or the numbers of chains
+            and draws differ between arrays.
 
     Example:
 
@@ -37,7 +54,7 @@ def to_arviz(posterior, sample_stats=None):
     lengths = {array.shape[:2] for group in groups.values() for array in group.values()}
     if len(lengths) > 1:
         raise ValueError(
-            "Arguments `posterior` and `sample_stats` must have arrays of the same "
+            "Arguments `posterior` and `sample_stats` must have arrays with the same "
             "numbers of chains and draws, the first two axes. Received: "
             f"{sorted(lengths)}"
         )
@@ -46,30 +63,32 @@ def to_arviz(posterior, sample_stats=None):
     return arviz.from_dict(**groups)
 
 
-def summary(draws, names=None, max_rows=1000):
-    """Mean, standard deviation, R-hat and effective sample sizes, as a data frame.
+def summary(
+    draws: Any, names: str | Sequence[str] | None = None, max_rows: int = 1000
+) -> "pandas.DataFrame":
+    """Return mean, standard deviation, R-hat and effective sample sizes.
 
-    R-hat compares the chains: they agree where it is near 1, below 1.01 by the common
-    rule. The effective sample size is the number of independent draws that would
-    estimate the centre (bulk) or the 5% and 95% quantiles (tail) as well.
+    R-hat compares the chains. It is near 1 if they agree; a common rule asks for less
+    than 1.01. The effective sample size is the number of independent draws that would
+    estimate the centre (bulk) or the 5% and 95% quantiles (tail) equally well.
 
     Args:
-        draws: a dict of arrays of shape (chain, draw, ...), such as
-            {"p": posterior.predictions(model, x)}; or an object of ArviZ, such as
-            `posterior.to_arviz()` of `mh.PosteriorSamples`. What `mh.sample` returns
+        draws: a dict from names to arrays of shape (chain, draw, ...), such as
+            {"p": posterior.predictions(model, x)}; or an ArviZ object, such as
+            `posterior.to_arviz()` of `mh.PosteriorSamples`. The result of `mh.sample`
             has `summary` as a method.
-        names: names of the quantities to list; None lists all.
-        max_rows: the largest number of scalars that is listed; a network has more
-            weights than anybody reads.
+        names: names of the quantities to list, or None for all.
+        max_rows: largest number of scalars to list, at least 1. Defaults to 1000. The
+            limit guards against listing all weights of a network.
 
     Returns:
         A `pandas.DataFrame` with a row for each scalar, and the columns `mean`, `sd`,
-        `r_hat`, `ess_bulk`, `ess_tail`.
+        `r_hat`, `ess_bulk` and `ess_tail`.
 
     Raises:
         ImportError: ArviZ is not installed.
-        ValueError: `draws` is something else, a name is unknown, an array has no axes
-            (chain, draw), or there are more scalars than `max_rows`.
+        ValueError: `draws` has another type, an array lacks the axes (chain, draw), a
+            name is unknown, or there are more scalars than `max_rows`.
 
     Example:
 
@@ -99,16 +118,18 @@ def summary(draws, names=None, max_rows=1000):
     return pandas.DataFrame.from_dict(table, orient="index")
 
 
-def scalars(draws, names=None, max_rows=1000):
-    """The scalars of draws by name, each with its place in its array.
+def scalars(
+    draws: Any, names: str | Sequence[str] | None = None, max_rows: int = 1000
+) -> Scalars:
+    """Return each scalar of the draws, named by its array and its index.
 
     Args:
         draws: as in `summary`.
-        names: names of the quantities to take; None takes all.
-        max_rows: the largest number of scalars.
+        names: names of the quantities to take, or None for all.
+        max_rows: largest number of scalars, at least 1. Defaults to 1000.
 
     Returns:
-        A dict of arrays of shape (chain, draw), in float64.
+        A dict from names, such as "x[0]", to float64 arrays of shape (chain, draw).
 
     Raises:
         ValueError: as in `summary`.
@@ -121,11 +142,11 @@ def scalars(draws, names=None, max_rows=1000):
     """
     max_rows = _validate.integer("max_rows", max_rows, 1)
     arrays = _chosen(_arrays(draws), names)
-    rows = {
-        name + _label(index, array.shape[2:]): array[(..., *index)]
-        for name, array in arrays.items()
-        for index in _indices(array, max_rows)
-    }
+    rows = {}
+    for name, array in arrays.items():
+        columns = array.reshape(*array.shape[:2], -1)
+        for column, index in enumerate(_indices(array, max_rows)):
+            rows[name + _label(index)] = columns[:, :, column]
     if len(rows) > max_rows:
         raise ValueError(
             f"Argument `names` must choose at most max_rows={max_rows} scalars. "
@@ -135,15 +156,15 @@ def scalars(draws, names=None, max_rows=1000):
     return rows
 
 
-def _arrays(draws):
-    """A dict of arrays (chain, draw, ...)."""
+def _arrays(draws: Any) -> dict[str, Array]:
+    """Return draws as a dict of float64 arrays of shape (chain, draw, ...)."""
     if not isinstance(draws, dict):
         try:
             group = draws["posterior"]
         except (IndexError, KeyError, TypeError) as error:
             raise ValueError(
                 "Argument `draws` must be a dict of arrays (chain, draw, ...) or an "
-                "object of ArviZ with a group 'posterior'. Received: "
+                "ArviZ object with the group 'posterior'. Received: "
                 f"{_validate.shown(draws)}"
             ) from error
         draws = {str(name): group[name].values for name in group.data_vars}
@@ -151,8 +172,8 @@ def _arrays(draws):
     return {name: array.astype("float64") for name, array in arrays.items()}
 
 
-def _checked_group(argument, group):
-    """A dict of arrays (chain, draw, ...) in their own types, or a `ValueError`."""
+def _checked_group(argument: str, group: Any) -> dict[str, Array]:
+    """Return a dict of arrays (chain, draw, ...) in their own dtypes, or raise."""
     if not isinstance(group, dict) or not all(isinstance(name, str) for name in group):
         raise ValueError(
             f"Argument `{argument}` must be a dict from names to arrays of shape "
@@ -166,17 +187,19 @@ def _checked_group(argument, group):
         if array.ndim < 2 or array.size == 0:
             raise ValueError(
                 f"Argument `{argument}` must have arrays of shape (chain, draw, ...), "
-                f"with a draw at least. Received: {name!r} of shape {array.shape}"
+                f"with at least one draw. Received: {name!r} of shape {array.shape}"
             )
     if not arrays:
         raise ValueError(
-            f"Argument `{argument}` must have an array at least. "
+            f"Argument `{argument}` must have at least one array. "
             f"Received: {argument}={group!r}"
         )
     return arrays
 
 
-def _chosen(arrays, names):
+def _chosen(
+    arrays: dict[str, Array], names: str | Sequence[str] | None
+) -> dict[str, Array]:
     if names is None:
         return arrays
     names = [names] if isinstance(names, str) else names
@@ -194,17 +217,17 @@ def _chosen(arrays, names):
     return {name: arrays[name] for name in names}
 
 
-def _indices(array, max_rows):
+def _indices(array: Array, max_rows: int) -> list[tuple[int, ...]]:
     indices = np.ndindex(array.shape[2:])
-    # One more than is allowed tells as well that there are too many.
+    # One index more than allowed is enough to show that there are too many.
     return [index for index, _ in zip(indices, range(max_rows + 1), strict=False)]
 
 
-def _label(index, shape):
-    return "[" + ", ".join(map(str, index)) + "]" if shape else ""
+def _label(index: tuple[int, ...]) -> str:
+    return "[" + ", ".join(map(str, index)) + "]" if index else ""
 
 
-def _arviz():
+def _arviz() -> Any:
     try:
         import arviz
     except ImportError as error:

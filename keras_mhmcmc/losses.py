@@ -1,31 +1,42 @@
-"""Losses that are mean negative log-likelihoods, which every sampler needs."""
+"""Losses that are mean negative log-likelihoods, as every sampler needs."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Tensor
+
+__all__ = ["GaussianNLL"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @serializable
 class GaussianNLL(keras.losses.Loss):
-    """Negative log-likelihood of a normal distribution with known noise.
+    """Negative log-likelihood of targets with normal noise of a known size.
 
-    Mean squared error is not a likelihood: its scale says nothing of the noise. This
-    loss is, for targets y = model(x) + noise_std * Z, in nats per example. The outputs
-    of one example are summed, examples are averaged.
+    The targets are y = model(x) + noise_std * Z with standard normal noise Z. The loss
+    is in nats per example: it sums over the outputs of an example and averages over
+    examples. The mean squared error is no such likelihood, because it does not depend
+    on the size of the noise.
 
     Args:
-        noise_std: standard deviation of the noise, in units of the target, above 0.
-        name: name of the loss.
-        reduction: as in `keras.losses.Loss`; only the default, the mean over
-            examples, gives the samplers the unit they expect.
+        noise_std: standard deviation of the noise, in units of the target, greater
+            than 0.
+        name: name of the loss. Defaults to "gaussian_nll".
+        reduction: as in `keras.losses.Loss`. Keep the default, the mean over examples:
+            the samplers expect this unit.
 
     Raises:
-        ValueError: `noise_std` is not a positive number, or, when the loss is computed,
-            the targets have another shape than the model's outputs.
+        ValueError: an argument is outside its range; or, when the loss is computed,
+            the shapes of the targets and of the model's outputs differ.
 
     Example:
 
@@ -34,7 +45,12 @@ class GaussianNLL(keras.losses.Loss):
     2.2258
     """
 
-    def __init__(self, noise_std, name="gaussian_nll", reduction="sum_over_batch_size"):
+    def __init__(
+        self,
+        noise_std: float,
+        name: str | None = "gaussian_nll",
+        reduction: str | None = "sum_over_batch_size",
+    ) -> None:
         kinds = (str, type(None))
         _validate.instance("name", name, kinds, "a text, or None")
         hint = 'a text such as "sum_over_batch_size", or None'
@@ -42,7 +58,8 @@ class GaussianNLL(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
         self.noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return the nats of each example, shape (N,)."""
         y_pred = ops.convert_to_tensor(y_pred)
         y_true = ops.cast(y_true, y_pred.dtype)
         _check_shapes(y_true.shape, y_pred.shape)
@@ -52,7 +69,7 @@ class GaussianNLL(keras.losses.Loss):
         nats = 0.5 * ops.square(residual) + constant
         return ops.sum(ops.reshape(nats, (ops.shape(nats)[0], -1)), axis=1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "noise_std": self.noise_std,
             "name": self.name,
@@ -60,19 +77,19 @@ class GaussianNLL(keras.losses.Loss):
         }
 
 
-def _check_shapes(y_true, y_pred):
-    """Raises unless targets fit outputs, but for axes of length 1 at the end."""
+def _check_shapes(y_true: Sequence[int | None], y_pred: Sequence[int | None]) -> None:
+    """Raise a `ValueError` if two shapes differ in more than last axes of length 1."""
     shapes = [list(y_true), list(y_pred)]
     for shape in shapes:
         while len(shape) > 1 and shape[-1] == 1:
             shape.pop()
     fits = len(shapes[0]) == len(shapes[1]) > 0
-    # A length of None is known when the step runs.
+    # A length of None is unknown until the step runs.
     pairs = zip(*shapes, strict=True) if fits else []
     if not fits or any(a != b and None not in (a, b) for a, b in pairs):
         raise ValueError(
             "Arguments `y_true` and `y_pred`, the targets and the model's outputs, "
-            "must have the same shape (examples, ...), but for axes of length 1 at the "
-            f"end. Received: y_true of shape {tuple(y_true)} and y_pred of shape "
+            "must have the same shape (examples, ...), apart from last axes of length "
+            f"1. Received: y_true of shape {tuple(y_true)} and y_pred of shape "
             f"{tuple(y_pred)}"
         )

@@ -1,25 +1,39 @@
-"""Schedules of the papers, for learning rates and temperatures."""
+"""The papers' schedules for learning rates, step sizes and temperatures.
+
+A schedule is a function of the iteration k = 0, 1, ..., the number of earlier steps.
+"""
 
 import math
+from typing import Any
+from typing import TypeAlias
 
 import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Tensor
 
-Schedule = keras.optimizers.schedules.LearningRateSchedule
+__all__ = ["CyclicalCosine", "GeometricCycle", "PowerDecay", "RobbinsMonro"]
+
+Schedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @serializable
 class PowerDecay(Schedule):
-    """Polynomial decay, initial (offset + k)^(-power) at iteration k.
+    """Polynomial decay.
+
+    The value at iteration k is initial * (offset + k)^(-power).
 
     Args:
-        initial: value for offset + k = 1, at least 0.
+        initial: value at offset + k = 1, at least 0.
         offset: number added to the iteration, greater than 0.
-        power: exponent of the decay, at least 0. Welling and Teh ask for one in
-            (0.5, 1] if the steps of SGLD are to vanish.
+        power: exponent of the decay, at least 0. For SGLD with vanishing steps choose
+            one in (0.5, 1].
 
     Raises:
         ValueError: an argument is outside its range.
@@ -33,33 +47,35 @@ class PowerDecay(Schedule):
     Reference: Welling and Teh (2011), section 4.
     """
 
-    def __init__(self, initial, offset, power):
+    def __init__(self, initial: float, offset: float, power: float) -> None:
         super().__init__()
         self.initial = _validate.number("initial", initial, _validate.NOT_NEGATIVE)
         self.offset = _validate.number("offset", offset, _validate.POSITIVE)
         self.power = _validate.number("power", power, _validate.NOT_NEGATIVE)
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32")
         return self.initial * ops.power(self.offset + step, -self.power)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"initial": self.initial, "offset": self.offset, "power": self.power}
 
 
 @serializable
 class RobbinsMonro(Schedule):
-    """Step sizes of a stochastic approximation, scale / (offset + k^power) at most.
+    """Step sizes of a stochastic approximation.
 
-    The value at iteration k is min(maximum, scale / (offset + k^power)). The defaults
-    are those of the contour samplers.
+    The value at iteration k is min(maximum, scale / (offset + k^power)). The contour
+    samplers use the defaults.
 
     Args:
-        scale: greater than 0.
-        power: exponent of the decay, in (0.5, 1], as convergence asks for.
-        offset: number added to k^power, greater than 0; the decay begins where k^power
-            exceeds it.
-        maximum: largest value, greater than 0; None is no limit.
+        scale: numerator, greater than 0. Defaults to 10.
+        power: exponent of the decay, in (0.5, 1]; other exponents do not converge.
+            Defaults to 0.8.
+        offset: number added to k^power, greater than 0. The value is nearly constant
+            until k^power exceeds it. Defaults to 100.
+        maximum: largest value, greater than 0, or None for no limit. Defaults to
+            0.003.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -75,7 +91,13 @@ class RobbinsMonro(Schedule):
     approximation method".
     """
 
-    def __init__(self, scale=10.0, power=0.8, offset=100.0, maximum=3e-3):
+    def __init__(
+        self,
+        scale: float = 10.0,
+        power: float = 0.8,
+        offset: float = 100.0,
+        maximum: float | None = 3e-3,
+    ) -> None:
         super().__init__()
         exponents = _validate.Interval(0.5, 1.0, low_open=True, high_open=False)
         self.scale = _validate.number("scale", scale, _validate.POSITIVE)
@@ -85,12 +107,12 @@ class RobbinsMonro(Schedule):
             maximum = _validate.number("maximum", maximum, _validate.POSITIVE)
         self.maximum = maximum
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         grown = ops.power(ops.cast(step, "float32"), self.power)
         value = self.scale / (self.offset + grown)
         return value if self.maximum is None else ops.minimum(value, self.maximum)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "scale": self.scale,
             "power": self.power,
@@ -101,7 +123,10 @@ class RobbinsMonro(Schedule):
 
 @serializable
 class CyclicalCosine(Schedule):
-    """Half a cosine from `initial` down to 0, begun anew each cycle.
+    """Cosine decay from `initial` to 0 that restarts in each cycle.
+
+    The value at iteration k is initial / 2 * (cos(pi * r) + 1). Here
+    r = (k % cycle_steps) / cycle_steps is the elapsed share of the cycle.
 
     Args:
         initial: value at the start of each cycle, at least 0.
@@ -120,34 +145,34 @@ class CyclicalCosine(Schedule):
     MCMC for Bayesian deep learning", eq. (1).
     """
 
-    def __init__(self, initial, cycle_steps):
+    def __init__(self, initial: float, cycle_steps: int) -> None:
         super().__init__()
         self.initial = _validate.number("initial", initial, _validate.NOT_NEGATIVE)
         self.cycle_steps = _validate.integer("cycle_steps", cycle_steps, 1)
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.convert_to_tensor(step)
         share = ops.cast(step % self.cycle_steps, "float32") / self.cycle_steps
         return 0.5 * self.initial * (ops.cos(math.pi * share) + 1.0)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"initial": self.initial, "cycle_steps": self.cycle_steps}
 
 
 @serializable
 class GeometricCycle(Schedule):
-    """Falls by a factor every few iterations and rises by another at each cycle.
+    """Geometric decay every few iterations, with a rise at the end of each cycle.
 
     The value at iteration k is initial * decay^(k // decay_steps) *
-    growth^(k // cycle_steps). CMINT's is a decay of 0.9 every 5 epochs and a growth
-    of 2 every 50; keep a sample before each rise.
+    growth^(k // cycle_steps). CMINT decays by 0.9 every 5 epochs and grows by 2 every
+    50 epochs. Keep a sample before each rise.
 
     Args:
         initial: value at iteration 0, at least 0.
-        cycle_steps: iterations in a cycle, at least 1.
-        decay: factor in (0, 1] by which the value falls.
+        cycle_steps: iterations between two rises, at least 1.
+        decay: factor of each fall, in (0, 1].
         decay_steps: iterations between two falls, at least 1.
-        growth: factor, at least 1, by which the value rises at each cycle.
+        growth: factor of each rise, at least 1.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -161,7 +186,14 @@ class GeometricCycle(Schedule):
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", section 4.3.
     """
 
-    def __init__(self, initial, cycle_steps, decay, decay_steps, growth):
+    def __init__(
+        self,
+        initial: float,
+        cycle_steps: int,
+        decay: float,
+        decay_steps: int,
+        growth: float,
+    ) -> None:
         super().__init__()
         share = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
         self.initial = _validate.number("initial", initial, _validate.NOT_NEGATIVE)
@@ -170,15 +202,15 @@ class GeometricCycle(Schedule):
         self.decay_steps = _validate.integer("decay_steps", decay_steps, 1)
         self.growth = _validate.number("growth", growth, _validate.Interval(1.0))
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.convert_to_tensor(step)
         falls = ops.cast(step // self.decay_steps, "float32")
         rises = ops.cast(step // self.cycle_steps, "float32")
-        # One exponential: each factor alone overflows in a long run.
+        # Add the logarithms: each factor alone overflows in a long run.
         logarithm = falls * math.log(self.decay) + rises * math.log(self.growth)
         return self.initial * ops.exp(logarithm)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "initial": self.initial,
             "cycle_steps": self.cycle_steps,

@@ -1,30 +1,42 @@
-"""Posteriors whose moments are known: for the papers' figures, and to try a sampler."""
+"""Posteriors with known moments, for the papers' figures and for trying a sampler."""
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 
-_REPRESENTABLE = _validate.Interval(-1000.0, 1000.0)  # to four digits, with noise 1
+__all__ = ["GaussianMean", "TiedMeans", "mirrored"]
+
+_REPRESENTABLE = _validate.Interval(-1000.0, 1000.0)  # float32 keeps four decimals
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class GaussianMean:
     """The posterior of the mean of normal data, in closed form.
 
-    theta ~ N(0, I_d) and x_i ~ N(theta, I_d). At temperature T the law exp(-U/T) is
-    normal, with the mean sum(x)/(n + 1) and the variance T/(n + 1) of each coordinate.
+    The model is theta ~ N(0, I_d) and x_i ~ N(theta, I_d). At temperature T the target
+    exp(-U/T) is normal. Its mean is sum(x)/(n + 1), and the variance of each
+    coordinate is T/(n + 1).
 
-    `log_likelihood`, `log_prior` and `data` are what `mh.sample` takes;
-    `log_density` is the same law for full-batch chains, from the data's mean alone.
+    Pass `log_likelihood`, `log_prior` and `data` to `mh.sample` for chains on
+    mini-batches. `log_density` is the same target for full-batch chains. It needs only
+    the mean of the data.
 
     Args:
-        train_size: number of examples, n.
-        dimension: length of theta, d.
-        true_mean: each coordinate of the mean that the data are drawn with, in
-            [-1000, 1000).
-        seed: integer that makes the data repeatable.
+        train_size: number of examples n, at least 1.
+        dimension: length d of theta, at least 1.
+        true_mean: each coordinate of the mean of the data's distribution, in
+            [-1000, 1000). Defaults to 2.
+        seed: integer in [0, 2**31) that makes the data repeatable. Defaults to 0.
 
     Attributes:
         data: float32 array of shape (n, d).
@@ -43,7 +55,9 @@ class GaussianMean:
     Reference: Wu, Wang and Wong (2020), section 3.1.
     """
 
-    def __init__(self, train_size, dimension, true_mean=2.0, seed=0):
+    def __init__(
+        self, train_size: int, dimension: int, true_mean: float = 2.0, seed: int = 0
+    ) -> None:
         train_size = _validate.integer("train_size", train_size, 1)
         dimension = _validate.integer("dimension", dimension, 1)
         true_mean = _validate.number("true_mean", true_mean, _REPRESENTABLE)
@@ -53,48 +67,61 @@ class GaussianMean:
         self._mean = self.data.sum(0, dtype="float64") / (train_size + 1)
         self._centre = _tensor(self._mean)
 
-    def log_likelihood(self, position, batch):
-        """Log-likelihood of each example of a batch, without its constant."""
+    def log_likelihood(self, position: Tensor, batch: Tensor) -> Tensor:
+        """Return the log-likelihood of each example of a batch, up to a constant.
+
+        Args:
+            position: theta, shape (d,).
+            batch: examples, shape (n, d).
+
+        Returns:
+            A tensor of shape (n,), in nats.
+        """
         return -0.5 * ops.sum(ops.square(batch - position), axis=-1)
 
-    def log_prior(self, position):
-        """Log density of the prior, without its constant."""
+    def log_prior(self, position: Tensor) -> Tensor:
+        """Return the log density of the prior at theta (d,), up to a constant."""
         return -0.5 * ops.sum(ops.square(position))
 
-    def log_density(self, position):
-        """Log posterior density given all of the data, 0 at its mode."""
+    def log_density(self, position: Tensor) -> Tensor:
+        """Return the log posterior density of all data at theta (d,), 0 at its mode."""
         squares = ops.square(position - self._centre)
         return -0.5 * (len(self.data) + 1) * ops.sum(squares)
 
-    def moments(self, temperature=1.0):
-        """Mean (d,) and covariance (d, d) of exp(-U/T), float64."""
+    def moments(self, temperature: float = 1.0) -> tuple[Array, Array]:
+        """Return the mean (d,) and covariance (d, d) of exp(-U/T), in float64.
+
+        Args:
+            temperature: T, greater than 0. Defaults to 1.
+        """
         temperature = _validate.number("temperature", temperature, _validate.POSITIVE)
         variance = temperature / (len(self.data) + 1)
         return self._mean.copy(), variance * np.eye(len(self._mean))
 
 
 class TiedMeans:
-    """The posterior of a mixture of two Gaussians with tied means: two equal modes.
+    """The posterior of a two-component Gaussian mixture with tied means, two modes.
 
-    theta_1 ~ N(0, 10), theta_2 ~ N(0, 1), and x_i is drawn from N(theta_1, 2) or
-    N(theta_1 + theta_2, 2), with probability 1/2 each. The likelihood does not change
-    when the components change places, so that there are two modes, near the theta of
-    the data and near (theta_1 + theta_2, -theta_2), of equal weight but for the prior.
+    The priors are theta_1 ~ N(0, 10) and theta_2 ~ N(0, 1), where the second number is
+    the variance. Each x_i comes from N(theta_1, 2) or N(theta_1 + theta_2, 2), with
+    probability 1/2 each. Swapping the components leaves the likelihood unchanged.
+    Therefore the posterior has two modes, near the data's theta and near
+    (theta_1 + theta_2, -theta_2). Their weights differ only by the prior.
 
-    `log_likelihood`, `log_prior` and `data` are what `mh.sample` takes;
-    `log_density` is the same law for full-batch chains: the data are sorted into 2048
-    cells, and each cell counts as many examples at their mean. Differences of it
-    between positions are right to 1e-6 n nats near the modes.
+    Pass `log_likelihood`, `log_prior` and `data` to `mh.sample` for chains on
+    mini-batches. `log_density` is the same target for full-batch chains. It groups the
+    data into 2048 cells and places the examples of a cell at their mean. Near the
+    modes its differences between positions are exact to 1e-6 n nats.
 
     Args:
-        train_size: number of examples, n.
-        theta: (theta_1, theta_2) that the data are drawn with, in [-1000, 1000];
-            theta_2 is not 0.
-        seed: integer that makes the data repeatable.
+        train_size: number of examples n, at least 1.
+        theta: (theta_1, theta_2) of the data's distribution, each in [-1000, 1000];
+            theta_2 is not 0. Defaults to (0, 1).
+        seed: integer in [0, 2**31) that makes the data repeatable. Defaults to 0.
 
     Attributes:
         data: float32 array of shape (n,).
-        modes: float64 array (2, 2), `theta` and its mirror image.
+        modes: float64 array of shape (2, 2), `theta` and its mirror image.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -114,13 +141,15 @@ class TiedMeans:
     _VARIANCES = (10.0, 1.0)  # of the prior
     _NOISE = 2.0  # variance of an example
 
-    def __init__(self, train_size, theta=(0.0, 1.0), seed=0):
+    def __init__(
+        self, train_size: int, theta: npt.ArrayLike = (0.0, 1.0), seed: int = 0
+    ) -> None:
         train_size = _validate.integer("train_size", train_size, 1)
         theta = _validate.array("Argument `theta`", theta)
         if theta.shape != (2,) or not (abs(theta) <= 1000.0).all() or theta[1] == 0:
             raise ValueError(
                 "Argument `theta` must be two numbers in [-1000, 1000], theta_1 and "
-                f"theta_2, the second one not 0. Received: theta={theta.tolist()}"
+                f"theta_2. The second must not be 0. Received: theta={theta.tolist()}"
             )
         rng = np.random.default_rng(_validate.seed(seed))
         second = rng.integers(0, 2, train_size)
@@ -133,53 +162,71 @@ class TiedMeans:
         arrays = (self._points, self._counts, self._reference)
         self._tensors = [_tensor(array) for array in arrays]
 
-    def log_likelihood(self, position, batch):
-        """Log-likelihood of each example of a batch, without its constant."""
+    def log_likelihood(self, position: Tensor, batch: Tensor) -> Tensor:
+        """Return the log-likelihood of each example of a batch, up to a constant.
+
+        Args:
+            position: (theta_1, theta_2), shape (2,).
+            batch: examples, shape (n,).
+
+        Returns:
+            A tensor of shape (n,), in nats.
+        """
         return self._log_mixture(batch, position[0], position[0] + position[1], ops)
 
-    def log_prior(self, position):
-        """Log density of the prior, without its constant."""
+    def log_prior(self, position: Tensor) -> Tensor:
+        """Return the log density of the prior at theta (2,), up to a constant."""
         first, second = self._VARIANCES
         return -0.5 * (position[0] ** 2 / first + position[1] ** 2 / second)
 
-    def log_density(self, position):
-        """Log posterior density given all of the data, up to a constant."""
+    def log_density(self, position: Tensor) -> Tensor:
+        """Return the log posterior density of all data at theta (2,), plus a constant.
+
+        The constant depends on the data alone.
+        """
         points, counts, reference = self._tensors
         first, second = position[0], position[0] + position[1]
-        # Against the density at a mode: float32 would not hold the sum itself.
+        # Relative to the density at a mode: the sum itself is too large for float32.
         ratio = self._log_mixture(points, first, second, ops) - reference
         log_likelihood = ops.sum(counts * ratio)
         return log_likelihood + self.log_prior(position)
 
-    def log_density_grid(self, theta_1, theta_2):
-        """`log_density` in float64 on a grid, shape (len(theta_1), len(theta_2)).
+    def log_density_grid(self, theta_1: npt.ArrayLike, theta_2: npt.ArrayLike) -> Array:
+        """Return `log_density` on a grid, in float64.
 
         Args:
             theta_1: numbers in [-1e6, 1e6], shape (n,), the grid's first axis.
             theta_2: numbers in [-1e6, 1e6], shape (m,), its second axis.
 
+        Returns:
+            A float64 array of shape (n, m).
+
         Raises:
-            ValueError: an argument is of another kind or shape.
+            ValueError: an argument has another type or shape.
         """
-        theta_1, theta_2 = _axis("theta_1", theta_1), _axis("theta_2", theta_2)
-        rows = [self._log_likelihoods(a, a + theta_2) for a in theta_1]
-        priors = [self.log_prior((a, theta_2)) for a in theta_1]
+        first, second = _axis("theta_1", theta_1), _axis("theta_2", theta_2)
+        rows = [self._log_likelihoods(a, a + second) for a in first]
+        priors = [self.log_prior((a, second)) for a in first]
         return np.array(rows) + np.array(priors)
 
-    def moments(self, temperature=1.0):
-        """Mean (2,) and covariance (2, 2) of exp(-U/T), float64, by quadrature.
+    def moments(self, temperature: float = 1.0) -> tuple[Array, Array]:
+        """Return the mean (2,) and covariance (2, 2) of exp(-U/T), in float64.
 
-        On a grid of the components' means around one mode, on its side of the line
-        where both are equal, and on the mirror image of that grid.
+        They are integrals over a grid of the two components' means. The grid covers
+        one mode, where the first mean is the smaller one, and its mirror image covers
+        the other mode.
+
+        Args:
+            temperature: T, greater than 0. Defaults to 1.
         """
         temperature = _validate.number("temperature", temperature, _validate.POSITIVE)
         low, high = np.sort([self.modes[0, 0], self.modes[0].sum()])
         reach = 6.0 * math.sqrt(self._NOISE)
         box = np.array([[low - reach, high + reach]] * 2)
         for _ in range(6):
-            axes = [np.linspace(*side, 121) for side in box]
-            values = [self._log_likelihoods(a, axes[1]) for a in axes[0]]
-            values = np.array(values) / temperature
+            axes = [np.linspace(start, stop, 121) for start, stop in box]
+            rows = [self._log_likelihoods(a, axes[1]) for a in axes[0]]
+            values = np.array(rows) / temperature
             values[axes[0][:, None] > axes[1]] = -np.inf
             inside = np.argwhere(values > values.max() - 25.0)
             ends = np.clip([inside.min(0) - 1, inside.max(0) + 1], 0, 120)
@@ -193,25 +240,30 @@ class TiedMeans:
         mean = np.average(points, axis=0, weights=weights)
         return mean, np.cov(points.T, aweights=weights, ddof=0)
 
-    def _log_likelihoods(self, first, second):
-        """Log-likelihood of all data at a first mean and several second ones."""
+    def _log_likelihoods(self, first: float, second: Array) -> Array:
+        """Return the log-likelihood of all data at one first and all second means."""
         second = np.asarray(second)[:, None]
         ratio = self._log_mixture(self._points, first, second, np) - self._reference
         return ratio @ self._counts
 
-    def _log_mixture(self, x, first, second, library):
+    def _log_mixture(self, x: Any, first: Any, second: Any, library: Any) -> Any:
+        # `library` is NumPy or Keras' `ops`.
         scale = -0.5 / self._NOISE
         return library.logaddexp(scale * (x - first) ** 2, scale * (x - second) ** 2)
 
 
-def mirrored(theta):
-    """Positions (..., 2) of `TiedMeans` with the two components in each other's place.
+def mirrored(theta: npt.ArrayLike) -> Array:
+    """Return positions of `TiedMeans` with the two components swapped.
 
     Args:
-        theta: array of shape (..., 2). One of floats keeps its dtype.
+        theta: positions (theta_1, theta_2), array of shape (..., 2).
+
+    Returns:
+        The positions (theta_1 + theta_2, -theta_2), array of shape (..., 2). Floats
+        keep their dtype; integers become float64.
 
     Raises:
-        ValueError: `theta` is of another kind or shape.
+        ValueError: `theta` has another type or shape.
 
     Example:
 
@@ -229,23 +281,24 @@ def mirrored(theta):
     return np.stack([theta[..., 0] + theta[..., 1], -theta[..., 1]], -1)
 
 
-def _axis(name, values):
-    """The points of one axis of a grid, (n,), or a `ValueError` that names them."""
+def _axis(name: str, values: npt.ArrayLike) -> Array:
+    """Return the points of one axis of a grid, shape (n,), or raise a `ValueError`."""
     values = _validate.array(f"Argument `{name}`", values)
     if values.ndim != 1 or not (abs(values) <= 1e6).all():
         raise ValueError(
-            f"Argument `{name}` must be numbers in [-1e6, 1e6] of shape (n,), the "
-            f"points of an axis of the grid. Received: {name}={_validate.shown(values)}"
+            f"Argument `{name}` must be an array of shape (n,) of numbers in "
+            "[-1e6, 1e6], the points of an axis of the grid. "
+            f"Received: {name}={_validate.shown(values)}"
         )
     return values
 
 
-def _tensor(array):
+def _tensor(array: Array) -> Tensor:
     return ops.convert_to_tensor(array.astype("float32"))
 
 
-def _condensed(data, cells):
-    """Means and sizes of the cells of equal width that hold any data, float64."""
+def _condensed(data: Array, cells: int) -> tuple[Array, Array]:
+    """Return the float64 means and sizes of the non-empty cells of equal width."""
     data = data.astype("float64")
     low, width = data.min(), max(np.ptp(data) / cells, 1e-12)
     cell = np.minimum((data - low) / width, cells - 1).astype("int64")

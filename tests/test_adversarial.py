@@ -329,7 +329,7 @@ CURVE = [
     ("true_label", [1], "must be True or False"),
     ("verbose", [3], "must be one of 0, 1, 2"),
     ("attack", ["cw", 1], "must be 'fgsm', 'pgd' or a function"),
-    ("steps", [3], 'must be left away unless attack="pgd"'),
+    ("steps", [3], 'must be omitted unless attack="pgd"'),
     ("abstain_below", [0.0, 1.0, "0.9"], r"must be a number that is in \(0, 1\)"),
     ("member", [0], "must be None for a model without members"),
 ]

@@ -114,7 +114,7 @@ def test_missing_keys_are_named(tmp_path):
 
 def test_a_file_of_another_format_is_refused(tmp_path):
     (tmp_path / "mnist.npz").write_text("not an archive")
-    with pytest.raises(ValueError, match="`data_dir`.*no .npz file"):
+    with pytest.raises(ValueError, match="`data_dir`.*not an .npz file"):
         datasets.load("mnist", data_dir=tmp_path)
 
 
@@ -208,7 +208,9 @@ def test_a_failed_download_names_the_remedy(monkeypatch):
     monkeypatch.setitem(
         sys.modules, "tensorflow_datasets", types.SimpleNamespace(load=load)
     )
-    message = "'cifar10' could not be downloaded.*`data_dir`.*cifar10.npz.*no route"
+    message = (
+        "could not download the data set 'cifar10'.*`data_dir`.*cifar10.npz.*no route"
+    )
     with pytest.raises(OSError, match=message):
         datasets.load("cifar10")
 
@@ -220,7 +222,7 @@ def test_a_missing_tensorflow_is_named(monkeypatch):
     monkeypatch.setitem(
         sys.modules, "tensorflow_datasets", types.SimpleNamespace(load=load)
     )
-    message = r"needs TensorFlow: pip install keras-mhmcmc\[data\] tensorflow"
+    message = r"and TensorFlow: pip install keras-mhmcmc\[data\] tensorflow"
     with pytest.raises(ImportError, match=message):
         datasets.load("mnist")
 

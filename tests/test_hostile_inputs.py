@@ -31,7 +31,6 @@ EXEMPT = {
     "Draws.by_name": "takes nothing",
     "Draws.to_arviz": "takes nothing",
     "metrics.Reliability": "a result",
-    "metrics.as_*": "the check itself, which the rows of metrics call",
     "proposals.checked": "the check itself, which the rows of kernels call",
     "p*.Pr*": "abstract",
     "priors.SpikeSlab.are_kernels": INNER,

@@ -179,7 +179,7 @@ class TestMembers:
         assert losses[0][0] == losses[1][0]
         assert losses[0][1] > losses[1][1] > losses[1][0]
         assert "by its member 0" in str(member)
-        with pytest.raises(ValueError, match="`member` must be None for an attack of"):
+        with pytest.raises(ValueError, match="`member` must be None if `attack` is"):
             robustness_curve({"e": ensemble}, x, y, [0.1], attack=fgsm, member=0)
 
     @pytest.mark.parametrize("member", [2, -1, True])
@@ -276,7 +276,7 @@ class TestClassifier:
     def test_has_its_own_settings(self, case):
         classifier, x, _ = case
         for options in ({"batch_size": 7}, {"from_logits": True}):
-            with pytest.raises(ValueError, match="must be left away for an `mh.Class"):
+            with pytest.raises(ValueError, match="must be omitted for an `mh.Class"):
                 fgsm(classifier, x, 0.1, **options)
 
     def test_bare_outputs(self, case):

@@ -214,7 +214,7 @@ def test_the_grid_refuses_what_does_not_fit(change, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"table": [{"model": "SGD"}]}, "`table` must be what `adversarial"),
+        ({"table": [{"model": "SGD"}]}, "`table` must be a result of `adv"),
         ({"ax": "left"}, "`ax` must be matplotlib `Axes`.*'left'"),
     ],
 )

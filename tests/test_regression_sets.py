@@ -68,8 +68,8 @@ def test_a_file_without_splits_is_split_at_random(tmp_path):
         ({"X": np.full((20, 3), "a")}, "X and y must hold numbers.*<U1"),
         ({"y": np.zeros((20, 2))}, r"X and y must hold numbers.*\(20, 2\)"),
         ({"y": np.zeros(19)}, r"X and y must hold numbers.*\(19,\)"),
-        ({"test_index": np.array([[20]])}, "test_index must hold rows of X"),
-        ({"test_index": np.array([0, 1])}, "test_index must hold rows of X"),
+        ({"test_index": np.array([[20]])}, "test_index must hold indices of rows"),
+        ({"test_index": np.array([0, 1])}, "test_index must hold indices of rows"),
     ],
 )
 def test_other_tables_are_refused(tmp_path, change, message):
@@ -86,7 +86,7 @@ def test_a_set_that_has_to_be_a_file_says_where_to_get_it():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "digits", "split": 1}, "`split` must be 0, since 'digits'"),
+        ({"name": "digits", "split": 1}, "`split` must be 0: 'digits'"),
         ({"name": "diabetes", "split": -1}, "`split` must be an integer"),
         ({"name": "mnist", "data_dir": 3}, "`data_dir` must be a folder.*3"),
     ],

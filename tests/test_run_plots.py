@@ -258,9 +258,9 @@ def test_a_target_of_the_library_has_contours():
     ("arguments", "message"),
     [
         ({"log_density": 3}, "`log_density` must be a function.*3"),
-        ({"log_density": lambda x: x}, r"`log_density` must give one .*\(2,\)"),
+        ({"log_density": lambda x: x}, r"`log_density` must return one .*\(2,\)"),
         ({"log_density": lambda x: x[0] * np.nan}, "`log_density` must be finite"),
-        ({"extent": None}, "`extent` must be .*no draws"),
+        ({"extent": None}, "`extent` must be .*no `draws`"),
         ({"extent": ((1, 0), (0, 1))}, "`extent` must be .*low less than high"),
         ({"draws": np.zeros((5, 3))}, r"`draws` must be .*\(5, 3\)"),
         ({"draws": np.zeros((0, 2))}, r"`draws` must be .*\(0, 2\)"),

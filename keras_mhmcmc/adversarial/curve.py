@@ -1,11 +1,18 @@
-"""`robustness_curve`: models against attacks of growing strength."""
+"""`robustness_curve`: scores of models under attacks of growing strength."""
 
 import time
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
 
 import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
@@ -13,64 +20,73 @@ from keras_mhmcmc.adversarial.projected_gradient import pgd
 from keras_mhmcmc.adversarial.table import CONFIDENCE
 from keras_mhmcmc.adversarial.table import RobustnessTable
 from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import as_labels
+from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifiers
 
 ATTACKS = ("fgsm", "pgd")
+PGD_OPTIONS: dict[str, Any] = pgd.__kwdefaults__ or {}
+Attack = Literal["fgsm", "pgd"] | Callable[..., Any]
 
 
 def robustness_curve(
-    models,
-    x,
-    y,
-    epsilons,
+    models: dict[str, keras.Model | Classifier],
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    epsilons: Sequence[float],
     *,
-    attack="fgsm",
-    true_label=False,
-    member=None,
-    abstain_below=None,
-    from_logits=False,
-    clip=(0.0, 1.0),
-    batch_size=256,
-    verbose=0,
-    **options,
-):
-    """Quality of models under attacks of growing strength.
+    attack: Attack = "fgsm",
+    true_label: bool = False,
+    member: int | None = None,
+    abstain_below: float | None = None,
+    from_logits: bool | dict[str, bool] = False,
+    clip: Sequence[float] | None = (0.0, 1.0),
+    batch_size: int = 256,
+    verbose: Literal[0, 1, 2] = 0,
+    **options: Any,
+) -> RobustnessTable:
+    """Score models under attacks of growing strength.
 
-    Each model meets the adversarial examples that the attack makes against itself, at
-    each strength. The scores compare its predictions for these with the labels.
+    At each strength the attack makes adversarial examples against each model. The
+    model's predictions for them are compared with the labels.
 
     Args:
-        models: dict from names to models, as in `fgsm`: ensembles, `mh.MCDropout`
-            and `mh.Classifier`, too.
-        x: inputs, finite, N examples along the first axis.
+        models: dict from names to models: built `keras.Model`s as in `fgsm`, such as
+            an `mh.Ensemble` or an `mh.MCDropout`, or `mh.Classifier`s.
+        x: finite inputs, shape (N, ...).
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-        epsilons: largest changes of an input, in units of `x`, each at least 0. 0 gives
-            the scores of the clean inputs.
-        attack: "fgsm", "pgd", or a function of your own, which is called as
+        epsilons: strengths of the attack, the largest change of an input, in units of
+            `x`, each at least 0. 0 scores the clean inputs.
+        attack: "fgsm", "pgd" or a function. The function is called as
             `attack(classifier, x, epsilon, y=labels, clip=clip)` with an
-            `mh.Classifier` and returns inputs shaped like `x`.
-        true_label: whether an attack raises the loss of `y`. By default it is that of
-            the model's own prediction for the clean input, which moves an example that
-            is classified wrongly away from its wrong class.
-        member: index of the member of every model whose loss the attack raises, while
-            the model as a whole is scored: what an attacker achieves who has one
-            sample. None: the loss of the averaged probability.
-        abstain_below: a confidence between 0 and 1. A model abstains from examples
-            whose most probable class has less; the table then has the share of these,
-            and the accuracy of the others. None: it always answers.
-        from_logits: whether the models output logits; a bool or a dict from the names.
-        clip: smallest and largest valid input, a pair in increasing order. `x` must
-            lie between them. None: no limits.
-        batch_size: number of examples attacked at a time, at least 1.
-        verbose: 1 shows a progress bar with the time left, which counts models times
-            strengths; 2 prints a line for each model when it is done; 0 nothing.
-        options: arguments of `pgd`, such as `steps`, with `attack="pgd"` alone.
+            `mh.Classifier`, and returns inputs with the shape of `x`. Defaults to
+            "fgsm".
+        true_label: whether the attack raises the loss of `y`. If False, it raises the
+            loss of the model's own prediction for the clean input. Then the attack
+            moves misclassified examples away from their wrong class. Defaults to
+            False.
+        member: index of the member of every model whose loss the attack raises. The
+            scores are those of the whole model. They show what an attacker achieves
+            with one posterior sample. Defaults to None: the loss of the mean
+            probability.
+        abstain_below: confidence between 0 and 1, the probability of the most probable
+            class, below which a model abstains. The table then also has the share of
+            abstentions and the accuracy of the other examples. Defaults to None:
+            models never abstain.
+        from_logits: whether the models output logits instead of probabilities, a bool
+            or a dict from the models' names to bools. Defaults to False.
+        clip: smallest and largest valid input, an increasing pair. `x` must lie
+            between them. Defaults to (0, 1); None sets no limits.
+        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
+        verbose: 1 shows a progress bar that counts models times strengths, 2 prints a
+            line for each model when it is done, and 0 shows nothing. Defaults to 0.
+        options: arguments of `pgd`, such as `steps`. Only for `attack="pgd"`.
 
     Returns:
-        A `RobustnessTable`; print it, or take its `column`, `rows` or `to_pandas()`.
+        A `RobustnessTable`. Print it, or use its `column`, `rows` or `to_pandas()`.
 
     Raises:
-        ValueError: an argument is outside its range, or a model's outputs are no
+        ValueError: an argument is outside its range, or a model's outputs are not
             probabilities.
 
     Example:
@@ -88,14 +104,14 @@ def robustness_curve(
 
     Reference: Goodfellow, Shlens and Szegedy (2015), section 4; Madry et al. (2018).
     """
-    x, clip = inputs.inputs_and_limits(x, clip)
+    x, limits = inputs.inputs_and_limits(x, clip)
     if np.ndim(epsilons) != 1 or len(epsilons) == 0:
         raise ValueError(
             "Argument `epsilons` must be a sequence of at least one number. "
             f"Received: epsilons={_validate.shown(epsilons)}"
         )
     interval = _validate.NOT_NEGATIVE
-    epsilons = [_validate.number("epsilons", value, interval) for value in epsilons]
+    strengths = [_validate.number("epsilons", value, interval) for value in epsilons]
     classifiers = as_classifiers(models, from_logits, batch_size)
     is_name = isinstance(attack, str) and attack in ATTACKS
     if not callable(attack) and not is_name:
@@ -106,7 +122,7 @@ def robustness_curve(
     _check_options(attack, options)
     if member is not None and callable(attack):
         raise ValueError(
-            "Argument `member` must be None for an attack of your own, which chooses "
+            "Argument `member` must be None if `attack` is a function, which chooses "
             f"what it attacks. Received: member={member!r}"
         )
     _validate.instance("true_label", true_label, bool, "True or False")
@@ -116,17 +132,18 @@ def robustness_curve(
     member_of = {name: c.check_member(member) for name, c in classifiers.items()}
     bar = None
     if verbose == 1:
-        bar = keras.utils.Progbar(len(classifiers) * len(epsilons), unit_name="attack")
+        count = len(classifiers) * len(strengths)
+        bar = keras.utils.Progbar(count, unit_name="attack")
     rows = []
     for name, classifier in classifiers.items():
         begin = time.perf_counter()
         clean = classifier.probabilities(x)
-        labels = metrics.as_labels("y", y, *clean.shape)
+        labels = as_labels("y", y, *clean.shape)
         attacked = labels if true_label else np.argmax(clean, axis=1)
-        if max(epsilons) > 0.0:
-            given = (classifier, x, attacked, clip, member_of[name], options)
+        if max(strengths) > 0.0:
+            given = (classifier, x, attacked, limits, member_of[name], options)
             make = _attacker(attack, *given)
-        for epsilon in epsilons:
+        for epsilon in strengths:
             probabilities = clean
             if epsilon > 0.0:
                 probabilities = classifier.probabilities(make(epsilon))
@@ -136,7 +153,8 @@ def robustness_curve(
                 bar.add(1)
         if verbose == 2:
             seconds = time.perf_counter() - begin
-            print(f"{name}: {len(epsilons)} epsilons, {len(x)} inputs, {seconds:.1f} s")
+            sizes = f"{len(strengths)} epsilons, {len(x)} inputs"
+            print(f"{name}: {sizes}, {seconds:.1f} s")
     title, details = _names(attack, options)
     whose = "the true labels" if true_label else "each model's own predictions"
     if member is not None:
@@ -145,53 +163,64 @@ def robustness_curve(
     return RobustnessTable(rows, title, caption, abstain_below)
 
 
-def _check_options(attack, options):
-    """Raises unless the attack takes these options."""
+def _check_options(attack: Attack, options: dict[str, Any]) -> None:
+    """Raise a `ValueError` if the attack does not take these options."""
     if options and attack != "pgd":
         raise ValueError(
-            f"Arguments {_listed(options)} must be left away unless "
-            f'attack="pgd", which takes them. Received: attack={attack!r}'
+            f'Arguments {_listed(options)} must be omitted unless attack="pgd", '
+            f"which takes them. Received: attack={attack!r}"
         )
-    unknown = [name for name in options if name not in pgd.__kwdefaults__]
+    unknown = [name for name in options if name not in PGD_OPTIONS]
     if unknown:
         raise ValueError(
-            f"Arguments {_listed(unknown)} must be left away: the options are "
-            f"{_listed(pgd.__kwdefaults__)}. Received: {sorted(options)}"
+            f"Arguments {_listed(unknown)} must be omitted: the options are "
+            f"{_listed(PGD_OPTIONS)}. Received: {sorted(options)}"
         )
 
 
-def _listed(names):
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _attacker(attack, classifier, x, labels, clip, member, options):
-    """A function from strengths above 0 to adversarial inputs."""
+def _attacker(
+    attack: Attack,
+    classifier: Classifier,
+    x: Array,
+    labels: Array,
+    limits: inputs.Limits,
+    member: int | None,
+    options: dict[str, Any],
+) -> Callable[[float], Array]:
+    """Return the function from strengths above 0 to adversarial inputs."""
     if attack == "fgsm":
         directions = signs(classifier, x, labels, member)  # once for all strengths
-        return lambda epsilon: objective.move(x, epsilon, directions, clip)
+        return lambda epsilon: objective.move(x, epsilon, directions, limits)
     if attack == "pgd":
         return lambda epsilon: pgd(
-            classifier, x, epsilon, y=labels, clip=clip, member=member, **options
+            classifier, x, epsilon, y=labels, clip=limits, member=member, **options
         )
     return lambda epsilon: _checked_result(
-        attack(classifier, x, epsilon, y=labels, clip=clip), x.shape
+        attack(classifier, x, epsilon, y=labels, clip=limits), x.shape
     )
 
 
-def _checked_result(result, shape):
-    """What an attack of the user's own returned, or a `ValueError` that names it."""
+def _checked_result(result: Any, shape: tuple[int, ...]) -> Array:
+    """Return the result of a user's attack in float32, or raise a `ValueError`."""
     subject = "Argument `attack`"
-    result = _validate.array(f"{subject}, what it returns,", result, "float32")
+    result = _validate.array(f"{subject} is a function. Its result", result, "float32")
     if result.shape != shape or not np.isfinite(result).all():
         raise ValueError(
-            f"{subject} must be a function that returns finite inputs of the shape of "
-            f"`x`, {shape}. Received: a function that returns the shape {result.shape},"
-            f" with {np.sum(~np.isfinite(result))} values that are not finite"
+            f"{subject} must be a function that returns finite inputs with the shape "
+            f"of `x`, {shape}. Received: a function that returns shape {result.shape}, "
+            f"with {np.sum(~np.isfinite(result))} values that are not finite"
         )
     return result
 
 
-def _scores(probabilities, labels, abstain_below):
+def _scores(
+    probabilities: Array, labels: Array, abstain_below: float | None
+) -> dict[str, float]:
+    """Return the scores of one row of the table."""
     entropy = metrics.predictive_entropy(probabilities)
     scores = {
         "accuracy": metrics.accuracy(probabilities, labels),
@@ -209,12 +238,12 @@ def _scores(probabilities, labels, abstain_below):
     return scores
 
 
-def _names(attack, options):
-    """The attack's name, and what else there is to say of it."""
+def _names(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
+    """Return the attack's name and its details."""
     if attack == "fgsm":
         return "FGSM", ""
     if attack == "pgd":
-        options = pgd.__kwdefaults__ | options
+        options = PGD_OPTIONS | options
         start = "a random" if options["random_start"] else "the clean"
         return "PGD", f" of {options['steps']} steps from {start} input"
     return getattr(attack, "__name__", "the given attack"), ""

@@ -1,61 +1,69 @@
 """Adversarial examples by the fast gradient sign method.
 
 Paper: Goodfellow, Shlens and Szegedy (2015), "Explaining and harnessing adversarial
-examples", section 4. An attack changes each input by at most `epsilon`, in the
-direction that raises the loss of its label most to first order:
+examples", section 4. The attack changes each input by at most `epsilon`. To first
+order, it moves in the direction that raises the loss of the label most:
 
     x_adv = clip(x + epsilon sign(grad_x -log p(y | x)))
 
-A model may be an ensemble that averages probabilities; then p is the mean, and the
-attack is on the ensemble as a whole.
+For an ensemble, p is the mean probability: the attack is on the whole ensemble.
 """
 
+from collections.abc import Sequence
+
+import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
 
 
 def fgsm(
-    model,
-    x,
-    epsilon,
+    model: keras.Model | Classifier,
+    x: npt.ArrayLike,
+    epsilon: float,
     *,
-    y=None,
-    member=None,
-    from_logits=False,
-    clip=(0.0, 1.0),
-    batch_size=256,
-):
-    """Adversarial examples by the fast gradient sign method.
+    y: npt.ArrayLike | None = None,
+    member: int | None = None,
+    from_logits: bool = False,
+    clip: Sequence[float] | None = (0.0, 1.0),
+    batch_size: int = 256,
+) -> Array:
+    """Attack a model with the fast gradient sign method.
 
-    Computes clip(x + epsilon sign(grad_x -log p(y | x))), with the model in inference
-    mode. The sign is right even where a float32 p(y | x) rounds to 1. Where it is lost
-    (probabilities of exactly 0), an example stays as it is and a warning says so;
-    logits have no such limit.
+    The result is clip(x + epsilon sign(grad_x -log p(y | x))), with the model in
+    inference mode. The sign is right even if p(y | x) rounds to 1 in float32. If a
+    probability is exactly 0, the sign is lost: the example stays unchanged, and a
+    warning tells how many there are. Logits do not have this limit.
 
     Args:
-        model: built `keras.Model` from `x` to class probabilities of shape (N, C), or
-            to the probability of class 1 of two, of shape (N, 1); or an
-            `mh.Classifier` of one, which is compiled once for many calls.
-        x: inputs, finite, N examples along the first axis.
+        model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
+            or to the probability of class 1 of two, shape (N, 1). For many calls pass
+            an `mh.Classifier` of the model, which is compiled once.
+        x: finite inputs, shape (N, ...).
         epsilon: largest change of an input, in units of `x`, at least 0.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            None: the model's own predictions, so that the attack knows no label.
+            Defaults to None: the attack uses the model's own predictions, and needs no
+            labels.
         member: index of the member of an `mh.Ensemble` or `mh.MCDropout` whose loss
-            the attack raises. None: that of the averaged probability.
-        from_logits: whether the model outputs logits in place of probabilities.
-        clip: smallest and largest valid input, a pair in increasing order. `x` must
-            lie between them. None: no limits.
-        batch_size: number of examples attacked at a time, at least 1.
+            the attack raises. Defaults to None: the loss of the mean probability.
+        from_logits: whether the model outputs logits instead of probabilities.
+            Defaults to False.
+        clip: smallest and largest valid input, an increasing pair. `x` must lie
+            between them. Defaults to (0, 1); None sets no limits.
+        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
 
     Returns:
-        A float32 NumPy array shaped like `x`.
+        The adversarial examples, a float32 array with the shape of `x`.
 
     Raises:
-        ValueError: an argument is outside its range, or the model's outputs are no
+        ValueError: an argument is outside its range, or the model's outputs are not
             probabilities.
 
     Example:
@@ -71,20 +79,22 @@ def fgsm(
     Reference: Goodfellow, Shlens and Szegedy (2015), section 4.
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
-    x, clip = inputs.inputs_and_limits(x, clip)
+    x, limits = inputs.inputs_and_limits(x, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     labels = inputs.attacked_labels(classifier, x, y)
     if epsilon == 0.0:
         return x.copy()
-    return objective.move(x, epsilon, signs(classifier, x, labels, member), clip)
+    return objective.move(x, epsilon, signs(classifier, x, labels, member), limits)
 
 
-def signs(classifier, x, labels, member=None):
-    """Sign of the gradient of the labels' loss, a float32 array shaped like `x`."""
+def signs(
+    classifier: Classifier, x: Array, labels: Array, member: int | None = None
+) -> Array:
+    """Return the sign of the loss' gradient, a float32 array with the shape of `x`."""
     function = classifier.compiled(objective.ascent, member is not None)
 
-    def gradient(x, labels, values):
+    def gradient(x: Tensor, labels: Tensor, values: Sequence[Tensor]) -> Tensor:
         return function(x, labels, objective.index(member), values)[0]
 
     gradients = classifier.map(gradient, x, labels.astype("int32"))

@@ -1,78 +1,96 @@
-"""Adversarial examples by projected gradient descent, in the L-infinity ball.
+"""Adversarial examples by projected gradient descent in the L-infinity ball.
 
 Paper: Madry, Makelov, Schmidt, Tsipras and Vladu (2018), "Towards deep learning models
-resistant to adversarial attacks", section 2.1. Steps of the fast gradient sign method,
-each of which is projected onto the inputs that are within `epsilon` of the clean one:
+resistant to adversarial attacks", section 2.1. The attack repeats steps of the fast
+gradient sign method. After each step it projects onto the ball of inputs within
+`epsilon` of the clean input:
 
     x_{t+1} = clip(project(x_t + step_size sign(grad_x -log p(y | x_t))))
 """
 
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
+
+# Of each example: the strongest point so far, its log odds, whether it fools the model
+# (0 or 1), whether all gradients were zero, and how many of their numbers were not
+# finite.
+Best = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def pgd(
-    model,
-    x,
-    epsilon,
+    model: keras.Model | Classifier,
+    x: npt.ArrayLike,
+    epsilon: float,
     *,
-    y=None,
-    steps=20,
-    step_size=None,
-    random_start=True,
-    keep_strongest=True,
-    seed=0,
-    member=None,
-    from_logits=False,
-    clip=(0.0, 1.0),
-    batch_size=256,
-):
-    """Adversarial examples by projected gradient descent, within `epsilon` of `x`.
+    y: npt.ArrayLike | None = None,
+    steps: int = 20,
+    step_size: float | None = None,
+    random_start: bool = True,
+    keep_strongest: bool = True,
+    seed: int = 0,
+    member: int | None = None,
+    from_logits: bool = False,
+    clip: Sequence[float] | None = (0.0, 1.0),
+    batch_size: int = 256,
+) -> Array:
+    """Attack a model with projected gradient descent, within `epsilon` of `x`.
 
-    Takes `steps` steps of `step_size` along the sign of the gradient of -log p(y | x),
-    back into the ball and the limits after each. The sign is that of `fgsm`, right
-    where a float32 p(y | x) rounds to 1.
+    Each of `steps` steps moves by `step_size` along the sign of the gradient of
+    -log p(y | x), and then back into the ball and the limits. The sign is right even
+    if p(y | x) rounds to 1 in float32, as in `fgsm`.
 
-    A signed step of fixed size need not raise the loss, so the last point may be a
-    weaker attack than one before it, or than FGSM. `keep_strongest` returns the
-    strongest of the clean input, the FGSM point and all points on the way: of those
-    that are classified otherwise than `y`, or of all if there are none, the one with
-    the highest loss. So an example that FGSM turns is always turned, and the accuracy
-    under attacks on the true labels is never above that under FGSM.
+    A signed step of fixed size can lower the loss. So the last point may be a weaker
+    attack than an earlier point, or than FGSM. `keep_strongest` therefore returns the
+    strongest of the clean input, the FGSM point and all points on the way. A point
+    that fools the model, which then predicts a class other than `y`, is stronger than
+    one that does not; otherwise the higher loss is stronger. So the accuracy under
+    attacks on the true labels is never above the accuracy under FGSM.
 
     Args:
-        model: built `keras.Model` from `x` to class probabilities of shape (N, C), or
-            to the probability of class 1 of two, of shape (N, 1); or an
-            `mh.Classifier` of one, which is compiled once for many calls.
-        x: inputs, finite, N examples along the first axis.
+        model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
+            or to the probability of class 1 of two, shape (N, 1). For many calls pass
+            an `mh.Classifier` of the model, which is compiled once.
+        x: finite inputs, shape (N, ...).
         epsilon: largest change of an input, in units of `x`, at least 0.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            None: the model's own predictions, so that the attack knows no label.
-        steps: number of steps, at least 1.
-        step_size: length of a step, in units of `x`. None: 2.5 epsilon / steps, with
-            which every point of the ball is in reach from any start.
-        random_start: whether the first point is drawn uniformly from the ball; else it
-            is the clean input.
-        keep_strongest: whether the strongest point is returned; else the last one, as
-            in the paper.
-        seed: integer that the start is drawn from.
+            Defaults to None: the attack uses the model's own predictions, and needs no
+            labels.
+        steps: number of steps, at least 1. Defaults to 20.
+        step_size: length of a step, in units of `x`, at least 0. Defaults to None,
+            2.5 epsilon / steps: from any start, every point of the ball is in reach.
+        random_start: whether to draw the first point uniformly from the ball. If
+            False, it is the clean input. Defaults to True.
+        keep_strongest: whether to return the strongest point. If False, it is the last
+            point, as in the paper. Defaults to True.
+        seed: integer in [0, 2**31) that makes the random start repeatable. Defaults
+            to 0.
         member: index of the member of an `mh.Ensemble` or `mh.MCDropout` whose loss
-            the attack raises. None: that of the averaged probability.
-        from_logits: whether the model outputs logits in place of probabilities.
-        clip: smallest and largest valid input, a pair in increasing order. `x` must
-            lie between them. None: no limits.
-        batch_size: number of examples attacked at a time, at least 1.
+            the attack raises. Defaults to None: the loss of the mean probability.
+        from_logits: whether the model outputs logits instead of probabilities.
+            Defaults to False.
+        clip: smallest and largest valid input, an increasing pair. `x` must lie
+            between them. Defaults to (0, 1); None sets no limits.
+        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
 
     Returns:
-        A float32 NumPy array shaped like `x`.
+        The adversarial examples, a float32 array with the shape of `x`.
 
     Raises:
-        ValueError: an argument is outside its range, or the model's outputs are no
+        ValueError: an argument is outside its range, or the model's outputs are not
             probabilities.
 
     Example:
@@ -95,7 +113,7 @@ def pgd(
     _validate.instance("random_start", random_start, bool, "True or False")
     _validate.instance("keep_strongest", keep_strongest, bool, "True or False")
     seed = _validate.seed(seed)
-    x, clip = inputs.inputs_and_limits(x, clip)
+    x, limits = inputs.inputs_and_limits(x, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     labels = inputs.attacked_labels(classifier, x, y).astype("int32")
@@ -104,21 +122,31 @@ def pgd(
     start = x
     if random_start:
         noise = np.random.default_rng(seed).uniform(-1.0, 1.0, x.shape)
-        start = objective.move(x, epsilon, noise.astype("float32"), clip)
+        start = objective.move(x, epsilon, noise.astype("float32"), limits)
 
-    low, high = (-np.inf, np.inf) if clip is None else clip
+    low, high = (-np.inf, np.inf) if limits is None else limits
     step = classifier.compiled(_step, member is not None)
 
-    def attack(x, start, labels, values):
-        def take(point, size, best):
-            numbers = ops.convert_to_tensor(np.float32([epsilon, size, low, high]))
+    def attack(
+        x: Tensor, start: Tensor, labels: Tensor, values: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        def take(point: Tensor, size: float, best: Best) -> tuple[Tensor, Best]:
+            numbers = ops.convert_to_tensor(
+                np.array([epsilon, size, low, high], "float32")
+            )
             given = (x, labels, objective.index(member), numbers, values)
-            return step(point, best, *given)
+            new_point, best = step(point, best, *given)
+            return new_point, best
 
-        worst = ops.full(labels.shape, -np.inf, dtype="float32")
-        best = (x, worst, ops.zeros(labels.shape, "int32"), *_no_gradients(labels))
+        best = (
+            x,
+            ops.full(labels.shape, -np.inf, dtype="float32"),
+            ops.zeros(labels.shape, "int32"),
+            ops.ones(labels.shape, "bool"),
+            ops.zeros(labels.shape, "int32"),
+        )
         if keep_strongest:
-            point, best = take(x, epsilon, best)  # a step of FGSM
+            point, best = take(x, epsilon, best)  # the step of FGSM
             _, best = take(point, step_size, best)
         point = start
         for _ in range(steps):
@@ -134,27 +162,30 @@ def pgd(
     return moved
 
 
-def _no_gradients(labels):
-    """Of each example: all gradients so far are zero, and how many are broken."""
-    return ops.ones(labels.shape, "bool"), ops.zeros(labels.shape, "int32")
-
-
-def _step(classifier, by_member):
-    """A function that takes a step and remembers the strongest point."""
+def _step(classifier: Classifier, by_member: bool) -> Callable[..., Any]:
+    """Return the function that evaluates a point, remembers it, and takes a step."""
     evaluate = objective.ascent(classifier, by_member)
 
-    def step(point, best, x, labels, member, numbers, values):
-        gradient, score, turned = evaluate(point, labels, member, values)
-        best_point, best_score, best_turned, stuck, broken = best
-        turned = ops.cast(turned, "int32")
-        higher = ops.logical_and(turned == best_turned, score > best_score)
-        better = ops.logical_or(turned > best_turned, higher)
+    def step(
+        point: Tensor,
+        best: Best,
+        x: Tensor,
+        labels: Tensor,
+        member: Tensor,
+        numbers: Tensor,  # (4,): epsilon, step size, smallest and largest valid input
+        values: Sequence[Tensor],
+    ) -> tuple[Tensor, Best]:
+        gradient, score, fooled = evaluate(point, labels, member, values)
+        best_point, best_score, best_fooled, stuck, broken = best
+        fooled = ops.cast(fooled, "int32")
+        higher = ops.logical_and(fooled == best_fooled, score > best_score)
+        better = ops.logical_or(fooled > best_fooled, higher)
         rows = (-1, *[1] * (len(x.shape) - 1))
         axes = tuple(range(1, len(x.shape)))
         best = (
             ops.where(ops.reshape(better, rows), point, best_point),
             ops.where(better, score, best_score),
-            ops.maximum(turned, best_turned),
+            ops.maximum(fooled, best_fooled),
             ops.logical_and(stuck, ops.logical_not(ops.any(gradient != 0, axis=axes))),
             broken + ops.sum(ops.cast(~ops.isfinite(gradient), "int32"), axis=axes),
         )

@@ -1,9 +1,16 @@
 """`RobustnessTable`: scores of models under attacks of growing strength."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+
+if TYPE_CHECKING:
+    import pandas
 
 CONFIDENCE = _validate.Interval(0.0, 1.0, low_open=True)
 _SCORES = ("epsilon", "accuracy", "nll", "entropy")
@@ -11,34 +18,47 @@ _ABSTENTION = ("abstained", "kept_accuracy")
 
 
 class RobustnessTable:
-    """Scores of models under attack: a row for each model and strength.
+    """Scores of models under attack, with a row for each model and strength.
 
-    The columns are `model`; `epsilon`, in units of the input; `accuracy`; `nll`, the
-    mean negative log-likelihood of the labels in nats; and `entropy`, the mean
-    predictive entropy in nats. With abstention there are two more: `abstained`, the
-    share of examples whose confidence is below the threshold; and `kept_accuracy`, the
-    accuracy of the others, NaN if there are none. `print` shows the accuracies, models
-    by strengths, and the two of abstention.
+    | column | holds |
+    |---|---|
+    | `model` | the model's name |
+    | `epsilon` | strength of the attack, in units of the input |
+    | `accuracy` | share of correct predictions |
+    | `nll` | mean negative log-likelihood of the labels, in nats |
+    | `entropy` | mean predictive entropy, in nats |
+    | `abstained` | share of examples whose confidence is below the threshold |
+    | `kept_accuracy` | accuracy of the other examples, NaN if there are none |
+
+    The last two columns exist only with abstention. `print` shows the accuracies and
+    these two columns, with a line for each model.
 
     Args:
-        rows: list of at least one dict with these keys; each model has the same
+        rows: list of at least one dict with these keys. All models have the same
             strengths, in the same order.
-        attack: name of the attack, such as "PGD".
-        caption: what a reader must know of the attack: its first line when printed.
+        attack: name of the attack, such as "PGD". Defaults to "FGSM".
+        caption: a description of the attack, the first line of the printed table.
         abstain_below: threshold of the confidence, between 0 and 1, or None.
 
     Raises:
-        ValueError: an argument is of another kind, or the models have other strengths.
+        ValueError: an argument has another type, or the models differ in their
+            strengths.
     """
 
-    def __init__(self, rows, attack="FGSM", caption="", abstain_below=None):
-        names = _SCORES
+    def __init__(
+        self,
+        rows: Sequence[_table.Row],
+        attack: str = "FGSM",
+        caption: str = "",
+        abstain_below: float | None = None,
+    ) -> None:
+        names: tuple[str, ...] = _SCORES
         if abstain_below is not None:
             abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
-            names += _ABSTENTION
+            names = _SCORES + _ABSTENTION
         self.rows = _table.checked_rows(rows, names)
         self.attack = _validate.instance("attack", attack, str, "the attack's name")
-        self.caption = _validate.instance("caption", caption, str, "a text")
+        self.caption = _validate.instance("caption", caption, str, "a string")
         self.abstain_below = abstain_below
         self._models = list(dict.fromkeys(row["model"] for row in self.rows))
         strengths = {tuple(self.column(name, "epsilon")) for name in self._models}
@@ -48,12 +68,15 @@ class RobustnessTable:
                 f"same order. Received: {sorted(strengths)}"
             )
 
-    def column(self, model, name):
-        """Array of a model's values of a column, in the order of the strengths.
+    def column(self, model: str, name: str) -> Array:
+        """Return a model's values of a column, in the order of the strengths.
 
         Args:
             model: name of the model.
             name: name of the column, such as "accuracy".
+
+        Returns:
+            An array with one value for each strength.
 
         Raises:
             ValueError: there is no such model or column.
@@ -62,15 +85,15 @@ class RobustnessTable:
         _validate.choice("name", name, tuple(self.rows[0]))
         return np.array([row[name] for row in self.rows if row["model"] == model])
 
-    def to_pandas(self):
-        """A `pandas.DataFrame` of the rows.
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the rows as a `pandas.DataFrame`.
 
         Raises:
             ImportError: pandas is not installed.
         """
         return _table.data_frame(self.rows)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         titles = {"accuracy": "accuracy"}
         if self.abstain_below is not None:
             titles["abstained"] = f"confidence < {self.abstain_below:g}"

@@ -6,3 +6,7 @@ from keras_mhmcmc.datasets.regression import rows
 from keras_mhmcmc.datasets.scaling import standardized
 
 __all__ = ["load", "load_test", "rows", "standardized"]
+
+
+def __dir__() -> list[str]:
+    return __all__

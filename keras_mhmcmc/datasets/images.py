@@ -1,16 +1,24 @@
-"""Sets of images: from scikit-learn, from files, or through tensorflow-datasets."""
+"""Image data sets from scikit-learn, from files, or from tensorflow-datasets."""
 
 import io
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.datasets import files
+
+Part = Literal["train", "test"]
+Pair = tuple[Array, Array]  # inputs and targets
 
 CHANNELS = {"mnist": 1, "fashion_mnist": 1, "kmnist": 1, "cifar10": 3, "cifar100": 3}
 
 
-def digits():
-    """The digits of scikit-learn: `(x_train, y_train), (x_test, y_test)`."""
+def digits() -> tuple[Pair, Pair]:
+    """Return scikit-learn's digits as `(x_train, y_train), (x_test, y_test)`."""
     try:
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
@@ -27,8 +35,8 @@ def digits():
     return (x_train, y_train), (x_test, y_test)
 
 
-def load(name, data_dir, parts):
-    """A pair (images, labels) for each of `parts`, which are "train" and "test"."""
+def load(name: str, data_dir: PathLike | None, parts: Sequence[Part]) -> list[Pair]:
+    """Return the images and labels of each part of a data set."""
     channels = CHANNELS[name]
     if data_dir is None:
         source, pairs = "tensorflow-datasets", _downloaded(name, parts)
@@ -39,38 +47,38 @@ def load(name, data_dir, parts):
             pairs = [_decoded(archive, part) for part in parts]
         else:
             arrays = archive.read(*_keys(parts))
-            pairs = zip(arrays[::2], arrays[1::2], strict=True)
-    return tuple(
+            pairs = list(zip(arrays[::2], arrays[1::2], strict=True))
+    return [
         _checked(part, *pair, channels, source)
         for part, pair in zip(parts, pairs, strict=True)
-    )
+    ]
 
 
-def _keys(parts):
+def _keys(parts: Sequence[Part]) -> list[str]:
     return [key for key in files.KEYS if key.partition("_")[2] in parts]
 
 
-def _archive(name, data_dir, parts):
+def _archive(name: str, data_dir: PathLike, parts: Sequence[Part]) -> files.Archive:
     names = [f"{name}.npz"]
     contents = f"the arrays {', '.join(_keys(parts))}"
-    remedy = "Leave it away to get the set through tensorflow-datasets."
+    remedy = "Omit it to download the set with tensorflow-datasets."
     if "train" in parts:
-        remedy += " The test part alone is read by `mh.datasets.load_test`."
+        remedy += " To read the test part alone, use `mh.datasets.load_test`."
     else:
         names.append(f"{name}_test.npz")
     return files.find(data_dir, names, contents, remedy)
 
 
-def _decoded(archive, part):
-    """Images from JPEG files, which stand one after the other in an array of bytes."""
+def _decoded(archive: files.Archive, part: Part) -> Pair:
+    """Return the images and labels of an archive of concatenated JPEG files."""
     try:
         from PIL import Image
     except ImportError as error:
         raise ImportError(
             "The JPEG images of this file need Pillow: pip install keras-mhmcmc[data]"
         ) from error
-    content, ends, labels = archive.read(f"jpg_{part}", f"off_{part}", f"y_{part}")
-    content = content.tobytes()
+    stored, ends, labels = archive.read(f"jpg_{part}", f"off_{part}", f"y_{part}")
+    content = stored.tobytes()
     images = []
     for i, (begin, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
         try:
@@ -85,7 +93,8 @@ def _decoded(archive, part):
     return np.stack(images), labels
 
 
-def _downloaded(name, parts):
+def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
+    """Return the images and labels of each part from tensorflow-datasets."""
     remedy = f"Or pass `data_dir`, a folder with {name}.npz."
     try:
         import tensorflow_datasets as tfds
@@ -94,23 +103,24 @@ def _downloaded(name, parts):
         return [_joined(tfds.as_numpy(split)) for split in splits]
     except ImportError as error:
         raise ImportError(
-            f"The data set {name!r} is downloaded by tensorflow-datasets, which needs "
+            f"To download the data set {name!r}, install tensorflow-datasets and "
             f"TensorFlow: pip install keras-mhmcmc[data] tensorflow. {remedy}"
         ) from error
-    except OSError as error:  # also what `requests` raises
+    except OSError as error:  # the errors of `requests` are of this type, too
         raise OSError(
-            f"The data set {name!r} could not be downloaded by tensorflow-datasets. "
+            f"tensorflow-datasets could not download the data set {name!r}. "
             f"Try again with a connection to the internet. {remedy} "
             f"Received: {type(error).__name__}: {error}"
         ) from error
 
 
-def _joined(batches):
-    return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+def _joined(batches: Iterable[Pair]) -> Pair:
+    x, y = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return x, y
 
 
-def _checked(part, x, y, channels, source):
-    """Images in [0, 1] and labels, from bytes of the right shapes."""
+def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair:
+    """Return images in [0, 1] and labels, or raise a `ValueError`."""
     x, y = np.asarray(x), np.asarray(y)
     shapes = f"(N, H, W, {channels})"
     if channels == 1:
@@ -121,8 +131,7 @@ def _checked(part, x, y, channels, source):
     if x.ndim != 4 or x.shape[-1] != channels or not is_bytes or len(x) == 0:
         raise ValueError(
             f"The array x_{part} must hold images of shape {shapes} in uint8, 0 to "
-            "255. "
-            f"Received: shape {x.shape} and dtype {x.dtype}, from {source!r}"
+            f"255. Received: shape {x.shape} and dtype {x.dtype}, from {source!r}"
         )
     if y.shape != (len(x),) or not np.issubdtype(y.dtype, np.integer):
         raise ValueError(

@@ -1,9 +1,12 @@
-"""Sets of rows with a number to predict: diabetes, and nine of the UCI repository."""
+"""Regression data sets: diabetes, and nine of the UCI repository."""
 
 import numpy as np
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.datasets import files
+from keras_mhmcmc.datasets.images import Pair
 
 UCI = (
     "boston_housing",
@@ -20,10 +23,10 @@ NAMES = ("diabetes", *UCI)
 TEST_SHARE = 0.1
 
 
-def rows(name, data_dir=None):
-    """All rows of a regression set, in their own order and units.
+def rows(name: str, data_dir: PathLike | None = None) -> Pair:
+    """Return all rows of a regression data set, in their own order and units.
 
-    For splits of your own; `load` gives one that is split.
+    Use it to make your own splits. `load` returns split data.
 
     Args:
         name: "diabetes" or one of the UCI sets, as in `load`.
@@ -33,9 +36,9 @@ def rows(name, data_dir=None):
         `(x, y)`: features of shape (N, D) and targets of shape (N,), in float64.
 
     Raises:
-        ImportError: scikit-learn ("diabetes") is not installed.
-        ValueError: `name` is no regression set, or the file is missing or has other
-            contents.
+        ImportError: "diabetes" is asked for, and scikit-learn is not installed.
+        ValueError: `name` is not a regression data set, or the file is missing or has
+            other contents.
 
     Example:
 
@@ -53,15 +56,15 @@ def rows(name, data_dir=None):
     are_numbers = all(np.issubdtype(a.dtype, np.number) for a in (x, y))
     if x.ndim != 2 or y.shape != (len(x),) or len(x) < 2 or not are_numbers:
         raise ValueError(
-            "The arrays X and y must hold numbers of shape (N, D) and (N,), N at least "
-            f"2. Received: shapes {x.shape} and {y.shape}, dtypes {x.dtype} and "
+            "The arrays X and y must hold numbers of shape (N, D) and (N,), with N at "
+            f"least 2. Received: shapes {x.shape} and {y.shape}, dtypes {x.dtype} and "
             f"{y.dtype}, from {archive.path!r}"
         )
     return x.astype("float64"), y.astype("float64")
 
 
-def load(name, data_dir, split):
-    """`(x_train, y_train), (x_test, y_test)` of one split, in float32."""
+def load(name: str, data_dir: PathLike | None, split: int) -> tuple[Pair, Pair]:
+    """Return `(x_train, y_train), (x_test, y_test)` of one split, in float32."""
     x, y = rows(name, data_dir)
     test = _test_rows(name, data_dir, len(x), split)
     train = np.setdiff1d(np.arange(len(x)), test)
@@ -69,8 +72,8 @@ def load(name, data_dir, split):
     return (x[train], y[train]), (x[test], y[test])
 
 
-def _test_rows(name, data_dir, count, split):
-    """The test rows of a split: the file's own, or a random tenth."""
+def _test_rows(name: str, data_dir: PathLike | None, count: int, split: int) -> Array:
+    """Return the test rows of a split: the file's own, or a random tenth."""
     if name != "diabetes":
         archive = _archive(name, data_dir)
         if "test_index" in archive.names():
@@ -80,13 +83,13 @@ def _test_rows(name, data_dir, count, split):
     return order[: max(round(TEST_SHARE * count), 1)]
 
 
-def _listed(listed, count, split, path):
+def _listed(listed: Array, count: int, split: int, path: str) -> Array:
     is_index = listed.ndim == 2 and np.issubdtype(listed.dtype, np.integer)
     if not is_index or listed.min() < 0 or listed.max() >= count:
         raise ValueError(
-            "The array test_index must hold rows of X, integers of shape (splits, "
-            f"test rows). Received: shape {listed.shape} and dtype {listed.dtype}, "
-            f"from {path!r}"
+            "The array test_index must hold indices of rows of X, integers of shape "
+            f"(splits, test rows). Received: shape {listed.shape} and dtype "
+            f"{listed.dtype}, from {path!r}"
         )
     if split >= len(listed):
         raise ValueError(
@@ -96,7 +99,7 @@ def _listed(listed, count, split, path):
     return listed[split]
 
 
-def _diabetes():
+def _diabetes() -> Pair:
     try:
         from sklearn.datasets import load_diabetes
     except ImportError as error:
@@ -104,14 +107,15 @@ def _diabetes():
             "The data set 'diabetes' comes with scikit-learn: "
             "pip install keras-mhmcmc[data]"
         ) from error
-    return load_diabetes(return_X_y=True, scaled=False)
+    x, y = load_diabetes(return_X_y=True, scaled=False)
+    return x, y
 
 
-def _archive(name, data_dir):
+def _archive(name: str, data_dir: PathLike | None) -> files.Archive:
     return files.find(
         data_dir,
         [f"{name}.npz", f"uci_{name}.npz"],
-        "the arrays X (examples, features) and y (examples,), and, if it likes, "
+        "the arrays X (examples, features) and y (examples,), and optionally "
         "test_index (splits, test rows)",
         "Get the table from archive.ics.uci.edu and write it with `numpy.savez`.",
     )

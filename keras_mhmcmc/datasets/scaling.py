@@ -1,27 +1,34 @@
-"""Inputs of mean 0 and standard deviation 1, by what the training part says."""
+"""Scale inputs by the mean and standard deviation of the training part."""
 
 import numbers
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 
 
-def standardized(train, test, axis=0):
-    """Both parts on the scale of the training part: its mean 0, its deviation 1.
+def standardized(
+    train: npt.ArrayLike, test: npt.ArrayLike, axis: int | Sequence[int] = 0
+) -> tuple[Array, Array]:
+    """Scale both parts so that the training part has mean 0 and deviation 1.
 
     Args:
         train: array, such as features of shape (N, D).
-        test: array of the same shape but for `axis`.
-        axis: axes that mean and standard deviation are taken over: 0 for features,
-            (0, 1, 2) for the channels of images.
+        test: array with the shape of `train`, except for its lengths along `axis`.
+        axis: axes of the mean and the standard deviation: 0 for features, (0, 1, 2)
+            for the channels of images. Defaults to 0.
 
     Returns:
-        `(train, test)` in float32. What is the same in all of `train` becomes 0 there.
+        `(train, test)` in float32. A feature that is constant in `train` becomes 0
+        there.
 
     Raises:
-        ValueError: the arrays are not finite or do not fit each other, `train` is
-            empty, or `axis` is none of its axes.
+        ValueError: the arrays are not finite or do not match, `train` is empty, or
+            `axis` names no axis of `train`.
 
     Example:
 
@@ -31,35 +38,35 @@ def standardized(train, test, axis=0):
     ([[-1.0, 0.0], [1.0, 0.0]], [[2.0, 1.0]])
     """
     train, test = _finite("train", train), _finite("test", test)
-    axis = _axes(axis, train.ndim)
-    if train.size == 0 or not _fit(train, test, axis):
+    axes = _axes(axis, train.ndim)
+    if train.size == 0 or not _fit(train, test, axes):
         raise ValueError(
-            "Argument `test` must have the shape of `train` but for `axis`, and "
+            "Argument `test` must have the shape of `train`, except along `axis`, and "
             f"`train` must not be empty. Received: shapes {train.shape} and "
-            f"{test.shape}, axis={axis}"
+            f"{test.shape}, axis={axes}"
         )
     if train.dtype.kind != "f":
         train = train.astype("float64")
-    # Sums in float64, since float32 loses the later ones of millions of pixels.
-    mean = train.mean(axis, dtype="float64", keepdims=True).astype(train.dtype)
+    # Sums in float64: a float32 sum of millions of pixels stops growing.
+    mean = train.mean(axes, dtype="float64", keepdims=True).astype(train.dtype)
     centred = train - mean
-    std = np.sqrt(np.square(centred).mean(axis, dtype="float64", keepdims=True))
+    std = np.sqrt(np.square(centred).mean(axes, dtype="float64", keepdims=True))
     std = np.where(std > 0.0, std, 1.0).astype(train.dtype)
     return (centred / std).astype("float32"), ((test - mean) / std).astype("float32")
 
 
-def _finite(name, values):
-    values = _validate.array(f"Argument `{name}`", values, dtype=None)
-    if not np.isfinite(values).all():
+def _finite(name: str, values: npt.ArrayLike) -> Array:
+    array = _validate.array(f"Argument `{name}`", values, dtype=None)
+    if not np.isfinite(array).all():
         raise ValueError(
-            f"Argument `{name}` must be finite. Drop or fill the rows that are not. "
-            f"Received: {np.sum(~np.isfinite(values))} values that are NaN or infinite"
+            f"Argument `{name}` must be finite. Remove or repair the other rows. "
+            f"Received: {np.sum(~np.isfinite(array))} values that are NaN or infinite"
         )
-    return values
+    return array
 
 
-def _axes(axis, rank):
-    """The axes, counted from 0, or a `ValueError` that names them."""
+def _axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """Return the axes as sorted integers in [0, rank), or raise a `ValueError`."""
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     integers = all(
         isinstance(a, numbers.Integral) and not isinstance(a, bool) for a in axes
@@ -69,13 +76,13 @@ def _axes(axis, rank):
         if len(counted) == len(axes) > 0:
             return tuple(sorted(counted))
     raise ValueError(
-        f"Argument `axis` must be one or several of the {rank} axes of `train`, "
-        f"integers in [-{rank}, {rank}). Received: axis={_validate.shown(axis)}"
+        f"Argument `axis` must be one or more of the {rank} axes of `train`, integers "
+        f"in [-{rank}, {rank}). Received: axis={_validate.shown(axis)}"
     )
 
 
-def _fit(train, test, axes):
-    """Whether both have the same axes, of equal lengths but for `axes`."""
+def _fit(train: Array, test: Array, axes: tuple[int, ...]) -> bool:
+    """Return whether two shapes are equal, except for their lengths along `axes`."""
     if train.ndim != test.ndim:
         return False
     lengths = zip(train.shape, test.shape, strict=True)

@@ -1,4 +1,4 @@
-"""Scores of predictive distributions."""
+"""Class probabilities of models, and scores of them."""
 
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.evaluate import evaluate

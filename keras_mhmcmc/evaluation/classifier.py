@@ -1,15 +1,25 @@
-"""`Classifier`: a model's class probabilities, from compiled batches of one shape."""
+"""`Classifier`: a model's class probabilities, computed in compiled batches."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import as_inputs
+from keras_mhmcmc.evaluation.checks import as_probabilities
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 WITH_MEMBERS = (Ensemble, MCDropout)
@@ -19,19 +29,21 @@ BATCH_SIZE = 256
 class Classifier:
     """A model whose class probabilities and gradients are compiled once.
 
-    Attacks and `mh.evaluate` make one of each model that they get, and so compile it
-    at each call. Give them a `Classifier` in place of the model to compile it once for
-    many calls. Weights are read anew at each call; after any other change of the model
-    make a new one.
+    Attacks and `mh.evaluate` wrap each model in a `Classifier`, and compile it in each
+    call. Pass a `Classifier` in place of the model to compile only once. Each call
+    reads the current weights. After any other change of the model make a new
+    `Classifier`.
 
     Args:
-        model: built `keras.Model` from inputs to class probabilities of shape (N, C),
-            or to the probability of class 1 of two, of shape (N, 1). It runs in
-            inference mode; an `mh.Ensemble` or `mh.MCDropout` has members, too.
-        from_logits: whether the model outputs logits in place of probabilities.
-        batch_size: number of examples computed at a time, at least 1. Memory grows
-            with it.
-        subject: how errors name the model.
+        model: built `keras.Model` that maps inputs to class probabilities, shape
+            (N, C), or to the probability of class 1 of two, shape (N, 1). It runs in
+            inference mode. An `mh.Ensemble` and an `mh.MCDropout` also offer the
+            outputs of their members.
+        from_logits: whether the model outputs logits instead of probabilities.
+            Defaults to False.
+        batch_size: number of examples computed at a time, at least 1. Memory use
+            grows with it. Defaults to 256.
+        subject: name of the model in errors.
 
     Raises:
         ValueError: an argument is outside its range, or `model` is not built.
@@ -49,12 +61,12 @@ class Classifier:
 
     def __init__(
         self,
-        model,
-        from_logits=False,
-        batch_size=BATCH_SIZE,
+        model: keras.Model,
+        from_logits: bool = False,
+        batch_size: int = BATCH_SIZE,
         *,
-        subject="Argument `model`",
-    ):
+        subject: str = "Argument `model`",
+    ) -> None:
         if not isinstance(model, keras.Model) or not model.built:
             raise ValueError(
                 f"{subject} must be a `keras.Model` that is built. Call it on a batch "
@@ -63,7 +75,7 @@ class Classifier:
         if isinstance(model, StackedModel):
             raise ValueError(
                 f"{subject} must be one network or an ensemble. Pass "
-                "`posterior.ensemble(chains)`, or `chains.template` for one of them. "
+                "`posterior.ensemble(chains)`, or `chains.template` for one chain. "
                 f"Received: {model!r}"
             )
         self.model = model
@@ -73,37 +85,45 @@ class Classifier:
         is_ensemble = isinstance(model, Ensemble)
         if from_logits and is_ensemble and not activations.is_linear(model.activation):
             raise ValueError(
-                "Argument `from_logits` must be False for an ensemble that turns the "
-                "logits of its members into probabilities. For several models pass a "
-                'dict, such as {"network": True, "ensemble": False}. Received: '
+                "Argument `from_logits` must be False for an ensemble that converts "
+                "its members' logits to probabilities. For several models pass a dict, "
+                'such as {"network": True, "ensemble": False}. Received: '
                 f"from_logits=True, and activation={_named(model.activation)}"
             )
         self.batch_size = _validate.integer("batch_size", batch_size, 1)
         self.subject = subject
         self.has_members = isinstance(model, WITH_MEMBERS)
         self._variables = model.trainable_variables + model.non_trainable_variables
-        self._compiled = {}
+        self._compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
-    def probabilities(self, x):
-        """Class probabilities of inputs, a float64 array of shape (N, C), C >= 2.
+    def probabilities(self, x: npt.ArrayLike) -> Array:
+        """Return the class probabilities of inputs.
 
         Args:
-            x: inputs, finite, N examples along the first axis.
+            x: finite inputs, shape (N, ...).
+
+        Returns:
+            A float64 array of shape (N, C), C >= 2.
 
         Raises:
-            ValueError: `x` is something else, or the model's outputs are no
+            ValueError: `x` has another type or shape, or the model's outputs are not
                 probabilities.
         """
         x = self.checked_inputs(x)
         return self._as_probabilities(self.map(self.compiled(_mean_outputs), x))
 
-    def probabilities_and_information(self, x):
-        """Class probabilities, and the members' mutual information of each example.
-
-        Both come from one pass. The information is None for a model without members.
+    def probabilities_and_information(
+        self, x: npt.ArrayLike
+    ) -> tuple[Array, Array | None]:
+        """Return class probabilities and the mutual information, from one pass.
 
         Args:
-            x: inputs, finite, N examples along the first axis.
+            x: finite inputs, shape (N, ...).
+
+        Returns:
+            `(probabilities, information)`: the probabilities as in `probabilities`,
+            and an array of shape (N,) as in `mh.metrics.mutual_information`, or None
+            if the model has no members.
 
         Raises:
             ValueError: as in `probabilities`.
@@ -123,8 +143,12 @@ class Classifier:
             information.append(metrics.mutual_information(members, weights))
         return np.concatenate(probabilities), np.concatenate(information)
 
-    def checked_inputs(self, x):
-        """`x` as float32 inputs of the shape that the model takes."""
+    def checked_inputs(self, x: npt.ArrayLike) -> Array:
+        """Return `x` as float32 inputs of the model's shape, or raise a `ValueError`.
+
+        Args:
+            x: finite inputs, shape (N, ...).
+        """
         x = as_inputs("x", x)
         model = self.model
         if isinstance(model, Ensemble):
@@ -134,15 +158,19 @@ class Classifier:
         _validate.examples("x", x.shape, model)
         return x
 
-    def check_member(self, member):
-        """`member` as the index of a member, or None for the model as a whole."""
+    def check_member(self, member: int | None) -> int | None:
+        """Return `member` if it is a member's index or None, or raise a `ValueError`.
+
+        Args:
+            member: index of a member, or None for the whole model.
+        """
         if member is None:
             return None
         count = self.model.num_members if self.has_members else 0
         if not count:
             raise ValueError(
-                "Argument `member` must be None for a model without members; "
-                "`mh.Ensemble` and `mh.MCDropout` have some. "
+                "Argument `member` must be None for a model without members. Only "
+                "`mh.Ensemble` and `mh.MCDropout` have members. "
                 f"Received: member={member!r}"
             )
         member = _validate.integer("member", member, 0)
@@ -153,18 +181,32 @@ class Classifier:
             )
         return member
 
-    def compiled(self, make, *options):
-        """`make(classifier, *options)`, a function of tensors, compiled once."""
+    def compiled(self, make: Callable[..., Any], *options: Any) -> Callable[..., Any]:
+        """Return `make(classifier, *options)`, a function of tensors, compiled once.
+
+        Args:
+            make: function that returns the function to compile.
+            *options: further hashable arguments of `make`.
+        """
         key = (make, *options)
         if key not in self._compiled:
             self._compiled[key] = _backend.compile_function(make(self, *options))
         return self._compiled[key]
 
-    def outputs(self, x, values, member=None):
-        """Outputs in float32 of shape (n, columns), for these values of the weights.
+    def outputs(
+        self, x: Tensor, values: Sequence[Tensor], member: Tensor | None = None
+    ) -> Tensor:
+        """Return the model's outputs for given values of its variables.
 
-        `member` is the index of a member as a tensor. State of the model, such as that
-        of its random numbers, stays as it is: two calls draw the same.
+        The model's state does not change. So two calls use the same random numbers.
+
+        Args:
+            x: inputs, shape (n, ...).
+            values: values of the trainable and then the non-trainable variables.
+            member: index of a member as a tensor, or None for the whole model.
+
+        Returns:
+            A float32 tensor of shape (n, columns).
         """
         mapping = zip(self._variables, values, strict=True)
         with keras.StatelessScope(state_mapping=mapping):
@@ -174,20 +216,33 @@ class Classifier:
                 result = self.model.call_member(x, member)
         return self._checked(result, 2)
 
-    def member_outputs(self, x, values):
-        """Outputs of each member, in float32 of shape (n, members, columns)."""
+    def member_outputs(self, x: Tensor, values: Sequence[Tensor]) -> Tensor:
+        """Return the outputs of each member for given values of the variables.
+
+        Args:
+            x: inputs, shape (n, ...).
+            values: as in `outputs`.
+
+        Returns:
+            A float32 tensor of shape (n, members, columns).
+        """
         mapping = zip(self._variables, values, strict=True)
         with keras.StatelessScope(state_mapping=mapping):
             result = self.model.call_members(x)
         return ops.moveaxis(self._checked(result, 3), 0, 1)
 
-    def batches(self, function, *arrays):
-        """`function(*parts, weights)` for batches of the arrays, as NumPy arrays."""
+    def batches(self, function: Callable[..., Any], *arrays: Array) -> Iterator[Any]:
+        """Yield `function(*parts, values)` for each batch, as NumPy arrays.
+
+        Args:
+            function: takes the batch of each array, and the variables' values.
+            *arrays: arrays of equal lengths.
+        """
         count = len(arrays[0])
         size = min(self.batch_size, count)
         values = _backend.read(self._variables)
         for start in range(0, count, size):
-            # Repeats of the last row fill the last batch.
+            # The last row is repeated to fill the last batch: one shape, one compile.
             rows = np.minimum(np.arange(start, start + size), count - 1)
             parts = [ops.convert_to_tensor(array[rows]) for array in arrays]
             outputs = function(*parts, values)
@@ -196,36 +251,42 @@ class Classifier:
                 outputs,
             )
 
-    def map(self, function, *arrays):
-        """The results of `batches`, concatenated."""
+    def map(self, function: Callable[..., Any], *arrays: Array) -> Any:
+        """Return the concatenated results of `batches`.
+
+        Args:
+            function: as in `batches`.
+            *arrays: as in `batches`.
+        """
         parts = list(self.batches(function, *arrays))
         return keras.tree.map_structure(lambda *rows: np.concatenate(rows), *parts)
 
-    def _checked(self, result, rank):
+    def _checked(self, result: Any, rank: int) -> Tensor:
         if not ops.is_tensor(result) or len(result.shape) != rank:
             shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
             raise ValueError(
                 f"{self.subject} must output one tensor of shape (examples, classes). "
-                f"Received: outputs of the shape {shapes}"
+                f"Received: outputs of shape {shapes}"
             )
         return ops.cast(result, "float32")
 
-    def _as_probabilities(self, outputs):
-        """Float64 probabilities of shape (N, C), C >= 2, of the model's outputs."""
+    def _as_probabilities(self, outputs: Array) -> Array:
+        """Convert outputs to float64 probabilities of shape (N, C), C >= 2."""
         outputs = outputs.astype("float64")
         if not self.from_logits:
             remedy = (
-                "If the model outputs logits, pass from_logits=True, or for several "
-                'models a dict, such as {"network": True, "ensemble": False}.'
+                "If the model outputs logits, pass from_logits=True. For several "
+                'models pass a dict, such as {"network": True, "ensemble": False}.'
             )
-            subject = f"{self.subject} outputs what should be probabilities, which"
-            # The looser tolerance is for a softmax in half precision.
-            values = metrics.as_probabilities(subject, outputs, 1e-2, remedy)
+            subject = f"{self.subject} has outputs that should be probabilities. They"
+            # A softmax in half precision needs the larger tolerance.
+            values = as_probabilities(subject, outputs, 1e-2, remedy)
             return values / np.sum(values, axis=1, keepdims=True)
         if not np.all(np.isfinite(outputs)):
             raise ValueError(
                 f"{self.subject} must output finite logits. Check its weights. "
-                f"Received: {np.sum(~np.isfinite(outputs))} outputs that are not finite"
+                f"Received: {np.sum(~np.isfinite(outputs))} outputs that are NaN or "
+                "infinite"
             )
         if outputs.shape[1] == 1:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
@@ -233,14 +294,16 @@ class Classifier:
         return powers / np.sum(powers, axis=1, keepdims=True)
 
 
-def as_classifier(subject, model, from_logits, batch_size):
-    """A `Classifier` of a model; one that is given stays as it is."""
+def as_classifier(
+    subject: str, model: keras.Model | Classifier, from_logits: bool, batch_size: int
+) -> Classifier:
+    """Return a `Classifier` of a model. A `Classifier` stays as it is."""
     if not isinstance(model, Classifier):
         return Classifier(model, from_logits, batch_size, subject=subject)
     is_default = isinstance(batch_size, int) and batch_size == BATCH_SIZE
     if from_logits is not False or not is_default:
         raise ValueError(
-            "Arguments `from_logits` and `batch_size` must be left away for an "
+            "Arguments `from_logits` and `batch_size` must be omitted for an "
             "`mh.Classifier`, which has its own. "
             f"Received: from_logits={_validate.shown(from_logits)}, "
             f"batch_size={_validate.shown(batch_size)}"
@@ -248,20 +311,24 @@ def as_classifier(subject, model, from_logits, batch_size):
     return model
 
 
-def as_classifiers(models, from_logits, batch_size):
-    """A `Classifier` for each name of a dict of models."""
+def as_classifiers(
+    models: dict[str, keras.Model | Classifier],
+    from_logits: bool | dict[str, bool],
+    batch_size: int,
+) -> dict[str, Classifier]:
+    """Return a `Classifier` for each name of a dict of models."""
     if not isinstance(models, dict) or not models:
         raise ValueError(
-            "Argument `models` must be a dict from names to models, with at least one, "
-            'such as {"ensemble": model}. Received: models='
-            f"{_validate.shown(models)}"
+            "Argument `models` must be a dict from names to models, with at least one "
+            'model, such as {"ensemble": model}. Received: '
+            f"models={_validate.shown(models)}"
         )
     if not isinstance(from_logits, dict):
         from_logits = dict.fromkeys(models, from_logits)
     if from_logits.keys() != models.keys():
         raise ValueError(
             "Argument `from_logits` must be True, False, or a dict with the names of "
-            f"`models`, which are {list(models)}. Received: from_logits="
+            f"`models`, {list(models)}. Received: from_logits="
             f"{_validate.shown(from_logits)}"
         )
     return {
@@ -272,35 +339,13 @@ def as_classifiers(models, from_logits, batch_size):
     }
 
 
-def _named(activation):
+def _named(activation: Any) -> str:
     return _validate.shown(activations.serialized(activation))
 
 
-def as_inputs(name, x):
-    """Finite float32 inputs of at least one example, or a `ValueError`."""
-    if isinstance(x, dict) or (isinstance(x, tuple) and np.ndim(x[0]) > 1):
-        raise ValueError(
-            f"Argument `{name}` must be one array: models of several inputs are not "
-            "scored or attacked here. Give `mh.metrics` the predictions of "
-            "`ensemble.predict_members`. Received: several arrays"
-        )
-    x = _validate.array(f"Argument `{name}`", x, "float32")
-    if x.ndim == 0 or x.size == 0:
-        raise ValueError(
-            f"Argument `{name}` must have at least one example, along its first axis. "
-            f"Received: shape {x.shape}"
-        )
-    if not np.all(np.isfinite(x)):
-        raise ValueError(
-            f"Argument `{name}` must be finite. Drop or fill the examples that are "
-            f"not. Received: {np.sum(~np.isfinite(x))} values that are NaN or infinite"
-        )
-    return x
-
-
-def _mean_outputs(classifier):
+def _mean_outputs(classifier: Classifier) -> Callable[..., Tensor]:
     return lambda x, values: classifier.outputs(x, values)
 
 
-def _member_outputs(classifier):
+def _member_outputs(classifier: Classifier) -> Callable[..., Tensor]:
     return lambda x, values: classifier.member_outputs(x, values)

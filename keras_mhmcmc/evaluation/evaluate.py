@@ -1,13 +1,25 @@
-"""`evaluate`: how good predictions are, and whether they know what they do not know."""
+"""`evaluate`: accuracy, calibration and uncertainty of several models."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Literal
 
 import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import as_inputs
+from keras_mhmcmc.evaluation.checks import as_labels
+from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifiers
-from keras_mhmcmc.evaluation.classifier import as_inputs
+
+if TYPE_CHECKING:
+    import pandas
 
 _HEADS = {
     "model": "",
@@ -22,33 +34,47 @@ _HEADS = {
 
 
 def evaluate(
-    models, x, y, *, ood=None, bins=15, from_logits=False, batch_size=256, verbose=0
-):
-    """Accuracy, calibration and uncertainty of models, side by side.
+    models: dict[str, keras.Model | Classifier],
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    ood: npt.ArrayLike | dict[str, npt.ArrayLike] | None = None,
+    bins: int = 15,
+    from_logits: bool | dict[str, bool] = False,
+    batch_size: int = 256,
+    verbose: Literal[0, 1] = 0,
+) -> "EvaluationTable":
+    """Compare the accuracy, calibration and uncertainty of models.
 
-    With inputs `ood` from elsewhere it also tells how well a model's uncertainty
-    separates them from `x`: the area under the ROC curve with the predictive entropy
-    as the score and, for models with members, with their mutual information. 1 is
-    perfect, 0.5 is no better than chance.
+    With out-of-distribution inputs `ood` the table also shows how well a model's
+    uncertainty separates them from `x`. The measure is the area under the ROC curve:
+    1 is perfect, and 0.5 is no better than chance. One column uses the predictive
+    entropy as the score, and for models with members another column uses their mutual
+    information.
 
     Args:
-        models: dict from names to built `keras.Model`s from inputs to class
-            probabilities of shape (N, C), or to the probability of class 1 of two;
-            `mh.Ensemble`, `mh.MCDropout` and `mh.Classifier`, too.
-        x: inputs, finite, N examples along the first axis.
+        models: dict from names to models. A model is a built `keras.Model` that maps
+            inputs to class probabilities, shape (N, C), or to the probability of class
+            1 of two, shape (N, 1); for example an `mh.Ensemble` or an `mh.MCDropout`.
+            It may also be an `mh.Classifier`.
+        x: finite inputs, shape (N, ...).
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-        ood: inputs like `x` of other data; an array, or a dict from names to arrays.
-        bins: number of bins of confidence of the calibration error, at least 1.
-        from_logits: whether the models output logits; a bool or a dict from the names.
-        batch_size: number of examples computed at a time, at least 1. Memory grows
-            with it.
-        verbose: 1 shows a progress bar that counts models; 0 nothing.
+        ood: inputs of other data, shape (M, ...) with examples shaped like those of
+            `x`; or a dict from names to such inputs. None leaves these columns out.
+        bins: number of confidence bins of the calibration error, at least 1. Defaults
+            to 15.
+        from_logits: whether the models output logits instead of probabilities, a bool
+            or a dict from the models' names to bools. Defaults to False.
+        batch_size: number of examples computed at a time, at least 1. Memory use
+            grows with it. Defaults to 256.
+        verbose: 1 shows a progress bar that counts models, 0 shows nothing. Defaults
+            to 0.
 
     Returns:
-        An `EvaluationTable`; print it, or take its `column`, `rows` or `to_pandas()`.
+        An `EvaluationTable`. Print it, or use its `column`, `rows` or `to_pandas()`.
 
     Raises:
-        ValueError: an argument is outside its range, or a model's outputs are no
+        ValueError: an argument is outside its range, or a model's outputs are not
             probabilities.
 
     Example:
@@ -76,7 +102,7 @@ def evaluate(
     rows = []
     for name, classifier in classifiers.items():
         probabilities, entropy, information = _uncertainty(classifier, x)
-        labels = metrics.as_labels("y", y, *probabilities.shape)
+        labels = as_labels("y", y, *probabilities.shape)
         row = {
             "model": name,
             "members": classifier.model.num_members if classifier.has_members else 1,
@@ -98,31 +124,43 @@ def evaluate(
 
 
 class EvaluationTable:
-    """Scores of models on one data set: a row for each model.
+    """Scores of models on one data set, with a row for each model.
 
-    The columns are `model`; `members`, the number of networks or passes that are
-    averaged; `accuracy`; `nll`, in nats; `brier`, between 0 and 2; `ece`; the means of
-    the predictive `entropy` and of the members' `mutual_information`, in nats; and for
-    each set of other data `auroc_<name>`, by entropy, and `auroc_mi_<name>`, by mutual
-    information; <name> is "ood" for a single array. What needs members is NaN for a
-    model without, and printed as —.
+    | column | holds |
+    |---|---|
+    | `model` | the model's name |
+    | `members` | number of networks or passes whose probabilities are averaged |
+    | `accuracy` | share of correct predictions |
+    | `nll` | mean negative log-likelihood, in nats |
+    | `brier` | Brier score, between 0 and 2 |
+    | `ece` | expected calibration error |
+    | `entropy` | mean predictive entropy, in nats |
+    | `mutual_information` | mean mutual information of label and member, in nats |
+    | `auroc_<name>` | area under the ROC curve, with the entropy as the score |
+    | `auroc_mi_<name>` | the same with the mutual information as the score |
+
+    <name> is a set of `ood`, or "ood" for a single array. Scores that need members are
+    NaN for a model without members. They are printed as a dash.
 
     Args:
         rows: list of at least one dict with these keys.
 
     Raises:
-        ValueError: `rows` is something else.
+        ValueError: `rows` has another type or other keys.
     """
 
-    def __init__(self, rows):
+    def __init__(self, rows: Sequence[_table.Row]) -> None:
         names = [name for name in _HEADS if name != "model"]
         self.rows = _table.checked_rows(rows, names)
 
-    def column(self, name):
-        """Array of a column's values, in the order of the models.
+    def column(self, name: str) -> Array:
+        """Return the values of a column, in the order of the models.
 
         Args:
             name: name of the column, such as "accuracy".
+
+        Returns:
+            An array with one value for each model.
 
         Raises:
             ValueError: there is no such column.
@@ -130,15 +168,15 @@ class EvaluationTable:
         _validate.choice("name", name, tuple(self.rows[0]))
         return np.array([row[name] for row in self.rows])
 
-    def to_pandas(self):
-        """A `pandas.DataFrame` of the rows.
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the rows as a `pandas.DataFrame`.
 
         Raises:
             ImportError: pandas is not installed.
         """
         return _table.data_frame(self.rows)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         first = ("model", "members")
         names = [name for name in self.rows[0] if name not in first]
         heads = [_HEADS.get(name) or _area_head(name) for name in ("members", *names)]
@@ -150,15 +188,15 @@ class EvaluationTable:
         return _table.aligned(lines)
 
 
-def _area_head(name):
-    """Such as "AUROC kmnist", or "AUROC MI kmnist"."""
+def _area_head(name: str) -> str:
+    """Return a column's head, such as "AUROC kmnist" or "AUROC MI kmnist"."""
     rest = name.removeprefix("auroc_")
     inner = rest.removeprefix("mi_")
     return f"AUROC {inner}" if inner == rest else f"AUROC MI {inner}"
 
 
-def _others(ood, shape):
-    """A dict from names to inputs of other data."""
+def _others(ood: Any, shape: tuple[int, ...]) -> dict[str, Array]:
+    """Return the out-of-distribution inputs as a dict, or raise a `ValueError`."""
     if ood is None:
         return {}
     if not isinstance(ood, dict):
@@ -173,16 +211,16 @@ def _others(ood, shape):
     return others
 
 
-def _uncertainty(classifier, x):
-    """Probabilities, and of each example entropy and mutual information (or NaN)."""
+def _uncertainty(classifier: Classifier, x: Array) -> tuple[Array, Array, Array]:
+    """Return probabilities (N, C), entropy (N,) and mutual information or NaN (N,)."""
     probabilities, information = classifier.probabilities_and_information(x)
     if information is None:
         information = np.full(len(x), np.nan)
     return probabilities, metrics.predictive_entropy(probabilities), information
 
 
-def _area(inside, outside):
-    """How well a score tells what is outside; NaN where there is no score."""
+def _area(inside: Array, outside: Array) -> float:
+    """Return the area under the ROC curve of a score, or NaN if there is no score."""
     scores = np.concatenate([inside, outside])
     if np.any(np.isnan(scores)):
         return float("nan")

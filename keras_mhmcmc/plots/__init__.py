@@ -1,4 +1,4 @@
-"""Pictures of runs, samples and predictions; they need matplotlib."""
+"""Plots of runs, samples and predictions. They need matplotlib."""
 
 from keras_mhmcmc.plots.attacks import adversarial_grid
 from keras_mhmcmc.plots.attacks import robustness
@@ -21,3 +21,7 @@ __all__ = [
     "robustness",
     "trace",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

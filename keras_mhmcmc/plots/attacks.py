@@ -1,26 +1,36 @@
-"""Pictures of models under attack: accuracies, and the attacked images."""
+"""Plots of models under attack: accuracies, and the attacked images."""
+
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.adversarial import RobustnessTable
-from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import as_labels
+from keras_mhmcmc.evaluation.checks import as_probabilities
 from keras_mhmcmc.plots import style
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-def robustness(table, ax=None):
-    """Accuracy against the strength of the attack, a line for each model.
+
+def robustness(table: RobustnessTable, ax: "Axes | None" = None) -> "Axes":
+    """Plot accuracy against the strength of the attack, with a line for each model.
 
     Args:
-        table: what `mh.adversarial.robustness_curve` returned.
-        ax: matplotlib `Axes` to draw into; None makes a figure.
+        table: result of `mh.adversarial.robustness_curve`.
+        ax: matplotlib `Axes` to draw into, or None for a new figure.
 
     Returns:
-        The `Axes`; `ax.figure.savefig(path)` saves the picture.
+        The `Axes`. `ax.figure.savefig(path)` saves the plot.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: `table` is no `RobustnessTable`, or `ax` is no `Axes`.
+        ValueError: `table` is not a `RobustnessTable`, or `ax` is not an `Axes`.
 
     Example:
 
@@ -36,7 +46,7 @@ def robustness(table, ax=None):
     'Accuracy under FGSM attacks'
     """
     _validate.instance(
-        "table", table, RobustnessTable, "what `adversarial.robustness_curve` returned"
+        "table", table, RobustnessTable, "a result of `adversarial.robustness_curve`"
     )
     ax = style.one_axes(ax)
     names = list(dict.fromkeys(row["model"] for row in table.rows))
@@ -56,24 +66,31 @@ def robustness(table, ax=None):
     ax.set_ylabel("accuracy (% of the attacked examples)")
     ax.set_ylim(-2, 102)
     ax.grid(color=style.GREY, linewidth=0.6)
-    ax.legend(title="each model is attacked by itself", frameon=False)
+    ax.legend(title="each model is attacked separately", frameon=False)
     return ax
 
 
-def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=None):
-    """Adversarial images with what a model makes of them.
+def adversarial_grid(
+    images: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    epsilons: npt.ArrayLike,
+    title: str | None = None,
+    axes: Any = None,
+) -> "Figure":
+    """Plot adversarial images with a model's predictions.
 
-    Rows are strengths of the attack and columns are examples. Under each image stand
-    the predicted class and its probability; a frame and a cross mark the wrong ones.
+    Rows are strengths of the attack, and columns are examples. The predicted class and
+    its probability stand below each image. A frame and a cross mark wrong predictions.
 
     Args:
-        images: array of shape (R, E, H, W), (R, E, H, W, 1), or (R, E, H, W, 3) for
-            colours, in [0, 1]: R strengths, E examples.
-        probabilities: class probabilities of the images, of shape (R, E, C).
-        labels: integers of shape (E,), the classes of the examples.
-        epsilons: R numbers, the strengths.
-        title: first line above the grid; None is "Adversarial images".
-        axes: array of R x E matplotlib `Axes`; None makes a figure, which alone gets
+        images: images in [0, 1] of R strengths and E examples, shape (R, E, H, W),
+            (R, E, H, W, 1), or (R, E, H, W, 3) in colour.
+        probabilities: class probabilities of the images, shape (R, E, C).
+        labels: the examples' classes, integers of shape (E,).
+        epsilons: the strengths, R finite numbers, each at least 0.
+        title: first line above the grid. Defaults to None, "Adversarial images".
+        axes: R x E matplotlib `Axes`, or None for a new figure. Only a new figure gets
             the title.
 
     Returns:
@@ -81,7 +98,7 @@ def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=N
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: the arrays do not fit each other, or `axes` do not fit them.
+        ValueError: the shapes of the arrays or of `axes` do not match.
 
     Example:
 
@@ -95,8 +112,8 @@ def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=N
     >>> figure.axes[1].get_xlabel()
     '✗ 1 (80%)'
     """
-    images = _images(images)
-    rows, columns = images.shape[:2]
+    pictures = _images(images)
+    rows, columns = pictures.shape[:2]
     strengths = _validate.array("Argument `epsilons`", epsilons)
     if (
         strengths.shape != (rows,)
@@ -107,42 +124,39 @@ def adversarial_grid(images, probabilities, labels, epsilons, title=None, axes=N
             "finite and at least 0. "
             f"Received: epsilons={_validate.shown(epsilons)}"
         )
-    probabilities = _validate.array("Argument `probabilities`", probabilities)
-    _validate.instance("title", title, (str, type(None)), "a text, or None")
-    if np.ndim(probabilities) != 3 or np.shape(probabilities)[:2] != (rows, columns):
+    subject = "Argument `probabilities`"
+    values = _validate.array(subject, probabilities)
+    _validate.instance("title", title, (str, type(None)), "a string, or None")
+    if values.ndim != 3 or values.shape[:2] != (rows, columns):
         raise ValueError(
-            "Argument `probabilities` must have the shape (R, E, C), with "
+            f"{subject} must have the shape (R, E, C), with "
             f"(R, E) = {(rows, columns)} as in `images`. "
-            f"Received: shape {np.shape(probabilities)}"
+            f"Received: shape {values.shape}"
         )
-    classes = np.shape(probabilities)[2]
-    flat = metrics.as_probabilities(
-        "Argument `probabilities`", np.reshape(probabilities, (-1, classes))
-    )
-    probabilities = flat.reshape(rows, columns, -1)
-    labels = metrics.as_labels("labels", labels, columns, probabilities.shape[2])
+    flat = as_probabilities(subject, values.reshape(-1, values.shape[2]))
+    predictions = flat.reshape(rows, columns, -1)
+    classes = as_labels("labels", labels, columns, predictions.shape[2])
 
     own_figure = axes is None
-    axes = style.many_axes(axes, (rows, columns), size=(1.05, 1.35))
+    panels = style.many_axes(axes, (rows, columns), size=(1.05, 1.35))
+    figure: Figure = panels[0, 0].figure
     for row in range(rows):
         for column in range(columns):
-            ax = axes[row, column]
-            _image_panel(
-                ax, images[row, column], probabilities[row, column], labels[column]
-            )
+            ax, label = panels[row, column], int(classes[column])
+            _image_panel(ax, pictures[row, column], predictions[row, column], label)
             if row == 0:
-                ax.set_title(f"true class {labels[column]}", fontsize=10)
-        axes[row, 0].set_ylabel(f"strength\n{strengths[row]:g}", fontsize=10)
+                ax.set_title(f"true class {label}", fontsize=10)
+        panels[row, 0].set_ylabel(f"strength\n{strengths[row]:g}", fontsize=10)
     if own_figure:
-        axes[0, 0].figure.suptitle(
-            f"{title or 'Adversarial images'}\nUnder each: the predicted class and its "
+        figure.suptitle(
+            f"{title or 'Adversarial images'}\nBelow each: the predicted class and its "
             "probability. A frame and ✗: wrong.",
             fontsize=11,
         )
-    return axes[0, 0].figure
+    return figure
 
 
-def _image_panel(ax, image, probabilities, label):
+def _image_panel(ax: "Axes", image: Array, probabilities: Array, label: int) -> None:
     predicted = int(np.argmax(probabilities))
     is_wrong = predicted != label
     ax.imshow(image, cmap="gray", vmin=0.0, vmax=1.0)
@@ -160,20 +174,20 @@ def _image_panel(ax, image, probabilities, label):
         spine.set_linewidth(2.5 if is_wrong else 0.5)
 
 
-def _images(images):
-    """Float images of shape (R, E, H, W) or (R, E, H, W, 3)."""
-    images = _validate.array("Argument `images`", images)
-    if images.ndim == 5 and images.shape[-1] == 1:
-        images = images[..., 0]
-    is_colour = images.ndim == 5 and images.shape[-1] == 3
-    if images.size == 0 or not (images.ndim == 4 or is_colour):
+def _images(images: npt.ArrayLike) -> Array:
+    """Return float images of shape (R, E, H, W) or (R, E, H, W, 3), or raise."""
+    array = _validate.array("Argument `images`", images)
+    if array.ndim == 5 and array.shape[-1] == 1:
+        array = array[..., 0]
+    is_colour = array.ndim == 5 and array.shape[-1] == 3
+    if array.size == 0 or not (array.ndim == 4 or is_colour):
         raise ValueError(
             "Argument `images` must have the shape (R, E, H, W), (R, E, H, W, 1) or "
-            f"(R, E, H, W, 3), none of them 0. Received: shape {images.shape}"
+            f"(R, E, H, W, 3), with no length of 0. Received: shape {array.shape}"
         )
-    if not (images.min() >= 0.0 and images.max() <= 1.0):
+    if not (array.min() >= 0.0 and array.max() <= 1.0):
         raise ValueError(
             "Argument `images` must lie in [0, 1]. Divide uint8 images by 255. "
-            f"Received: values from {images.min():g} to {images.max():g}"
+            f"Received: values from {array.min():g} to {array.max():g}"
         )
-    return images
+    return array

@@ -1,36 +1,49 @@
-"""Reliability diagrams: whether a model is as often right as it says."""
+"""Reliability diagrams: compare a model's confidence with its accuracy."""
+
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.plots import style
 
-FEW = 10  # predictions in a bin: too few to tell their accuracy
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FEW = 10  # with fewer predictions in a bin, its accuracy is uncertain
 
 
-def reliability(probabilities, labels, axes=None, bins=15):
-    """Reliability diagrams: accuracy against confidence, a panel for each model.
+def reliability(
+    probabilities: dict[str, npt.ArrayLike],
+    labels: npt.ArrayLike,
+    axes: Any = None,
+    bins: int = 15,
+) -> "Figure":
+    """Plot reliability diagrams, accuracy against confidence, one for each model.
 
-    A dot is a bin of predictions: their mean confidence, and the share of them that is
-    right. The line from it to the diagonal is the gap in calibration. A dot is hollow
-    if fewer than 10 predictions stand behind it. Bars are the share of all predictions
-    in each bin.
+    A dot shows a bin of predictions: their mean confidence and the share of correct
+    ones. The line from the dot to the diagonal is the calibration gap. A dot is hollow
+    if its bin has fewer than 10 predictions. Bars show the share of all predictions in
+    each bin.
 
     Args:
-        probabilities: dict from names to class probabilities of shape (N, C), or (N,)
-            or (N, 1) for class 1 of two.
+        probabilities: dict from names to class probabilities, shape (N, C), or to the
+            probability of class 1 of two, shape (N,) or (N, 1).
         labels: integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-        axes: sequence of matplotlib `Axes`, one for each model; None makes a figure.
-        bins: number of bins of confidence, at least 1; the expected calibration error
-            in the title is taken over the same bins.
+        axes: matplotlib `Axes`, one for each model, or None for a new figure.
+        bins: number of confidence bins, at least 1, also for the expected calibration
+            error in the title. Defaults to 15.
 
     Returns:
         The matplotlib `Figure`.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: `probabilities` is no dict of probabilities, `labels` do not fit
-            them, `axes` has another length, or `bins` is no positive integer.
+        ValueError: `probabilities` is not a dict of probabilities, `labels` do not
+            match them, `axes` has another length, or `bins` is not a positive integer.
 
     Example:
 
@@ -49,20 +62,21 @@ def reliability(probabilities, labels, axes=None, bins=15):
         name: metrics.reliability(values, labels, bins)
         for name, values in probabilities.items()
     }
-    axes = style.many_axes(axes, (1, len(tables)), size=(2.8, 3.3), sharey=True)[0]
-    for index, (ax, name) in enumerate(zip(axes, tables, strict=True)):
+    panels = style.many_axes(axes, (1, len(tables)), size=(2.8, 3.3), sharey=True)[0]
+    for index, (ax, name) in enumerate(zip(panels, tables, strict=True)):
         colour = style.COLOURS[index % len(style.COLOURS)]
         _reliability_panel(ax, tables[name], colour)
         ece = metrics.ece(probabilities[name], labels, bins)
         accuracy = metrics.accuracy(probabilities[name], labels)
         ax.set_title(f"{name}\nECE {ece:.3f}, accuracy {accuracy:.1%}")
         ax.set_xlabel("confidence, the probability\nof the predicted class")
-    axes[0].set_ylabel("accuracy (dots)\nshare of all predictions (bars)")
-    axes[0].legend(loc="upper left", edgecolor="none", fontsize="small")
-    return axes[0].figure
+    panels[0].set_ylabel("accuracy (dots)\nshare of all predictions (bars)")
+    panels[0].legend(loc="upper left", edgecolor="none", fontsize="small")
+    figure: Figure = panels[0].figure
+    return figure
 
 
-def _reliability_panel(ax, table, colour):
+def _reliability_panel(ax: "Axes", table: metrics.Reliability, colour: str) -> None:
     bins = len(table.count)
     share = table.count / table.count.sum()
     centres = (np.arange(bins) + 0.5) / bins
@@ -75,9 +89,9 @@ def _reliability_panel(ax, table, colour):
     }
     for label, (group, fill, width) in groups.items():
         confidence, accuracy = table.confidence[group], table.accuracy[group]
-        gap = None if label != "accuracy" else "gap"
+        gap = "gap" if label == "accuracy" else ""  # one entry in the legend
         ax.vlines(confidence, confidence, accuracy, colour, linewidth=width, label=gap)
-        # On top of the frame, where many dots lie; the layout need not know of that.
+        # Draw over the frame, where many dots lie, and keep the layout as it is.
         (dots,) = ax.plot(
             confidence,
             accuracy,

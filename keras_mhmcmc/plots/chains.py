@@ -1,40 +1,54 @@
-"""Trace and rank plots: whether chains agree. R-hat and ESS come from ArviZ."""
+"""Trace and rank plots, which show whether chains agree, with R-hat and ESS."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.sampling import Draws
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 BINS = 20  # of ranks
 
 
-def trace(draws, names=None, max_chains=8, max_rows=8, axes=None):
-    """Histogram and path of each scalar, a colour for each chain.
+def trace(
+    draws: Any,
+    names: str | Sequence[str] | None = None,
+    max_chains: int = 8,
+    max_rows: int = 8,
+    axes: Any = None,
+) -> "Figure":
+    """Plot the histogram and the path of each scalar, with a colour for each chain.
 
-    Where chains have found the same law, their histograms lie on one another, and
-    their paths look like noise around one level. The title has R-hat, near 1 where
-    chains agree, and the effective sample size of the mean.
+    If the chains sample the same distribution, their histograms coincide, and their
+    paths look like noise around one level. The title shows R-hat, which is near 1 if
+    the chains agree, and the effective sample size of the mean.
 
     Args:
-        draws: `mh.Draws`, `mh.PosteriorSamples`, a dict of arrays of shape
+        draws: `mh.Draws`, `mh.PosteriorSamples`, a dict from names to arrays of shape
             (chain, draw, ...), such as {"p": posterior.predictions(model, x)}, or an
-            object of ArviZ. Importance weights are not used.
-        names: names of the quantities to draw; None draws all.
-        max_chains: number of chains that are drawn, the first ones; R-hat and the
-            sample size are of all.
-        max_rows: largest number of scalars that is drawn, each in a row.
-        axes: matplotlib `Axes`, two for each scalar; None makes a figure.
+            ArviZ object. Importance weights are ignored.
+        names: names of the quantities to plot, or None for all.
+        max_chains: largest number of chains to plot, the first ones. R-hat and the
+            sample size use all chains. Defaults to 8.
+        max_rows: largest number of scalars, one in each row. Defaults to 8.
+        axes: matplotlib `Axes`, two for each scalar, or None for a new figure.
 
     Returns:
         The matplotlib `Figure`.
 
     Raises:
         ImportError: matplotlib or ArviZ is not installed.
-        ValueError: `draws` is something else, a name is unknown, there are more
-            scalars than `max_rows`, or `axes` do not fit.
+        ValueError: `draws` has another type, a name is unknown, there are more scalars
+            than `max_rows`, or the number of `axes` is wrong.
 
     Example:
 
@@ -64,31 +78,38 @@ def trace(draws, names=None, max_chains=8, max_rows=8, axes=None):
         right.set_title(f"{_chains(values, max_chains)}, a colour each", fontsize=10)
         right.set_ylabel("value")
         right.set_xlabel("draw")
-    return panels[0, 0].figure
+    figure: Figure = panels[0, 0].figure
+    return figure
 
 
-def rank(draws, names=None, max_chains=8, max_rows=8, axes=None):
-    """Histograms of the ranks of each chain's draws among those of all chains.
+def rank(
+    draws: Any,
+    names: str | Sequence[str] | None = None,
+    max_chains: int = 8,
+    max_rows: int = 8,
+    axes: Any = None,
+) -> "Figure":
+    """Plot histograms of each chain's ranks among the draws of all chains.
 
-    Where chains have found the same law, every histogram is flat, at the dashed line.
-    A slope is a chain that lies too low or too high; a hill or a valley is one whose
-    spread is too small or too large. Rank plots show what traces of thousands of draws
-    hide.
+    If the chains sample the same distribution, every histogram is flat, at the dashed
+    line. A slope shows that a chain's values are too low or too high. A hill shows
+    that its spread is too small, and a valley that it is too large. Rank plots show
+    such differences better than traces of thousands of draws.
 
     Args:
-        draws: as in `trace`; at least two chains.
-        names: names of the quantities to draw; None draws all.
-        max_chains: number of chains that are drawn, the first ones; ranks are among
-            the draws of all.
-        max_rows: largest number of scalars that is drawn, each in a panel.
-        axes: matplotlib `Axes`, one for each scalar; None makes a figure.
+        draws: as in `trace`, with at least two chains.
+        names: names of the quantities to plot, or None for all.
+        max_chains: largest number of chains to plot, the first ones. Ranks use the
+            draws of all chains. Defaults to 8.
+        max_rows: largest number of scalars, one in each panel. Defaults to 8.
+        axes: matplotlib `Axes`, one for each scalar, or None for a new figure.
 
     Returns:
         The matplotlib `Figure`.
 
     Raises:
         ImportError: matplotlib or ArviZ is not installed.
-        ValueError: as in `trace`, or there is one chain.
+        ValueError: as in `trace`, or there is only one chain.
 
     Example:
 
@@ -103,8 +124,8 @@ def rank(draws, names=None, max_chains=8, max_rows=8, axes=None):
     scalars, titles = _scalars(draws, names, max_chains, max_rows)
     if min(len(values) for values in scalars.values()) < 2:
         raise ValueError(
-            "Argument `draws` must have at least 2 chains, whose ranks are compared. "
-            "Take `mh.ParallelChains`, or `num_chains` of `mh.sample`. Received: 1 "
+            "Argument `draws` must have at least 2 chains, to compare their ranks. "
+            "Use `mh.ParallelChains`, or `num_chains` of `mh.sample`. Received: 1 "
             "chain"
         )
     panels = style.many_axes(axes, (1, len(scalars)), size=(3.6, 3.6))[0]
@@ -137,11 +158,14 @@ def rank(draws, names=None, max_chains=8, max_rows=8, axes=None):
             [f"chain {i + 1}" for i in range(len(counts))],
         )
         ax.set_ylim(0, len(counts))
-    return panels[0].figure
+    figure: Figure = panels[0].figure
+    return figure
 
 
-def _scalars(draws, names, max_chains, max_rows):
-    """The arrays (chain, draw) by name, and their titles with R-hat and ESS."""
+def _scalars(
+    draws: Any, names: str | Sequence[str] | None, max_chains: int, max_rows: int
+) -> tuple[diagnostics.Scalars, list[str]]:
+    """Return the scalars, shape (chain, draw), and their titles with R-hat and ESS."""
     _validate.integer("max_chains", max_chains, 1)
     _validate.integer("max_rows", max_rows, 1)
     if isinstance(draws, Draws):
@@ -153,8 +177,8 @@ def _scalars(draws, names, max_chains, max_rows):
         lost = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(lost):
             raise ValueError(
-                "Argument `draws` must be finite. Leave out the chains that ran away, "
-                f"and run them anew with a lower learning rate. Received: {name!r} "
+                "Argument `draws` must be finite. Leave out the chains that diverged, "
+                f"or run them again with a lower learning rate. Received: {name!r} "
                 f"with values that are not finite in the chains {lost.tolist()}"
             )
     table = diagnostics.summary(scalars, max_rows=max_rows)
@@ -165,14 +189,15 @@ def _scalars(draws, names, max_chains, max_rows):
     return scalars, titles
 
 
-def _ranks(values):
-    """Ranks among all values, from 0 to their number; equal values share theirs."""
+def _ranks(values: Array) -> Array:
+    """Return ranks among all values, from 0 to their number. Ties share the mean."""
     _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    return ((ends - 0.5 * counts)[index]).reshape(values.shape)
+    ranks = (ends - 0.5 * counts)[index]
+    return np.reshape(ranks, values.shape)
 
 
-def _chains(values, max_chains):
+def _chains(values: Array, max_chains: int) -> str:
     count = len(values)
     if count > max_chains:
         return f"{max_chains} of {count} chains"

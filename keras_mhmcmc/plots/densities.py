@@ -1,55 +1,68 @@
-"""Contours of a density of two dimensions, with draws on top."""
+"""Contours of a two-dimensional density, with draws on top."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.sampling import Draws
 
-SHARES = (0.99, 0.9, 0.5, 0.1)  # of the density's mass, from the outer line inwards
-CHUNK = 1000  # points that are evaluated at once
-MARGIN = 0.15  # of the draws' range, on each side
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SHARES = (0.99, 0.9, 0.5, 0.1)  # of the target's mass, from the outer line inwards
+CHUNK = 1000  # points to evaluate at once
+MARGIN = 0.15  # on each side, as a share of the draws' range
 
 
 def contours(
-    log_density,
-    draws=None,
+    log_density: Any,
+    draws: Draws | npt.ArrayLike | None = None,
     *,
-    extent=None,
-    temperature=1.0,
-    points=100,
-    max_draws=3000,
-    color=None,
-    ax=None,
-):
-    """Lines that enclose shares of a two-dimensional law, and draws on top.
+    extent: npt.ArrayLike | None = None,
+    temperature: float = 1.0,
+    points: int = 100,
+    max_draws: int = 3000,
+    color: Any = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Plot contours of a two-dimensional target, with draws on top.
 
-    The lines enclose 10%, 50%, 90% and 99% of the law's mass within the picture: of
-    good draws as many lie inside each. Draws with importance weights are resampled.
+    The lines enclose 10%, 50%, 90% and 99% of the target's mass within the plot. A
+    good sampler places the same shares of its draws inside them. Draws with importance
+    weights are resampled.
 
     Args:
-        log_density: function that gives the log density of one position, a tensor of
-            shape (2,), up to a constant, in `keras.ops`; the one for `mh.sample`. Or
+        log_density: function that returns the log density of one position, a tensor of
+            shape (2,), up to a constant. It uses `keras.ops`, as for `mh.sample`. Or
             an object with the method `log_density`, such as one of `mh.targets`.
         draws: `mh.Draws` whose position is a tensor of shape (2,), or an array of shape
-            (..., 2), all chains in one; None draws no points.
-        extent: ((low, high), (low, high)) of both coordinates; None is the range of the
-            draws, 99.8% of them, and 15% on each side.
-        temperature: the law is exp(log_density / temperature).
-        points: number of points along each axis that the density is evaluated at.
-        max_draws: number of points to draw; of more, every so many are taken.
-        color: colour of the draws; None is light blue.
-        ax: matplotlib `Axes`; None makes a figure.
+            (..., 2) with the draws of all chains. None plots no draws.
+        extent: ((low, high), (low, high)) of the two coordinates. Defaults to None: the
+            range of the central 99.8% of the draws, and 15% more on each side.
+        temperature: the target is exp(log_density / temperature). Greater than 0.
+            Defaults to 1.
+        points: number of grid points along each axis, at least 2. Defaults to 100.
+        max_draws: largest number of draws to plot. More draws are thinned. Defaults to
+            3000.
+        color: matplotlib colour of the draws. Defaults to None, light blue.
+        ax: matplotlib `Axes` to draw into, or None for a new figure.
 
     Returns:
         The `Axes`.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: `log_density` does not give one number for a position or is nowhere
-            finite, `draws` have another shape, `extent` is missing where there are no
-            draws, or another argument is outside its range.
+        ValueError: `log_density` does not return one number for a position, or is not
+            finite anywhere; `draws` have another shape; `extent` and `draws` are both
+            missing; or another argument is outside its range.
 
     Example:
 
@@ -64,22 +77,21 @@ def contours(
     points = _validate.integer("points", points, 2)
     max_draws = _validate.integer("max_draws", max_draws, 1)
     style.check_color("color", color)
-    if draws is not None:
-        draws = _positions(draws)
-    sides = _sides(extent, draws)
+    dots = None if draws is None else _positions(draws)
+    sides = _sides(extent, dots)
     ax = style.one_axes(ax)
-    grid = [np.linspace(*side, points) for side in sides]
+    grid = [np.linspace(low, high, points) for low, high in sides]
     values = _on_grid(_function(log_density), grid) / temperature
-    if draws is not None:
-        every = max(-(-len(draws) // max_draws), 1)
+    if dots is not None:
+        dots = dots[:: max(-(-len(dots) // max_draws), 1)]
         ax.plot(
-            *draws[::every].T,
+            *dots.T,
             linestyle="",
             marker=".",
             markersize=3,
             color=color or style.COLOURS[4],
             alpha=0.6,
-            label=f"{len(draws[::every]):,} draws",
+            label=f"{len(dots):,} draws",
         )
     levels = _levels(values)
     drawn = ax.contour(
@@ -96,32 +108,33 @@ def contours(
         [],
         color="black",
         linewidth=0.9,
-        label="lines enclose these shares of the law",
+        label="lines enclose these shares of the target",
     )
-    ax.set_xlim(sides[0])
-    ax.set_ylim(sides[1])
+    ax.set_xlim(*sides[0])
+    ax.set_ylim(*sides[1])
     ax.set_xlabel("first coordinate")
     ax.set_ylabel("second coordinate")
-    ax.set_title("Draws and the law" if draws is not None else "The law")
+    ax.set_title("Draws and the target" if draws is not None else "The target")
     style.legend_below(ax, columns=2)
     return ax
 
 
-def _function(log_density):
+def _function(log_density: Any) -> Callable[[Tensor], Tensor]:
     if callable(log_density):
         return log_density
     try:
-        return log_density.log_density
+        function: Callable[[Tensor], Tensor] = log_density.log_density
     except AttributeError as error:
         raise ValueError(
             "Argument `log_density` must be a function of a position, or an object "
             "with the method `log_density`. "
             f"Received: log_density={_validate.shown(log_density)}"
         ) from error
+    return function
 
 
-def _positions(draws):
-    """Draws with equal weights, shape (draws, 2)."""
+def _positions(draws: Any) -> Array:
+    """Return draws with equal weights, shape (draws, 2), or raise a `ValueError`."""
     if isinstance(draws, Draws):
         position = draws.resample() if np.ptp(draws.weights) > 0 else draws.position
     else:
@@ -134,20 +147,20 @@ def _positions(draws):
         if position.ndim >= 2 and position.shape[-1] == 2 and position.size > 0:
             if np.isfinite(position).all():
                 return position.reshape(-1, 2)
-            shape += f" with {np.sum(~np.isfinite(position))} values that are not"
+            shape += f", {np.sum(~np.isfinite(position))} values that are not finite"
     raise ValueError(
-        "Argument `draws` must be `mh.Draws` of positions of shape (2,), or an array "
-        f"of shape (..., 2), all of it finite. Received: {shape}"
+        "Argument `draws` must be `mh.Draws` with positions of shape (2,), or an array "
+        f"of shape (..., 2), and be finite. Received: {shape}"
     )
 
 
-def _sides(extent, draws):
-    """((low, high), (low, high)) of the picture."""
+def _sides(extent: npt.ArrayLike | None, draws: Array | None) -> Array:
+    """Return the limits of both axes, ((low, high), (low, high)), shape (2, 2)."""
     if extent is None:
         if draws is None:
             raise ValueError(
-                "Argument `extent` must be ((low, high), (low, high)) where there are "
-                "no draws. Received: extent=None"
+                "Argument `extent` must be ((low, high), (low, high)) if there are no "
+                "`draws`. Received: extent=None"
             )
         low, high = np.quantile(draws, [0.001, 0.999], axis=0)
         margin = np.where(high > low, MARGIN * (high - low), 1.0)
@@ -162,8 +175,8 @@ def _sides(extent, draws):
     return sides
 
 
-def _on_grid(function, grid):
-    """The log density, in float64, shape (points, points): first axis first."""
+def _on_grid(function: Callable[[Tensor], Tensor], grid: list[Array]) -> Array:
+    """Return the log density on a grid, float64, shape (points, points)."""
     first, second = np.meshgrid(*grid, indexing="ij")
     positions = np.stack([first.ravel(), second.ravel()], 1).astype("float32")
     value = function(ops.convert_to_tensor(positions[0]))
@@ -171,32 +184,35 @@ def _on_grid(function, grid):
     if shape != ():
         given = _validate.shown(value) if shape is None else f"shape {shape}"
         raise ValueError(
-            "Argument `log_density` must give one number for a position of shape (2,), "
-            f"as a tensor. Received: a function that gives {given}"
+            "Argument `log_density` must return one number for a position of shape "
+            f"(2,), as a tensor. Received: a function that returns {given}"
         )
     chunks = [positions[i : i + CHUNK] for i in range(0, len(positions), CHUNK)]
-    values = [
+    parts = [
         ops.convert_to_numpy(ops.vectorized_map(function, ops.convert_to_tensor(chunk)))
         for chunk in chunks
     ]
-    values = np.concatenate(values).astype("float64").reshape(first.shape)
+    values = np.concatenate(parts).astype("float64").reshape(first.shape)
     values = np.where(np.isnan(values), -np.inf, values)
     if not np.isfinite(values).any():
         raise ValueError(
-            "Argument `log_density` must be finite somewhere in the picture. "
-            "Choose another `extent`. Received: a function that is finite at none of "
+            "Argument `log_density` must be finite somewhere in the plot. Choose "
+            "another `extent`. Received: a function that is not finite at any of "
             f"{values.size} points"
         )
     return values
 
 
-def _levels(values):
-    """Log densities whose contours enclose `SHARES` of the mass, with these as text."""
+def _levels(values: Array) -> dict[float, str]:
+    """Return the log densities whose contours enclose `SHARES` of the mass.
+
+    The dict maps each log density to its share as text.
+    """
     falling = np.sort(values, axis=None)[::-1]
     mass = np.cumsum(np.exp(falling - falling[0]))
     places = np.searchsorted(mass, np.array(SHARES) * mass[-1])
     levels = falling[np.minimum(places, falling.size - 1)]
-    # A law that is narrower than a cell of the grid has several shares at one level.
+    # A target narrower than a grid cell has several shares at one level; one is kept.
     return {
         float(level): f"{share:.0%}"
         for level, share in zip(levels, SHARES, strict=True)

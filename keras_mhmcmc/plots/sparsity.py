@@ -1,33 +1,44 @@
-"""Pictures of spike-and-slab priors: which weights count."""
+"""Plots of spike-and-slab priors, which show the weights that matter."""
+
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
 from keras_mhmcmc.plots import style
 
-FEW = 60  # weights of a kernel up to which each gets a marker
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FEW = 60  # a kernel with at most this many weights gets a marker for each
 
 
-def inclusion(probabilities, ax=None):
-    """Inclusion probabilities of each sparse kernel, the largest first.
+def inclusion(
+    probabilities: SpikeSlabOptimizer | dict[str, npt.ArrayLike],
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Plot the sorted inclusion probabilities of each sparse kernel.
 
-    A line that falls in one step has sorted its weights: those at the top count, those
-    at the bottom may be pruned. A line that slopes has not decided. The legend has the
-    share of weights above 1/2.
+    A line that falls in one step separates the weights: keep those at the top, and
+    prune those at the bottom. A line with a slope has not separated them yet. The
+    legend shows the share of weights above 1/2.
 
     Args:
-        probabilities: the `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM` that ran, or what its
-            `inclusion_probabilities()` returned: a dict from names to arrays in [0, 1].
-        ax: matplotlib `Axes`; None makes a figure.
+        probabilities: an `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM` after training, or the
+            result of its `inclusion_probabilities()`, a dict from names to arrays in
+            [0, 1].
+        ax: matplotlib `Axes` to draw into, or None for a new figure.
 
     Returns:
         The `Axes`.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: `probabilities` is something else or empty, as before the first
-            step, or `ax` is no `Axes`.
+        ValueError: `probabilities` has another type or is empty, as before the first
+            step, or `ax` is not an `Axes`.
 
     Example:
 
@@ -69,20 +80,20 @@ def inclusion(probabilities, ax=None):
     ax.set_ylim(-0.02, 1.02)
     ax.set_xlabel("rank of the weight in its kernel, the most probable first")
     ax.set_ylabel("inclusion probability")
-    ax.set_title("Which weights count: inclusion probabilities")
+    ax.set_title("Inclusion probabilities of the weights")
     ax.grid(color=style.GREY, linewidth=0.6)
     ax.legend(title="kernel: weights above 1/2", frameon=False, fontsize="small")
     return ax
 
 
-def _sorted(name, values):
-    """The probabilities in a row, the largest first."""
-    values = _validate.array(f"The entry {name!r} of `probabilities`", values)
-    values = np.sort(values, axis=None)[::-1]
-    if values.size == 0 or not (values[-1] >= 0.0 and values[0] <= 1.0):
+def _sorted(name: str, values: npt.ArrayLike) -> Array:
+    """Return the probabilities sorted, the largest first, shape (weights,)."""
+    array = _validate.array(f"The entry {name!r} of `probabilities`", values)
+    array = np.sort(array, axis=None)[::-1]
+    if array.size == 0 or not (array[-1] >= 0.0 and array[0] <= 1.0):
         raise ValueError(
             "Argument `probabilities` must have values in [0, 1], one for each weight. "
-            f"Received: the entry {name!r}, with {values.size} values"
-            + (f" from {values[-1]:g} to {values[0]:g}" if values.size else "")
+            f"Received: the entry {name!r}, with {array.size} values"
+            + (f" from {array[-1]:g} to {array[0]:g}" if array.size else "")
         )
-    return values
+    return array

@@ -1,11 +1,18 @@
-"""What the pictures share: colours, and checked matplotlib `Axes`."""
+"""Colours, and checks of matplotlib `Axes`, that all plots share."""
+
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 
-# The colours of Okabe and Ito, which colour-blind readers can tell apart. Markers and
-# dashes tell the lines apart without any colour.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# The colours of Okabe and Ito, which colour-blind readers can distinguish. Markers and
+# dashes distinguish the lines in print without colour.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
 WRONG = "#D55E00"
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -13,47 +20,66 @@ DASHES = ("-", "--", "-.", ":")
 GREY = "0.82"
 
 
-def import_pyplot():
-    """matplotlib.pyplot, or an error that says how to get it."""
+def import_pyplot() -> Any:
+    """Return `matplotlib.pyplot`, or raise an error that tells how to install it."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError(
-            "Pictures need matplotlib: pip install keras-mhmcmc[plots]"
+            "Plots need matplotlib: pip install keras-mhmcmc[plots]"
         ) from error
     return pyplot
 
 
-def one_axes(ax):
-    """`ax`, or a new figure's `Axes` for None."""
+def one_axes(ax: "Axes | None") -> "Axes":
+    """Return `ax`, or the `Axes` of a new figure if it is None."""
     pyplot = import_pyplot()
-    if ax is None:
-        return pyplot.subplots(figsize=(6.4, 4.4), layout="constrained")[1]
-    return checked_axes("ax", ax)
+    if ax is not None:
+        return checked_axes("ax", ax)
+    new_ax: Axes = pyplot.subplots(figsize=(6.4, 4.4), layout="constrained")[1]
+    return new_ax
 
 
-def many_axes(axes, shape, size, sharey=False):
-    """An array of `Axes` of this shape, new ones unless some are given."""
+def many_axes(
+    axes: Any,
+    shape: tuple[int, int],
+    size: tuple[float, float],
+    sharey: bool = False,
+) -> Array:
+    """Return an array of `Axes`, the given ones or those of a new figure.
+
+    Args:
+        axes: `shape[0] * shape[1]` matplotlib `Axes`, or None for a new figure.
+        shape: numbers of rows and columns.
+        size: width and height of a panel of the new figure, in inches.
+        sharey: whether the panels of the new figure share the vertical axis.
+    """
     pyplot = import_pyplot()
+    rows, columns = shape
     if axes is None:
-        rows, columns = shape
         figsize = (size[0] * columns + 0.6, size[1] * rows + 0.6)
-        return pyplot.subplots(
-            *shape, figsize=figsize, squeeze=False, sharey=sharey, layout="constrained"
-        )[1]
-    axes = np.asarray(axes, dtype=object)
-    if axes.size != shape[0] * shape[1]:
-        raise ValueError(
-            f"Argument `axes` must be {shape[0] * shape[1]} matplotlib `Axes`, one for "
-            f"each panel. Received: {axes.size}"
+        _, panels = pyplot.subplots(
+            rows,
+            columns,
+            figsize=figsize,
+            squeeze=False,
+            sharey=sharey,
+            layout="constrained",
         )
-    for ax in axes.flat:
+        return np.asarray(panels)
+    given = np.asarray(axes, dtype=object)
+    if given.size != rows * columns:
+        raise ValueError(
+            f"Argument `axes` must be {rows * columns} matplotlib `Axes`, one for "
+            f"each panel. Received: {given.size}"
+        )
+    for ax in given.flat:
         checked_axes("axes", ax)
-    return axes.reshape(shape)
+    return given.reshape(shape)
 
 
-def legend_below(ax, columns=1):
-    """A legend below the picture, where it hides nothing."""
+def legend_below(ax: "Axes", columns: int = 1) -> None:
+    """Put the legend below the plot, where it covers nothing."""
     ax.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.14),
@@ -63,8 +89,8 @@ def legend_below(ax, columns=1):
     )
 
 
-def check_color(name, value):
-    """Raises unless `value` is a colour of matplotlib's, or None."""
+def check_color(name: str, value: Any) -> None:
+    """Raise a `ValueError` unless `value` is a matplotlib colour or None."""
     import_pyplot()
     from matplotlib.colors import is_color_like
 
@@ -76,8 +102,8 @@ def check_color(name, value):
         )
 
 
-def checked_axes(name, ax):
-    """`ax` if it is matplotlib `Axes`, or a `ValueError` that names it."""
+def checked_axes(name: str, ax: "Axes") -> "Axes":
+    """Return `ax` if it is a matplotlib `Axes`, or raise a `ValueError`."""
     from matplotlib.axes import Axes
 
     return _validate.instance(name, ax, Axes, "matplotlib `Axes`")

@@ -1,10 +1,19 @@
-"""Pictures of what a Metropolis-Hastings sampler reports by epoch."""
+"""Plots of the acceptance rates of Metropolis-Hastings samplers by epoch."""
+
+from typing import TYPE_CHECKING
+from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SHARES = {
     "acceptance": "all proposals",
@@ -13,24 +22,26 @@ SHARES = {
 }
 
 
-def acceptance(history, axes=None):
-    """The share of accepted proposals by epoch, and beta where it is adapted.
+def acceptance(
+    history: keras.callbacks.History | dict[str, npt.ArrayLike], axes: Any = None
+) -> "Figure":
+    """Plot the share of accepted proposals by epoch, and beta if it is adapted.
 
     Args:
-        history: what `fit` returned, or its dict `history.history`, of a run with
-            `mh.PosteriorSamples` among its callbacks; or, of an `mh.ParallelChains`,
-            `model.chain_history`, which draws a line for each chain. Uses the entries
-            `acceptance`, `forward_acceptance`, `backward_acceptance` and `beta` that it
-            finds, of shape (epochs,) or (epochs, chains).
-        axes: matplotlib `Axes`, two where there is a `beta`, else one; None makes a
-            figure.
+        history: the result of `fit` with `mh.PosteriorSamples` among the callbacks, or
+            its dict `history.history`. For an `mh.ParallelChains` pass
+            `model.chain_history`, which plots a line for each chain. The entries
+            `acceptance`, `forward_acceptance`, `backward_acceptance` and `beta` are
+            used if they exist. Their shape is (epochs,) or (epochs, chains).
+        axes: matplotlib `Axes`, two if there is a `beta`, otherwise one; or None for a
+            new figure.
 
     Returns:
         The matplotlib `Figure`.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: `history` has no `acceptance`, or `axes` do not fit.
+        ValueError: `history` has no `acceptance`, or the number of `axes` is wrong.
 
     Example:
 
@@ -38,8 +49,8 @@ def acceptance(history, axes=None):
     >>> [ax.get_ylabel() for ax in figure.axes]
     ['accepted proposals (%)', 'beta (factor)']
 
-    Reference: of beta, Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
-    reversible SGLD proposal", section 2.3.
+    Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
+    reversible SGLD proposal", section 2.3, for beta.
     """
     logs = history
     if isinstance(history, keras.callbacks.History):
@@ -47,7 +58,7 @@ def acceptance(history, axes=None):
     if not isinstance(logs, dict) or "acceptance" not in logs:
         received = sorted(logs, key=str) if isinstance(logs, dict) else history
         raise ValueError(
-            "Argument `history` must be what `model.fit` returned, or its dict, with "
+            "Argument `history` must be the result of `model.fit`, or its dict, with "
             "an entry 'acceptance'. Train with a Metropolis-Hastings sampler and with "
             "`mh.PosteriorSamples` among the callbacks. Received: "
             f"{_validate.shown(received)}"
@@ -71,7 +82,7 @@ def acceptance(history, axes=None):
             _lines(panels[0], epochs, 100 * values[name], index, label)
     panels[0].set_ylim(-2, 102)
     panels[0].set_ylabel("accepted proposals (%)")
-    panels[0].set_title("Proposals that are accepted")
+    panels[0].set_title("Accepted proposals")
     style.legend_below(panels[0])
     if count == 2:
         _lines(panels[1], epochs, values["beta"], 0, None)
@@ -80,21 +91,24 @@ def acceptance(history, axes=None):
     for ax in panels:
         ax.set_xlabel("epoch")
         ax.grid(color=style.GREY, linewidth=0.6)
-    return panels[0].figure
+    figure: Figure = panels[0].figure
+    return figure
 
 
-def _by_epoch(name, values):
-    """The values as floats of shape (epochs, chains)."""
-    values = _validate.array(f"The entry {name!r} of `history`", values)
-    if values.ndim not in (1, 2) or len(values) == 0:
+def _by_epoch(name: str, values: npt.ArrayLike) -> Array:
+    """Return the values as floats of shape (epochs, chains), or raise."""
+    array = _validate.array(f"The entry {name!r} of `history`", values)
+    if array.ndim not in (1, 2) or len(array) == 0:
         raise ValueError(
             f"Argument `history` must have entries of shape (epochs,) or (epochs, "
-            f"chains). Received: {name!r} of shape {values.shape}"
+            f"chains). Received: {name!r} of shape {array.shape}"
         )
-    return values if values.ndim == 2 else values[:, None]
+    return array if array.ndim == 2 else array[:, None]
 
 
-def _lines(ax, epochs, values, index, label):
+def _lines(
+    ax: "Axes", epochs: Array, values: Array, index: int, label: str | None
+) -> None:
     chains = values.shape[1]
     lines = ax.plot(
         epochs,

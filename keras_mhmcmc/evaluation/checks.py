@@ -1,0 +1,105 @@
+"""Checks of inputs, labels and class probabilities."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+
+SMALLEST = float(np.finfo(np.float32).tiny)  # smaller probabilities count as this
+_REMEDY = "Apply a softmax to logits first, or a sigmoid if there is one column."
+
+
+def as_inputs(name: str, x: Any) -> Array:
+    """Return `x` as float32 inputs of shape (N, ...), N >= 1, or raise."""
+    if isinstance(x, dict) or (isinstance(x, tuple) and np.ndim(x[0]) > 1):
+        raise ValueError(
+            f"Argument `{name}` must be one array: models with several inputs cannot "
+            "be evaluated or attacked here. Score their predictions with the functions "
+            "of `mh.metrics`. Received: several arrays"
+        )
+    x = _validate.array(f"Argument `{name}`", x, "float32")
+    if x.ndim == 0 or x.size == 0:
+        raise ValueError(
+            f"Argument `{name}` must have at least one example along its first axis. "
+            f"Received: shape {x.shape}"
+        )
+    if not np.all(np.isfinite(x)):
+        raise ValueError(
+            f"Argument `{name}` must be finite. Remove or repair the other examples. "
+            f"Received: {np.sum(~np.isfinite(x))} values that are NaN or infinite"
+        )
+    return x
+
+
+def as_probabilities(
+    subject: str, values: Any, tolerance: float = 1e-3, remedy: str = _REMEDY
+) -> Array:
+    """Return probabilities of shape (N, C), C >= 2, or raise a `ValueError`.
+
+    `subject` begins the error, such as "Argument `x`". Rows must sum to 1 within the
+    tolerance, and `remedy` tells the user what to do if they do not.
+    """
+    values = _validate.array(subject, values)
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(
+            f"{subject} must have the shape (examples, classes), or (examples,) or "
+            "(examples, 1) for class 1 of two, with at least one example. "
+            f"Received: shape {values.shape}"
+        )
+    low, high = np.min(values), np.max(values)
+    if not (low >= 0.0 and high <= 1.0 + tolerance):  # NaN fails this, too
+        raise ValueError(
+            f"{subject} must be numbers in [0, 1], without NaN. {remedy} "
+            f"Received: values between {low:g} and {high:g}"
+        )
+    if values.shape[1] == 1:
+        values = np.minimum(values, 1.0)
+        return np.concatenate([1.0 - values, values], axis=1)
+    sums = np.sum(values, axis=1)
+    worst = int(np.argmax(np.abs(sums - 1.0)))
+    if abs(sums[worst] - 1.0) > tolerance:
+        raise ValueError(
+            f"{subject} must have rows that sum to 1 within {tolerance:g}. "
+            f"{remedy} Received: a sum of {sums[worst]:.6g} in row {worst}"
+        )
+    return values
+
+
+def as_labels(name: str, labels: Any, examples: int, classes: int) -> Array:
+    """Return labels as integers of shape (examples,), or raise a `ValueError`.
+
+    Labels may be integers of shape (examples,) or (examples, 1), or one-hot rows.
+    """
+    labels = _validate.array(f"Argument `{name}`", labels)
+    if labels.ndim == 0 or len(labels) != examples:
+        raise ValueError(
+            f"Argument `{name}` must have one label for each of {examples} examples. "
+            f"Received: shape {labels.shape}"
+        )
+    if labels.shape == (examples, classes):
+        if not np.all(np.isin(labels, (0.0, 1.0)) & (labels.sum(1) == 1.0)[:, None]):
+            raise ValueError(
+                f"Argument `{name}` must be one-hot if it has a column for each class: "
+                "each row has a single 1 and zeros. For soft labels pass their argmax. "
+                f"Received: {name}={labels!r}"
+            )
+        return np.argmax(labels, axis=1)
+    if labels.shape not in ((examples,), (examples, 1)):
+        raise ValueError(
+            f"Argument `{name}` must have the shape ({examples},) or ({examples}, 1), "
+            f"or be one-hot of shape ({examples}, {classes}). "
+            f"Received: shape {labels.shape}"
+        )
+    labels = labels.reshape(examples)
+    wrong = ~((labels >= 0) & (labels < classes) & (labels == np.floor(labels)))
+    if np.any(wrong):
+        raise ValueError(
+            f"Argument `{name}` must be integers in [0, {classes}), for {classes} "
+            "classes numbered from 0. "
+            f"Received: {labels[wrong][0]:g} at position {int(np.argmax(wrong))}"
+        )
+    return labels.astype("int64")
