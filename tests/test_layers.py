@@ -25,7 +25,6 @@ ROOMS = [
     "_serialize",
     "_warn",
     "_table",
-    "_types",
     "_backend",
     "schedules",
     "losses",

@@ -16,7 +16,7 @@ _PROBABILITY = _validate.Interval(0.0, 1.0, high_open=False)
 
 def prune(
     model: keras.Model,
-    optimizer: SpikeSlabSampler,
+    optimizer: SpikeSlabOptimizer,
     threshold: float = 0.5,
     x: Any = None,
     y: Any = None,
@@ -90,7 +90,7 @@ def prune(
 
 
 def _kept_weights(
-    model: keras.Model, optimizer: SpikeSlabSampler, threshold: float
+    model: keras.Model, optimizer: SpikeSlabOptimizer, threshold: float
 ) -> dict[int, npt.NDArray[np.bool_]]:
     """Return whether to keep each weight, by the `id` of the sparse variable."""
     masks = {
