@@ -50,8 +50,6 @@ class Traits(NamedTuple):
     # Whether a step needs the variance of the energy's estimate on its mini-batch.
     uses_energy_variance: bool = False
     num_uniforms: int = 0  # of each chain and step
-    # Whether the point is a proposal, and the state of the chain is kept apart.
-    proposes: bool = False
     # Whether a prior is added to energy and gradient before a step.
     takes_prior: bool = True
     has_weights: bool = False  # whether draws have importance weights

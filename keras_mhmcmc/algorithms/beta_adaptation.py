@@ -137,7 +137,8 @@ class BetaAdaptation:
     def init(self) -> State:
         """Return the slots of the state."""
         is_auto = self.first is None
-        replay, paper = (), ()
+        replay: Any = ()
+        paper: Any = ()
         if is_auto or self.rule == "replay":
             replay = ReplayState(
                 Slot("replay_acceptance", (REPLAY_TRIALS,)),
@@ -152,7 +153,7 @@ class BetaAdaptation:
                 Slot("paper_proposed"),
             )
         return State(
-            Slot("adapted_beta", value=0.0 if is_auto else self.first),
+            Slot("adapted_beta", value=self.first or 0.0),
             Slot("choice_at", value=float(FIRST_CHOICE) if is_auto else 0.0),
             replay,
             paper,

@@ -19,6 +19,8 @@ Target: none that is known in closed form. If every T_l is T, it is exp(-U/T).
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 """
 
+from collections.abc import Sequence
+
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
@@ -38,7 +40,7 @@ def update_spreads(spreads: Tensor, gradient: Position) -> Tensor:
     return ops.where(spreads < 0.0, new, spreads + _RATE * (new - spreads))
 
 
-def scaled(normals: Position, spreads: Tensor) -> Position:
+def scaled(normals: Sequence[Tensor], spreads: Tensor) -> Position:
     """Return the noise of each layer times sqrt(T_l / T)."""
     # All gradients may be 0, at a plateau: then there is no noise either.
     largest = ops.maximum(ops.max(spreads, axis=-1, keepdims=True), 1e-30)

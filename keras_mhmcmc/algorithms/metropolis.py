@@ -124,7 +124,6 @@ class Metropolis(Algorithm):
             uses_gradient=self.proposal.uses_gradient,
             uses_energy=True,
             num_uniforms=2,
-            proposes=True,
             counts=counts,
         )
 
@@ -198,7 +197,7 @@ class Metropolis(Algorithm):
             state.point, state.position, like=evaluation.energy
         )
         move = delta, state.gradient, gradient, state.scales
-        distances = None
+        distances: Any = None
         if self.adaptation is None:
             log_q_ratio = self.proposal.log_ratio(*move)
         else:

@@ -186,7 +186,7 @@ class SpikeSlabSampler(OverDiffusion):
             Slot("sigma", groups, value=prior.sigma),
             Slot("delta", groups, value=prior.delta),
         )
-        spreads = ()
+        spreads: Any = ()
         if self.layer_temperatures:
             nothing = layer_noise.NO_GRADIENT
             spreads = Slot("spreads", (len(position),), value=nothing)

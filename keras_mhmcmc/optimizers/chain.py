@@ -15,7 +15,6 @@ import keras
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Current
 from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
@@ -28,12 +27,11 @@ class Parts(NamedTuple):
     """What a chain works with."""
 
     name: str  # of the sampler, for messages
-    algorithm: Algorithm
     state: StateVariables
     energies: Energies
     iterations: keras.Variable
-    # The evaluation of a step, of (gradient, energy, learning rate).
-    evaluate: Callable[[Position, Tensor, Tensor], Evaluation]
+    # The evaluation of a step, of (point, gradient, energy, learning rate).
+    evaluate: Callable[[Position, Position, Tensor, Tensor], Evaluation]
     learning_rate: Callable[[], Tensor]
     temperature: Callable[[], float]
 

@@ -28,7 +28,7 @@ class FiniteGuard:
         policy: "stop" to warn, "raise" to raise an error.
     """
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str | None) -> None:
         self.policy = _validate.choice("nan_policy", policy, ("stop", "raise"))
         self._variable = None
         self._runs = None

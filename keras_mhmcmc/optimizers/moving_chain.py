@@ -28,7 +28,9 @@ class MovingChain(Chain):
         watch: looks at the partition of a contour sampler.
     """
 
-    def __init__(self, nan_policy: str, watch: PartitionWatch | None = None) -> None:
+    def __init__(
+        self, nan_policy: str | None, watch: PartitionWatch | None = None
+    ) -> None:
         self._guard = FiniteGuard(nan_policy)
         self._watch = watch
 

@@ -33,7 +33,8 @@ from keras_mhmcmc.optimizers.standstill import reason_of_loss
 class ProposingChain(Chain):
     """The chain of a Metropolis-Hastings sampler."""
 
-    def __init__(self) -> None:
+    def __init__(self, algorithm: metropolis.Metropolis) -> None:
+        self._algorithm = algorithm
         self._accepted: Tensor = None
 
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
@@ -88,9 +89,9 @@ class ProposingChain(Chain):
 
     def store(self, state: metropolis.State) -> None:
         # `between` has stored these, and the proposal may have taken their memory.
-        stored = {"position": [], "gradient": []}
-        variables = leaves(self._slots._replace(**stored))
-        _backend.write(variables, leaves(state._replace(**stored)))
+        slots = self._slots._replace(position=[], gradient=[])
+        state = state._replace(position=[], gradient=[])
+        _backend.write(leaves(slots), leaves(state))
 
     def take_accepted(self) -> Tensor:
         accepted, self._accepted = self._accepted, None
@@ -142,9 +143,9 @@ class ProposingChain(Chain):
             position=tensors.select(has_state, state.position, state.point)
         )
         evaluation = parts.evaluate(state.point, [], None, parts.learning_rate())
-        current = parts.algorithm.resume(state, has_state)
+        current = self._algorithm.resume(state, has_state)
         start = _backend.donated(parts.state.weights, current.position)
-        new = parts.algorithm.move(current._replace(position=start), evaluation)
+        new = self._algorithm.move(current._replace(position=start), evaluation)
         self.store(new)
 
     def mark_sample(self, listener: Callable[[], None] | None) -> None:

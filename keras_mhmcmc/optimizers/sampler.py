@@ -14,6 +14,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.arguments import given_arguments
@@ -92,8 +93,10 @@ class Sampler(SamplerInterface):
         self.num_chains: int | None = None
         self.generators = GeneratorStates()
         self._observer = _backend.LossObserver()
-        self._chain: Chain = ProposingChain()
-        if not algorithm.traits.proposes:
+        self._chain: Chain
+        if isinstance(self.algorithm, Metropolis):
+            self._chain = ProposingChain(self.algorithm)
+        else:
             self._chain = MovingChain(nan_policy, watch)
         self._check_own = check_model
         self._is_loss_checked = False
@@ -120,8 +123,9 @@ class Sampler(SamplerInterface):
         )
         stream = _backend.ChainsNoise if has_chains else _backend.NoiseStream
         self._noise = stream(noise_state)
-        plain = self.prior if self.algorithm.traits.takes_prior else None
-        self._bound_prior = None if plain is None else plain.bind(variables)
+        self._bound_prior = None
+        if isinstance(self.prior, Prior):
+            self._bound_prior = self.prior.bind(variables)
         energies = Energies(self._add_per_chain, lambda: self._chain.lost_chains())
         counts = (len(self.algorithm.traits.counts),)
         self._counts = self._add_per_chain(counts, "zeros", "float32", "counts")
@@ -131,7 +135,6 @@ class Sampler(SamplerInterface):
         )
         self._parts = Parts(
             type(self).__name__,
-            self.algorithm,
             state,
             energies,
             self.iterations,

@@ -22,6 +22,8 @@ LIKELIHOODS = ("categorical", "gaussian")
 class SpikeSlabOptimizer(Sampler):
     """Abstract: a sampler that learns which weights of some kernels are small."""
 
+    algorithm: SpikeSlabSampler
+
     def __init__(
         self,
         learning_rate: float | Schedule,

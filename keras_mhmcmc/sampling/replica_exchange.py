@@ -192,14 +192,17 @@ def replica_exchange(
         fuse=not target.draws_batches,  # as in `sample`
     )
     state = resume.saved(outcome.state, structure, shapes, start + outcome.steps, seed)
-    return _draws(outcome, program, state, replicas if keep_all else 1)
+    return _draws(outcome, program, kernel, state, replicas if keep_all else 1)
 
 
 def _draws(
-    outcome: loop.Outcome, program: Program, state: ChainState, kept: int
+    outcome: loop.Outcome,
+    program: Program,
+    kernel: ReplicaExchange,
+    state: ChainState,
+    kept: int,
 ) -> Draws:
     """Return the `Draws` of a run, with those of all levels if they were kept."""
-    kernel = program.kernel
     temperatures, num_chains = kernel.temperatures, kernel.num_chains
     replicas = len(temperatures)
     counts = {
