@@ -1,42 +1,56 @@
-"""A chain that always moves: it lies in the variables of the model."""
+"""A chain that always moves: it lies in the variables of the model.
 
+It stops in the step that meets a loss or gradient that is not finite. No step waits for
+the device: the step stores its number in a variable, and from then on nothing of the
+chain is written. Whoever looks at the end of an epoch or of `fit` warns or raises.
+"""
+
+import sys
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Current
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import leaves
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
-from keras_mhmcmc.optimizers.finite import FiniteGuard
 from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
 
 
 class MovingChain(Chain):
-    """The chain of a diffusion, which stops where loss or gradient is not finite.
+    """The chain of a diffusion.
 
     Args:
-        nan_policy: "stop" or "raise".
+        nan_policy: "stop" to warn of a chain that was stopped, "raise" to raise an
+            error.
         watch: looks at the partition of a contour sampler.
     """
 
     def __init__(
         self, nan_policy: str | None, watch: PartitionWatch | None = None
     ) -> None:
-        self._guard = FiniteGuard(nan_policy)
+        self._policy = _validate.choice("nan_policy", nan_policy, ("stop", "raise"))
         self._watch = watch
+        self._runs: Tensor = None  # (chains,), in a step that must select
+        self._reported = 0
 
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
         self._parts = parts
-        self._guard.build(add_variable((), constant(-1), "int32", "stopped_at"))
+        # The step, from 1, that stopped each chain, or -1.
+        self._stopped_at = add_variable((), constant(-1), "int32", "stopped_at")
 
     def run(
         self,
@@ -45,16 +59,34 @@ class MovingChain(Chain):
         gradient: Position,
         variables: Sequence[keras.Variable],
     ) -> None:
-        self._guard.run(step, energy, gradient, self._parts.iterations, variables)
+        stopped_at = ops.convert_to_tensor(self._stopped_at)
+        is_finite = tensors.all_finite(gradient, like=stopped_at)
+        if energy is not None:
+            is_finite = is_finite & ops.isfinite(energy)
+        is_running = stopped_at < 0
+        runs = is_finite & is_running
+        is_new = is_running & ~is_finite
+        now = ops.cast(self._parts.iterations, "int32") + 1
+        _backend.write([self._stopped_at], [ops.where(is_new, now, stopped_at)])
+
+        has_chains = len(stopped_at.shape) > 0
+        if not has_chains and _backend.steps_if(runs, step, variables):
+            return
+        self._runs = runs
+        step()
+        self._runs = None
 
     def read(self, keeps: bool) -> Any:
-        take = _backend.read if keeps else self._guard.donated
-        return self._parts.state.read(take)
+        can_overwrite = not keeps and self._runs is None
+        return self._parts.state.read(_donated if can_overwrite else _backend.read)
 
     def write(
         self, variables: Sequence[keras.Variable], values: Sequence[Tensor]
     ) -> None:
-        self._guard.write(variables, values)
+        if self._runs is not None:
+            old = _backend.read(variables)
+            values = tensors.select(self._runs, list(values), old)
+        _backend.write(variables, values)
 
     def restart(self, state: Any) -> Tensor:
         return None
@@ -78,30 +110,61 @@ class MovingChain(Chain):
         """Do nothing: the state is the point to evaluate next."""
 
     def mark_sample(self, listener: Callable[[], None] | None) -> None:
-        iteration = int(keras.ops.convert_to_numpy(self._parts.iterations))
+        iteration = int(ops.convert_to_numpy(self._parts.iterations))
         self._parts.energies.mark(iteration, listener)
 
     def sample_info(self) -> SampleInfo:
         return self._parts.energies.of_sample()
 
     def lost_chains(self) -> Array:
-        return self._guard.stopped_chains()
+        if not _backend.hold_values([self._stopped_at]):  # after a failed step on JAX
+            return np.zeros(self._stopped_at.shape, bool)
+        return ops.convert_to_numpy(self._stopped_at) >= 0
 
     def has_stopped(self) -> bool:
-        return self._guard.has_stopped()
+        return bool(self.lost_chains().all())
 
     def reason_of_loss(self) -> str:
-        return self._guard.message(self._parts.name)
+        stopped_at = np.ravel(ops.convert_to_numpy(self._stopped_at))
+        chains = np.flatnonzero(stopped_at >= 0)
+        which, others = "The chain was", ""
+        if len(stopped_at) > 1:
+            which = f"Chains {chains.tolist()} of {len(stopped_at)} were"
+        if len(chains) < len(stopped_at):
+            others = " The other chains go on, and samples are theirs alone."
+        return (
+            f"{which} stopped by {self._parts.name} at step "
+            f"{stopped_at[chains].min()}: the loss, "
+            "or the gradient, was not finite. The weights are those of the last finite "
+            f"state.{others} Look for such values in the data, or lower the learning "
+            "rate; then compile the model with a new sampler and go on from these "
+            "weights, or take a Metropolis-Hastings sampler, which rejects such points."
+        )
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
-        self._guard.report(self._parts.name)
+        self._report()
         if self._watch is not None:
             self._watch.look_at_epoch(counts, *self._parts.energies.extremes())
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
-        self._guard.report(self._parts.name)
-        self._guard.reset()
+        self._report()
+        self._reported = 0  # another `fit` speaks again of the same chains
         state = self._parts.state
         if self._watch is not None and _backend.hold_values(state.all):
-            visits = keras.ops.convert_to_numpy(state.structure.visits)
+            visits = ops.convert_to_numpy(state.structure.visits)
             self._watch.look_at_end(visits, *self._parts.energies.extremes())
+
+    def _report(self) -> None:
+        """Warn or raise if chains were stopped since the last call."""
+        count = int(self.lost_chains().sum())
+        if count <= self._reported or sys.exc_info()[1] is not None:
+            return  # an error on its way out of `fit` is not to be hidden by this one
+        self._reported = count
+        if self._policy == "raise":
+            raise FloatingPointError(self.reason_of_loss())
+        warn(self.reason_of_loss())
+
+
+def _donated(variables: Sequence[keras.Variable]) -> list[Tensor]:
+    """Return values that the algorithm may overwrite."""
+    return _backend.donated(variables, _backend.read(variables))

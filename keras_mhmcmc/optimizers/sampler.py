@@ -1,5 +1,6 @@
 """The adapter: an algorithm as a Keras optimizer."""
 
+import functools
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -144,6 +145,7 @@ class Sampler(SamplerInterface):
         )
         self._chain.build(self._parts, self._add_per_chain)
 
+    @_backend.unwarned
     def apply(
         self,
         grads: Sequence[Tensor],
@@ -169,30 +171,19 @@ class Sampler(SamplerInterface):
         if loss is None and self.algorithm.traits.uses_energy:
             raise ValueError(compiled_loss.missing(type(self).__name__))
         idle = [i for i, gradient in enumerate(gradients) if gradient is None]
-        self._update_of(idle)(gradients, loss, ops.cast(self.learning_rate, "float32"))
-        self.iterations.assign_add(1)
-
-    def _update_of(self, idle: list[int]) -> Callable[..., None]:
-        """Return a step in which the weights of the indices `idle` do not move."""
-        weights = self._parts.state.weights
-
-        @_backend.unwarned
-        def update(gradients: Position, loss: Tensor, rate: Tensor) -> None:
-            self._update(gradients, loss, rate, idle)
-
+        for i in idle:
+            gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
+        update = functools.partial(self._update, idle)
         if self.num_chains is None and not idle:
             update = _backend.compiled_update(update, weights)
-
-        def with_dense(gradients: list[Any], loss: Tensor, rate: Tensor) -> None:
-            for i in idle:
-                gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
-            update(_backend.dense(gradients, weights), loss, rate)
-
-        return with_dense
+        rate = ops.cast(self.learning_rate, "float32")
+        update(_backend.dense(gradients, weights), loss, rate)
+        self.iterations.assign_add(1)
 
     def _update(
-        self, gradient: Position, loss: Tensor, rate: Tensor, idle: list[int]
+        self, idle: list[int], gradient: Position, loss: Tensor, rate: Tensor
     ) -> None:
+        """Move all weights but those of the indices `idle`."""
         state, rate = self._parts.state, _backend.scalar(rate)
         position, energy = _backend.read(state.weights), loss
         if loss is not None:
