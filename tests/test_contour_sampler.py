@@ -232,8 +232,9 @@ def test_an_ensemble_of_one_effective_sample_is_reported():
     with pytest.warns(UserWarning, match="effective sample size of 1.0"):
         full_batch_fit(model, posterior, 8)
     assert posterior.weight_ess < 2
-    with pytest.warns(UserWarning, match="effective sample size of 1.0"):
+    with pytest.warns(UserWarning, match="effective sample size of 1.0") as caught:
         posterior.ensemble(model)
+    assert caught[0].filename == __file__
 
 
 # The partition.

@@ -195,8 +195,10 @@ def test_a_resumed_run_goes_on_in_its_directory(tmp_path):
     # One more epoch is lost with the process; its sample is drawn again.
     fit(model, epochs=1, callbacks=[mh.PosteriorSamples(directory=parts)])
     model = keras.models.load_model(tmp_path / "model.keras")
-    with pytest.warns(UserWarning, match="1 samples from after iteration 12"):
+    with pytest.warns(UserWarning, match="1 samples from after iteration 12") as caught:
         fit(model, epochs=2, callbacks=[mh.PosteriorSamples(directory=parts)])
+    # At a line of the user, and not of Keras or of this package.
+    assert {os.path.dirname(w.filename) for w in caught} == {os.path.dirname(__file__)}
 
     x, _ = data()
     one, other = (

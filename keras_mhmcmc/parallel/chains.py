@@ -117,13 +117,13 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         self._asked: Strategy = _validate.choice(
             "strategy", strategy, ("auto", "vmap", "loop")
         )
-        self._box = _Box(model)
+        self._untracked = _Untracked(model)
         if self._asked != "auto":
-            self._box.strategy = self._asked
+            self._untracked.strategy = self._asked
         elif _backend.accelerated() or model.count_params() <= _backend.loop_above():
-            self._box.strategy = "vmap"
+            self._untracked.strategy = "vmap"
         else:
-            self._box.strategy = "loop"
+            self._untracked.strategy = "loop"
         first = random.randint(1, 10**9) if seed is None else seed
         values = initial_values(model, self.num_chains, first)
         trainable = {id(variable) for variable in model.trainable_variables}
@@ -139,12 +139,12 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
     @property
     def template(self) -> keras.Model:
         """Return the model that gives every chain its architecture."""
-        return self._box.template
+        return self._untracked.template
 
     @property
     def strategy(self) -> Literal["vmap", "loop"]:
         """Return how the chains are evaluated: "vmap" or "loop"."""
-        return self._box.strategy
+        return self._untracked.strategy
 
     # Predictions.
 
@@ -201,7 +201,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         if isinstance(optimizer, Sampler):
             optimizer.use_chains(self.num_chains)
         self.template.compile(optimizer=None, loss=loss, metrics=metrics, **options)
-        self._box.metrics = None
+        self._untracked.metrics = None
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile with the result of `get_compile_config`, from any backend."""
@@ -223,18 +223,18 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
         The result has means over the chains; `chain_history` has each chain's values.
         """
-        self._box.history = ChainHistory()
+        self._untracked.history = ChainHistory()
         callbacks = [] if callbacks is None else callbacks
         if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(self._box.history)
+            callbacks.append(self._untracked.history)
         else:
-            callbacks = [*keras.tree.flatten(callbacks), self._box.history]
+            callbacks = [*keras.tree.flatten(callbacks), self._untracked.history]
         return super().fit(x, y, batch_size, epochs, verbose, callbacks, **options)
 
     @property
     def chain_history(self) -> dict[str, Array]:
         """Return arrays (epochs, chains) by metric or diagnostic, of the last `fit`."""
-        return self._box.history.as_arrays()
+        return self._untracked.history.as_arrays()
 
     def evaluate_chains(
         self, x: Any = None, y: Any = None, **options: Any
@@ -252,20 +252,21 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
     def examples_seen(self) -> int:
         """Return the number of examples of this epoch so far."""
-        return 0 if self._box.metrics is None else self._box.metrics.examples_seen()
+        metrics = self._untracked.metrics
+        return 0 if metrics is None else metrics.examples_seen()
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """Return a list with one metric, which holds the metrics of all chains."""
-        return [] if self._box.metrics is None else [self._box.metrics]
+        return [] if self._untracked.metrics is None else [self._untracked.metrics]
 
     def _built_metrics(self) -> ChainMetrics:
         """Return the metrics, which the first `fit` or `evaluate` builds."""
-        if self._box.metrics is None:
+        if self._untracked.metrics is None:
             raise ValueError(
                 "There are no metrics yet. Call `fit` or `evaluate_chains` first."
             )
-        return self._box.metrics
+        return self._untracked.metrics
 
     def _flatten_metrics_in_order(self, logs: dict[str, Tensor]) -> Any:
         values = [logs[name] for name in self._built_metrics().names]
@@ -273,8 +274,8 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         self.template._symbolic_build(iterator=iterator, data_batch=data_batch)
-        if self._box.metrics is None:
-            self._box.metrics = ChainMetrics(self.template, self.num_chains)
+        if self._untracked.metrics is None:
+            self._untracked.metrics = ChainMetrics(self.template, self.num_chains)
         self._build_optimizer()
 
     def _build_optimizer(self) -> None:
@@ -317,7 +318,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
                     "which has a layer that cannot be vectorised. "
                     f'Received: strategy="vmap", which raises: {error}'
                 ) from error
-            self._box.strategy = "loop"
+            self._untracked.strategy = "loop"
             chains, shared = _backend.over_chains(step, chains, shared, data, 1)
         logs = metrics.means(chains[-1])
         rest = {True: iter(shared), False: iter(chains)}
@@ -364,7 +365,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
 
 @dataclass
-class _Box:
+class _Untracked:
     """A holder of what Keras must not track as part of the chains."""
 
     template: keras.Model
