@@ -73,3 +73,7 @@ __all__ = [
     "suggest_partition",
     "targets",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

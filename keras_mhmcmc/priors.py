@@ -7,6 +7,13 @@ from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import tensors
 
+__all__ = ["Gaussian", "Prior"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _PRECISE = _validate.Interval(1e-19)  # 1 / scale^2 is finite in float32
 
 

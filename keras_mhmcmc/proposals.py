@@ -7,6 +7,13 @@ from keras_mhmcmc.algorithms import langevin
 from keras_mhmcmc.algorithms import moves
 from keras_mhmcmc.algorithms import tensors
 
+__all__ = ["Langevin", "Proposal", "RandomWalk", "ReversibleLangevin"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _AT_LEAST_ONE = _validate.Interval(1.0)
 
 
