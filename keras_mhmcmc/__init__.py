@@ -75,3 +75,7 @@ __all__ = [
     "suggest_partition",
     "targets",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

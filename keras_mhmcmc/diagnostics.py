@@ -12,7 +12,7 @@ from keras_mhmcmc._types import Array
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["summary", "to_arviz"]
+__all__ = ["scalars", "summary", "to_arviz"]
 
 Scalars = dict[str, Array]  # of shape (chain, draw)
 

@@ -15,6 +15,13 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 
+__all__ = ["Gaussian", "Prior"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _PRECISE = _validate.Interval(1e-19)  # 1 / scale^2 is finite in float32
 _INSIDE = _validate.Interval(0.0, 1.0, low_open=True)
 _AT_LEAST_ONE = _validate.Interval(1.0)

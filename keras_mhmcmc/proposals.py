@@ -15,6 +15,13 @@ from keras_mhmcmc.algorithms.proposals import Scales
 
 __all__ = ["Langevin", "Proposal", "RandomWalk", "ReversibleLangevin"]
 
+__all__ = ["Langevin", "Proposal", "RandomWalk", "ReversibleLangevin"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _AT_LEAST_ONE = _validate.Interval(1.0)
 
 

@@ -23,6 +23,7 @@ from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_probabilities
 
 __all__ = [
+    "Reliability",
     "accuracy",
     "auroc",
     "brier",
