@@ -42,14 +42,14 @@ def per_example(result):
 def prior(result):
     round_trip(result)
     variable = keras.Variable([0.5, -1.0], name="kernel", trainable=False)
-    energy = float(result.bind([variable]).energy([variable.value]))
+    energy = float(result.bind([variable]).energy([variable.value], like=0.0))
     assert np.isfinite(energy) and energy >= 0.0
 
 
 def kernel(result):
     """The kernel has a step on data of 100 examples."""
-    rate = result.fit(100, 10)
-    rate.init([keras.ops.zeros((2, 1))])
+    bound = result.bind_data_size(100, 10)
+    bound.init([keras.ops.zeros((2, 1))])
 
 
 POWER_DECAY = dict(initial=0.1, offset=1.0, power=0.5)

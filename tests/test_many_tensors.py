@@ -26,14 +26,16 @@ def test_sums_over_tensors_are_those_of_float64(count):
 
     lists = [tensor(a) for a in x], [tensor(a) for a in y]
     expected = flat(x) @ flat(y)
-    actual = ops.convert_to_numpy(tensors.dot(*lists))
+    actual = ops.convert_to_numpy(tensors.dot(*lists, like=0.0))
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
     def pairs(a, b):
         return [(a, b), (a - b, a + b)]
 
     expected = expected, flat(x) @ flat(x) - flat(y) @ flat(y)
-    actual = [ops.convert_to_numpy(v) for v in tensors.sum_products(pairs, *lists)]
+    actual = [
+        ops.convert_to_numpy(v) for v in tensors.sum_products(pairs, *lists, like=0.0)
+    ]
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -41,7 +41,7 @@ KNOWN = {
 def weighted_mean_energy(zeta, limit):
     """Mean energy of weighted draws of CSGLD with a small step, by quadrature."""
     kernel = mh.kernels.csgld(0.01, max_multiplier=limit, zeta=zeta, **KNOWN)
-    settings = kernel.settings.contour
+    settings = kernel.contour
     width = 2e-3
     energy = np.arange(0.5 * width, 60.0, width)
     place = contour.locate(ops.convert_to_tensor(energy.astype("float32")), settings)

@@ -35,7 +35,7 @@ from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import checked_learning_rate
+from keras_mhmcmc.algorithms.base import rate_or_none
 from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
@@ -62,7 +62,7 @@ class Adam(Diffusion):
     def __post_init__(self) -> None:
         set_checked(
             self,
-            learning_rate=checked_learning_rate(self.learning_rate),
+            learning_rate=rate_or_none(self.learning_rate),
             beta_1=_validate.number("beta_1", self.beta_1, SHARE),
             beta_2=_validate.number("beta_2", self.beta_2, SHARE),
             epsilon=_validate.number("epsilon", self.epsilon, _validate.POSITIVE),

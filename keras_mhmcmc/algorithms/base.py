@@ -308,9 +308,14 @@ def set_checked(algorithm: Algorithm, **values: Any) -> None:
         object.__setattr__(algorithm, name, value)
 
 
-def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate | None:
-    """Return a learning rate: a schedule, a number of at least 0, or None."""
-    if value is None or isinstance(value, Schedule):
+def rate_or_none(value: Any) -> Rate | None:
+    """Return a checked learning rate; None if whoever runs the algorithm has one."""
+    return None if value is None else checked_learning_rate(value)
+
+
+def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:
+    """Return a learning rate that is a schedule or a number of at least 0."""
+    if isinstance(value, Schedule):
         return value
     return _validate.number(
         name,

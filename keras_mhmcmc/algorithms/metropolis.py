@@ -57,8 +57,8 @@ from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.base import Traits
 from keras_mhmcmc.algorithms.base import at_step
-from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.base import checked_temperature
+from keras_mhmcmc.algorithms.base import rate_or_none
 from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
@@ -106,10 +106,10 @@ class Metropolis(Algorithm):
         if temperature is not None:
             temperature = checked_temperature(temperature, _validate.POSITIVE)
         if alpha is not None:
-            alpha = _validate.number("alpha", alpha, _ALPHA)
+            alpha = checked_alpha(alpha)
         set_checked(
             self,
-            learning_rate=checked_learning_rate(self.learning_rate),
+            learning_rate=rate_or_none(self.learning_rate),
             temperature=temperature,
             alpha=alpha,
         )
@@ -386,6 +386,11 @@ def was_modified(delta: Position, pending: Tensor) -> Tensor:
     """
     is_elsewhere = tensors.sum_squares(delta, like=pending) > 0
     return ops.logical_and(pending == REFRESH, is_elsewhere)
+
+
+def checked_alpha(value: Any) -> float:
+    """Return alpha of MINT, a number in (0, 1]."""
+    return _validate.number("alpha", value, _ALPHA)
 
 
 def mint_temperature(alpha: float, train_size: int, batch_size: int) -> float:

@@ -41,9 +41,9 @@ from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.base import checked_temperature
 from keras_mhmcmc.algorithms.base import noise_scale
+from keras_mhmcmc.algorithms.base import rate_or_none
 from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
@@ -68,7 +68,7 @@ class PSGLD(Diffusion):
     def __post_init__(self) -> None:
         set_checked(
             self,
-            learning_rate=checked_learning_rate(self.learning_rate),
+            learning_rate=rate_or_none(self.learning_rate),
             temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
             decay=_validate.number("decay", self.decay, SHARE),
             epsilon=_validate.number("epsilon", self.epsilon, _validate.POSITIVE),

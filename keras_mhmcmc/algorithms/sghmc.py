@@ -42,9 +42,9 @@ from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.base import checked_temperature
 from keras_mhmcmc.algorithms.base import noise_scale
+from keras_mhmcmc.algorithms.base import rate_or_none
 from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 
@@ -67,7 +67,7 @@ class SGHMC(Diffusion):
     def __post_init__(self) -> None:
         set_checked(
             self,
-            learning_rate=checked_learning_rate(self.learning_rate),
+            learning_rate=rate_or_none(self.learning_rate),
             temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
             momentum=_validate.number("momentum", self.momentum, SHARE),
         )

@@ -35,9 +35,9 @@ from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.base import checked_temperature
 from keras_mhmcmc.algorithms.base import noise_scale
+from keras_mhmcmc.algorithms.base import rate_or_none
 from keras_mhmcmc.algorithms.base import set_checked
 
 
@@ -57,7 +57,7 @@ class SGLD(Diffusion):
     def __post_init__(self) -> None:
         set_checked(
             self,
-            learning_rate=checked_learning_rate(self.learning_rate),
+            learning_rate=rate_or_none(self.learning_rate),
             temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
         )
 

@@ -2,10 +2,10 @@
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.contour import ContourSampler
 from keras_mhmcmc.algorithms.sghmc import SGHMC
 from keras_mhmcmc.algorithms.sgld import SGLD
-from keras_mhmcmc.kernels.rates import required
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import contour_sampler
 from keras_mhmcmc.schedules import Schedule
@@ -74,7 +74,7 @@ def csgld(
     """
     _validate.choice("shared_density", shared_density, (True, False))
     return contour_sampler(
-        SGLD(required(learning_rate), temperature),
+        SGLD(checked_learning_rate(learning_rate), temperature),
         partition=partition,
         zeta=zeta,
         step_size=step_size,
@@ -144,7 +144,7 @@ def csghmc(
     """
     _validate.choice("shared_density", shared_density, (True, False))
     return contour_sampler(
-        SGHMC(required(learning_rate), temperature, momentum),
+        SGHMC(checked_learning_rate(learning_rate), temperature, momentum),
         partition=partition,
         zeta=zeta,
         step_size=step_size,

@@ -1,9 +1,9 @@
 """Kernels for `mh.sample` that always move: SGLD, pSGLD, SGHMC."""
 
+from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.psgld import PSGLD
 from keras_mhmcmc.algorithms.sghmc import SGHMC
 from keras_mhmcmc.algorithms.sgld import SGLD
-from keras_mhmcmc.kernels.rates import required
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -32,7 +32,7 @@ def sgld(
     Reference: Welling and Teh (2011), "Bayesian learning via stochastic gradient
     Langevin dynamics", eq. (4).
     """
-    return SGLD(required(learning_rate), temperature)
+    return SGLD(checked_learning_rate(learning_rate), temperature)
 
 
 def psgld(
@@ -66,7 +66,7 @@ def psgld(
     Reference: Li, Chen, Carlson and Carin (2016), "Preconditioned stochastic gradient
     Langevin dynamics for deep neural networks", algorithm 1.
     """
-    return PSGLD(required(learning_rate), temperature, decay, epsilon)
+    return PSGLD(checked_learning_rate(learning_rate), temperature, decay, epsilon)
 
 
 def sghmc(
@@ -96,4 +96,4 @@ def sghmc(
     Reference: Chen, Fox and Guestrin (2014), "Stochastic gradient Hamiltonian Monte
     Carlo", eq. (15).
     """
-    return SGHMC(required(learning_rate), temperature, momentum)
+    return SGHMC(checked_learning_rate(learning_rate), temperature, momentum)

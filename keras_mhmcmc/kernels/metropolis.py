@@ -1,9 +1,10 @@
 """Kernels for `mh.sample` that accept or reject: MHBT, MINT, RSGLD."""
 
 from keras_mhmcmc import proposals
+from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
 from keras_mhmcmc.algorithms.metropolis import Metropolis
-from keras_mhmcmc.kernels.rates import required
+from keras_mhmcmc.algorithms.metropolis import checked_alpha
 from keras_mhmcmc.proposals import checked_proposal
 from keras_mhmcmc.schedules import Schedule
 
@@ -44,7 +45,7 @@ def mhbt(
     reversible SGLD proposal", algorithm 1.
     """
     proposal = checked_proposal(proposal, proposals.RandomWalk())
-    return Metropolis(required(learning_rate), temperature, proposal)
+    return Metropolis(checked_learning_rate(learning_rate), temperature, proposal)
 
 
 def mint(
@@ -75,7 +76,8 @@ def mint(
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 1.
     """
     proposal = checked_proposal(proposal, proposals.Langevin())
-    return Metropolis(required(learning_rate), None, proposal, alpha)
+    rate = checked_learning_rate(learning_rate)
+    return Metropolis(rate, None, proposal, checked_alpha(alpha))
 
 
 def rsgld(
@@ -125,5 +127,5 @@ def rsgld(
     proposal = proposals.ReversibleLangevin(
         adaptation.first or 1.0, noise_temperature, normalized
     )
-    rate = required(learning_rate)
+    rate = checked_learning_rate(learning_rate)
     return Metropolis(rate, temperature, proposal, adaptation=adaptation)

@@ -2,10 +2,10 @@
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.sghmc import SGHMC
 from keras_mhmcmc.algorithms.sgld import SGLD
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
-from keras_mhmcmc.kernels.rates import required
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.schedules import Schedule
@@ -55,7 +55,7 @@ def sgldsa(
     Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
     gradient MCMC with a stochastic approximation adaptation", algorithm 1.
     """
-    base = SGLD(required(learning_rate), temperature)
+    base = SGLD(checked_learning_rate(learning_rate), temperature)
     return _spike_slab(base, prior, likelihood, step_size, layer_temperatures)
 
 
@@ -94,7 +94,7 @@ def sghmcsa(
 
     Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
     """
-    base = SGHMC(required(learning_rate), temperature, momentum)
+    base = SGHMC(checked_learning_rate(learning_rate), temperature, momentum)
     return _spike_slab(base, prior, likelihood, step_size, layer_temperatures)
 
 

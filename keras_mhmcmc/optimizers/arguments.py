@@ -2,6 +2,7 @@
 
 import inspect
 import numbers
+import typing
 from typing import Any
 
 import keras
@@ -23,12 +24,21 @@ def given_arguments(
         return {}
     bound.apply_defaults()
     own, *_ = signature.parameters
-    kinds = {name: x.kind for name, x in signature.parameters.items()}
+    parameters = signature.parameters
     return {
-        name: value
+        name: _as_float(value) if _takes_float(parameters[name]) else value
         for name, value in bound.arguments.items()
-        if name != own and kinds[name] is not inspect.Parameter.VAR_KEYWORD
+        if name != own and parameters[name].kind is not inspect.Parameter.VAR_KEYWORD
     }
+
+
+def _takes_float(parameter: inspect.Parameter) -> bool:
+    return float in (parameter.annotation, *typing.get_args(parameter.annotation))
+
+
+def _as_float(value: Any) -> Any:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return float(value) if is_integer else value
 
 
 def serialized(value: Any) -> Any:

@@ -9,6 +9,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms.contour import ContourSampler
 from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
 from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -28,6 +29,11 @@ class ContourOptimizer(Sampler):
             watch=PartitionWatch(algorithm.contour),
             **arguments,
         )
+
+    @property
+    def partition(self) -> EnergyPartition:
+        """The partition of the energy."""
+        return self.arguments["partition"]
 
     def learned_masses(self) -> Array:
         """Return theta, the learned mass of each subregion, shape (partitions,).

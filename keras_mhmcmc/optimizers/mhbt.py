@@ -5,6 +5,7 @@ from typing import Any
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms.metropolis import Metropolis
+from keras_mhmcmc.algorithms.metropolis import checked_alpha
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.proposals import checked_proposal
@@ -135,7 +136,7 @@ class MINT(Sampler):
         proposal = checked_proposal(proposal, proposals.Langevin())
         super().__init__(
             learning_rate,
-            algorithm=Metropolis(None, None, proposal, alpha),
+            algorithm=Metropolis(None, None, proposal, checked_alpha(alpha)),
             train_size=train_size,
             batch_size=batch_size,
             prior=prior,

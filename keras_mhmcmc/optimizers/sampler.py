@@ -82,7 +82,7 @@ class Sampler(SamplerInterface):
         self.train_size = _validate.integer("train_size", train_size, 1)
         # Examples in a mini-batch, if the sampled distribution depends on them.
         self.batch_size = batch_size
-        if batch_size is not None:
+        if isinstance(algorithm, Metropolis):
             self.batch_size = _validate.batch_size(batch_size, self.train_size)
         self.algorithm = algorithm.bind_data_size(self.train_size, self.batch_size)
         self.prior = prior
@@ -328,6 +328,8 @@ class Sampler(SamplerInterface):
         """Return the arguments of the constructor."""
         learning_rate = super().get_config()["learning_rate"]
         given = {name: serialized(value) for name, value in self._given.items()}
+        if "temperature" in given:  # as a number where it follows from the sizes
+            given["temperature"] = serialized(self.temperature)
         return given | {"learning_rate": learning_rate}
 
     @classmethod
