@@ -50,7 +50,9 @@ def number(name, value, interval, hint=""):
     It must lie there in float32 as well: 1e-50 is not greater than 0.
     """
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not interval.holds(value) or abs(value) > _LARGEST:
+    # Half precision would overflow in a comparison with the largest number.
+    plain = value.item() if isinstance(value, np.floating) else value
+    if not is_number or not interval.holds(plain) or abs(plain) > _LARGEST:
         raise ValueError(
             f"Argument `{name}` must be a number that is {interval}.{_space(hint)} "
             f"Received: {name}={shown(value)}"
