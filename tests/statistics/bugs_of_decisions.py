@@ -19,6 +19,8 @@ from keras_mhmcmc.optimizers.metropolis import MetropolisSampler
     "metropolis.decide",
     ("mint", "gaussian"),
     ("mhbt_langevin", "regression"),
+    kind="temperature",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, *args, temperature):
@@ -32,6 +34,7 @@ def _(monkeypatch):
     "metropolis.energy_log_ratio",
     ("mhbt_random_walk", "regression"),
     ("rsgld", "logistic"),
+    kind="missing term",
 )
 def _(monkeypatch):
     wrap(
@@ -46,6 +49,7 @@ def _(monkeypatch):
     "energy of the mean loss, not N times it",
     "MetropolisSampler._move",
     ("mint", "gaussian"),
+    kind="units",
 )
 def _(monkeypatch):
     def around(real, self, variables, position, gradient, energy, rate):
@@ -55,7 +59,13 @@ def _(monkeypatch):
     wrap(monkeypatch, MetropolisSampler, "_move", around)
 
 
-@bug("every proposal accepted", "metropolis.decide", ("mhbt_reversible", "bimodal"))
+@bug(
+    "every proposal accepted",
+    "metropolis.decide",
+    ("mhbt_reversible", "bimodal"),
+    kind="acceptance",
+    is_short=True,
+)
 def _(monkeypatch):
     def around(real, state, evaluated, pending, ratio, restart, uniform, **options):
         uniform = 0.0 * uniform + 1e-30
@@ -64,7 +74,12 @@ def _(monkeypatch):
     wrap(monkeypatch, metropolis, "decide", around)
 
 
-@bug("every refresh accepted", "metropolis.decide", ("mhbt_langevin", "regression"))
+@bug(
+    "every refresh accepted",
+    "metropolis.decide",
+    ("mhbt_langevin", "regression"),
+    kind="acceptance",
+)
 def _(monkeypatch):
     def around(real, state, evaluated, pending, ratio, restart, *args, **options):
         restart = restart | (pending == metropolis.REFRESH)
@@ -73,7 +88,13 @@ def _(monkeypatch):
     wrap(monkeypatch, metropolis, "decide", around)
 
 
-@bug("stale energy of the state", "metropolis.decide", ("mint", "gaussian"))
+@bug(
+    "stale energy of the state",
+    "metropolis.decide",
+    ("mint", "gaussian"),
+    kind="stale value",
+    is_short=True,
+)
 def _(monkeypatch):
     def around(real, state, evaluated, pending, *args, **options):
         new, info = real(state, evaluated, pending, *args, **options)
@@ -83,7 +104,13 @@ def _(monkeypatch):
     wrap(monkeypatch, metropolis, "decide", around)
 
 
-@bug("a rejected point is not taken back", "metropolis.decide", ("rsgld", "logistic"))
+@bug(
+    "a rejected point is not taken back",
+    "metropolis.decide",
+    ("rsgld", "logistic"),
+    kind="rejected state",
+    is_short=True,
+)
 def _(monkeypatch):
     def around(real, state, evaluated, *args, **options):
         new, info = real(state, evaluated, *args, **options)
@@ -96,6 +123,7 @@ def _(monkeypatch):
     "temperature of MINT without alpha",
     "metropolis.mint_temperature",
     ("mint", "gaussian"),
+    kind="temperature",
 )
 def _(monkeypatch):
     wrap(
@@ -109,7 +137,13 @@ def _(monkeypatch):
 # The densities of proposals.
 
 
-@bug("q-ratio's sign flipped", "moves.langevin_log_ratio", ("mhbt_langevin", "skewed"))
+@bug(
+    "q-ratio's sign flipped",
+    "moves.langevin_log_ratio",
+    ("mhbt_langevin", "skewed"),
+    kind="density of proposals",
+    is_short=True,
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -119,7 +153,12 @@ def _(monkeypatch):
     )
 
 
-@bug("q-ratio left out", "moves.langevin_log_ratio", ("mint", "gaussian"))
+@bug(
+    "q-ratio left out",
+    "moves.langevin_log_ratio",
+    ("mint", "gaussian"),
+    kind="density of proposals",
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -133,6 +172,7 @@ def _(monkeypatch):
     "q-ratios of the two directions swapped",
     "moves.squared_distances",
     ("rsgld", "logistic"),
+    kind="density of proposals",
 )
 def _(monkeypatch):
     def around(real, *args, **options):
@@ -148,6 +188,8 @@ def _(monkeypatch):
     "normalising constants left out",
     "moves.reversible_log_ratio",
     ("rsgld", "logistic"),
+    kind="normalisation",
+    is_short=True,
 )
 def _(monkeypatch):
     wrap(
@@ -160,7 +202,12 @@ def _(monkeypatch):
     )
 
 
-@bug("backward noise not widened", "moves.reversible", ("rsgld", "logistic"))
+@bug(
+    "backward noise not widened",
+    "moves.reversible",
+    ("rsgld", "logistic"),
+    kind="noise scale",
+)
 def _(monkeypatch):
     def around(real, position, gradient, normals, uniform, scales):
         scales = scales._replace(beta=1.0 + 0.0 * scales.beta)
@@ -177,6 +224,8 @@ def _(monkeypatch):
     "ContourSampler.sample_info",
     ("csgld", "gaussian"),
     ("csghmc", "bimodal"),
+    kind="weight of samples",
+    is_short=True,
 )
 def _(monkeypatch):
     wrap(
@@ -191,6 +240,7 @@ def _(monkeypatch):
     "the weight of another point",
     "ContourSampler.sample_info",
     ("csghmc", "gaussian"),
+    kind="weight of samples",
 )
 def _(monkeypatch):
     wrap(
@@ -205,6 +255,7 @@ def _(monkeypatch):
     "gradient without its factor",
     "contour.multiplier_and_log_weight",
     ("csgld", "gaussian"),
+    kind="missing factor",
 )
 def _(monkeypatch):
     def around(real, *args):
@@ -219,6 +270,7 @@ def _(monkeypatch):
     "langevin.sgld_step",
     ("csgld", "gaussian"),
     is_subtle=True,
+    kind="noise scale",
 )
 def _(monkeypatch):
     def around(real, position, gradient, normals, *, multiplier=1.0, **options):
@@ -231,7 +283,10 @@ def _(monkeypatch):
 
 
 @bug(
-    "factor's slope flipped", "contour.multiplier_and_log_weight", ("csgld", "gaussian")
+    "factor's slope flipped",
+    "contour.multiplier_and_log_weight",
+    ("csgld", "gaussian"),
+    kind="sign",
 )
 def _(monkeypatch):
     def around(real, *args):

@@ -24,6 +24,8 @@ from keras_mhmcmc.priors import BoundGaussian
     ("sgld", "gaussian"),
     ("mhbt_langevin", "skewed"),
     ("csghmc", "gaussian"),
+    kind="noise scale",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, self, tensors, uniforms):
@@ -49,8 +51,15 @@ bug(
     ("psgld", "correlated"),
     ("csgld", "gaussian"),
     ("sghmc", "gaussian"),
+    kind="dependent noise",
+    is_short=True,
 )(freeze)
-bug("seed frozen, accepting", "ChainsNoise.draw", ("mhbt_langevin", "skewed"))(freeze)
+bug(
+    "seed frozen, accepting",
+    "ChainsNoise.draw",
+    ("mhbt_langevin", "skewed"),
+    kind="dependent noise",
+)(freeze)
 
 
 @bug(
@@ -58,6 +67,7 @@ bug("seed frozen, accepting", "ChainsNoise.draw", ("mhbt_langevin", "skewed"))(f
     "ChainsNoise.draw",
     ("sgldsa", "regression"),
     ("mint", "gaussian"),
+    kind="dependent noise",
 )
 def _(monkeypatch):
     def first(x):
@@ -70,7 +80,12 @@ def _(monkeypatch):
     wrap(monkeypatch, _backend.ChainsNoise, "draw", around)
 
 
-@bug("noise without its factor 2", "langevin.noise_scale", ("sgld", "regression"))
+@bug(
+    "noise without its factor 2",
+    "langevin.noise_scale",
+    ("sgld", "regression"),
+    kind="missing factor",
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -80,7 +95,12 @@ def _(monkeypatch):
     )
 
 
-@bug("noise without the temperature", "langevin.noise_scale", ("sghmc", "gaussian"))
+@bug(
+    "noise without the temperature",
+    "langevin.noise_scale",
+    ("sghmc", "gaussian"),
+    kind="temperature",
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -90,7 +110,12 @@ def _(monkeypatch):
     )
 
 
-@bug("noise for one example, not N", "langevin.noise_scale", ("psgld", "correlated"))
+@bug(
+    "noise for one example, not N",
+    "langevin.noise_scale",
+    ("psgld", "correlated"),
+    kind="units",
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -106,6 +131,8 @@ def _(monkeypatch):
     ("sghmc", "gaussian"),
     ("sghmcsa", "correlated"),
     ("csghmc", "gaussian"),
+    kind="missing factor",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, position, velocity, gradient, normals, *, momentum, **options):
@@ -115,7 +142,12 @@ def _(monkeypatch):
     wrap(monkeypatch, hamiltonian, "sghmc_step", around)
 
 
-@bug("noise without the metric", "langevin.psgld_step", ("psgld", "correlated"))
+@bug(
+    "noise without the metric",
+    "langevin.psgld_step",
+    ("psgld", "correlated"),
+    kind="missing factor",
+)
 def _(monkeypatch):
     def around(real, position, square, gradient, normals, *, decay, epsilon, **options):
         new = [
@@ -136,7 +168,7 @@ def _(monkeypatch):
 # The gradient.
 
 
-@bug("drift's sign flipped", "langevin.sgld_step", ("sgld", "gaussian"))
+@bug("drift's sign flipped", "langevin.sgld_step", ("sgld", "gaussian"), kind="sign")
 def _(monkeypatch):
     def around(real, position, gradient, *args, **options):
         return real(position, scaled(gradient, -1.0), *args, **options)
@@ -144,7 +176,13 @@ def _(monkeypatch):
     wrap(monkeypatch, langevin, "sgld_step", around)
 
 
-@bug("drift's sign flipped, momentum", "hamiltonian.sghmc_step", ("csghmc", "bimodal"))
+@bug(
+    "drift's sign flipped, momentum",
+    "hamiltonian.sghmc_step",
+    ("csghmc", "bimodal"),
+    kind="sign",
+    is_short=True,
+)
 def _(monkeypatch):
     def around(real, position, velocity, gradient, *args, **options):
         return real(position, velocity, scaled(gradient, -1.0), *args, **options)
@@ -152,7 +190,12 @@ def _(monkeypatch):
     wrap(monkeypatch, hamiltonian, "sghmc_step", around)
 
 
-@bug("proposal's drift flipped", "moves.langevin", ("mhbt_langevin", "skewed"))
+@bug(
+    "proposal's drift flipped",
+    "moves.langevin",
+    ("mhbt_langevin", "skewed"),
+    kind="sign",
+)
 def _(monkeypatch):
     def around(real, position, gradient, *args):
         return real(position, scaled(gradient, -1.0), *args)
@@ -160,7 +203,7 @@ def _(monkeypatch):
     wrap(monkeypatch, moves, "langevin", around)
 
 
-@bug("descent's sign flipped", "adam.adam_step", ("esm", "regression"))
+@bug("descent's sign flipped", "adam.adam_step", ("esm", "regression"), kind="sign")
 def _(monkeypatch):
     def around(real, position, mean, square, gradient, *args, **options):
         return real(position, mean, square, scaled(gradient, -1.0), *args, **options)
@@ -168,7 +211,13 @@ def _(monkeypatch):
     wrap(monkeypatch, adam, "adam_step", around)
 
 
-@bug("stale gradient", "SGLD._move", ("sgld", "gaussian"), ("sgld", "regression"))
+@bug(
+    "stale gradient",
+    "SGLD._move",
+    ("sgld", "gaussian"),
+    ("sgld", "regression"),
+    kind="stale value",
+)
 def _(monkeypatch):
     def build(real, self, variables):
         self._old = self.add_optimizer_variables(variables, "old")
@@ -182,7 +231,13 @@ def _(monkeypatch):
     wrap(monkeypatch, SGLD, "_move", move)
 
 
-@bug("position before momentum", "hamiltonian.sghmc_step", ("sghmc", "gaussian"))
+@bug(
+    "position before momentum",
+    "hamiltonian.sghmc_step",
+    ("sghmc", "gaussian"),
+    kind="order of updates",
+    is_short=True,
+)
 def _(monkeypatch):
     def around(real, position, velocity, *args, **options):
         _, new = real(position, velocity, *args, **options)
@@ -196,6 +251,7 @@ def _(monkeypatch):
     "metropolis.decide",
     ("mint", "gaussian"),
     ("rsgld", "logistic"),
+    kind="stale value",
 )
 def _(monkeypatch):
     def around(real, state, *args, **options):
@@ -210,6 +266,7 @@ def _(monkeypatch):
     "metropolis.decide",
     ("mint", "gaussian"),
     is_subtle=True,
+    kind="rejected state",
 )
 def _(monkeypatch):
     def around(real, state, evaluated, *args, **options):
@@ -235,6 +292,7 @@ bug(
     "prior dropped from the gradient",
     "BoundGaussian.add_gradient",
     ("sgld", "regression"),
+    kind="missing term",
 )(drop_gradient)
 
 
@@ -243,6 +301,7 @@ bug(
     "BoundGaussian.energy",
     ("mint", "logistic"),
     ("mhbt_random_walk", "regression"),
+    kind="missing term",
 )
 def _(monkeypatch):
     wrap(
@@ -253,7 +312,13 @@ def _(monkeypatch):
     )
 
 
-@bug("prior not divided by N", "BoundGaussian.add_gradient", ("sgld", "regression"))
+@bug(
+    "prior not divided by N",
+    "BoundGaussian.add_gradient",
+    ("sgld", "regression"),
+    kind="units",
+    is_short=True,
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -268,6 +333,8 @@ def _(monkeypatch):
     "spike_slab.add_gradient",
     ("sgldsa", "regression"),
     ("esm", "regression"),
+    kind="missing term",
+    is_short=True,
 )
 def _(monkeypatch):
     wrap(
@@ -278,7 +345,12 @@ def _(monkeypatch):
     )
 
 
-@bug("sigma left out", "spike_slab.add_gradient", ("sgldsa_learning", "regression"))
+@bug(
+    "sigma left out",
+    "spike_slab.add_gradient",
+    ("sgldsa_learning", "regression"),
+    kind="missing factor",
+)
 def _(monkeypatch):
     def around(real, position, gradient, spike, sigma, *args):
         return real(position, gradient, spike, 0.0 * sigma + 1.0, *args)
@@ -290,6 +362,8 @@ def _(monkeypatch):
     "spike and slab swapped",
     "spike_slab.update_latents",
     ("sgldsa_learning", "regression"),
+    kind="swap",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, *args, **options):
