@@ -60,7 +60,9 @@ def number(name: str, value: Any, interval: Interval, hint: str = "") -> float:
     than 0.
     """
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not interval.holds(value) or abs(value) > _LARGEST:
+    # Half precision would overflow in a comparison with the largest number.
+    plain = value.item() if isinstance(value, np.floating) else value
+    if not is_number or not interval.holds(plain) or abs(plain) > _LARGEST:
         raise ValueError(
             f"Argument `{name}` must be a number that is {interval}.{_space(hint)} "
             f"Received: {name}={shown(value)}"

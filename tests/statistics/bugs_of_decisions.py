@@ -18,6 +18,8 @@ from keras_mhmcmc.optimizers.energies import Energies
     "metropolis.accept_or_reject",
     ("mint", "gaussian"),
     ("mhbt_langevin", "regression"),
+    kind="temperature",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, *args, temperature):
@@ -31,6 +33,7 @@ def _(monkeypatch):
     "metropolis.energy_log_ratio",
     ("mhbt_random_walk", "regression"),
     ("rsgld", "logistic"),
+    kind="missing term",
 )
 def _(monkeypatch):
     wrap(
@@ -45,6 +48,7 @@ def _(monkeypatch):
     "energy of the mean loss, not N times it",
     "Metropolis.decide",
     ("mint", "gaussian"),
+    kind="units",
 )
 def _(monkeypatch):
     def around(real, self, state, evaluation):
@@ -58,6 +62,8 @@ def _(monkeypatch):
     "every proposal accepted",
     "metropolis.accept_or_reject",
     ("mhbt_reversible", "bimodal"),
+    kind="acceptance",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, state, evaluated, pending, ratio, restart, uniform, **options):
@@ -71,6 +77,7 @@ def _(monkeypatch):
     "every refresh accepted",
     "metropolis.accept_or_reject",
     ("mhbt_langevin", "regression"),
+    kind="acceptance",
 )
 def _(monkeypatch):
     def around(real, state, evaluated, pending, ratio, restart, *args, **options):
@@ -81,7 +88,13 @@ def _(monkeypatch):
     wrap(monkeypatch, metropolis, "accept_or_reject", around)
 
 
-@bug("stale energy of the state", "metropolis.accept_or_reject", ("mint", "gaussian"))
+@bug(
+    "stale energy of the state",
+    "metropolis.accept_or_reject",
+    ("mint", "gaussian"),
+    kind="stale value",
+    is_short=True,
+)
 def _(monkeypatch):
     def around(real, state, evaluated, pending, *args, **options):
         new, info = real(state, evaluated, pending, *args, **options)
@@ -95,6 +108,8 @@ def _(monkeypatch):
     "a rejected point is not taken back",
     "metropolis.accept_or_reject",
     ("rsgld", "logistic"),
+    kind="rejected state",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, state, evaluated, *args, **options):
@@ -108,6 +123,7 @@ def _(monkeypatch):
     "temperature of MINT without alpha",
     "metropolis.mint_temperature",
     ("mint", "gaussian"),
+    kind="temperature",
 )
 def _(monkeypatch):
     wrap(
@@ -125,6 +141,8 @@ def _(monkeypatch):
     "q-ratio's sign flipped",
     "proposals.langevin_log_ratio",
     ("mhbt_langevin", "skewed"),
+    kind="density of proposals",
+    is_short=True,
 )
 def _(monkeypatch):
     wrap(
@@ -135,7 +153,12 @@ def _(monkeypatch):
     )
 
 
-@bug("q-ratio left out", "proposals.langevin_log_ratio", ("mint", "gaussian"))
+@bug(
+    "q-ratio left out",
+    "proposals.langevin_log_ratio",
+    ("mint", "gaussian"),
+    kind="density of proposals",
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -149,6 +172,7 @@ def _(monkeypatch):
     "q-ratios of the two directions swapped",
     "proposals.squared_distances",
     ("rsgld", "logistic"),
+    kind="density of proposals",
 )
 def _(monkeypatch):
     def around(real, *args, **options):
@@ -164,6 +188,8 @@ def _(monkeypatch):
     "normalising constants left out",
     "proposals.reversible_log_ratio",
     ("rsgld", "logistic"),
+    kind="normalisation",
+    is_short=True,
 )
 def _(monkeypatch):
     wrap(
@@ -176,7 +202,12 @@ def _(monkeypatch):
     )
 
 
-@bug("backward noise not widened", "proposals.reversible", ("rsgld", "logistic"))
+@bug(
+    "backward noise not widened",
+    "proposals.reversible",
+    ("rsgld", "logistic"),
+    kind="noise scale",
+)
 def _(monkeypatch):
     def around(real, position, gradient, normals, uniform, scales):
         scales = scales._replace(beta=1.0 + 0.0 * scales.beta)
@@ -193,6 +224,8 @@ def _(monkeypatch):
     "Energies.of_sample",
     ("csgld", "gaussian"),
     ("csghmc", "bimodal"),
+    kind="weight of samples",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, self):
@@ -206,6 +239,7 @@ def _(monkeypatch):
     "the weight of another point",
     "Energies.of_sample",
     ("csghmc", "gaussian"),
+    kind="weight of samples",
 )
 def _(monkeypatch):
     def around(real, self):
@@ -220,6 +254,7 @@ def _(monkeypatch):
     "gradient without its factor",
     "contour.multiplier_and_log_weight",
     ("csgld", "gaussian"),
+    kind="missing factor",
 )
 def _(monkeypatch):
     def around(real, *args):
@@ -234,6 +269,7 @@ def _(monkeypatch):
     "sgld.sgld_step",
     ("csgld", "gaussian"),
     is_subtle=True,
+    kind="noise scale",
 )
 def _(monkeypatch):
     def around(real, position, gradient, normals, *, multiplier=1.0, **options):
@@ -246,7 +282,10 @@ def _(monkeypatch):
 
 
 @bug(
-    "factor's slope flipped", "contour.multiplier_and_log_weight", ("csgld", "gaussian")
+    "factor's slope flipped",
+    "contour.multiplier_and_log_weight",
+    ("csgld", "gaussian"),
+    kind="sign",
 )
 def _(monkeypatch):
     def around(real, *args):

@@ -25,6 +25,8 @@ from keras_mhmcmc.priors import BoundGaussian
     ("sgld", "gaussian"),
     ("mhbt_langevin", "skewed"),
     ("csghmc", "gaussian"),
+    kind="noise scale",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, self, tensors, uniforms):
@@ -50,8 +52,15 @@ bug(
     ("psgld", "correlated"),
     ("csgld", "gaussian"),
     ("sghmc", "gaussian"),
+    kind="dependent noise",
+    is_short=True,
 )(freeze)
-bug("seed frozen, accepting", "ChainsNoise.draw", ("mhbt_langevin", "skewed"))(freeze)
+bug(
+    "seed frozen, accepting",
+    "ChainsNoise.draw",
+    ("mhbt_langevin", "skewed"),
+    kind="dependent noise",
+)(freeze)
 
 
 @bug(
@@ -59,6 +68,7 @@ bug("seed frozen, accepting", "ChainsNoise.draw", ("mhbt_langevin", "skewed"))(f
     "ChainsNoise.draw",
     ("sgldsa", "regression"),
     ("mint", "gaussian"),
+    kind="dependent noise",
 )
 def _(monkeypatch):
     def first(x):
@@ -71,7 +81,12 @@ def _(monkeypatch):
     wrap(monkeypatch, _backend.ChainsNoise, "draw", around)
 
 
-@bug("noise without its factor 2", "sgld.noise_scale", ("sgld", "regression"))
+@bug(
+    "noise without its factor 2",
+    "sgld.noise_scale",
+    ("sgld", "regression"),
+    kind="missing factor",
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -81,7 +96,12 @@ def _(monkeypatch):
     )
 
 
-@bug("noise without the temperature", "sghmc.noise_scale", ("sghmc", "gaussian"))
+@bug(
+    "noise without the temperature",
+    "sghmc.noise_scale",
+    ("sghmc", "gaussian"),
+    kind="temperature",
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -91,7 +111,12 @@ def _(monkeypatch):
     )
 
 
-@bug("noise for one example, not N", "psgld.noise_scale", ("psgld", "correlated"))
+@bug(
+    "noise for one example, not N",
+    "psgld.noise_scale",
+    ("psgld", "correlated"),
+    kind="units",
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -107,6 +132,8 @@ def _(monkeypatch):
     ("sghmc", "gaussian"),
     ("sghmcsa", "correlated"),
     ("csghmc", "gaussian"),
+    kind="missing factor",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, position, velocity, gradient, normals, *, momentum, **options):
@@ -116,7 +143,12 @@ def _(monkeypatch):
     wrap(monkeypatch, sghmc, "sghmc_step", around)
 
 
-@bug("noise without the metric", "psgld.psgld_step", ("psgld", "correlated"))
+@bug(
+    "noise without the metric",
+    "psgld.psgld_step",
+    ("psgld", "correlated"),
+    kind="missing factor",
+)
 def _(monkeypatch):
     def around(real, position, square, gradient, normals, *, decay, epsilon, **options):
         new = [
@@ -137,7 +169,7 @@ def _(monkeypatch):
 # The gradient.
 
 
-@bug("drift's sign flipped", "sgld.sgld_step", ("sgld", "gaussian"))
+@bug("drift's sign flipped", "sgld.sgld_step", ("sgld", "gaussian"), kind="sign")
 def _(monkeypatch):
     def around(real, position, gradient, *args, **options):
         return real(position, scaled(gradient, -1.0), *args, **options)
@@ -145,7 +177,13 @@ def _(monkeypatch):
     wrap(monkeypatch, sgld, "sgld_step", around)
 
 
-@bug("drift's sign flipped, momentum", "sghmc.sghmc_step", ("csghmc", "bimodal"))
+@bug(
+    "drift's sign flipped, momentum",
+    "sghmc.sghmc_step",
+    ("csghmc", "bimodal"),
+    kind="sign",
+    is_short=True,
+)
 def _(monkeypatch):
     def around(real, position, velocity, gradient, *args, **options):
         return real(position, velocity, scaled(gradient, -1.0), *args, **options)
@@ -153,7 +191,12 @@ def _(monkeypatch):
     wrap(monkeypatch, sghmc, "sghmc_step", around)
 
 
-@bug("proposal's drift flipped", "proposals.langevin", ("mhbt_langevin", "skewed"))
+@bug(
+    "proposal's drift flipped",
+    "proposals.langevin",
+    ("mhbt_langevin", "skewed"),
+    kind="sign",
+)
 def _(monkeypatch):
     def around(real, position, gradient, *args):
         return real(position, scaled(gradient, -1.0), *args)
@@ -161,7 +204,7 @@ def _(monkeypatch):
     wrap(monkeypatch, proposals, "langevin", around)
 
 
-@bug("descent's sign flipped", "adam.adam_step", ("esm", "regression"))
+@bug("descent's sign flipped", "adam.adam_step", ("esm", "regression"), kind="sign")
 def _(monkeypatch):
     def around(real, position, mean, square, gradient, *args, **options):
         return real(position, mean, square, scaled(gradient, -1.0), *args, **options)
@@ -169,7 +212,13 @@ def _(monkeypatch):
     wrap(monkeypatch, adam, "adam_step", around)
 
 
-@bug("stale gradient", "SGLD._step", ("sgld", "gaussian"), ("sgld", "regression"))
+@bug(
+    "stale gradient",
+    "SGLD._step",
+    ("sgld", "gaussian"),
+    ("sgld", "regression"),
+    kind="stale value",
+)
 def _(monkeypatch):
     def build(real, self, variables):
         if not self.built:
@@ -185,7 +234,13 @@ def _(monkeypatch):
     wrap(monkeypatch, SGLD, "_step", step)
 
 
-@bug("position before momentum", "sghmc.sghmc_step", ("sghmc", "gaussian"))
+@bug(
+    "position before momentum",
+    "sghmc.sghmc_step",
+    ("sghmc", "gaussian"),
+    kind="order of updates",
+    is_short=True,
+)
 def _(monkeypatch):
     def around(real, position, velocity, *args, **options):
         _, new = real(position, velocity, *args, **options)
@@ -199,6 +254,7 @@ def _(monkeypatch):
     "metropolis.accept_or_reject",
     ("mint", "gaussian"),
     ("rsgld", "logistic"),
+    kind="stale value",
 )
 def _(monkeypatch):
     def around(real, state, *args, **options):
@@ -213,6 +269,7 @@ def _(monkeypatch):
     "metropolis.accept_or_reject",
     ("mint", "gaussian"),
     is_subtle=True,
+    kind="rejected state",
 )
 def _(monkeypatch):
     def around(real, state, evaluated, *args, **options):
@@ -238,6 +295,7 @@ bug(
     "prior dropped from the gradient",
     "BoundGaussian.add_gradient",
     ("sgld", "regression"),
+    kind="missing term",
 )(drop_gradient)
 
 
@@ -246,6 +304,7 @@ bug(
     "BoundGaussian.energy",
     ("mint", "logistic"),
     ("mhbt_random_walk", "regression"),
+    kind="missing term",
 )
 def _(monkeypatch):
     wrap(
@@ -256,7 +315,13 @@ def _(monkeypatch):
     )
 
 
-@bug("prior not divided by N", "BoundGaussian.add_gradient", ("sgld", "regression"))
+@bug(
+    "prior not divided by N",
+    "BoundGaussian.add_gradient",
+    ("sgld", "regression"),
+    kind="units",
+    is_short=True,
+)
 def _(monkeypatch):
     wrap(
         monkeypatch,
@@ -271,6 +336,8 @@ def _(monkeypatch):
     "spike_slab.add_gradient",
     ("sgldsa", "regression"),
     ("esm", "regression"),
+    kind="missing term",
+    is_short=True,
 )
 def _(monkeypatch):
     wrap(
@@ -281,7 +348,12 @@ def _(monkeypatch):
     )
 
 
-@bug("sigma left out", "spike_slab.add_gradient", ("sgldsa_learning", "regression"))
+@bug(
+    "sigma left out",
+    "spike_slab.add_gradient",
+    ("sgldsa_learning", "regression"),
+    kind="missing factor",
+)
 def _(monkeypatch):
     def around(real, position, gradient, spike, sigma, *args):
         return real(position, gradient, spike, 0.0 * sigma + 1.0, *args)
@@ -293,6 +365,8 @@ def _(monkeypatch):
     "spike and slab swapped",
     "spike_slab.update_latents",
     ("sgldsa_learning", "regression"),
+    kind="swap",
+    is_short=True,
 )
 def _(monkeypatch):
     def around(real, *args, **options):

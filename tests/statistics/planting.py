@@ -16,17 +16,19 @@ class Bug(NamedTuple):
     where: str
     # (sampler, target): the first is that of the short form.
     cells: tuple
+    kind: str  # such as "sign" or "stale value"
+    is_short: bool = False  # whether it is the one of its kind in the short form
     is_subtle: bool = False  # whether it takes a longer run to be caught
 
 
 BUGS = {}
 
 
-def bug(name, where, *cells, is_subtle=False):
+def bug(name, where, *cells, **options):
     """Enters a bug into the table."""
 
     def enter(plant):
-        BUGS[name] = Bug(plant, where, cells, is_subtle)
+        BUGS[name] = Bug(plant, where, cells, **options)
         return plant
 
     return enter
