@@ -108,15 +108,6 @@ PARTS = {
         v0=kinds.POSITIVE | [1.0, 2.0],  # as wide as the slab
         also={"v1": {"v0"}},
     ),
-    "priors.SpikeSlab.choose": row(
-        lambda: dict(
-            self=mh.priors.SpikeSlab(**SPIKE_SLAB),
-            weights=[keras.Variable([[1.0]], name="kernel")],
-            least_axes=2,
-        ),
-        self=listed(mh.priors.SpikeSlab(**SPIKE_SLAB | {"sparse": "no such weight"})),
-        also={"self": {"sparse"}},
-    ),
     "EnergyPartition": row(PARTITION, partitions=kinds.integer(2)),
     "proposals.Langevin": row({}),
     "proposals.ReversibleLangevin": row(dict(beta=2.0)),

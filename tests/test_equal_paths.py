@@ -64,6 +64,6 @@ def test_arviz_has_both():
     assert len(group.data_vars) == len(model.weights)
     for variable, name in [
         (model.weights[0], "h/kernel"),
-        (model.weights[2], "h/kernel_1"),
+        (model.weights[2], "h/kernel#2"),
     ]:
         np.testing.assert_array_equal(np.asarray(group[name])[0, -1], numpy(variable))

@@ -128,11 +128,7 @@ class Metropolis(Algorithm):
         )
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the algorithm at the temperature that follows from the data.
-
-        Raises:
-            ValueError: MINT has no data.
-        """
+        """Return the algorithm at the temperature that follows from the data."""
         temperature, adaptation = self.temperature, self.adaptation
         if self.alpha is not None:
             if train_size is None or batch_size is None:

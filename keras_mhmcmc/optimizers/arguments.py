@@ -26,19 +26,27 @@ def given_arguments(
     own, *_ = signature.parameters
     parameters = signature.parameters
     return {
-        name: _as_float(value) if _takes_float(parameters[name]) else value
+        name: value
         for name, value in bound.arguments.items()
         if name != own and parameters[name].kind is not inspect.Parameter.VAR_KEYWORD
     }
 
 
-def _takes_float(parameter: inspect.Parameter) -> bool:
-    return float in (parameter.annotation, *typing.get_args(parameter.annotation))
+def configuration(cls: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a constructor as JSON can hold them.
 
-
-def _as_float(value: Any) -> Any:
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    return float(value) if is_integer else value
+    An integer for an argument that is a float becomes one.
+    """
+    parameters = inspect.signature(cls.__init__).parameters
+    config = {}
+    for name, value in given.items():
+        kinds = (parameters[name].annotation,)
+        kinds += typing.get_args(parameters[name].annotation)
+        is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        config[name] = serialized(
+            float(value) if is_integer and float in kinds else value
+        )
+    return config
 
 
 def serialized(value: Any) -> Any:

@@ -18,6 +18,7 @@ from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.optimizers.arguments import configuration
 from keras_mhmcmc.optimizers.arguments import given_arguments
 from keras_mhmcmc.optimizers.arguments import serialized
 from keras_mhmcmc.optimizers.chain import Chain
@@ -327,7 +328,7 @@ class Sampler(SamplerInterface):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         learning_rate = super().get_config()["learning_rate"]
-        given = {name: serialized(value) for name, value in self._given.items()}
+        given = configuration(type(self), self._given)
         if "temperature" in given:  # as a number where it follows from the sizes
             given["temperature"] = serialized(self.temperature)
         return given | {"learning_rate": learning_rate}
