@@ -139,7 +139,7 @@ def test_a_bad_scale_of_one_pattern_is_shown(value):
 
 
 def test_a_prior_of_no_pattern_is_refused():
-    assert_refused("scale", {}, lambda: mh.priors.Gaussian({}), "leave `prior` away")
+    assert_refused("scale", {}, lambda: mh.priors.Gaussian({}), "leave out `prior`")
 
 
 @pytest.mark.parametrize("pattern", [1, None, "("])
