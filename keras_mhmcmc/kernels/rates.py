@@ -1,14 +1,14 @@
-"""The check of learning rates that every kernel makes."""
+"""Check the learning rate of a kernel."""
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.schedules import Schedule
 
 
 def required(learning_rate: float | Schedule) -> float | Schedule:
-    """Return a learning rate, which a kernel cannot do without.
+    """Return `learning_rate`, which every kernel requires.
 
     Raises:
-        ValueError: it is neither a schedule nor a number of at least 0.
+        ValueError: the learning rate is neither a schedule nor a number of at least 0.
     """
     if isinstance(learning_rate, Schedule):
         return learning_rate
