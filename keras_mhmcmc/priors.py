@@ -160,7 +160,7 @@ class SpikeSlab(Configurable):
 
     A weight of a sparse kernel has the prior N(0, sigma^2 v0) in the narrow spike, and
     N(0, sigma^2 v1) in the wide slab. A share delta of the weights is in the slab. The
-    sampler learns sigma, delta, and for each weight rho, how much it is in the slab.
+    sampler learns sigma, delta, and for each weight rho: 1 in the slab, 0 in the spike.
     The other kernels have the prior N(0, 1). All other weights, such as biases, have a
     flat prior. `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` take this prior. Its arguments
     cannot be changed, and two priors with the same arguments are equal.
