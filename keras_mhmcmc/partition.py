@@ -1,6 +1,7 @@
-"""Partitions of the energy: checked arguments of the contour samplers, and advice."""
+"""Partitions of the energy for the contour samplers, and advice on choosing them."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +19,11 @@ _ANYTHING = _validate.Interval(-np.inf)
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 # Iterations at which a schedule of step sizes is checked.
 _PROBES = (0, 10, 1000, 100_000, 10_000_000)
-# Of an epoch: from what share of energies outside the partition on it is reported. The
-# first subregion has everything below `energy_min`, which may well be half of a run.
+# Largest shares of an epoch's energies above and below the partition without a warning.
+# The first subregion holds all energies below `energy_min`, easily half of a run.
 _MOST_ABOVE, _MOST_BELOW = 0.5, 0.9
-# Of a run: visits for each subregion from which on empty ones are reported, and the
-# share of the visits that the range of the visited ones has.
+# Mean visits of a subregion before a run is warned of empty subregions, and the share
+# of the visits that count for the range of visited subregions.
 _ENOUGH_VISITS = 20
 _VISITED = 0.999
 
@@ -63,7 +64,7 @@ class EnergyPartition(Configurable):
     energy_gap: float
     partitions: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         checked = {
             "energy_min": _validate.number("energy_min", self.energy_min, _ANYTHING),
             "energy_gap": _validate.number(
@@ -74,19 +75,19 @@ class EnergyPartition(Configurable):
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return dataclasses.asdict(self)
 
 
-def checked_energy_partition(partition):
+def checked_energy_partition(partition: Any) -> EnergyPartition:
     """Return `partition` if it is an `EnergyPartition`, or raise a `ValueError`."""
     return _validate.instance(
         "partition",
         partition,
         EnergyPartition,
-        "an `mh.EnergyPartition`, such as `mh.suggest_partition(energies)` makes from "
-        "the energies of a short pilot run",
+        "an `mh.EnergyPartition`. `mh.suggest_partition(energies)` makes one from the "
+        "energies of a short pilot run",
     )
 
 
@@ -118,13 +119,13 @@ def contour_sampler(
     _validate.choice("adapt", adapt, (True, False))
     if max_multiplier is not None:
         at_least_one = _validate.Interval(1.0)
-        hint = "None leaves the multiplier as it is."
+        hint = "None sets no limit."
         max_multiplier = _validate.number(
             "max_multiplier", max_multiplier, at_least_one, hint
         )
     if weight_power is not None:
         weight_power = _validate.number(
-            "weight_power", weight_power, _validate.NOT_NEGATIVE, "Or None, for zeta."
+            "weight_power", weight_power, _validate.NOT_NEGATIVE, "None is zeta."
         )
     rho = _validate.number("rho", rho, _validate.NOT_NEGATIVE)
     contour = Contour(
@@ -140,8 +141,8 @@ def contour_sampler(
     )
     if masses is None and not adapt:
         raise ValueError(
-            "Argument `masses` must be given with `adapt=False`: the sampler then "
-            "learns no masses and needs one for each of the "
+            "Argument `masses` must be given with `adapt=False`: the sampler learns "
+            "no masses, and needs one mass for each of the "
             f"{partition.partitions} subregions. Received: masses=None"
         )
     return ContourSampler(
@@ -155,12 +156,12 @@ def contour_sampler(
     )
 
 
-def _checked_step_size(step_size, rho):
+def _checked_step_size(step_size: Any, rho: float) -> float | Schedule:
     if step_size is None:
         step_size = RobbinsMonro()
     elif not isinstance(step_size, Schedule):
         hint = (
-            "Or a schedule that falls, such as `mh.schedules.RobbinsMonro()`; with a "
+            "Or a decreasing schedule, such as `mh.schedules.RobbinsMonro()`. With a "
             "number the density keeps fluctuating."
         )
         step_size = _validate.number("step_size", step_size, _SHARE, hint)
@@ -172,22 +173,22 @@ def _checked_step_size(step_size, rho):
         if not falls or not (values > 0).all() or values[0] >= 1:
             raise ValueError(
                 "Argument `step_size` must be a schedule that falls from below 1 "
-                "towards 0, for the density to settle: such as "
-                "`mh.schedules.RobbinsMonro()`. Received: a schedule with the values "
+                "towards 0, such as `mh.schedules.RobbinsMonro()`. Otherwise the "
+                "density does not settle. Received: a schedule with the values "
                 f"{values.tolist()} at the iterations {list(_PROBES)}"
             )
         first = values[0]
     if first * (1.0 + first * rho) >= 1.0:
         raise ValueError(
             "Arguments `step_size` and `rho` must satisfy omega (1 + omega rho) < 1 "
-            "for the first step size omega, or the density would become negative. "
+            "for the first step size omega. Otherwise the density becomes negative. "
             f"Received: omega={first}, rho={rho}"
         )
     return step_size
 
 
-def _log_masses(masses, partitions):
-    """Return log theta, where theta has the sum 1. None gives a linear decrease."""
+def _log_masses(masses: Any, partitions: int) -> Array:
+    """Return log theta of sum 1, float32, (m,). None is a linear decrease of theta."""
     if masses is None:
         values = np.arange(partitions, 0, -1, dtype="float64")
     else:
@@ -200,29 +201,29 @@ def _log_masses(masses, partitions):
         if not (np.isfinite(values).all() and (values > 0).all()):
             bad = int(np.argmin(np.isfinite(values) & (values > 0)))
             raise ValueError(
-                "Argument `masses` must be finite and greater than 0 everywhere. Give "
-                "subregions without mass a small one. "
+                "Argument `masses` must be finite and greater than 0 everywhere. A "
+                "subregion without mass needs a small mass. "
                 f"Received: masses[{bad}]={values[bad]}"
             )
     logs = np.log(values) - np.log(values.max())
     return (logs - np.log(np.exp(logs).sum())).astype("float32")
 
 
-def suggest_partition(energies, partitions=100):
+def suggest_partition(energies: Any, partitions: int = 100) -> EnergyPartition:
     """Return a partition for a contour sampler, from the energies of a pilot run.
 
-    The first subregion ends at the lower tenth of the energies, so that the lowest
-    modes stay as they are. The last one begins as far above the highest energy as the
-    highest energy lies above the first subregion, because a flattened chain climbs
-    higher than the pilot did. Leave out the burn-in of the pilot run.
+    The first subregion ends at the 10% quantile of the energies, so that the lowest
+    modes stay unchanged. The last subregion begins as far above the highest energy as
+    the highest energy is above the first subregion, because a flattened chain climbs
+    higher than the pilot run. Leave out the burn-in of the pilot run.
 
     Args:
         energies: energies U in nats, any shape, at least 10 of them finite. Take
             `draws.info["energy"]` of `mh.sample`, or `posterior.energies`.
-        partitions: number of subregions, at least 3.
+        partitions: number of subregions, at least 3. Defaults to 100.
 
     Returns:
-        `mh.EnergyPartition`.
+        An `mh.EnergyPartition`.
 
     Raises:
         ValueError: there are too few energies, all of them are the same, or an
@@ -238,8 +239,8 @@ def suggest_partition(energies, partitions=100):
     >>> 50.0 < partition.energy_min < 51.0
     True
 
-    Reference: Deng, Lin and Liang (2020), section 4 and appendix D.5, where the
-    partitions are set by hand.
+    Reference: Deng, Lin and Liang (2020), section 4 and appendix D.5, who set the
+    partitions by hand.
     """
     partitions = _validate.integer("partitions", partitions, 3)
     energies = np.ravel(_validate.array("Argument `energies`", energies))
@@ -255,8 +256,8 @@ def suggest_partition(energies, partitions=100):
     return EnergyPartition(float(low), float(gap), partitions)
 
 
-def _fix(low, high, partitions):
-    """Return the advice of a warning: a partition for these energies."""
+def _fix(low: float, high: float, partitions: int) -> str:
+    """Return the advice of a warning: a partition for energies from low to high."""
     low, high = float(low), float(high)
     first = low + 0.05 * (high - low)
     gap = max(2.0 * (high - first) / max(partitions - 2, 1), 1e-6)
@@ -268,11 +269,17 @@ def _fix(low, high, partitions):
     )
 
 
-def outside_message(below, above, low, high, partitions):
-    """Return a warning about a part of a run, or None.
+def outside_message(
+    below: float, above: float, low: float, high: float, partitions: int
+) -> str | None:
+    """Return a warning about energies outside the partition, or None.
 
-    `below` and `above` are the shares of its energies in the first and last subregion,
-    `low` and `high` its extreme energies.
+    Args:
+        below: share of the energies in the first subregion.
+        above: share of the energies in the last subregion.
+        low: lowest energy, nats.
+        high: highest energy, nats.
+        partitions: number of subregions.
     """
     if above > _MOST_ABOVE:
         where = f"{above:.0%} of the energies lie above the last boundary"
@@ -281,17 +288,22 @@ def outside_message(below, above, low, high, partitions):
     else:
         return None
     return (
-        f"{where} of the partition, where a contour sampler is the same as the "
-        f"plain one. {_fix(low, high, partitions)}"
+        f"{where} of the partition, where a contour sampler does the same as the plain "
+        f"sampler. {_fix(low, high, partitions)}"
     )
 
 
-def empty_message(visits, contour):
-    """Return a warning about subregions that a run did not visit, or None."""
+def empty_message(visits: Array, contour: Contour) -> str | None:
+    """Return a warning about subregions without visits, or None.
+
+    Args:
+        visits: of each subregion, shape (m,).
+        contour: the partition.
+    """
     visits = np.asarray(visits)
     if visits.sum() < _ENOUGH_VISITS * len(visits):
         return None
-    # Without the last thousandth of the visits: a chain may be thrown far up once.
+    # Leave out the highest thousandth: a chain may be thrown to a high energy once.
     share = np.cumsum(visits) / visits.sum()
     first, last = int(np.argmax(visits > 0)), int(np.argmax(share >= _VISITED))
     inside = int(np.sum(visits[first : last + 1] == 0))
@@ -300,21 +312,25 @@ def empty_message(visits, contour):
     lowest = contour.energy_min + first * contour.energy_gap
     if first > 0:
         where = f"the first {first} of {len(visits)} subregions of the energy"
-        fix = f"Raise `energy_min` to {lowest:.6g}, the lowest that was visited."
+        fix = f"Raise `energy_min` to {lowest:.6g}, the lowest visited boundary."
     else:
-        where = f"{inside} subregions of the energy between others that were visited"
+        where = f"{inside} subregions of the energy between visited ones"
         fix = f"Raise `energy_gap`, such as to {2 * contour.energy_gap:.3g}."
     return (
-        f"No point was in {where}. The learned mass falls without end there, and at "
-        "their border the multiplier of the gradient is only held by "
-        f"`max_multiplier`. {fix}"
+        f"No point was in {where}. Their learned mass falls without end, and at their "
+        "border only `max_multiplier` limits the multiplier of the gradient. "
+        f"{fix}"
     )
 
 
-def run_message(visits, low, high, contour):
-    """Return a warning about a whole run and its visits of the subregions, or None.
+def run_message(visits: Array, low: float, high: float, contour: Contour) -> str | None:
+    """Return a warning about the energies of a whole run, or None.
 
-    `low` and `high` are its extreme energies.
+    Args:
+        visits: of each subregion, shape (m,).
+        low: lowest energy, nats.
+        high: highest energy, nats.
+        contour: the partition.
     """
     total = max(visits.sum(), 1)
     below, above = visits[0] / total, visits[-1] / total

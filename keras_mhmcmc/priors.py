@@ -1,4 +1,4 @@
-"""Prior distributions of the weights; they take the place of weight decay."""
+"""Prior distributions of the weights, which take the place of weight decay."""
 
 import dataclasses
 import re
@@ -40,13 +40,13 @@ _HYPERPARAMETERS = {
 
 
 class Prior(Configurable):
-    """Abstract: a prior density of weights that are not known yet.
+    """Abstract: a prior density, before the weights are known.
 
     A final class registers itself for serialisation and has `get_config`. Its `bind`
     returns an object with the methods of `BoundGaussian`.
     """
 
-    def bind(self, variables: Sequence[keras.Variable]) -> "BoundGaussian":
+    def bind(self, variables: Sequence[Any]) -> "BoundGaussian":
         """Return the prior of these Keras variables, in this order."""
         raise NotImplementedError
 
@@ -55,19 +55,19 @@ class Prior(Configurable):
 class Gaussian(Prior):
     """Independent normal priors N(0, scale^2) on the weights.
 
-    Its energy, -log density without the constant, is |theta|^2 / (2 scale^2) in nats,
-    at full-data scale: a weight decay of w in a mean loss is the prior with
+    The energy, -log density without its constant, is |theta|^2 / (2 scale^2) in nats at
+    full-data scale. A weight decay of w in a mean loss is the prior with
     scale = 1 / sqrt(w N) for N training examples.
 
     Args:
-        scale: standard deviation, greater than 0, of every weight; or a dict from
-            regular expressions to standard deviations. Then a variable has the scale
-            of the first pattern that is found in its `path` (such as
-            "dense/kernel"), and a flat prior if none is.
+        scale: standard deviation of every weight, greater than 0; or a dict from
+            regular expressions to standard deviations. With a dict, a variable has the
+            scale of the first pattern that matches a part of its `path`, such as
+            "dense/kernel". A variable that no pattern matches has a flat prior.
 
     Raises:
-        ValueError: a scale is not a positive number, or, when the optimizer is built,
-            a pattern is found in no variable's path.
+        ValueError: a scale is not a positive number. When the optimizer is built: a
+            pattern matches no variable.
 
     Example:
 
@@ -83,35 +83,29 @@ class Gaussian(Prior):
             if not scale:
                 raise ValueError(
                     "Argument `scale` must have at least one pattern. For a flat prior "
-                    "leave `prior` away. Received: scale={}"
+                    "leave out `prior`. Received: scale={}"
                 )
             for pattern in scale:
                 _check_pattern(pattern)
-            self.scale = {
+            self.scale: float | dict[str, float] = {
                 pattern: _checked_scale(value) for pattern, value in scale.items()
             }
         else:
             self.scale = _checked_scale(scale)
 
-    def bind(self, variables: Sequence[keras.Variable]) -> "BoundGaussian":
-        """Return the prior of these Keras variables."""
+    def bind(self, variables: Sequence[Any]) -> "BoundGaussian":
+        """Return the prior of these Keras variables, in this order."""
         if not isinstance(self.scale, dict):
             return BoundGaussian([self.scale**-2] * len(variables))
         paths = [variable.path for variable in variables]
         for pattern in self.scale:
             if not any(re.search(pattern, path) for path in paths):
                 raise ValueError(
-                    f"Argument `scale` has the pattern {pattern!r}, which is found in "
-                    f"no variable's path. Received: variables with the paths "
+                    "Argument `scale` must have patterns that match the path of a "
+                    f"variable. Received: the pattern {pattern!r}, and the paths "
                     + ", ".join(paths)
                 )
-        return BoundGaussian([self._precision(path) for path in paths])
-
-    def _precision(self, path: str) -> float:
-        for pattern, scale in self.scale.items():
-            if re.search(pattern, path):
-                return scale**-2
-        return 0.0
+        return BoundGaussian([_precision(self.scale, path) for path in paths])
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
@@ -123,6 +117,14 @@ def _checked_scale(value: Any) -> float:
     return _validate.number("scale", value, _PRECISE)
 
 
+def _precision(scales: dict[str, float], path: str) -> float:
+    """Return 1/scale^2 of the variable with this path; 0 for a flat prior."""
+    for pattern, scale in scales.items():
+        if re.search(pattern, path):
+            return scale**-2
+    return 0.0
+
+
 def _check_pattern(pattern: Any) -> None:
     if not _is_pattern(pattern):
         raise ValueError(
@@ -132,7 +134,7 @@ def _check_pattern(pattern: Any) -> None:
 
 
 class BoundGaussian:
-    """Normal priors of a known list of weights, with their precisions 1/scale^2."""
+    """Normal priors of a list of weights, with precisions 1/scale^2."""
 
     def __init__(self, precisions: Sequence[float]) -> None:
         self._precisions = precisions
@@ -161,37 +163,38 @@ class BoundGaussian:
 @serializable
 @dataclasses.dataclass(frozen=True)
 class SpikeSlab(Configurable):
-    """Spike-and-slab prior: it learns which weights of some kernels are small.
+    """A spike-and-slab prior, with which a sampler learns which weights are small.
 
-    A weight of a chosen kernel has the prior N(0, sigma^2 v0) in the narrow spike, and
+    A weight of a sparse kernel has the prior N(0, sigma^2 v0) in the narrow spike, and
     N(0, sigma^2 v1) in the wide slab. A share delta of the weights is in the slab. The
-    sampler learns sigma, delta, and for each weight rho, how far it belongs to the
-    slab. The other kernels have the prior N(0, 1), and all other weights, such as
-    biases, a flat one. `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` take this prior. It
-    cannot be changed, and two with the same arguments are equal.
+    sampler learns sigma, delta, and for each weight rho: 1 in the slab, 0 in the spike.
+    The other kernels have the prior N(0, 1). All other weights, such as biases, have a
+    flat prior. `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` take this prior. Its arguments
+    cannot be changed, and two priors with the same arguments are equal.
 
     Args:
-        sparse: which kernels have the prior: a regular expression that is found in
+        sparse: chooses the sparse kernels: a regular expression that matches a part of
             their paths, or a function that takes a Keras variable and returns a bool.
             A kernel is a variable with at least two axes.
         v0: variance of the spike divided by sigma^2, greater than 0.
         v1: variance of the slab divided by sigma^2, greater than `v0`.
-        a: delta has the prior Beta(a, b); at least 1.
+        a: at least 1. The prior of delta is Beta(a, b).
         b: at least 1. Set b to the number of sparse weights to favour sparse solutions.
-        nu: sigma^2 has the prior IG(nu/2, nu lam/2); greater than 0.
+        nu: greater than 0. The prior of sigma^2 is IG(nu/2, nu lam/2).
         lam: scale of the prior of sigma^2, greater than 0.
-        sigma: first sigma, greater than 0. In a regression it is the standard deviation
-            of the noise, in units of the targets.
-        delta: first delta, in (0, 1).
-        initial_inclusion: first rho of all sparse weights, in (0, 1). None is `delta`.
-            The value can decide where rho ends. With a value near 1 all weights start
-            free, and the prior closes over the weights that the data do not hold.
-        groups: "layer" gives each sparse kernel a sigma and a delta of its own, but in
-            a regression all kernels have one sigma. "all" gives one sigma and one delta
-            to all kernels.
+        sigma: initial sigma, greater than 0. In a regression, sigma is the standard
+            deviation of the noise, in units of the targets.
+        delta: initial delta, in (0, 1).
+        initial_inclusion: initial rho of all sparse weights, in (0, 1). None is
+            `delta`. The value can decide where rho ends. With a value near 1 all
+            weights start in the slab, and those that the data do not need move to the
+            spike.
+        groups: "layer" gives each sparse kernel a sigma and a delta of its own, except
+            that in a regression all kernels share one sigma. "all" gives all kernels
+            one sigma and one delta.
 
     Raises:
-        ValueError: an argument is outside its range, or, at the first step, `sparse`
+        ValueError: an argument is outside its range. At the first step: `sparse`
             chooses no kernel.
 
     Example:
@@ -222,21 +225,22 @@ class SpikeSlab(Configurable):
     def __post_init__(self) -> None:
         if not callable(self.sparse):
             _check_sparse(self.sparse)
-        checked = {
+        checked: dict[str, Any] = {
             name: _validate.number(name, getattr(self, name), interval)
             for name, interval in _HYPERPARAMETERS.items()
         }
         if checked["v0"] >= checked["v1"]:
             raise ValueError(
-                "Argument `v0`, the spike's variance, must be less than `v1`, the "
-                f"slab's. Received: v0={checked['v0']!r}, v1={checked['v1']!r}"
+                "Argument `v0`, the variance of the spike, must be less than `v1`, the "
+                f"variance of the slab. Received: v0={checked['v0']!r}, "
+                f"v1={checked['v1']!r}"
             )
         if self.initial_inclusion is not None:
             checked["initial_inclusion"] = _validate.number(
                 "initial_inclusion",
                 self.initial_inclusion,
                 _INSIDE,
-                "Or None, for `delta`.",
+                "None is `delta`.",
             )
         checked["groups"] = _validate.choice("groups", self.groups, _GROUPINGS)
         for name, value in checked.items():
@@ -247,10 +251,10 @@ class SpikeSlab(Configurable):
 
         Args:
             weights: Keras variables, or objects with `path` and `shape`.
-            least_axes: how many axes a sparse weight has at least, with that of chains.
+            least_axes: least number of axes of a kernel, with the chain axis.
 
         Raises:
-            ValueError: `sparse` chooses none.
+            ValueError: `sparse` chooses no kernel.
         """
         kernels = [i for i, x in enumerate(weights) if len(x.shape) >= least_axes]
         found = [i for i in kernels if self._is_sparse(weights[i])]
@@ -258,12 +262,12 @@ class SpikeSlab(Configurable):
             what = (
                 "is true for no kernel"
                 if callable(self.sparse)
-                else "is found in no kernel's path"
+                else "matches no kernel's path"
             )
             paths = ", ".join(weights[i].path for i in kernels) or "none"
             raise ValueError(
                 "Argument `sparse` must choose a kernel, a variable with at least two "
-                f"axes, and {what}. The kernels are: {paths}. "
+                f"axes, but it {what}. The kernels are: {paths}. "
                 f"Received: sparse={self.sparse!r}"
             )
         return found
@@ -278,7 +282,7 @@ class SpikeSlab(Configurable):
         return tuple(range(count)) if self.groups == "layer" else (0,) * count
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor; a function is serialised."""
+        """Return the arguments of the constructor, with `sparse` serialised."""
         arguments = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
@@ -297,14 +301,14 @@ class SpikeSlab(Configurable):
 def _check_sparse(sparse: Any) -> None:
     if not _is_pattern(sparse):
         raise ValueError(
-            "Argument `sparse` must be a regular expression that is found in the paths "
-            'of the sparse kernels, such as "dense/kernel", or a function of a '
-            f"variable. Received: sparse={_validate.shown(sparse)}"
+            "Argument `sparse` must be a regular expression that matches the paths of "
+            'the sparse kernels, such as "dense/kernel", or a function of a variable. '
+            f"Received: sparse={_validate.shown(sparse)}"
         )
 
 
 def _is_pattern(value: Any) -> bool:
-    """Return whether `value` is a text that is a regular expression."""
+    """Return whether `value` is a string with a regular expression."""
     try:
         re.compile(value)
     except (re.error, TypeError):
@@ -319,6 +323,6 @@ def checked_spike_slab(prior: Any) -> SpikeSlab:
         prior,
         SpikeSlab,
         "an `mh.priors.SpikeSlab`, such as "
-        '`mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0)`; `SGLD` and `SGHMC` '
+        '`mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0)`. `SGLD` and `SGHMC` '
         "take other priors",
     )

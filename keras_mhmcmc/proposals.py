@@ -1,4 +1,4 @@
-"""Proposals for `MHBT` and `MINT`: what the moves of the sampler look like."""
+"""Proposals for `MHBT` and `MINT`: how the sampler moves before it decides."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _AT_LEAST_ONE = _validate.Interval(1.0)
 class RandomWalk(Proposal):
     """Add normal noise whose standard deviation is the learning rate.
 
-    The proposal needs no gradient, and one copy of the weights less than the others.
+    The proposal needs no gradient. It saves one copy of the weights.
 
     Example:
 
@@ -73,13 +73,14 @@ class RandomWalk(Proposal):
 
 @serializable
 class Langevin(Proposal):
-    """Make the SGLD move: a gradient step with normal noise.
+    """Move down the gradient and add normal noise, as SGLD does.
 
     Args:
-        noise_temperature: temperature of the proposal's noise, whose variance is
-            2 learning_rate noise_temperature / train_size; greater than 0. Defaults to
-            the sampler's temperature, the choice of MALA, which suits low dimensions.
-            A smaller value allows a move of many weights, and costs acceptance.
+        noise_temperature: temperature of the proposal's noise, greater than 0. The
+            variance of the noise is 2 learning_rate noise_temperature / train_size.
+            None is the temperature of the sampler: this is MALA, which suits low
+            dimensions. A smaller value allows moves of many weights, and costs
+            acceptance.
 
     Raises:
         ValueError: `noise_temperature` is not a positive number.
@@ -130,17 +131,16 @@ class Langevin(Proposal):
 
 @serializable
 class ReversibleLangevin(Proposal):
-    """Make the RSGLD move: down the gradient, or up the gradient with wider noise.
+    """Move down the gradient, or up the gradient with wider noise, as RSGLD does.
 
     Args:
-        beta: factor, at least 1, of the backward move's noise.
-        noise_temperature: temperature of the noise, as in `Langevin`; greater than 0.
-            Defaults to 1/train_size, with which the paper's network results agree.
-        normalized: if True, the density ratio carries the normalising constants of
-            both directions, and detailed balance is exact. The default, False, is the
-            paper's ratio, which leaves the constants out: in high dimension nothing
-            would be accepted otherwise. In low dimension the variance is then too
-            small.
+        beta: factor of the noise of backward moves, at least 1.
+        noise_temperature: temperature of the noise, as in `Langevin`, greater than 0.
+            None is 1/train_size, which agrees with the paper's results for networks.
+        normalized: whether the density ratio has the normalising constants of both
+            directions. With True, detailed balance is exact. The default, False, is
+            the paper's ratio, without the constants. In low dimension it makes the
+            variance too small. In high dimension nothing is accepted without it.
 
     Raises:
         ValueError: an argument is outside its range.

@@ -50,7 +50,7 @@ def test_an_option_that_would_change_the_law_is_refused_with_its_remedy(
     sampler, option, value, remedy
 ):
     assert_refused(
-        option, value, lambda: make(sampler, **{option: value}), remedy, "law"
+        option, value, lambda: make(sampler, **{option: value}), remedy, "distribution"
     )
 
 

@@ -139,7 +139,7 @@ def test_contour_draws_bring_their_masses():
         ),
         ({"masses": FOUR}, "`masses` must be None without `partition`"),
         ({"visits": FOUR}, "`visits` must be None without `partition`"),
-        ({"optimizer": 1, "partition": 1}, "at most one of them"),
+        ({"optimizer": 1, "partition": 1}, "At most one"),
         ({"axes": range(2)}, "`axes` must be 1 matplotlib"),
     ],
 )

@@ -1,22 +1,23 @@
-"""Mini-batches drawn without replacement, each index computed on its own.
+"""Mini-batches drawn without replacement, where each index is computed on its own.
 
 A batch of m out of n examples without replacement is the first m values of a random
-permutation of 0..n-1. Drawing it by a shuffle costs n per chain and step; here the j-th
-value of a keyed permutation is computed from j alone, so that thousands of chains draw
-batches of their own at a cost of m each.
+permutation of 0..n-1. A shuffle costs n per chain and step. Here the j-th value of a
+keyed permutation is computed from j alone, and thousands of chains draw batches of
+their own at a cost of m each.
 
-The permutation is a Feistel network on Z_a x Z_b, with a b >= n as near as possible:
-with j = L b + R and a hash h,
+The permutation is a Feistel network on Z_a x Z_b, with a b >= n as close to n as
+possible. With j = L b + R and a hash h,
 
     L <- (L + h(R, key_1) mod a) mod a
     R <- (R + h(L, key_2) mod b) mod b        and so on, r times in all
 
-Each line can be undone, so the whole is one-to-one on 0..ab-1. A value outside 0..n-1
-is sent through the network again until it falls inside, which keeps it one-to-one on
-0..n-1 ("cycle walking"); where n factors well, ab = n and nothing has to walk.
+Each line is invertible, so the network is one-to-one on 0..ab-1. A value outside
+0..n-1 goes through the network again until it falls inside, and the result is
+one-to-one on 0..n-1 ("cycle walking"). If n has suitable factors, ab = n and no value
+has to walk.
 
-With replacement, each j has a permutation of its own, keys and all, and the value of
-that at 0 is taken.
+With replacement, each j has a permutation with keys of its own. The batch has the value
+of each permutation at 0.
 
 Sources: Luby and Rackoff (1988), "How to construct pseudorandom permutations from
 pseudorandom functions"; Black and Rogaway (2002), "Ciphers with arbitrary finite
@@ -35,14 +36,25 @@ import math
 
 from keras import ops
 
+from keras_mhmcmc._types import Tensor
+
 LARGEST_TRAIN_SIZE = 2**30
 
 _MULTIPLIERS = (-2048144789, -1028477387)  # murmur3's, as signed integers
 _GOLDEN = -1640531527  # 2^32 over the golden ratio, as a signed integer
 
 
-def draw_batches(uniforms, train_size, batch_size, replacement=False):
-    """Indices of one mini-batch for each chain, int32, shape (K, m)."""
+def draw_batches(
+    uniforms: Tensor, train_size: int, batch_size: int, replacement: bool = False
+) -> Tensor:
+    """Return the indices of one mini-batch for each chain, int32, shape (K, m).
+
+    Args:
+        uniforms: noise of shape (num_rounds(n), K).
+        train_size: n.
+        batch_size: m.
+        replacement: whether a batch may hold an index twice.
+    """
     rows, columns = grid(train_size)
     rounds = num_rounds(train_size)
     keys = ops.cast(uniforms * 2.0**24, "int32")
@@ -53,7 +65,7 @@ def draw_batches(uniforms, train_size, batch_size, replacement=False):
         keys = [_hash(key + counter * _GOLDEN) for key in keys]
         first = 0 * first
 
-    def permute(index):
+    def permute(index: Tensor) -> Tensor:
         left, right = index // columns, index % columns
         for pair in range(0, rounds, 2):
             left = _shift(left, _hash(right + keys[pair]), rows)
@@ -71,19 +83,19 @@ def draw_batches(uniforms, train_size, batch_size, replacement=False):
     return index
 
 
-def num_rounds(train_size):
-    """Rounds of the network, an even number: a tiny grid mixes slowly.
+def num_rounds(train_size: int) -> int:
+    """Return the number of rounds of the network, which is even.
 
-    With 8 rounds the pairs of a batch are uniform (chi-squared tests on 400,000 pairs)
-    from n = 20 on, with 16 from n = 3 on.
+    A tiny grid mixes slowly. In chi-squared tests on 400,000 pairs, the pairs of a
+    batch are uniform from n = 20 on with 8 rounds, and from n = 3 on with 16 rounds.
     """
     return 24 if train_size < 64 else 8
 
 
-def grid(train_size):
-    """The network's sides (a, b): near the square root, with a b - n least."""
+def grid(train_size: int) -> tuple[int, int]:
+    """Return the sides (a, b): near the square root of n, with the least a b - n."""
     root = math.isqrt(max(train_size - 1, 0)) + 1
-    # One row would leave shifts alone.
+    # With a single row the network would only shift.
     sides = range(max(root // 2, min(root, 2)), root + 1)
     return min(
         ((a, -(-train_size // a)) for a in sides),
@@ -91,15 +103,15 @@ def grid(train_size):
     )
 
 
-def _shift(value, bits, size):
-    """(value + a number below `size` made of 16 of the bits) mod size."""
+def _shift(value: Tensor, bits: Tensor, size: int) -> Tensor:
+    """Return (value + r) mod size, where 16 of the bits make r, less than size."""
     step = _unsigned_shift(_unsigned_shift(bits, 16) * size, 16)
     moved = value + step
     return ops.where(moved >= size, moved - size, moved)
 
 
-def _hash(value):
-    """Mixes the bits of int32 values; products wrap around."""
+def _hash(value: Tensor) -> Tensor:
+    """Return int32 values with mixed bits. Products wrap around."""
     value = ops.bitwise_xor(value, _unsigned_shift(value, 16))
     value = value * _MULTIPLIERS[0]
     value = ops.bitwise_xor(value, _unsigned_shift(value, 13))
@@ -107,6 +119,6 @@ def _hash(value):
     return ops.bitwise_xor(value, _unsigned_shift(value, 16))
 
 
-def _unsigned_shift(value, bits):
+def _unsigned_shift(value: Tensor, bits: int) -> Tensor:
     mask = (1 << (32 - bits)) - 1
     return ops.bitwise_and(ops.right_shift(value, bits), mask)

@@ -1,25 +1,25 @@
-"""Choosing beta of the reversible proposal from acceptances that cost no gradient.
+"""Choose beta of the reversible proposal from acceptances that cost no gradient.
 
 Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
 proposal", section 3.2, "Choosing beta".
 
-A forward proposal does not depend on beta, only its acceptance does. So the acceptance
-that a forward step would have had under any other beta follows exactly from its stored
-distances, min(1, r(beta)). The paper runs 100 extra forward steps for each value;
-here the steps of the run itself are replayed.
+A forward proposal does not depend on beta. Only its acceptance does. The distances of a
+forward step therefore give its acceptance under any other beta, min(1, r(beta)),
+exactly. The paper runs 100 extra forward steps for each value. Here the steps of the
+run itself are replayed.
 
-`replay_*`: at the end of an epoch, the smallest beta of a grid whose mean acceptance
-reaches 90% of the best, in the strong-gradient regime. Acceptance is not monotone in
-beta: it rises steeply where the regime begins, stays, and above the regime the move is
-a random walk that may be accepted more often still and destroys the weights in the end.
-The rise moves from epoch to epoch, and right at its top an epoch may come to accept
-nothing; so beta - 1 is a fifth larger than that.
+`replay_*`: at the end of an epoch, take the smallest beta of a grid whose mean
+acceptance reaches 90% of the best, in the strong-gradient regime. Acceptance is not
+monotone in beta. It rises steeply where the regime begins, and then stays. Above the
+regime the move is a random walk, which may be accepted still more often and destroys
+the weights in the end. The rise moves from epoch to epoch. With a beta right at its top
+a whole epoch may accept nothing, so beta - 1 is made a fifth larger.
 
-`paper_*`: the paper's rule. An epoch's acceptance above 0.4 starts an adjustment: beta
-falls in steps of 5% while the acceptance of the last 100 forward steps is above 0.7, by
-50% at most. An epoch's acceptance below 0.2 raises beta by 5%.
+`paper_*`: the paper's rule. If an epoch's acceptance is above 0.4, beta falls in steps
+of 5%, by 50% at most, while the acceptance of the last 100 forward steps is above 0.7.
+If an epoch's acceptance is below 0.2, beta rises by 5%.
 
-Both record one step at a time, and choose at the end of an epoch. For K chains every
+Both rules record each step, and choose at the end of an epoch. For K chains every
 scalar has the shape (K,), and every record a leading chain axis.
 
 | paper | name         | shape          | unit |
@@ -56,7 +56,7 @@ _RANGE = REPLAY_LARGEST / REPLAY_SMALLEST
 _SHARES = [i / (REPLAY_TRIALS - 2) for i in range(REPLAY_TRIALS - 1)]
 _GRID = (1.0, *(1.0 + REPLAY_SMALLEST * _RANGE**share for share in _SHARES))
 _FACTORS = tuple(0.95**i for i in range(PAPER_TRIALS))
-# Forward steps after which a beta that nobody gave is chosen for the first time.
+# Forward steps before the first choice, if the user gives no beta.
 FIRST_CHOICE = 16
 
 
@@ -69,7 +69,7 @@ class ReplayState(NamedTuple):
 
 
 class PaperState(NamedTuple):
-    """The last forward steps, and what the whole epoch accepted."""
+    """The last forward steps, and the acceptance of the whole epoch."""
 
     acceptance: Tensor  # (..., window, trials), a ring
     count: Tensor  # forward steps so far
@@ -87,7 +87,7 @@ class State(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A move that was judged."""
+    """A move, and the decision on it."""
 
     distances: proposals.SquaredDistances
     energy_log_ratio: Tensor
@@ -102,11 +102,11 @@ class BetaAdaptation:
     """How RSGLD chooses beta.
 
     Attributes:
-        first: the first beta; None: it is chosen from the first gradient, and again
+        first: the first beta. None chooses one from the first gradient, and again
             after 16 forward steps.
-        rule: "replay", "paper", or None: beta stays.
+        rule: "replay", "paper", or None for a fixed beta.
         normalized: whether the density ratio has its normalising constants.
-        steps: steps of an epoch, after which beta is chosen.
+        steps: steps of an epoch, at whose end beta is chosen.
     """
 
     first: float | None
@@ -130,7 +130,7 @@ class BetaAdaptation:
         return cls(first, rule, normalized)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the adaptation with the steps of an epoch; one step without data."""
+        """Return the adaptation with the steps of an epoch, 1 without data."""
         steps = train_size // batch_size if train_size and batch_size else 1
         return dataclasses.replace(self, steps=steps)
 
@@ -170,7 +170,7 @@ class BetaAdaptation:
     def start(
         self, state: State, gradient: Position, scales: Any, has_state: Tensor
     ) -> State:
-        """Return the state with a first beta, chosen once there is a gradient."""
+        """Return the state with a first beta, if there is a gradient to choose it."""
         if self.first is not None:
             return state
         known = state.beta
@@ -199,7 +199,7 @@ class BetaAdaptation:
             return acceptance(ratio, move.energy_log_ratio, move.finite)
 
         def acceptances(trials: Tensor) -> Tensor:
-            # Only proposals that went forward count, which is half of them.
+            # Only forward proposals count, about half of all.
             none = ops.zeros_like(ops.expand_dims(limit, -1) * trials)
             counts = ops.any(move.forward & move.proposed)
             return tensors.cond(counts, lambda: judge(trials), lambda: none)
@@ -208,7 +208,7 @@ class BetaAdaptation:
         if replay:
             replay = replay_record(replay, acceptances(replay_trials(beta)), *seen)
             ends = (choice_at > 0.0) & (replay.count >= choice_at)
-            # Early choices, further and further apart: gradients still grow.
+            # The intervals between early choices double: gradients still grow.
             factor = 2.0 if self.rule == "replay" else 0.0
             choice_at = ops.where(ends, factor * choice_at, choice_at)
             if self.rule == "replay":
@@ -224,7 +224,7 @@ class BetaAdaptation:
 
 
 def _choose_where(ends: Tensor, choose: Any, state: Any, beta: Tensor) -> Tensor:
-    """Return the chosen beta where a record ends, which is rarely."""
+    """Return the chosen beta if a record ends, which is rare."""
     return tensors.cond(
         ops.any(ends),
         lambda: ops.where(ends, choose(state, beta), beta),
@@ -238,7 +238,7 @@ def _emptied_where(ends: Tensor, state: Any) -> Any:
 
 
 def acceptance(log_q_ratio: Tensor, energy_log_ratio: Tensor, finite: Tensor) -> Tensor:
-    """Return min(1, r) of one move under each trial value, 0 where it is not finite.
+    """Return min(1, r) of one move under each trial value; 0 if it is not finite.
 
     Args:
         log_q_ratio: log q(theta' -> theta) - log q(theta -> theta') under each trial.
@@ -253,8 +253,8 @@ def acceptance(log_q_ratio: Tensor, energy_log_ratio: Tensor, finite: Tensor) ->
 def replay_trials(beta: Tensor) -> Tensor:
     """Return the grid of trial values: 1, and 1 + 1e-4 to 1 + 1e5.
 
-    The grid is even in log(beta - 1), since the regime comes down to 1 as gradients get
-    small. `beta` says where the grid is needed.
+    The grid is even in log(beta - 1), because the regime approaches 1 as gradients get
+    small. The grid is put on the device of `beta`.
     """
     return tensors.constant(_GRID, "float32", beta)
 
@@ -267,10 +267,10 @@ def replay_record(
     accepted: Tensor,
     proposed: Tensor,
 ) -> ReplayState:
-    """Add one step. Only proposals that went forward count."""
+    """Return the record with one more step. Only forward proposals count."""
     counted = forward & proposed
     counted_trials = ops.expand_dims(counted, -1)
-    # A weight of zero does not silence a value that is not finite; `where` does.
+    # Use `where`: zero times a value that is not finite is NaN.
     return ReplayState(
         state.acceptance + ops.where(counted_trials, acceptance, 0.0),
         state.limit + ops.where(counted & ops.isfinite(limit), limit, 0.0),
@@ -296,7 +296,7 @@ def replay_choose(state: ReplayState, beta: Tensor) -> Tensor:
 
 
 def paper_trials(beta: Tensor) -> Tensor:
-    """Return the values that one adjustment phase can reach: 5% smaller each."""
+    """Return the values that one adjustment can reach, each 5% below the last."""
     factors = tensors.constant(_FACTORS, "float32", beta)
     return ops.expand_dims(beta, -1) * factors
 
@@ -309,7 +309,7 @@ def paper_record(
     accepted: Tensor,
     proposed: Tensor,
 ) -> PaperState:
-    """Add one step. Only proposals that went forward enter the ring."""
+    """Return the record with one more step. Only forward proposals enter the ring."""
     counted = forward & proposed
     place = ops.cast(state.count % PAPER_WINDOW, "int32")
     rows = tensors.constant(range(PAPER_WINDOW), "int32", place)
@@ -329,7 +329,7 @@ def paper_choose(state: PaperState, beta: Tensor) -> Tensor:
     """Return beta by the paper's rule at the end of an epoch."""
     rows = ops.maximum(ops.minimum(state.count, float(PAPER_WINDOW)), 1.0)
     mean = ops.sum(state.acceptance, axis=-2) / ops.expand_dims(rows, -1)
-    # The number of 5% steps: trials in a row, from the present beta, above 0.7.
+    # Number of 5% steps: how many trials in a row, from the present beta, exceed 0.7.
     above = ops.cumprod(ops.cast(mean > 0.7, "float32"), axis=-1)
     steps = ops.minimum(ops.sum(above, axis=-1), PAPER_TRIALS - 1.0)
     epoch = state.accepted / ops.maximum(state.proposed, 1.0)

@@ -1,4 +1,4 @@
-"""Contour stochastic gradient MCMC: a flattened energy, and importance weights for it.
+"""Contour stochastic gradient MCMC: a flattened energy, and importance weights.
 
 Papers: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin dynamics
 algorithm for simulations of multi-modal distributions", eq. (5) to (10), (57) and
@@ -6,7 +6,7 @@ appendix D.1; Deng, Liang, Hao, Lin and Liang (2022), "Interacting contour stoch
 gradient Langevin dynamics", for the field with exponent 1 and the shared density.
 
 Target: the chain samples exp(-U(x)/T) / Psi(U(x))^zeta. Psi interpolates the masses
-theta(i) of the energy's m subregions; with the importance weights Psi(U(x))^zeta draws
+theta(i) of the energy's m subregions. With the importance weights Psi(U(x))^zeta, draws
 have the distribution exp(-U(x)/T).
 
 Equations, with J the subregion of the point that was just evaluated:
@@ -18,27 +18,27 @@ Equations, with J the subregion of the point that was just evaluated:
 
     Psi(U)  = theta(J) exp((log theta(J) - log theta((J-1) v 1)) (U - u_J) / du)
 
-with p = zeta, eq. (10), whose fixed point is the mass of each subregion under
-exp(-U/T), or p = 1, eq. (15), whose fixed point is that mass to the power 1/zeta. The
-factor scales the gradient of U, and not the noise. With rho > 0 eq. (57) adds to the
-sum of theta; here theta is divided by its sum, at each step then.
+with p = zeta, eq. (10), or p = 1, eq. (15). The fixed point with p = zeta is the mass
+of each subregion under exp(-U/T), the fixed point with p = 1 this mass to the power
+1/zeta. The factor scales the gradient of U but not the noise. With rho > 0, eq. (57)
+increases the sum of theta, and theta is divided by its sum at each step.
 
-In the last subregion, which has no upper end, Psi is constant and the factor is 1, as
-in the authors' code for images; eq. (8) keeps the slope there.
+The last subregion has no upper end. There Psi is constant and the factor is 1, as in
+the authors' code for images. Eq. (8) keeps the slope.
 
-The paper weights a draw by theta(J)^zeta. Inside a subregion Psi is not constant,
-though: on its mixture of section 4.1, with du = 1 and zeta = 0.75, those weights move
-the mean from 0 to 0.25 (by quadrature), and Psi(U)^zeta, eq. (5), does not. Where the
-factor is limited, the weights use the slope that is left.
+The paper weights a draw by theta(J)^zeta, but Psi is not constant inside a subregion.
+On the mixture of the paper's section 4.1, with du = 1 and zeta = 0.75, the weights
+theta(J)^zeta move the mean from 0 to 0.25 (by quadrature). The weights Psi(U)^zeta,
+eq. (5), do not. If the factor is limited, the weights use the limited slope.
 
-Everything is kept as log theta: theta of a subregion that is never visited decays
-without end, and float32 would make it 0. Subregions are counted from 0 here.
+The state holds log theta: theta of a subregion that is never visited decays without
+end, and float32 would round it to 0. The code counts subregions from 0.
 
 | paper         | name                | shape          | unit           |
 |---------------|---------------------|----------------|----------------|
 | U             | `energy`            | (...)          | nats           |
 | J             | `index`             | (...), int32   | 1, from 0      |
-| log theta     | `log_masses`           | (..., m)       | nats           |
+| log theta     | `log_masses`        | (..., m)       | nats           |
 | omega         | `step_size`         | scalar         | 1              |
 | T             | `temperature`       | scalar         | 1              |
 | u_1           | `energy_min`        | float          | nats           |
@@ -74,14 +74,14 @@ from keras_mhmcmc.algorithms.base import Traits
 from keras_mhmcmc.algorithms.base import at_step
 from keras_mhmcmc.algorithms.tensors import ops
 
-# Steps after which theta is given the sum 1 again: the pass over all subregions with
-# exponentials costs more than the rest of a step of one small chain.
+# Steps between two normalisations of theta to the sum 1. The exponentials of all
+# subregions cost more than the rest of a step of one small chain.
 _ROUNDINGS = 16
 _COUNTS = ("steps", "partition", "multiplier", "below", "above")
 
 
 class Contour(NamedTuple):
-    """The numbers of a contour sampler that stay as they are."""
+    """The fixed numbers of a contour sampler."""
 
     energy_min: float
     energy_gap: float
@@ -99,7 +99,7 @@ class State(NamedTuple):
 
     base: Any  # its first field is `point`
     log_masses: Tensor  # (..., m), or (m,) if all chains share them
-    visits: Any  # int32, (..., m), or () if nobody asks
+    visits: Any  # int32, (..., m), or () if visits are not counted
 
 
 class Auxiliary(NamedTuple):
@@ -113,14 +113,14 @@ class Auxiliary(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ContourSampler(OverDiffusion):
-    """A diffusion on the energy that its own visits flatten: CSGLD, CSGHMC.
+    """CSGLD and CSGHMC: a diffusion on an energy that its own visits flatten.
 
     Attributes:
         base: the diffusion.
-        contour: the numbers that stay as they are.
+        contour: the fixed numbers.
         step_size: omega, a number or a schedule that falls.
         log_masses: log theta before the first step, shape (m,).
-        adapt: whether theta is learned; if not, it is KSGLD.
+        adapt: whether theta is learned. The sampler with a fixed theta is KSGLD.
         is_shared: whether all chains learn one theta together (ICSGLD).
         counts_visits: whether the state counts the visits of each subregion.
     """
@@ -160,7 +160,7 @@ class ContourSampler(OverDiffusion):
         return State(self.base.init(position), log_masses, visits)
 
     def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
-        """Learn from the energy of the point; return its weight and multiplier."""
+        """Update theta with the energy of the point, and return the point's weight."""
         settings, number = self.contour, evaluation.number
         place = locate(evaluation.energy, settings)
         log_masses = state.log_masses
@@ -168,7 +168,7 @@ class ContourSampler(OverDiffusion):
             update = update_shared_log_masses if self.is_shared else update_log_masses
             size = at_step(self.step_size, number)
             learned = update(log_masses, place, size, settings)
-            # With rho the sum grows at each step, else by rounding alone.
+            # With rho the sum grows at each step, otherwise by rounding alone.
             is_due = number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
             log_masses = tensors.cond(
                 is_due, lambda: normalized(learned), lambda: learned
@@ -218,18 +218,18 @@ class ContourSampler(OverDiffusion):
 
 
 def partition_index(energy: Tensor, contour: Contour) -> Tensor:
-    """Return J, the subregion of each energy; 0 where the energy is not finite."""
+    """Return J, the subregion of each energy; 0 if the energy is not finite."""
     above = ops.ceil((energy - contour.energy_min) / contour.energy_gap)
     above = ops.where(ops.isfinite(energy), above, ops.zeros_like(above))
     return ops.cast(ops.clip(above, 0, contour.partitions - 1), "int32")
 
 
 class Place(NamedTuple):
-    """Where the partition has an energy."""
+    """An energy and its subregion."""
 
     energy: Tensor
-    index: Tensor  # J, from 0; 0 where the energy is not finite
-    finite: Tensor
+    index: Tensor  # J, from 0; 0 if the energy is not finite
+    finite: Tensor  # bool
 
 
 def locate(energy: Tensor, contour: Contour) -> Place:
@@ -243,8 +243,7 @@ def update_log_masses(
     """Return log theta after the energy of one more point.
 
     An energy that is not finite changes nothing. Each chain learns a theta of its own.
-    The sum is 1 up to rounding, which adds up over many steps unless `normalized` is
-    called.
+    The sum stays 1 up to rounding errors, which `normalized` removes.
     """
     index, finite = place.index, place.finite
     visited = _at(log_masses, index)
@@ -263,9 +262,9 @@ def update_log_masses(
 def update_shared_log_masses(
     log_masses: Tensor, place: Place, step_size: Tensor, contour: Contour
 ) -> Tensor:
-    """Return log theta, shape (m,), after the energies (K,) of K chains that share it.
+    """Return log theta, shape (m,), after one energy of each of K chains.
 
-    The field is the mean over the chains whose energy is finite.
+    The chains share theta. Its update is the mean over the chains with finite energy.
     """
     index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
@@ -280,13 +279,13 @@ def update_shared_log_masses(
 
 
 def normalized(log_masses: Tensor) -> Tensor:
-    """Return log theta with a sum of theta that is exactly 1; it was nearly 1."""
+    """Return log theta, normalised so that the sum of theta is 1."""
     total = ops.sum(ops.exp(log_masses), axis=-1, keepdims=True)
     return log_masses - ops.log(total)
 
 
 def visited(visits: Tensor, place: Place, contour: Contour) -> Tensor:
-    """Return the visits of each subregion, int32, with one more energy if finite."""
+    """Return the visits of each subregion, int32; a finite energy adds one."""
     hits = ops.expand_dims(place.index, -1) == _bins(contour, place.index)
     hits = ops.logical_and(hits, ops.expand_dims(place.finite, -1))
     return visits + ops.cast(hits, "int32")
@@ -297,8 +296,8 @@ def multiplier_and_log_weight(
 ) -> tuple[Tensor, Tensor]:
     """Return the factor of the gradient of U, and the log weight of the point.
 
-    A factor below 0 drives the chain uphill. A point whose energy is not finite has a
-    finite factor and the weight 0.
+    A factor below 0 drives the chain uphill. A point with an energy that is not finite
+    has a finite factor and the weight 0.
     """
     end, slope = _segment(log_masses, place.index, temperature, contour)
     factor = 1.0 + contour.zeta * temperature * slope
@@ -318,12 +317,12 @@ def _segment(
     else:
         end = _at(log_masses, index)
         slope = (end - _at(log_masses, ops.maximum(index - 1, 0))) / contour.energy_gap
-        # The last subregion has no upper end. With a slope there, a chain that was
-        # thrown far up might never come back, or have a weight without limit.
+        # The last bin is unbounded. With a slope there, a chain thrown to a high energy
+        # might never come back, or have an unbounded weight.
         is_last = index == contour.partitions - 1
         slope = ops.where(is_last, ops.zeros_like(slope), slope)
     if contour.max_multiplier is not None:
-        # At T = 0 the factor is 1 whatever the slope is.
+        # At T = 0 the factor is 1 for any slope.
         scale = ops.convert_to_tensor(contour.zeta * temperature, "float32")
         scale = ops.maximum(scale, 1e-30)
         steepest = (-contour.max_multiplier - 1.0) / scale
@@ -331,14 +330,17 @@ def _segment(
     return end, slope
 
 
-# A finite stand-in for log 0, which not every backend adds well.
+# Stands for log 0: not every backend adds -inf correctly.
 _LOG_OF_NOTHING = -1e30
 
 
 def _rates(
     log_visited: Tensor, step_size: Tensor, contour: Contour
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return omega (theta(J)^p + omega rho 1{i >= J}): i < J, i >= J, and its log."""
+    """Return omega (theta(J)^p + omega rho 1{i >= J}) for i < J and i >= J, and a log.
+
+    The log is of the value for i >= J.
+    """
     log_low = ops.log(step_size) + contour.exponent * log_visited
     low = ops.exp(log_low)
     if contour.rho == 0.0:
@@ -353,5 +355,5 @@ def _at(log_masses: Tensor, index: Tensor) -> Tensor:
 
 
 def _bins(contour: Contour, like: Tensor) -> Tensor:
-    """Return the numbers of all subregions, int32, where `like` is."""
+    """Return the numbers of all subregions, int32, on the device of `like`."""
     return tensors.constant(range(contour.partitions), "int32", like)

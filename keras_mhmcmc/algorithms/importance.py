@@ -18,22 +18,24 @@ Systematic resampling takes each draw n w_i / sum w times, rounded up or down.
 | U     | `uniform`    | ()    | 1, in [0, 1)           |
 | n     | `num_draws`  | int   | draws                  |
 
-The weights are those of kept draws, numpy arrays: sums of millions of them need
-float64, which not every backend has.
+The weights are numpy arrays: sums of millions of weights need float64, which not every
+backend has.
 """
 
 import numpy as np
 
+from keras_mhmcmc._types import Array
 
-def effective_sample_size(weights):
-    """How many equally weighted draws these are worth: 1 to S."""
+
+def effective_sample_size(weights: Array) -> float:
+    """Return how many draws of equal weight the S draws are worth, from 1 to S."""
     weights = np.ravel(np.asarray(weights, "float64"))
     weights = weights / weights.max()
     return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
-def systematic(weights, uniform, num_draws):
-    """Indices of `num_draws` draws with equal weights, in order, shape (num_draws,)."""
+def systematic(weights: Array, uniform: float, num_draws: int) -> Array:
+    """Return the indices of n draws with equal weights, increasing, shape (n,)."""
     ends = np.cumsum(np.ravel(np.asarray(weights, "float64")))
     places = (np.arange(num_draws) + uniform) / num_draws * ends[-1]
     # A place may be rounded up to the last end.

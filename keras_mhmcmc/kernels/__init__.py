@@ -1,4 +1,4 @@
-"""Transition kernels for `mh.sample`: an algorithm with its arguments checked."""
+"""Build transition kernels for `mh.sample`, with checked arguments."""
 
 from keras_mhmcmc.kernels.contour import csghmc
 from keras_mhmcmc.kernels.contour import csgld

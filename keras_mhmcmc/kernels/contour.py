@@ -1,4 +1,4 @@
-"""Kernels for `mh.sample` on a flattened energy: CSGLD, CSGHMC."""
+"""Build the kernels for `mh.sample` on a flattened energy: CSGLD and CSGHMC."""
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
@@ -29,33 +29,34 @@ def csgld(
 ) -> ContourSampler:
     """Return contour SGLD, a kernel for `mh.sample`.
 
-    Samples exp(-U/T) / Psi(U)^zeta, where Psi is the learned mass of the energy's
-    subregions. With the weights of the draws it samples exp(-U/T), up to the bias of a
-    finite step, of gradient noise, and of `max_multiplier` where that is in force.
+    The kernel samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is minus the log
+    density, and Psi is the learned mass of the energy's subregions. With the weights of
+    the draws it samples exp(-U/T), up to the bias of a finite step, of gradient noise,
+    and of an active `max_multiplier`.
 
     Args:
-        learning_rate: step, as in `mh.CSGLD`, at least 0, or a schedule.
+        learning_rate: step, as in `mh.CSGLD`. A number of at least 0, or a schedule.
         partition: `mh.EnergyPartition`, the subregions of the energy in nats.
             `mh.suggest_partition` makes one.
-        zeta: how far the energy is flattened, greater than 0. 1 makes its histogram
-            flat.
+        zeta: power that flattens the energy, greater than 0. With 1 the histogram of
+            the energies becomes flat. Defaults to 0.75.
         temperature: T, at least 0, or a schedule.
-        step_size: omega, the step of the learned masses: a schedule that falls, or a
+        step_size: omega, the step of the learned masses: a decreasing schedule, or a
             number in (0, 1). None is `mh.schedules.RobbinsMonro()`.
         random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J).
         difference: "backward" or "forward", the kind of difference that gives the slope
             of log theta.
         max_multiplier: largest absolute value of the gradient's factor, at least 1.
-            None is no limit. Where the limit is in force, the weights are not exact:
-            see `mh.CSGLD`.
+            None sets no limit. If the limit is active, the weights are not exact: see
+            `mh.CSGLD`.
         weight_power: draws have the weights Psi(U)^weight_power. None is zeta, which is
-            exact where `max_multiplier` limits nothing.
+            exact unless `max_multiplier` is active.
         rho: bias of the update towards low energies, eq. (57), at least 0.
-        masses: first theta, the mass of each subregion, shape (partitions,), positive.
-            None falls linearly.
-        adapt: whether theta is learned. False keeps `masses` as they are (KSGLD).
-        shared_density: whether all chains learn one theta together (ICSGLD) instead of
-            one each.
+        masses: initial theta, the positive mass of each subregion, shape (partitions,).
+            None is a linear decrease.
+        adapt: whether theta is learned. False keeps `masses` fixed (KSGLD).
+        shared_density: whether all chains learn one theta together (ICSGLD). By default
+            each chain learns its own.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -108,15 +109,15 @@ def csghmc(
 ) -> ContourSampler:
     """Return contour SGHMC, a kernel for `mh.sample`.
 
-    Samples the position from exp(-U/T) / Psi(U)^zeta, and with the weights of the draws
-    from exp(-U/T), as `mh.kernels.csgld` does.
+    The kernel samples exp(-U/T) / Psi(U)^zeta, and exp(-U/T) with the weights of the
+    draws, like `mh.kernels.csgld`.
 
     Args:
-        learning_rate: step, as in `mh.CSGHMC`, at least 0, or a schedule.
+        learning_rate: step, as in `mh.CSGHMC`. A number of at least 0, or a schedule.
         partition: `mh.EnergyPartition`, the subregions of the energy in nats.
-            `mh.kernels.csgld` says more of this argument and of all that follow, except
-            for `momentum`.
-        zeta: how far the energy is flattened, greater than 0.
+            `mh.kernels.csgld` describes this argument and the others, except
+            `momentum`, in detail.
+        zeta: power that flattens the energy, greater than 0.
         momentum: share of the velocity that each step keeps, in [0, 1).
         temperature: T, at least 0, or a schedule.
         step_size: step of the learned masses.
@@ -125,9 +126,9 @@ def csghmc(
         max_multiplier: largest absolute value of the gradient's factor.
         weight_power: power of Psi(U) in the importance weights.
         rho: bias of the update towards low energies.
-        masses: first theta, shape (partitions,).
+        masses: initial theta, shape (partitions,).
         adapt: whether theta is learned.
-        shared_density: whether all chains learn one theta.
+        shared_density: whether all chains learn one theta together.
 
     Raises:
         ValueError: an argument is outside its range.

@@ -1,4 +1,4 @@
-"""Kernels for `mh.sample` that always move: SGLD, pSGLD, SGHMC."""
+"""Build the kernels for `mh.sample` that always move: SGLD, pSGLD and SGHMC."""
 
 from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.psgld import PSGLD
@@ -12,14 +12,14 @@ def sgld(
 ) -> SGLD:
     """Return stochastic gradient Langevin dynamics, a kernel for `mh.sample`.
 
-    Samples exp(-U/T) up to the bias of a finite step and of gradient noise, with U the
-    energy in nats: minus the log density. `mh.SGLD` has the size of both biases.
+    The kernel samples exp(-U/T), up to the bias of a finite step and of gradient noise.
+    The energy U in nats is minus the log density. `mh.SGLD` gives the size of both
+    biases.
 
     Args:
-        learning_rate: step, as in `mh.SGLD`: it multiplies the gradient of U/N. With
-            `log_density` N is 1, so that it multiplies the gradient of U. A number
-            that is at least 0, or a schedule.
-        temperature: T, at least 0, or a schedule.
+        learning_rate: factor of the gradient of U/N, as in `mh.SGLD`. With
+            `log_density` N is 1. A number of at least 0, or a schedule.
+        temperature: T, at least 0, or a schedule. Defaults to 1.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -44,16 +44,19 @@ def psgld(
 ) -> PSGLD:
     """Return preconditioned SGLD, a kernel for `mh.sample`.
 
-    Samples exp(-U/T) up to the bias of a finite step, of gradient noise and of the
-    changing preconditioner. The last one widened the draws of a logistic regression by
-    24 to 33% in standard deviation with all of the data, and by 9 to 10% with
-    mini-batches (`examples/benchmarks/laws.py --only psgld`).
+    The kernel samples exp(-U/T), up to the bias of a finite step, of gradient noise and
+    of the changing preconditioner. The energy U in nats is minus the log density. On a
+    logistic regression the preconditioner made the standard deviation 24 to 33% too
+    large with all of the data, and 9 to 10% with mini-batches
+    (`examples/benchmarks/laws.py --only psgld`).
 
     Args:
-        learning_rate: step, as in `mh.PSGLD`, at least 0, or a schedule.
-        decay: share of the running mean of squared gradients that is kept, in [0, 1).
-        epsilon: added to the root of that mean, greater than 0.
-        temperature: T, at least 0, or a schedule.
+        learning_rate: step, as in `mh.PSGLD`. A number of at least 0, or a schedule.
+        decay: share of the mean squared gradient that each step keeps, in [0, 1).
+            Defaults to 0.99.
+        epsilon: number added to the root of the mean squared gradient, greater than 0.
+            Defaults to 1e-5.
+        temperature: T, at least 0, or a schedule. Defaults to 1.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -77,13 +80,15 @@ def sghmc(
 ) -> SGHMC:
     """Return stochastic gradient Hamiltonian Monte Carlo, a kernel for `mh.sample`.
 
-    Samples exp(-U/T) up to the bias of a finite step and of gradient noise; momentum
-    makes the second one 1 / (1 - momentum) times as large. `mh.SGHMC` has their size.
+    The kernel samples exp(-U/T), up to the bias of a finite step and of gradient noise.
+    The energy U in nats is minus the log density. Momentum makes the bias of gradient
+    noise 1 / (1 - momentum) times as large. `mh.SGHMC` gives the size of both biases.
 
     Args:
-        learning_rate: step, as in `mh.SGHMC`, at least 0, or a schedule.
-        momentum: share of the velocity that is kept at each step, in [0, 1).
-        temperature: T, at least 0, or a schedule.
+        learning_rate: step, as in `mh.SGHMC`. A number of at least 0, or a schedule.
+        momentum: share of the velocity that each step keeps, in [0, 1). Defaults to
+            0.9.
+        temperature: T, at least 0, or a schedule. Defaults to 1.
 
     Raises:
         ValueError: an argument is outside its range.

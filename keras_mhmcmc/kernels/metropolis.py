@@ -1,4 +1,4 @@
-"""Kernels for `mh.sample` that accept or reject: MHBT, MINT, RSGLD."""
+"""Build the kernels for `mh.sample` that accept or reject: MHBT, MINT and RSGLD."""
 
 from keras_mhmcmc import proposals
 from keras_mhmcmc.algorithms.base import checked_learning_rate
@@ -17,21 +17,22 @@ def mhbt(
 ) -> Metropolis:
     """Return mini-batch Metropolis-Hastings (MHBT), a kernel for `mh.sample`.
 
-    Samples exp(-U/T), approximately for mini-batches, and exactly when the batch is all
-    of the data or with `log_density`: then it is the Metropolis-Hastings algorithm,
-    tempered where T is not 1. Each step draws its mini-batch at random, so that
-    position and batch I together have the density exp(-U_I/T) exactly.
+    The kernel samples exp(-U/T), approximately on mini-batches. The energy U in nats is
+    minus the log density. With `log_density`, or if a batch is all of the data, it is
+    exact: the Metropolis-Hastings algorithm at the temperature T. Each step draws its
+    mini-batch at random, and position and batch I together have exactly the density
+    exp(-U_I/T).
 
     Args:
         learning_rate: step of the proposal: the standard deviation of a `RandomWalk`,
-            otherwise as in `mh.SGLD`; at least 0, or a schedule.
-        proposal: one of `mh.proposals`; defaults to a random walk.
-        temperature: T, greater than 0, or a schedule. Defaults to N/m, at which two
-            batches are compared at the weight of one; 1 with `log_density`. c_n in the
-            paper is N/T; the bias falls with it. At the default the
-            draws are wider than exp(-U/T): on a logistic regression (N = 565, m = 113)
-            their variance was 4.2 times as large in the stiffest directions
-            (`examples/benchmarks/laws.py --only metropolis`).
+            otherwise as in `mh.SGLD`. A number of at least 0, or a schedule.
+        proposal: one of `mh.proposals`. None is `RandomWalk()`.
+        temperature: T, greater than 0, or a schedule. None is 1 with `log_density`,
+            and N/m with data: energies of two batches are then compared at the weight
+            of one batch. In the paper N/T is c_n, and the bias falls with it. At the
+            default the draws are wider than exp(-U/T): on a logistic regression
+            (N = 565, m = 113) their variance was 4.2 times as large in the stiffest
+            directions (`examples/benchmarks/laws.py --only metropolis`).
 
     Raises:
         ValueError: an argument is outside its range.
@@ -54,16 +55,18 @@ def mint(
     alpha: float = 0.99,
     proposal: proposals.Proposal | None = None,
 ) -> Metropolis:
-    """Return mini-batch tempered MCMC: MHBT at T = N / m^alpha.
+    """Return mini-batch tempered MCMC, MHBT at T = N / m^alpha, for `mh.sample`.
 
-    Samples exp(-U/T) approximately. Needs data.
+    The kernel samples exp(-U/T) approximately. The energy U in nats is minus the log
+    density. The kernel needs data.
 
     Args:
         learning_rate: step of the proposal, as in `mhbt`.
-        alpha: in (0, 1]; smaller is a higher temperature and a smaller bias; 0.5 is
-            c_n = sqrt(m). At the default the draws are wider than exp(-U/T), as those
-            of `mhbt` at its default: 4.4 times the variance on the same regression.
-        proposal: one of `mh.proposals`; defaults to `Langevin()`.
+        alpha: in (0, 1]. A smaller alpha gives a higher temperature and a smaller bias;
+            0.5 is c_n = sqrt(m). Defaults to 0.99. At the default the draws are wider
+            than exp(-U/T): on the logistic regression of `mhbt` their variance was 4.4
+            times as large in the stiffest directions.
+        proposal: one of `mh.proposals`. None is `Langevin()`.
 
     Raises:
         ValueError: an argument is outside its range, or there is no data.
@@ -91,24 +94,24 @@ def rsgld(
 ) -> Metropolis:
     """Return Metropolis-Hastings with reversible SGLD proposals, for `mh.sample`.
 
-    Samples exp(-U/T) with `normalized=True` and a fixed beta, exactly when the batch is
-    all of the data or with `log_density`, and approximately on mini-batches. By default
-    the ratio and the noise are the paper's, which make the chain nearly an optimizer:
-    `mh.RSGLD` has the figures.
+    With `normalized=True` and a fixed beta the kernel samples exp(-U/T), approximately
+    on mini-batches. The energy U in nats is minus the log density. With `log_density`,
+    or if a batch is all of the data, it is exact. The defaults, the paper's ratio and
+    noise, make the chain nearly an optimizer: `mh.RSGLD` has the figures.
 
     Args:
-        learning_rate: epsilon, as in `mh.RSGLD`, at least 0, or a schedule.
-        temperature: T, greater than 0, or a schedule. Defaults to N/m, and to 1 with
+        learning_rate: epsilon, as in `mh.RSGLD`. A number of at least 0, or a schedule.
+        temperature: T, greater than 0, or a schedule. None is N/m with data, and 1 with
             `log_density`.
-        beta: factor, at least 1, of the backward move's noise; "auto" chooses the
-            first one from the first forward proposals.
+        beta: factor of the noise of backward moves, at least 1. "auto" chooses the
+            first beta from the first forward proposals.
         beta_adaptation: "replay" chooses beta at the end of each epoch of N // m steps,
-            or at each step without mini-batches; "paper" is the rule of the paper; None
+            or at each step without mini-batches. "paper" is the rule of the paper. None
             keeps beta fixed.
-        noise_temperature: temperature of the proposal's noise, greater than 0. Defaults
-            to 1/N; T is the choice for low dimensions.
-        normalized: whether the density ratio carries its normalising constants, which
-            makes detailed balance exact.
+        noise_temperature: temperature of the proposal's noise, greater than 0. None is
+            1/N. Choose T for low dimensions.
+        normalized: whether the density ratio has its normalising constants, which make
+            detailed balance exact.
 
     Raises:
         ValueError: an argument is outside its range.

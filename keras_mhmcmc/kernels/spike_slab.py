@@ -1,4 +1,4 @@
-"""Kernels for `mh.sample` with spike-and-slab priors: SGLD-SA, SGHMC-SA."""
+"""Build the kernels for `mh.sample` with spike-and-slab priors: SGLD-SA, SGHMC-SA."""
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.algorithms.base import Diffusion
@@ -22,25 +22,26 @@ def sgldsa(
 ) -> SpikeSlabSampler:
     """Return SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
 
-    Samples exp(-U/T) given the latent variables that it learns meanwhile, as
-    `mh.SGLDSA` does. U is minus the log density that `mh.sample` is given, plus the
-    energy of the prior on the tensors that it chooses. The other tensors have the prior
-    that `log_prior` gives them. `draws.info` has `sparsity`, `sigma` and `delta` of
-    each chain, and `inclusion_probabilities`, a dict of arrays (chain, ...).
+    The kernel samples exp(-U/T) given the latent variables, which it learns at the same
+    time, like `mh.SGLDSA`. The energy U in nats is minus the log density of `mh.sample`
+    plus the energy of `prior` on the sparse tensors. `log_prior` is the prior of the
+    other tensors. `draws.info` has `sparsity`, `sigma` and `delta` of each chain, and
+    `inclusion_probabilities`, a dict of arrays (chain, ...).
 
     Args:
-        learning_rate: step, as in `mh.SGLDSA`, at least 0, or a schedule.
-        prior: a `mh.priors.SpikeSlab`. Its `sparse` is looked for in the names of the
-            position's tensors, the keys of its dict; a single tensor has the name
-            "position". A function gets an object with `path` and `shape`, the chain
-            axis first.
-        likelihood: "categorical", where `log_likelihood` is one; or "gaussian", where
-            it gives minus the squared error of each example, and sigma is the standard
-            deviation of the noise.
-        step_size: omega of the latent variables, a schedule that falls, or a number in
-            (0, 1]; None is 0.1 (k + 1000)^(-3/4) at step k.
-        temperature: T, at least 0, or a schedule.
-        layer_temperatures: whether each tensor has its own, as in `mh.SGLDSA`.
+        learning_rate: step, as in `mh.SGLDSA`. A number of at least 0, or a schedule.
+        prior: a `mh.priors.SpikeSlab`. If its `sparse` is a regular expression, it
+            matches the names of the position's tensors: the keys of a dict, or
+            "position" for a single tensor. If `sparse` is a function, it takes an
+            object with `path` and `shape`, the chain axis first.
+        likelihood: "categorical" if `log_likelihood` returns a log-likelihood;
+            "gaussian" if it returns minus the squared error of each example. Sigma is
+            then the standard deviation of the noise.
+        step_size: omega, the step of the latent variables: a decreasing schedule, or a
+            number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at step k.
+        temperature: T, at least 0, or a schedule. Defaults to 1.
+        layer_temperatures: whether each tensor has its own temperature, as in
+            `mh.SGLDSA`.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -71,16 +72,17 @@ def sghmcsa(
 ) -> SpikeSlabSampler:
     """Return SGHMC with a spike-and-slab prior, a kernel for `mh.sample`.
 
-    Samples as `mh.kernels.sgldsa` does, with momentum, and takes the same arguments.
+    The kernel samples the same distribution as `mh.kernels.sgldsa`, with momentum. The
+    other arguments are the same.
 
     Args:
-        learning_rate: step, as in `mh.SGHMCSA`, at least 0, or a schedule.
+        learning_rate: step, as in `mh.SGHMCSA`. A number of at least 0, or a schedule.
         prior: a `mh.priors.SpikeSlab`.
         likelihood: "categorical" or "gaussian".
         momentum: share of the velocity that each step keeps, in [0, 1).
-        step_size: omega of the latent variables.
+        step_size: omega, the step of the latent variables.
         temperature: T, at least 0, or a schedule.
-        layer_temperatures: whether each tensor has its own.
+        layer_temperatures: whether each tensor has its own temperature.
 
     Raises:
         ValueError: an argument is outside its range.

@@ -1,11 +1,17 @@
-"""Options of the Keras base class and priors that are refused, and the remedy."""
+"""Refuse options of Keras, priors and weights that do not fit, and say the remedy."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
 
 _REFUSED = {
-    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`; a decay of w is the scale "
+    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`. A decay of w is the scale "
     "1 / sqrt(w * train_size).",
     "clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
     "rejects steps that are too large.",
@@ -25,19 +31,19 @@ _REFUSED = {
 }
 
 
-def refuse(options):
-    """Raises a `ValueError` for each option that is not switched off."""
+def refuse(options: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` for an option that is not switched off."""
     for option, value in options.items():
         if option not in _REFUSED:
             raise ValueError(f"Argument `{option}` is unknown. Received: {value!r}")
         if value is not None and value is not False:
             raise ValueError(
-                f"Argument `{option}` must be left away: it would silently change the "
-                f"sampled law. {_REFUSED[option]} Received: {option}={value!r}"
+                f"Argument `{option}` must be left out: it would silently change the "
+                f"sampled distribution. {_REFUSED[option]} Received: {option}={value!r}"
             )
 
 
-def check_prior(prior):
+def check_prior(prior: Any) -> None:
     """Raise a `ValueError` unless `prior` is None or a `Prior`."""
     if isinstance(prior, SpikeSlab):
         raise ValueError(
@@ -51,39 +57,39 @@ def check_prior(prior):
         )
 
 
-def refuse_constraints(variables):
-    """Raises a `ValueError` for a variable that is put back after each step."""
+def refuse_constraints(variables: Sequence[keras.Variable]) -> None:
+    """Raise a `ValueError` if a variable has a constraint."""
     for variable in variables:
         if variable.constraint is not None:
             raise ValueError(
                 f"The variable '{variable.path}' has a constraint, which would "
-                "move the weights after each step and change the sampled law. "
-                "Build the layer without it; a prior keeps weights small. "
+                "move the weights after each step and change the sampled distribution. "
+                "Build the layer without it. A prior keeps weights small. "
                 f"Received: constraint={variable.constraint}"
             )
 
 
-def refuse_other_weights(sampled, model):
-    """Raises a `ValueError` unless a sampler moves the weights that `model` trains.
+def refuse_other_weights(sampled: Sequence[keras.Variable], model: keras.Model) -> None:
+    """Raise a `ValueError` unless the sampler moves the weights that `model` trains.
 
     Args:
-        sampled: variables that the sampler was built with.
-        model: the model that trains.
+        sampled: the variables that the sampler was built with.
+        model: the model in training.
     """
     frozen = [variable.path for variable in sampled if not variable.trainable]
     if frozen:
         raise ValueError(
-            "The layers that train must stay the same for as long as a sampler runs. "
-            "After you change `layer.trainable`, call `model.compile` again, with a "
-            f"new sampler, which goes on from these weights. Received: {len(frozen)} "
-            f"frozen variables that were not so at the first step, such as {frozen[0]}"
+            "The trainable layers must stay the same while a sampler runs. After you "
+            "change `layer.trainable`, call `model.compile` again with a new sampler, "
+            f"which continues from the present weights. Received: {len(frozen)} frozen "
+            f"variables that trained at the first step, such as {frozen[0]}"
         )
     trained = {id(variable) for variable in model.trainable_variables}
     if sampled and trained != {id(variable) for variable in sampled}:
         raise ValueError(
             "Argument `optimizer` must be new for each model: this sampler holds the "
-            "chain of other weights. Make it again with the same arguments, or with "
+            "chain of other weights. Make a new one with the same arguments, or with "
             "`type(optimizer).from_config(optimizer.get_config())`, and compile the "
             f"model with it. Received: a sampler of {len(sampled)} variables, such as "
-            f"{sampled[0].path}, and a model that trains {len(trained)} others"
+            f"{sampled[0].path}, and a model with {len(trained)} other trainable ones"
         )

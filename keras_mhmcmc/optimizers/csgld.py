@@ -17,58 +17,58 @@ from keras_mhmcmc.schedules import Schedule
 class CSGLD(ContourOptimizer):
     """Contour stochastic gradient Langevin dynamics: SGLD on a flattened energy.
 
-    Samples exp(-U/T) / Psi(U)^zeta. U is the energy in nats, train_size * loss - log
-    prior, and Psi is the mass of the energy's subregions, which the sampler learns. So
-    the chain crosses barriers that hold SGLD. Each sample has the importance weight
-    Psi(U)^zeta, and the weighted samples have the density exp(-U/T), up to the bias of
-    a finite step and of gradient noise, where `max_multiplier` limits nothing.
+    It samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is train_size * loss - log
+    prior. Psi is the mass of the energy's subregions, and the sampler learns it. The
+    chain therefore crosses barriers that stop SGLD. Each sample has the importance
+    weight Psi(U)^zeta. The weighted samples have the density exp(-U/T), up to the bias
+    of a finite step, of gradient noise, and of an active `max_multiplier`.
     `mh.PosteriorSamples` keeps the weights and the ensemble uses them. The sampler
     keeps no copy of the weights of the model.
 
     The importance weight of a sample needs its energy, which the next step evaluates.
-    The last sample of a `fit` has the weight of the point before it until another `fit`
-    goes on.
+    The last sample of a `fit` has the weight of the point before it, until another
+    `fit` continues the chain.
 
     Args:
-        learning_rate: as in `keras.optimizers.SGD`, it multiplies the gradient of the
-            mean loss. A number that is at least 0, or a schedule.
+        learning_rate: factor of the gradient of the mean loss, as in
+            `keras.optimizers.SGD`. A number of at least 0, or a schedule.
         train_size: number of training examples, N.
-        partition: `mh.EnergyPartition`, the subregions of the energy in nats. Choose a
-            first subregion that ends a little above the lowest energies of a pilot run,
-            as `mh.suggest_partition` does.
-        zeta: how far the energy is flattened, greater than 0. 1 makes its histogram
-            flat.
+        partition: `mh.EnergyPartition`, the subregions of the energy in nats. The first
+            subregion must end a little above the lowest energies of a pilot run.
+            `mh.suggest_partition` makes such a partition.
+        zeta: power that flattens the energy, greater than 0. With 1 the histogram of
+            the energies becomes flat. Defaults to 0.75.
         temperature: T, at least 0, or a schedule (simulated annealing).
-        step_size: omega, the step of the learned masses: a schedule that falls, or a
+        step_size: omega, the step of the learned masses: a decreasing schedule, or a
             number in (0, 1). None is `mh.schedules.RobbinsMonro()`.
-        random_field: "zeta" updates the masses with theta(J)^zeta, "one" with theta(J),
-            which a zeta much above 1 needs.
+        random_field: "zeta" updates the masses with theta(J)^zeta, "one" with theta(J).
+            Choose "one" if zeta is much larger than 1.
         difference: "backward" or "forward", the kind of difference that gives the slope
             of log theta.
         max_multiplier: largest absolute value of the gradient's factor, at least 1.
-            None is no limit. Where the limit is in force, the weights are not exact: on
-            a normal distribution in 20 dimensions they put the mean energy 0.5% too
-            high at zeta = 5, 3.4% at 10, and nowhere at 2
+            None sets no limit. If the limit is active, the weights are not exact. On a
+            normal distribution in 20 dimensions they made the mean energy 0.5% too high
+            at zeta = 5, 3.4% at 10, and did not change it at 2
             (`examples/benchmarks/contour_weights.py`).
         weight_power: samples have the weights Psi(U)^weight_power. None is zeta, which
-            is exact where `max_multiplier` limits nothing. A smaller power evens the
-            weights out where zeta leaves few samples that count, but then the weighted
-            samples do not have the density exp(-U/T).
+            is exact unless `max_multiplier` is active. With a large zeta few samples
+            have most of the weight. A smaller power evens the weights out, but then the
+            weighted samples do not have the density exp(-U/T).
         rho: bias of the update towards low energies, eq. (57), at least 0.
-        masses: first theta, the mass of each subregion, shape (partitions,), positive.
-            Their sum need not be 1. None falls linearly.
-        adapt: whether theta is learned. False keeps `masses` as they are (KSGLD).
+        masses: initial theta, the positive mass of each subregion, shape (partitions,).
+            The sum may differ from 1. None is a linear decrease.
+        adapt: whether theta is learned. False keeps `masses` fixed (KSGLD).
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
-        nan_policy: "stop" holds the chain at its last finite state from the step that
-            meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`. "raise" raises an error then.
+        nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
+            stays at its last finite state. At the end of the epoch "stop" warns, and
+            `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
     Raises:
-        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
         ValueError: an argument is outside its range, or an option of the Keras base
-            class is given that would change the sampled distribution.
+            class would change the sampled distribution.
 
     Example:
 
@@ -136,19 +136,19 @@ class CSGLD(ContourOptimizer):
 class CSGHMC(ContourOptimizer):
     """Contour stochastic gradient Hamiltonian Monte Carlo: SGHMC on a flattened energy.
 
-    Samples exp(-U/T) / Psi(U)^zeta, and with the importance weights exp(-U/T), as
-    `mh.CSGLD` does. Momentum makes it faster on networks. With schedules for the
-    learning rate and the temperature it is the paper's saCSGHMC. The sampler keeps one
-    copy of the model's weights.
+    It samples exp(-U/T) / Psi(U)^zeta, and exp(-U/T) with the importance weights, like
+    `mh.CSGLD`. Momentum makes it faster on networks. With schedules for the learning
+    rate and the temperature it is the paper's saCSGHMC. The sampler keeps one copy of
+    the model's weights.
 
     Args:
-        learning_rate: as in `keras.optimizers.SGD` with momentum. A number that is at
-            least 0, or a schedule.
+        learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
+            0, or a schedule.
         train_size: number of training examples, N.
         partition: `mh.EnergyPartition`, the subregions of the energy in nats.
-            `mh.suggest_partition` makes one. `mh.CSGLD` says more of this argument and
-            of those up to `adapt`, except for `momentum`.
-        zeta: how far the energy is flattened, greater than 0.
+            `mh.suggest_partition` makes one. `mh.CSGLD` describes this argument and all
+            arguments up to `adapt`, except `momentum`, in detail.
+        zeta: power that flattens the energy, greater than 0.
         momentum: share of the velocity that each step keeps, in [0, 1).
         temperature: T, at least 0, or a schedule.
         step_size: step of the learned masses.
@@ -157,19 +157,19 @@ class CSGHMC(ContourOptimizer):
         max_multiplier: largest absolute value of the gradient's factor.
         weight_power: power of Psi(U) in the importance weights.
         rho: bias of the update towards low energies.
-        masses: first theta, shape (partitions,).
+        masses: initial theta, shape (partitions,).
         adapt: whether theta is learned.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
-        nan_policy: "stop" holds the chain at its last finite state from the step that
-            meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`. "raise" raises an error then.
+        nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
+            stays at its last finite state. At the end of the epoch "stop" warns, and
+            `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
     Raises:
-        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
         ValueError: an argument is outside its range, or an option of the Keras base
-            class is given that would change the sampled distribution.
+            class would change the sampled distribution.
 
     Example:
 

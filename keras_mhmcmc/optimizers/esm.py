@@ -13,38 +13,39 @@ from keras_mhmcmc.schedules import Schedule
 class ESM(SpikeSlabOptimizer):
     """Adam with a spike-and-slab prior: the mode that `SGLDSA` samples around.
 
-    Samples nothing: it seeks the smallest U instead of drawing from exp(-U/T), and its
-    latent variables are those of the last step alone (omega = 1). The paper compares
-    its samplers with ESM. From weights that are all small, ESM closes the spike over
-    them, because sigma falls with them, and it does not leave zero again: begin with a
-    wide initializer. Its rho depends on the start and is not a posterior probability.
-    ESM replaces rho in its first step, so its first weights decide, and
-    `initial_inclusion` of the prior does not. The optimizer keeps two copies of the
-    weights, and one more of the sparse ones.
+    ESM is no sampler: it minimises U instead of sampling exp(-U/T). The paper compares
+    its samplers with ESM. The latent variables follow from the last step alone
+    (omega = 1).
+
+    Start from a wide initializer. If all weights are small, sigma falls with them, the
+    spike closes over them, and they stay near zero. The final rho depends on the start
+    and is not a posterior probability. ESM replaces rho in its first step: the first
+    weights determine it, and `initial_inclusion` of the prior has no effect. The
+    optimizer keeps two copies of the weights, and a third copy of the sparse weights.
 
     Args:
-        learning_rate: as in `keras.optimizers.Adam`. A number that is at least 0, or a
+        learning_rate: as in `keras.optimizers.Adam`. A number of at least 0, or a
             schedule.
-        train_size: number of training examples, N. With "gaussian" and several outputs
-            it is the number of targets, because the mean squared error is their mean.
-        prior: `mh.priors.SpikeSlab`, which says which kernels are sparse.
-        likelihood: "categorical", where the loss is a mean negative log-likelihood,
-            such as a cross-entropy. Or "gaussian", where the loss is the mean squared
-            error and sigma is the standard deviation of the noise.
+        train_size: number of training examples, N. With "gaussian" and several outputs,
+            the number of targets: the mean squared error is a mean over all targets.
+        prior: `mh.priors.SpikeSlab`, which chooses the sparse kernels.
+        likelihood: "categorical" for a loss that is a mean negative log-likelihood,
+            such as a cross-entropy. "gaussian" for the mean squared error; sigma is
+            then the standard deviation of the noise.
         beta_1: share of the mean gradient that each step keeps, in [0, 1).
         beta_2: share of the mean squared gradient that each step keeps, in [0, 1).
         epsilon: number added to the root of the mean squared gradient, greater than 0.
-        seed: integer in [0, 2**31) or None, as in every sampler. ESM draws nothing.
-        nan_policy: "stop" holds the chain at its last finite state from the step that
-            meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`. "raise" raises an error then.
+        seed: integer in [0, 2**31) or None, without effect: ESM adds no noise.
+        nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
+            stays at its last finite state. At the end of the epoch "stop" warns, and
+            `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
     Raises:
-        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
-        ValueError: an argument is outside its range, an option of the Keras base class
-            is given that would change the sampled distribution, or, at the first step,
-            `prior` chooses no kernel or the compiled loss does not fit `likelihood`.
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution. In the first step: `prior`
+            chooses no kernel, or the compiled loss does not fit `likelihood`.
 
     Example:
 

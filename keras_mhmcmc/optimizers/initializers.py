@@ -1,16 +1,20 @@
-"""What the variables of a sampler hold first: constants and seeds."""
+"""Initial values of the variables of a sampler: constants and seeds."""
 
 import math
 import random
+from collections.abc import Callable
 
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
+
+from keras_mhmcmc._types import Tensor
 
 
-def constant(values):
-    """An initializer that gives these values, to each chain the same if need be."""
+def constant(values: ArrayLike) -> Callable[[tuple[int, ...], str], Tensor]:
+    """Return an initializer with these values, repeated for each chain if needed."""
 
-    def initialize(shape, dtype):
+    def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
         repeats = max(math.prod(shape) // np.size(values), 1)
         tiled = np.tile(np.ravel(values), repeats).reshape(shape)
         return ops.convert_to_tensor(tiled, dtype=dtype)
@@ -18,13 +22,13 @@ def constant(values):
     return initialize
 
 
-def seeds_along_chains(seed, num_chains):
-    """`seed` for the first chain, and draws of one generator for the others."""
+def seeds_along_chains(seed: int, num_chains: int) -> list[int]:
+    """Return `seed` for the first chain, and random seeds for the others."""
     others = np.random.default_rng(seed).integers(0, 2**31, num_chains - 1)
     return [seed, *map(int, others)]
 
 
-def fresh_seed():
-    """A seed for whoever gave none."""
-    # Python's generator, which `keras.utils.set_random_seed` makes repeatable.
+def fresh_seed() -> int:
+    """Return a random seed."""
+    # `keras.utils.set_random_seed` makes Python's generator repeatable.
     return random.randint(1, 10**9)

@@ -16,34 +16,35 @@ from keras_mhmcmc.schedules import Schedule
 class MHBT(Sampler):
     """Mini-batch Metropolis-Hastings with batch tempering, for any proposal.
 
-    Samples exp(-U/T) approximately, with U the energy in nats, train_size * loss -
-    log prior. Weights and mini-batches I together have the density exp(-U_I/T) exactly,
-    if each step draws its batch at random; `fit` with `shuffle=True` comes close, and a
-    fixed order of batches does not. A loss or gradient that is not finite is a rejected
-    proposal. Keeps two copies of the weights, one with `RandomWalk`.
+    It samples exp(-U/T) approximately. The energy U in nats is train_size * loss -
+    log prior. If each step draws its batch at random, weights and mini-batches I
+    together have exactly the density exp(-U_I/T). `fit` with `shuffle=True` comes close
+    to this. A fixed order of batches does not. A proposal whose loss or gradient is not
+    finite is rejected. The sampler keeps two copies of the weights, one copy with
+    `RandomWalk`.
 
     Args:
-        learning_rate: step of the proposal: as in `keras.optimizers.SGD` for
-            `Langevin` and `ReversibleLangevin`, the standard deviation of the step for
-            `RandomWalk`; at least 0, or a schedule.
+        learning_rate: step of the proposal, as in `keras.optimizers.SGD`; for
+            `RandomWalk`, the standard deviation of the step. A number of at least 0, or
+            a schedule.
         train_size: number of training examples, N.
         batch_size: number of examples in a mini-batch, m.
-        proposal: one of `mh.proposals`; defaults to a random walk.
-        temperature: T, greater than 0, or a schedule. Defaults to N/m, at which the
-            energies of two batches are compared at the weight of one batch. c_n in the
-            paper is N/T; the bias falls with it, and the paper asks for c_n below
-            sqrt(m), so for T above N / sqrt(m). At the default the samples are wider
-            than exp(-U/T): on a logistic regression (N = 565, m = 113) their variance
-            was 4.2 times as large in the stiffest directions
+        proposal: one of `mh.proposals`. None is `RandomWalk()`.
+        temperature: T, greater than 0, or a schedule. None is N/m: energies of two
+            batches are then compared at the weight of one batch. In the paper N/T is
+            c_n. The bias falls with c_n, and the paper needs c_n below sqrt(m), that is
+            T above N / sqrt(m). At the default the samples are wider than exp(-U/T): on
+            a logistic regression (N = 565, m = 113) their variance was 4.2 times as
+            large in the stiffest directions
             (`examples/benchmarks/laws.py --only metropolis`).
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the draws repeatable; None draws one.
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         name: name of the optimizer.
 
     Raises:
-        ValueError: an argument is outside its range, an option of the Keras base class
-            is given that would change the sampled law, or, in the first step, the loss
-            did not arrive.
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution. In the first step: the loss
+            did not reach the sampler.
 
     Example:
 
@@ -86,29 +87,30 @@ class MHBT(Sampler):
 class MINT(Sampler):
     """Mini-batch tempered MCMC: MHBT at the temperature N^(1 - lambda).
 
-    lambda = alpha log(m)/log(N), so that the energies are compared with the weight
-    N^lambda = m^alpha of a little less than one batch. Samples exp(-U/T)
-    approximately, with U the energy in nats; as `MHBT` it needs shuffled batches. CMINT
-    is MINT with the learning rate `mh.schedules.GeometricCycle`. Keeps two copies of
-    the weights, one with `RandomWalk`.
+    Here lambda = alpha log(m)/log(N). Energies are compared at the weight
+    N^lambda = m^alpha, a little less than the weight of one batch. The sampler samples
+    exp(-U/T) approximately. The energy U in nats is train_size * loss - log prior. Like
+    `MHBT`, it needs shuffled batches. With the learning rate
+    `mh.schedules.GeometricCycle` it is CMINT. It keeps two copies of the weights, one
+    copy with `RandomWalk`.
 
     Args:
         learning_rate: step of the proposal, as in `MHBT`.
         train_size: number of training examples, N, at least 2.
         batch_size: number of examples in a mini-batch, m.
-        alpha: in (0, 1]; smaller is a higher temperature and a smaller bias; 0.5 is
-            c_n = sqrt(m). At the default the samples are wider than exp(-U/T): on a
-            logistic regression (N = 565, m = 113) their variance was 4.4 times as large
-            in the stiffest directions, as in `MHBT`.
-        proposal: one of `mh.proposals`; defaults to `Langevin()`.
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the draws repeatable; None draws one.
+        alpha: in (0, 1]. A smaller alpha gives a higher temperature and a smaller bias;
+            0.5 is c_n = sqrt(m). Defaults to 0.99. At the default the samples are wider
+            than exp(-U/T): on the logistic regression of `MHBT` their variance was 4.4
+            times as large in the stiffest directions.
+        proposal: one of `mh.proposals`. None is `Langevin()`.
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         name: name of the optimizer.
 
     Raises:
-        ValueError: an argument is outside its range, an option of the Keras base class
-            is given that would change the sampled law, or, in the first step, the loss
-            did not arrive.
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution. In the first step: the loss
+            did not reach the sampler.
 
     Example:
 

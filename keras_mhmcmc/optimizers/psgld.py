@@ -13,31 +13,33 @@ from keras_mhmcmc.schedules import Schedule
 class PSGLD(Sampler):
     """Preconditioned SGLD: Langevin dynamics with RMSprop's step for each weight.
 
-    Samples exp(-U/T) up to the bias of a finite step, of gradient noise, and of the
-    curvature correction that is left out, as in the paper's experiments. On a logistic
-    regression of 565 examples the standard deviation was 9 to 10% too large with
-    batches of 113, and 24 to 33% with all of the data
-    (`examples/benchmarks/laws.py --only psgld`). Keeps one copy of the weights.
+    It samples exp(-U/T), up to the bias of a finite step, of gradient noise, and of a
+    curvature correction that is left out, as in the paper's experiments. The energy U
+    in nats is train_size * loss - log prior. On a logistic regression of 565
+    examples the standard deviation was 9 to 10% too large with batches of 113, and 24
+    to 33% too large with all of the data (`examples/benchmarks/laws.py --only psgld`).
+    The sampler keeps one copy of the weights.
 
     Args:
-        learning_rate: step size that multiplies the preconditioned gradient of the
-            mean loss, as in `keras.optimizers.RMSprop`; at least 0, or a schedule.
+        learning_rate: factor of the preconditioned gradient of the mean loss, as in
+            `keras.optimizers.RMSprop`. A number of at least 0, or a schedule.
         train_size: number of training examples, N.
-        decay: share of the old second moment that is kept at each step, in [0, 1).
-        epsilon: number added to the root of the second moment, greater than 0; the
-            largest preconditioner is 1/epsilon.
-        temperature: T, at least 0, or a schedule. 1 is the posterior.
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
-        nan_policy: "stop" holds the chain at its last finite state from the step that
-            meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
+        decay: share of the second moment that each step keeps, in [0, 1). Defaults to
+            0.99.
+        epsilon: number added to the root of the second moment, greater than 0. The
+            largest preconditioner is 1/epsilon. Defaults to 1e-5.
+        temperature: T, at least 0, or a schedule. 1 gives the posterior. Defaults to 1.
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
+        nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
+            stays at its last finite state. At the end of the epoch "stop" warns, and
+            `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
     Raises:
-        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
         ValueError: an argument is outside its range, or an option of the Keras base
-            class is given that would change the sampled law.
+            class would change the sampled distribution.
 
     Example:
 

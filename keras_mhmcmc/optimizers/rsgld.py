@@ -15,41 +15,43 @@ from keras_mhmcmc.schedules import Schedule
 class RSGLD(Sampler):
     """Mini-batch Metropolis-Hastings with reversible SGLD proposals.
 
-    A step goes down the gradient, or, as often, up it with noise that is wider by a
-    factor beta, and is then accepted or rejected on the next mini-batch.
-    Samples exp(-U/T) approximately with `normalized=True` and a fixed beta, where U is
-    the energy in nats, train_size * loss - log prior. The paper's ratio and noise, the
-    defaults, move networks, and are nearly an optimizer: on a Bayesian
-    logistic regression (N = 565, d = 31, learning rate 0.5) a chain of 2,000 to 20,000
-    steps had 9 to 21% of the posterior's standard deviation
-    (`examples/benchmarks/laws.py --only rsgld`).
-    A loss or gradient that is not finite is a rejected proposal. Keeps two copies of
-    the weights.
+    Each proposal moves down the gradient (forward) or, equally often, up the gradient
+    with noise beta times wider (backward). It is accepted or rejected on the next
+    mini-batch. A proposal whose loss or gradient is not finite is rejected.
+
+    With `normalized=True` and a fixed beta the sampler samples exp(-U/T) approximately.
+    The energy U in nats is train_size * loss - log prior. The defaults, the paper's
+    ratio and noise, let networks move, but make the sampler nearly an optimizer. On a
+    Bayesian logistic regression (N = 565, d = 31, learning rate 0.5) a chain of 2,000
+    to 20,000 steps had 9 to 21% of the posterior's standard deviation
+    (`examples/benchmarks/laws.py --only rsgld`). The sampler keeps two copies of the
+    weights.
 
     Args:
-        learning_rate: epsilon, as in `keras.optimizers.SGD`; at least 0, or a schedule.
+        learning_rate: epsilon, as in `keras.optimizers.SGD`. A number of at least 0, or
+            a schedule.
         train_size: number of training examples, N.
         batch_size: number of examples in a mini-batch, m.
-        temperature: T, greater than 0, or a schedule. Defaults to N/m (c_n = m).
-        beta: factor, at least 1, of the backward move's noise; "auto" chooses the
-            first one from the first forward proposals.
-        beta_adaptation: "replay" chooses, at the end of each epoch of N // m steps,
-            the smallest beta that would have given 90% of the best acceptance;
-            "paper" is the rule of the paper; None keeps beta fixed, which is what
-            the theory of Markov chains asks for (with "auto": after its first choice).
-        noise_temperature: temperature of the proposal's noise, whose variance is
-            2 learning_rate noise_temperature / N; greater than 0. Defaults to 1/N, as
-            in the paper; T is the choice for low dimensions.
-        normalized: if True, the density ratio carries its normalising constants, and
-            detailed balance is exact: for low dimensions.
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the draws repeatable; None draws one.
+        temperature: T, greater than 0, or a schedule. None is N/m (c_n = m).
+        beta: factor of the noise of backward moves, at least 1. "auto" chooses the
+            first beta from the first forward proposals.
+        beta_adaptation: "replay" chooses the smallest beta that would have given 90% of
+            the best acceptance, at the end of each epoch of N // m steps. "paper" is
+            the rule of the paper. None keeps beta fixed (with "auto", after its first
+            choice), as the theory of Markov chains requires.
+        noise_temperature: temperature of the proposal's noise, greater than 0. The
+            variance of the noise is 2 learning_rate noise_temperature / N. None is 1/N,
+            as in the paper. Choose T for low dimensions.
+        normalized: whether the density ratio has its normalising constants. They make
+            detailed balance exact, and suit low dimensions.
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         name: name of the optimizer.
 
     Raises:
-        ValueError: an argument is outside its range, an option of the Keras base class
-            is given that would change the sampled law, or, in the first step, the loss
-            did not arrive.
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution. In the first step: the loss
+            did not reach the sampler.
 
     Example:
 

@@ -11,10 +11,11 @@ from keras_mhmcmc.schedules import Schedule
 
 @serializable
 class SGHMC(Sampler):
-    """Stochastic gradient Hamiltonian Monte Carlo: SGD with momentum, and noise.
+    """Stochastic gradient Hamiltonian Monte Carlo: SGD with momentum and noise.
 
-    Samples exp(-U/T), with U the energy in nats, train_size * loss - log prior, up to
-    the bias of a finite step and of gradient noise. Keeps one copy of the weights.
+    It samples exp(-U/T), up to the bias of a finite step and of gradient noise. The
+    energy U in nats is train_size * loss - log prior. The sampler keeps one copy of the
+    weights.
 
     On a Gaussian with precision L, with eta = learning_rate / N, mu the momentum and V
     the variance of the gradient of U/N between independent mini-batches, the variance
@@ -22,28 +23,29 @@ class SGHMC(Sampler):
 
         (T + learning_rate N V / (2 (1 - mu))) / (L (1 - eta L / (2 (1 + mu)))).
 
-    At the same learning rate the bias of the step is smaller than that of `mh.SGLD`, by
-    the factor 1 / (1 + mu), and that of gradient noise is 1 / (1 - mu) times as large:
-    small batches ask for a small rate.
+    At the same learning rate, the bias of the step is 1 / (1 + mu) times the bias of
+    `mh.SGLD`, and the bias of gradient noise is 1 / (1 - mu) times as large. Small
+    batches therefore need a small learning rate.
 
     Args:
-        learning_rate: as in `keras.optimizers.SGD` with momentum; a number that is at
-            least 0, or a schedule.
+        learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
+            0, or a schedule.
         train_size: number of training examples, N. It sets the scale of the noise.
-        momentum: share of the velocity that is kept at each step, in [0, 1). It is not
-            the friction, which is 1 - momentum.
-        temperature: T, at least 0, or a schedule. 1 is the posterior, 0 is SGD.
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
-        nan_policy: "stop" holds the chain at its last finite state from the step that
-            meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
+        momentum: share of the velocity that each step keeps, in [0, 1). The friction is
+            1 - momentum. Defaults to 0.9.
+        temperature: T, at least 0, or a schedule. 1 gives the posterior, 0 gives SGD.
+            Defaults to 1.
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
+        nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
+            stays at its last finite state. At the end of the epoch "stop" warns, and
+            `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
     Raises:
-        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
         ValueError: an argument is outside its range, or an option of the Keras base
-            class is given that would change the sampled law.
+            class would change the sampled distribution.
 
     Example:
 

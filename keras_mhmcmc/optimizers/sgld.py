@@ -13,8 +13,9 @@ from keras_mhmcmc.schedules import Schedule
 class SGLD(Sampler):
     """Stochastic gradient Langevin dynamics: SGD with the right amount of noise.
 
-    Samples exp(-U/T), with U the energy in nats, train_size * loss - log prior, up to
-    the bias of a finite step and of gradient noise. Keeps no copy of the weights.
+    It samples exp(-U/T), up to the bias of a finite step and of gradient noise. The
+    energy U in nats is train_size * loss - log prior. The sampler keeps no copy of the
+    weights.
 
     On a Gaussian with precision L, with eta = learning_rate / N and V the variance of
     the gradient of U/N between independent mini-batches, the variance of the samples is
@@ -22,21 +23,22 @@ class SGLD(Sampler):
         (T + learning_rate N V / 2) / (L (1 - eta L / 2)).
 
     Args:
-        learning_rate: as in `keras.optimizers.SGD`, it multiplies the gradient of the
-            mean loss; a number that is at least 0, or a schedule.
+        learning_rate: factor of the gradient of the mean loss, as in
+            `keras.optimizers.SGD`. A number of at least 0, or a schedule.
         train_size: number of training examples, N. It sets the scale of the noise.
-        temperature: T, at least 0, or a schedule. 1 is the posterior, 0 is SGD.
-        prior: such as `mh.priors.Gaussian(scale)`; None is a flat prior.
-        seed: integer in [0, 2**31) that makes the noise repeatable; None draws one.
-        nan_policy: "stop" holds the chain at its last finite state from the step that
-            meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`; "raise" raises an error then.
+        temperature: T, at least 0, or a schedule. 1 gives the posterior, 0 gives SGD.
+            Defaults to 1.
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
+        nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
+            stays at its last finite state. At the end of the epoch "stop" warns, and
+            `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
     Raises:
-        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
         ValueError: an argument is outside its range, or an option of the Keras base
-            class is given that would change the sampled law.
+            class would change the sampled distribution.
 
     Example:
 

@@ -14,42 +14,43 @@ from keras_mhmcmc.schedules import Schedule
 class SGLDSA(SpikeSlabOptimizer):
     """SGLD with a spike-and-slab prior that learns which weights are small.
 
-    Samples exp(-U/T) given the latent variables that it learns meanwhile, up to the
-    bias of a finite step and of gradient noise. U is train_size * loss plus the energy
-    of the priors: spike and slab for the kernels that `prior` chooses, N(0, 1) for the
-    other kernels, flat for biases. The sampler keeps one copy of the sparse weights.
+    It samples exp(-U/T) given the latent variables, which it learns at the same time,
+    up to the bias of a finite step and of gradient noise. The energy U in nats is
+    train_size * loss plus the energy of the priors: spike and slab for the kernels that
+    `prior` chooses, N(0, 1) for the other kernels, flat for biases. The sampler keeps
+    one copy of the sparse weights.
 
-    The learned rho of a weight is a mean-field fixed point. It is not the posterior
-    probability that the weight belongs to the slab. Several fixed points can exist, and
-    then the start decides between them. For one of ten predictors with an exact
-    probability of 0.945, rho was 0.08 from the default start and 0.996 from
-    `initial_inclusion=0.99` (`examples/benchmarks/inclusion.py`).
+    The learned rho of a weight is a mean-field fixed point, not the posterior
+    probability that the weight belongs to the slab. If several fixed points exist, the
+    start decides between them. For one of ten predictors with an exact probability of
+    0.945, rho was 0.08 from the default start and 0.996 from `initial_inclusion=0.99`
+    (`examples/benchmarks/inclusion.py`).
 
     Args:
-        learning_rate: as in `keras.optimizers.SGD`. A number that is at least 0, or a
+        learning_rate: as in `keras.optimizers.SGD`. A number of at least 0, or a
             schedule, such as `mh.schedules.PowerDecay`.
-        train_size: number of training examples, N. With "gaussian" and several outputs
-            it is the number of targets, because the mean squared error is their mean.
-        prior: `mh.priors.SpikeSlab`, which says which kernels are sparse.
-        likelihood: "categorical", where the loss is a mean negative log-likelihood,
-            such as a cross-entropy. Or "gaussian", where the loss is the mean squared
-            error and sigma is the standard deviation of the noise.
-        step_size: omega, the step of the latent variables: a schedule that falls, or a
+        train_size: number of training examples, N. With "gaussian" and several outputs,
+            the number of targets: the mean squared error is a mean over all targets.
+        prior: `mh.priors.SpikeSlab`, which chooses the sparse kernels.
+        likelihood: "categorical" for a loss that is a mean negative log-likelihood,
+            such as a cross-entropy. "gaussian" for the mean squared error; sigma is
+            then the standard deviation of the noise.
+        step_size: omega, the step of the latent variables: a decreasing schedule, or a
             number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at iteration k.
-        temperature: T, at least 0, or a schedule. 1 is the posterior.
+        temperature: T, at least 0, or a schedule. 1 gives the posterior.
         layer_temperatures: whether each variable has its own temperature: T times the
-            square of its gradient's spread, relative to the largest one (appendix D.2).
+            squared spread of its gradient, relative to the largest (appendix D.2).
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
-        nan_policy: "stop" holds the chain at its last finite state from the step that
-            meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`. "raise" raises an error then.
+        nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
+            stays at its last finite state. At the end of the epoch "stop" warns, and
+            `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
     Raises:
-        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
-        ValueError: an argument is outside its range, an option of the Keras base class
-            is given that would change the sampled distribution, or, at the first step,
-            `prior` chooses no kernel or the compiled loss does not fit `likelihood`.
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution. In the first step: `prior`
+            chooses no kernel, or the compiled loss does not fit `likelihood`.
 
     Example:
 
@@ -98,37 +99,37 @@ class SGLDSA(SpikeSlabOptimizer):
 class SGHMCSA(SpikeSlabOptimizer):
     """SGHMC with a spike-and-slab prior that learns which weights are small.
 
-    Samples exp(-U/T) given the latent variables that it learns meanwhile, as
-    `mh.SGLDSA` does. Momentum makes it faster on networks. As there, rho is a
-    mean-field fixed point that depends on the start, and not a posterior probability.
-    The sampler keeps a copy of the weights, and one more of the sparse ones.
+    It samples exp(-U/T) given the latent variables, which it learns at the same time,
+    like `mh.SGLDSA`. Momentum makes it faster on networks. As in `mh.SGLDSA`, rho is a
+    mean-field fixed point that depends on the start, not a posterior probability. The
+    sampler keeps one copy of the weights, and a second copy of the sparse weights.
 
     Args:
-        learning_rate: as in `keras.optimizers.SGD` with momentum. A number that is at
-            least 0, or a schedule, such as `mh.schedules.PowerDecay`.
-        train_size: number of training examples, N. With "gaussian" and several outputs
-            it is the number of targets, because the mean squared error is their mean.
-        prior: `mh.priors.SpikeSlab`, which says which kernels are sparse.
-        likelihood: "categorical", where the loss is a mean negative log-likelihood,
-            such as a cross-entropy. Or "gaussian", where the loss is the mean squared
-            error and sigma is the standard deviation of the noise.
+        learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
+            0, or a schedule, such as `mh.schedules.PowerDecay`.
+        train_size: number of training examples, N. With "gaussian" and several outputs,
+            the number of targets: the mean squared error is a mean over all targets.
+        prior: `mh.priors.SpikeSlab`, which chooses the sparse kernels.
+        likelihood: "categorical" for a loss that is a mean negative log-likelihood,
+            such as a cross-entropy. "gaussian" for the mean squared error; sigma is
+            then the standard deviation of the noise.
         momentum: share of the velocity that each step keeps, in [0, 1).
-        step_size: omega, the step of the latent variables: a schedule that falls, or a
+        step_size: omega, the step of the latent variables: a decreasing schedule, or a
             number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at iteration k.
-        temperature: T, at least 0, or a schedule. 1 is the posterior.
+        temperature: T, at least 0, or a schedule. 1 gives the posterior.
         layer_temperatures: whether each variable has its own temperature: T times the
-            square of its gradient's spread, relative to the largest one (appendix D.2).
+            squared spread of its gradient, relative to the largest (appendix D.2).
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
-        nan_policy: "stop" holds the chain at its last finite state from the step that
-            meets NaN or infinity, with a warning at the end of the epoch, where
-            `mh.PosteriorSamples` also ends `fit`. "raise" raises an error then.
+        nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
+            stays at its last finite state. At the end of the epoch "stop" warns, and
+            `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
     Raises:
-        FloatingPointError: at the end of an epoch, as `nan_policy` asks.
-        ValueError: an argument is outside its range, an option of the Keras base class
-            is given that would change the sampled distribution, or, at the first step,
-            `prior` chooses no kernel or the compiled loss does not fit `likelihood`.
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution. In the first step: `prior`
+            chooses no kernel, or the compiled loss does not fit `likelihood`.
 
     Example:
 

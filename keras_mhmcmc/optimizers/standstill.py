@@ -1,30 +1,40 @@
-"""Signs that a Metropolis-Hastings chain does not sample, and what to do about them."""
+"""Warn of Metropolis-Hastings chains that do not sample, and say the remedy."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 
-# Proposals in a row, none of them accepted, from which on a chain stands still, and how
-# unlikely they must be at the acceptance that it had before.
+# A chain stands still after so many rejected proposals in a row, if their probability
+# at the chain's earlier acceptance is less than `_UNLIKELY`.
 _MANY = 20
 _UNLIKELY = 1e-5
-# Spacing of float32 at the energy, in units of the temperature, above which decisions
-# depend on rounding: the table in `docs/chains.md`.
+# Largest spacing of float32 at the energy, in units of the temperature, at which
+# rounding does not decide. The table is in `docs/chains.md`.
 _COARSE = 0.125
 
 
 class Standstill:
-    """Watches the counts of a sampler at the end of each epoch, and warns once."""
+    """Watch the counts of a sampler at the end of each epoch, and warn once.
 
-    def __init__(self, name):
+    Args:
+        name: of the sampler, for the warnings.
+    """
+
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._in_a_row = 0
-        self._accepted = self._proposed = 0
-        self._told = set()
+        self._in_a_row: Any = 0  # rejected proposals in a row, () or (chains,)
+        self._accepted: Any = 0  # so far, () or (chains,)
+        self._proposed: Any = 0
+        self._told: set[str] = set()
         self.has_looked = False
 
-    def look(self, accepted, proposed, *, rate, temperature):
-        """Warns if chains accepted nothing for long.
+    def look(
+        self, accepted: Array, proposed: Array, *, rate: float, temperature: float
+    ) -> None:
+        """Warn of chains that have accepted nothing for long.
 
         Args:
             accepted: accepted proposals of an epoch, () or (chains,).
@@ -38,7 +48,7 @@ class Standstill:
         self._accepted = self._accepted + accepted
         self._proposed = self._proposed + proposed
         before = self._accepted / np.maximum(self._proposed - idle, 1.0)
-        chance = (1.0 - before) ** idle  # 1 if nothing was ever accepted
+        chance = (1.0 - before) ** idle  # 1 if the chain never accepted a proposal
         is_still = idle >= _MANY
         is_still &= (chance < _UNLIKELY) | (self._accepted == 0)
         if is_still.any():
@@ -51,40 +61,41 @@ class Standstill:
                 f"learning_rate={rate:.3g}, temperature={temperature:.3g}",
             )
 
-    def look_at_lost(self, is_lost, reason):
-        """Warns of chains that have no finite state yet."""
+    def look_at_lost(self, is_lost: Array, reason: str) -> None:
+        """Warn of lost chains, () or (chains,), which have no finite state yet."""
         if is_lost.any():
             self._tell("lost", reason)
 
-    def look_at_energy(self, energy, temperature):
-        """Warns if float32 is too coarse for differences of such energies."""
-        energy = np.nanmax(np.abs(energy), initial=0.0)
-        spacing = float(np.spacing(np.float32(energy)))
+    def look_at_energy(self, energy: Array, temperature: float) -> None:
+        """Warn if float32 is too coarse for differences of these energies, nats."""
+        largest = np.nanmax(np.abs(energy), initial=0.0)
+        spacing = float(np.spacing(np.float32(largest)))
         if np.isfinite(spacing) and spacing > _COARSE * temperature:
             self._tell(
                 "coarse",
-                f"{self._name} compares energies of {energy:.3g} nats, whose last "
-                f"digit in float32 is {spacing:.2g}, at the temperature "
-                f"{temperature:.3g}: rounding decides what is accepted. Take a higher "
+                f"{self._name} compares energies of {largest:.3g} nats at the "
+                f"temperature {temperature:.3g}. Their float32 spacing is "
+                f"{spacing:.2g} nats, and rounding decides what is accepted. Raise the "
                 "temperature, or leave constants out of the loss.",
             )
 
-    def _tell(self, what, message):
+    def _tell(self, what: str, message: str) -> None:
+        """Warn, unless there was a warning of this kind."""
         if what not in self._told:
             self._told.add(what)
             warn(message)
 
 
-def reason_of_loss(name, is_lost):
-    """Why chains have no state: no point that was evaluated was finite."""
+def reason_of_loss(name: str, is_lost: Array) -> str:
+    """Return why chains have no state: no evaluated point was finite."""
     return (
-        f"{name} has no state to sample{_of_chains(is_lost)}: the loss, or the "
-        "gradient, was not finite at any point that was evaluated. Look for values "
-        "that are not finite in the weights and in the data."
+        f"{name} has no state to sample{_of_chains(is_lost)}: the loss or the gradient "
+        "was not finite at any point so far. Look for values that are not finite in "
+        "the weights and in the data."
     )
 
 
-def _of_chains(chosen):
+def _of_chains(chosen: Array) -> str:
     if chosen.ndim == 0:
         return ""
     return f" of the chains {np.flatnonzero(chosen).tolist()} of {len(chosen)}"

@@ -1,37 +1,53 @@
-"""Pictures of a run's energies, and of what a contour sampler learns of them."""
+"""Pictures of the energies of a run, and of the masses of a contour sampler."""
+
+from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.optimizers.contour import ContourOptimizer
+from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import checked_energy_partition
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.sampling import Draws
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-def energy(run, optimizer=None, partition=None, masses=None, visits=None, axes=None):
-    """Draw the energies of a run, and the mass of their subregions that it learned.
 
-    The first panel has the energies along the run. The second one, for a contour
-    sampler, has a bar for each subregion of the energy, the share of the steps that the
-    run spent there, and the logarithm of theta, the learned mass. The wider the bars
-    spread, the better the sampler moves between low and high energies. The first and
-    the last bar stand for everything below and above the partition.
+def energy(
+    run: "PosteriorSamples | Draws | Any",
+    optimizer: ContourOptimizer | None = None,
+    partition: EnergyPartition | None = None,
+    masses: Any = None,
+    visits: Any = None,
+    axes: Any = None,
+) -> "Figure":
+    """Draw the energies of a run, and the learned masses of their subregions.
+
+    The first panel has the energies along the run. The second panel, for a contour
+    sampler, has a bar for each subregion of the energy: the share of the steps that the
+    run spent there. A line has the logarithm of theta, the learned mass. The wider the
+    bars spread, the better the sampler moves between low and high energies. The first
+    and the last bar stand for all energies below and above the partition.
 
     Args:
         run: `mh.PosteriorSamples`, `mh.Draws`, or energies U in nats of shape (draws,)
             or (chains, draws).
-        optimizer: the `mh.CSGLD` or `mh.CSGHMC` that ran. Without it and without
+        optimizer: the `mh.CSGLD` or `mh.CSGHMC` that ran. Without `optimizer` and
             `partition` there is no second panel.
-        partition: `mh.EnergyPartition`, in place of `optimizer`, for draws of
+        partition: `mh.EnergyPartition`, instead of `optimizer`, for draws of
             `mh.kernels.csgld` and `csghmc` and for plain energies.
         masses: learned mass of each subregion, with `partition` only: shape
             (partitions,) or (chains, partitions). None takes `run.info["masses"]` of
             `mh.Draws`.
         visits: steps in each subregion, with `partition` only, in the shape of
             `masses`. None takes `run.info["visits"]` of `mh.Draws`.
-        axes: one or two matplotlib `Axes`. None makes a figure.
+        axes: one or two matplotlib `Axes`, one for each panel. None makes a figure.
 
     Returns:
         The matplotlib `Figure`.
@@ -39,7 +55,7 @@ def energy(run, optimizer=None, partition=None, masses=None, visits=None, axes=N
     Raises:
         ImportError: matplotlib is not installed.
         ValueError: `run` has no finite energies, `optimizer` is no contour sampler or
-            has not run, `masses` or `visits` are missing or have another shape, or
+            has not run, `masses` or `visits` are missing or have a wrong shape, or
             `axes` do not fit.
 
     Example:
@@ -68,8 +84,8 @@ def energy(run, optimizer=None, partition=None, masses=None, visits=None, axes=N
     return panels[0].figure
 
 
-def _energies(run):
-    """(steps, energies of shape (chains, draws), what a step is)."""
+def _energies(run: Any) -> tuple[Array, Array, str]:
+    """Return steps (draws,), energies (chains, draws), and the name of a step."""
     unit, steps = "draw", None
     if isinstance(run, PosteriorSamples):
         energies, steps, unit = run.energies.T, run.iterations, "iteration"
@@ -81,8 +97,8 @@ def _energies(run):
     if energies.ndim != 2 or not np.isfinite(energies).any():
         raise ValueError(
             "Argument `run` must be `mh.PosteriorSamples`, `mh.Draws` or an array of "
-            "energies in nats, of shape (draws,) or (chains, draws), some of them "
-            f"finite. Received: energies of shape {energies.shape} from "
+            "energies in nats, of shape (draws,) or (chains, draws), with finite "
+            f"energies. Received: energies of shape {energies.shape} from "
             f"{type(run).__name__}"
         )
     if steps is None:
@@ -90,19 +106,25 @@ def _energies(run):
     return steps, energies, unit
 
 
-def _regions(run, optimizer, partition, masses, visits):
+def _regions(
+    run: Any,
+    optimizer: ContourOptimizer | None,
+    partition: EnergyPartition | None,
+    masses: Any,
+    visits: Any,
+) -> tuple[EnergyPartition, Array, Array] | None:
     """Return (partition, masses, visits), or None without a contour sampler."""
     if optimizer is not None and partition is not None:
         raise ValueError(
-            "Arguments `optimizer` and `partition`: at most one of them may be given. "
+            "At most one of the arguments `optimizer` and `partition` may be given. "
             "Received: both"
         )
     if partition is None:
         for name, value in {"masses": masses, "visits": visits}.items():
             if value is not None:
                 raise ValueError(
-                    f"Argument `{name}` must be None without `partition`, whose "
-                    f"subregions it is about. Received: {name}={_validate.shown(value)}"
+                    f"Argument `{name}` must be None without `partition`. Give the "
+                    f"partition too. Received: {name}={_validate.shown(value)}"
                 )
     if optimizer is not None:
         _validate.instance(
@@ -128,15 +150,17 @@ def _regions(run, optimizer, partition, masses, visits):
     masses, visits = np.atleast_2d(masses), np.atleast_2d(visits)
     if masses.shape != visits.shape or visits.sum() == 0:
         raise ValueError(
-            "Arguments `masses` and `visits` must have the same shape, and there must "
-            f"be a visit at least. Received: shapes {masses.shape} and {visits.shape}, "
+            "Arguments `masses` and `visits` must have the same shape, with at least "
+            f"one visit. Received: shapes {masses.shape} and {visits.shape}, "
             f"{visits.sum():g} visits"
         )
     return partition, masses, visits.sum(0)
 
 
-def _counted(name, values, info, partition):
-    """Return checked values of each subregion; None is what `info` of a run has."""
+def _counted(
+    name: str, values: Any, info: dict[str, Any], partition: EnergyPartition
+) -> Array:
+    """Return checked values of each subregion. None takes them from `info`."""
     values = info.get(name) if values is None else values
     if values is None:
         raise ValueError(
@@ -148,14 +172,14 @@ def _counted(name, values, info, partition):
     if not has_shape or not (np.isfinite(values).all() and (values >= 0).all()):
         raise ValueError(
             f"Argument `{name}` must have the shape ({partition.partitions},) or "
-            f"(chains, {partition.partitions}), for `partition`, with finite values "
-            f"that are at least 0. Received: shape {values.shape}, "
+            f"(chains, {partition.partitions}), to fit `partition`, and finite values "
+            f"of at least 0. Received: shape {values.shape}, "
             f"{name}={_validate.shown(values.tolist())}"
         )
     return values
 
 
-def _trace_panel(ax, steps, energies, unit):
+def _trace_panel(ax: "Axes", steps: Array, energies: Array, unit: str) -> None:
     for index, chain in enumerate(energies):
         ax.plot(
             steps,
@@ -170,7 +194,9 @@ def _trace_panel(ax, steps, energies, unit):
     ax.grid(color=style.GREY, linewidth=0.6)
 
 
-def _regions_panel(ax, partition, masses, visits):
+def _regions_panel(
+    ax: "Axes", partition: EnergyPartition, masses: Array, visits: Array
+) -> None:
     low, gap = partition.energy_min, partition.energy_gap
     seen = np.flatnonzero(visits)
     shown = slice(seen[0], seen[-1] + 1)
@@ -197,5 +223,5 @@ def _regions_panel(ax, partition, masses, visits):
     )
 
 
-def _chains(count):
+def _chains(count: int) -> str:
     return f", {count} chains" if count > 1 else ""

@@ -1,6 +1,7 @@
-"""`Draws`: what `mh.sample` returns, and the state to go on from."""
+"""`Draws`: what `mh.sample` returns, with the state that a later run starts from."""
 
 import warnings
+from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
 
@@ -9,51 +10,58 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms import importance
+
+if TYPE_CHECKING:
+    import pandas
+
+    from keras_mhmcmc.sampling.rings import RingTable
 
 
 class ChainState(NamedTuple):
-    """Where chains stopped: pass it as `init` to go on, as if they had not.
+    """Where chains stopped.
 
-    It is made of numpy arrays and numbers, so that it can be pickled.
+    Pass it as `init` to `mh.sample`. The chains go on as if they had not stopped. The
+    state consists of numpy arrays and numbers, and can be pickled.
     """
 
-    values: list  # the leaves of the kernel's state
-    structure: Any  # of a position
-    shapes: list  # of the position's tensors, the chain axis first
+    values: list[Array]  # the leaves of the algorithm's state
+    structure: Any  # of a position, with 0 for each tensor
+    shapes: list[tuple[int, ...]]  # of the position's tensors, the chain axis first
     steps: int  # so far
     seed: int
 
 
 class Draws:
-    """Draws of many chains.
+    """Draws of K chains.
 
     Attributes:
         position: the draws, in the structure of a position; arrays of shape
             (chain, draw, ...).
         weights: importance weights with mean 1 over all draws, shape (chain, draw).
-        info: dict of arrays: `energy`, U in nats of each draw (on its mini-batch),
-            shape (chain, draw); and for each chain, over the steps after the burn-in,
-            `acceptance` and whatever else the kernel counts, shape (chain,). Contour
-            kernels add `masses`, the learned mass of each subregion, and `visits`, the
-            draws in each subregion, shape (chain, partitions).
-        state: a `ChainState` to go on from.
-        interrupted: whether the run was stopped by Ctrl-C.
-        levels: of `mh.replica_exchange` and `mh.equi_energy` with `keep_all`: a tuple
-            of `Draws`, one for each temperature, the coldest first.
-        rings: of `mh.equi_energy`: a `RingTable`.
+        info: dict of arrays. `energy` is U of each draw in nats, on the mini-batch of
+            its step, shape (chain, draw). `acceptance` and the other counts of the
+            kernel cover the steps after the burn-in, shape (chain,). Contour kernels
+            add `masses`, the learned mass of each subregion, and `visits`, the number
+            of draws in each subregion, shape (chain, partitions).
+        state: a `ChainState`, for `init` of a later run.
+        interrupted: whether Ctrl-C stopped the run.
+        levels: with `keep_all` of `mh.replica_exchange` and `mh.equi_energy`, a tuple
+            of `Draws`, one for each temperature, the coldest first. Otherwise ().
+        rings: a `RingTable` from `mh.equi_energy`. Otherwise None.
     """
 
     def __init__(
         self,
-        position,
-        log_weights,
-        info,
-        state,
-        interrupted=False,
-        levels=(),
-        rings=None,
-    ):
+        position: Any,
+        log_weights: Array | None,
+        info: dict[str, Any],
+        state: ChainState,
+        interrupted: bool = False,
+        levels: tuple["Draws", ...] = (),
+        rings: "RingTable | None" = None,
+    ) -> None:
         self.position = position
         self.weights = normalized_weights(log_weights, info["energy"].shape)
         self.info = info
@@ -63,15 +71,15 @@ class Draws:
         self.rings = rings
 
     @property
-    def num_chains(self):
+    def num_chains(self) -> int:
         """Number of chains."""
         return self.weights.shape[0]
 
-    def __len__(self):
-        """Number of draws of each chain."""
+    def __len__(self) -> int:
+        """Return the number of draws of each chain."""
         return self.weights.shape[1]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shapes = keras.tree.map_structure(lambda x: x.shape, self.position)
         parts = [
             f"chains={self.num_chains}",
@@ -82,31 +90,37 @@ class Draws:
             parts.append(f"acceptance={np.mean(self.info['acceptance']):.3f}")
         return f"Draws({', '.join(parts)})"
 
-    def by_name(self):
-        """The draws as a dict of arrays (chain, draw, ...), named by their place."""
+    def by_name(self) -> dict[str, Array]:
+        """Return the draws as a dict from names to arrays (chain, draw, ...).
+
+        A name is the path of keys in the position, or "position" for a single tensor.
+        """
         return named_leaves(self.position)
 
     @property
-    def weight_ess(self):
-        """Effective sample size of the weights: 1 to the number of all draws.
+    def weight_ess(self) -> float:
+        """Effective sample size of the weights, from 1 to the number of all draws.
 
-        How many equally weighted draws the weighted ones are worth; that neighbours
-        depend on each other is not part of it.
+        The weighted draws are worth so many draws of equal weight. The dependence
+        between neighbouring draws does not count here.
         """
         return importance.effective_sample_size(self.weights)
 
-    def resample(self, num_draws=None, seed=0):
-        """Draws of all chains with equal weights, in the structure of a position.
+    def resample(self, num_draws: int | None = None, seed: int = 0) -> Any:
+        """Return draws of all chains with equal weights.
 
-        Systematic resampling: each draw is taken as often as its weight says, rounded
-        up or down.
+        Systematic resampling: a draw with n times the mean weight is taken n times,
+        rounded up or down.
 
         Args:
-            num_draws: how many to take; None is as many as there are.
+            num_draws: how many to take. None takes as many as there are.
             seed: integer in [0, 2**31).
 
         Returns:
-            arrays of shape (num_draws, ...).
+            Arrays of shape (num_draws, ...), in the structure of a position.
+
+        Raises:
+            ValueError: an argument is outside its range.
 
         Reference: Kitagawa (1996), "Monte Carlo filter and smoother for non-Gaussian
         nonlinear state space models".
@@ -116,26 +130,37 @@ class Draws:
             num_draws = self.weights.size
         num_draws = _validate.integer("num_draws", num_draws, 1)
         chosen = importance.systematic(self.weights, uniform, num_draws)
-        chosen = np.unravel_index(chosen, self.weights.shape)
-        return keras.tree.map_structure(lambda x: x[chosen], self.position)
+        places = np.unravel_index(chosen, self.weights.shape)
+        return keras.tree.map_structure(lambda x: x[places], self.position)
 
-    def summary(self, names=None):
-        """Mean, sd, R-hat and effective sample sizes; see `mh.diagnostics.summary`.
+    def summary(self, names: str | list[str] | None = None) -> "pandas.DataFrame":
+        """Return mean, sd, R-hat and effective sample sizes.
 
-        Of the draws as they are: with importance weights, take `resample` for what
-        depends on the law.
+        The summary ignores importance weights. If there are any, take moments of the
+        posterior from `resample`.
+
+        Args:
+            names: the arrays to take, as in `mh.diagnostics.summary`. None takes all.
+
+        Returns:
+            The table of `mh.diagnostics.summary`.
+
+        Raises:
+            ImportError: ArviZ or pandas is not installed.
         """
         if np.ptp(self.weights) > 0:
             warnings.warn(
-                "The draws have importance weights, which the summary does not use: it "
-                "is that of the flattened law. Take `draws.resample()` for moments of "
-                "the posterior.",
+                "The draws have importance weights, and the summary ignores them: it "
+                "describes the flattened distribution. Take `draws.resample()` for "
+                "moments of the posterior.",
                 stacklevel=2,
             )
         return diagnostics.summary(self.by_name(), names)
 
-    def to_arviz(self):
-        """The draws as an ArviZ object; energy and weight are sample statistics.
+    def to_arviz(self) -> Any:
+        """Return the draws as an ArviZ object.
+
+        Energies and weights are its sample statistics.
 
         Raises:
             ImportError: ArviZ is not installed.
@@ -144,8 +169,11 @@ class Draws:
         return diagnostics.to_arviz(self.by_name(), statistics)
 
 
-def named_leaves(position):
-    """Leaves of a structure by name: its keys, or `position` for a single tensor."""
+def named_leaves(position: Any) -> dict[str, Any]:
+    """Return the leaves of a structure by name.
+
+    A name is the path of keys. The name of a single tensor is "position".
+    """
     if not keras.tree.is_nested(position):
         return {"position": position}
     if isinstance(position, dict):
@@ -158,8 +186,8 @@ def named_leaves(position):
     return {f"position.{k}": v for k, v in named_leaves(parts).items()}
 
 
-def normalized_weights(log_weights, shape):
-    """Weights with mean 1 from their logarithms; None are equal weights."""
+def normalized_weights(log_weights: Array | None, shape: tuple[int, ...]) -> Array:
+    """Return weights of mean 1 and shape (chain, draw); None gives equal weights."""
     if log_weights is None or log_weights.size == 0:
         return np.broadcast_to(1.0, shape)
     weights = np.exp(np.asarray(log_weights, "float64") - log_weights.max())

@@ -1,16 +1,23 @@
 """`equi_energy`: MINTEE, chains on batches of growing size that jump between modes."""
 
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc.algorithms import equi_energy as kernel
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import equi_energy as mintee
 from keras_mhmcmc.sampling import ladder_checks as checks
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling.draws import ChainState
+from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.initial_positions import starting_positions
 from keras_mhmcmc.sampling.initial_positions import without_lists
 from keras_mhmcmc.sampling.ladder import COUNTS
@@ -27,103 +34,106 @@ _ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 
 def equi_energy(
-    init,
+    init: Any,
     *,
-    log_likelihood,
-    data,
-    log_prior=None,
-    batch_size=None,
-    growth=1.4,
-    num_levels=None,
-    batch_sizes=None,
-    alpha=0.995,
-    reference=None,
-    lowest_energy=None,
-    energy_levels=None,
-    jump_probability=0.1,
-    step_size,
-    target_acceptance=(0.2, 0.5),
-    num_steps,
-    num_chains=1,
-    burn_in=1000,
-    ring_steps=1000,
-    ring_capacity=1000,
-    every=1,
-    seed=0,
-    keep_all=False,
-    progress=True,
-):
-    """Runs MINTEE: hot chains on small batches show a cold one where the modes are.
+    log_likelihood: Callable[..., Tensor],
+    data: Any,
+    log_prior: Callable[..., Tensor] | None = None,
+    batch_size: int | None = None,
+    growth: float = 1.4,
+    num_levels: int | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    alpha: float = 0.995,
+    reference: Any = None,
+    lowest_energy: float | None = None,
+    energy_levels: Sequence[float] | None = None,
+    jump_probability: float = 0.1,
+    step_size: float,
+    target_acceptance: tuple[float, float] = (0.2, 0.5),
+    num_steps: int,
+    num_chains: int = 1,
+    burn_in: int = 1000,
+    ring_steps: int = 1000,
+    ring_capacity: int = 1000,
+    every: int = 1,
+    seed: int = 0,
+    keep_all: bool = False,
+    progress: bool = True,
+) -> Draws:
+    """Run MINTEE: hot chains on small batches show a cold chain where the modes are.
 
-    Samples exp(-U) with the coldest chain, on all of the data, with U = -(sum of
-    log-likelihoods + log prior) in nats. The hotter chains k = 1..K-1 sample
-    exp(-max(U, H_k)/T_k), with U estimated from m_k examples, at T_k = n / m_k^alpha.
-    Each chain keeps its past states in rings of similar energy, and with
-    `jump_probability` the next colder chain proposes one of the ring that its own
+    The coldest chain, k = 0, samples exp(-U) on all of the n examples. U in nats is
+    -(sum of log-likelihoods + log prior). The hotter chains k = 1..K-1 sample
+    exp(-max(U, H_k)/T_k) at T_k = n / m_k^alpha, with U estimated from m_k examples.
+    Each chain keeps its past states in rings of similar energy. With
+    `jump_probability` the next colder chain proposes a state from the ring that its own
     energy belongs to. All chains run in one compiled program.
 
-    The chains start one after another, the hottest first: each adapts its step size for
-    `burn_in` steps, then fills its rings for `ring_steps` steps before the next one
-    starts. The coldest starts at step (K - 1)(burn_in + ring_steps).
+    The chains start one after another, the hottest first. A chain adapts its step size
+    for `burn_in` steps, then fills its rings for `ring_steps` steps, and then the next
+    chain starts. The coldest chain starts at step (K - 1)(burn_in + ring_steps).
 
-    A ring holds a uniform sample of at most `ring_capacity` resume. The memory for it
-    is 4 num_chains (K - 1) K (ring_capacity + 1) (d + 8) bytes for d values in a
-    position: 10 MB for K = 7 and d = 50.
+    A ring holds a uniform sample of at most `ring_capacity` states. All rings take
+    4 num_chains (K - 1) K (ring_capacity + 1) (d + 8) bytes for d values in a position:
+    10 MB for K = 7 and d = 50.
 
-    Energies of mini-batches are estimated as differences from `reference`, with much
-    less noise than the energies themselves; otherwise no move of a hot chain would be
-    accepted. A reference between the modes, or at one of them, will do.
+    Energies of mini-batches are estimated as differences from the energy of
+    `reference`. The differences are much less noisy than the energies themselves, whose
+    noise would let no move of a hot chain be accepted. A reference between the modes,
+    or at one of them, is good enough.
 
     Args:
-        init: where the chains start, as in `mh.sample`; or the `state` of earlier draws
-            with the same arguments, to go on from there.
-        log_likelihood: function of (position, batch) of one chain, which gives the
-            log-likelihood of each example, shape (batch_size,), as in `mh.sample`.
+        init: where the chains start, as in `mh.sample`. Or the `state` of earlier draws
+            with the same arguments, from which the chains go on.
+        log_likelihood: function of (position, batch) of one chain, as in `mh.sample`.
+            It returns the log-likelihood of each example, shape (batch_size,).
         data: array, or tuple or dict of arrays, with one row for each example.
-        log_prior: function of a position, its log density; None is a flat prior.
-        batch_size: of the hottest chain, m_{K-1}. The next ones are `growth` times as
-            large each, and the coldest one's is all of the data.
-        growth: factor between batch sizes, greater than 1.
-        num_levels: number of chains K, at least 2; with `batch_size`. Defaults to all
-            that fit: the largest batch is less than the data.
-        batch_sizes: instead of these three, all sizes, decreasing, the first one the
-            number of examples.
-        alpha: in (0, 1]; smaller is hotter.
-        reference: the position that energies are compared with; defaults to `init`, the
-            first chain's.
-        lowest_energy: H_0 in nats, about the energy of the lowest mode; defaults to
-            the energy of `reference`. The levels above are H_{k+1} = H_k + 10 T_k.
-        energy_levels: instead, all of H_0 < ... < H_{K-1}.
-        jump_probability: p_ee, in [0, 1).
+        log_prior: function of a position. It returns the log prior, shape (). None is
+            a flat prior.
+        batch_size: of the hottest chain, m_{K-1}. From chain to chain, batches grow by
+            the factor `growth`. The coldest chain takes all of the data.
+        growth: factor between batch sizes, greater than 1. Defaults to 1.4.
+        num_levels: number of chains K, at least 2, with `batch_size`. Defaults to the
+            largest number whose mini-batches are all smaller than the data.
+        batch_sizes: all sizes instead of these three, decreasing from the number of
+            examples.
+        alpha: in (0, 1]; smaller is hotter. Defaults to 0.995.
+        reference: the position that energies are compared with. Defaults to `init`, of
+            the first chain.
+        lowest_energy: H_0 in nats, about the energy of the lowest mode. Defaults to
+            the energy of `reference`. The next levels are H_{k+1} = H_k + 10 T_k.
+        energy_levels: all levels H_0 < ... < H_{K-1} in nats, instead of
+            `lowest_energy`.
+        jump_probability: p_ee, in [0, 1). Defaults to 0.1.
         step_size: eps_0, the standard deviation of the coldest chain's moves in each
-            direction, greater than 0; the hotter ones start with eps_0 sqrt(T_k). About
-            the width of a mode. They change by a quarter in the burn-in, after each 50
-            moves whose acceptance is not within `target_acceptance`, and are fixed
-            afterwards, so that the law is that of a fixed kernel.
+            direction, greater than 0. Choose about the width of a mode. The hotter
+            chains start with eps_0 sqrt(T_k). During the burn-in, each 50 moves whose
+            acceptance is outside `target_acceptance` change the step size by a quarter.
+            Afterwards it is fixed, so that the chain has a known target.
         target_acceptance: (lowest, highest) share of accepted local moves.
-        num_steps: steps of the coldest chain, more than `burn_in`. With a `state` in
-            `init`, its further steps.
-        num_chains: independent ladders of K chains.
-        burn_in: steps of each chain before it fills its rings, or draws are kept.
-        ring_steps: further steps of each chain before the next colder one starts.
-        ring_capacity: states that one ring holds, at least 1.
-        every: keep each `every`-th draw.
-        seed: integer in [0, 2**31) that makes the run repeatable.
+        num_steps: steps of the coldest chain, at least `burn_in` + `every`. With a
+            `state` in `init`, the number of further steps.
+        num_chains: number of independent ladders of K chains. Defaults to 1.
+        burn_in: steps of each chain before it fills its rings or keeps draws.
+        ring_steps: further steps of each chain before the next colder chain starts.
+        ring_capacity: number of states that one ring holds, at least 1.
+        every: keep each `every`-th step after the burn-in. Defaults to 1.
+        seed: integer in [0, 2**31) that makes the run repeatable. Defaults to 0.
         keep_all: whether to keep the draws of all chains, in `levels`.
-        progress: whether to show a bar; it counts the steps of the hottest chain.
+        progress: whether to show a bar, which counts the steps of the hottest chain.
 
     Returns:
-        `Draws` of the coldest chain. `rings` is a `RingTable` of all chains: step
+        `Draws` of the coldest chain. `rings` is a `RingTable` of all chains, with step
         sizes, acceptance, and the share of states in each ring. `info` has `energy` of
-        each draw, and of each temperature `acceptance`, `jump_acceptance` (NaN for the
-        hottest) and `step_sizes`, shape (chain, K), over the steps after the coldest's
-        burn-in; `temperatures`, `batch_sizes` and `energy_levels`, shape (K,). After
-        Ctrl-C, with a warning, the draws until then.
+        each draw; for each temperature `acceptance`, `jump_acceptance` (NaN for the
+        hottest) and `step_sizes`, shape (chain, K), over the steps after the coldest
+        chain's burn-in; and `temperatures`, `batch_sizes` and `energy_levels`, shape
+        (K,). After Ctrl-C the draws so far are returned, and a warning says so.
 
     Raises:
-        ValueError: an argument is outside its range, a function gives a wrong shape, or
-            the log-likelihood at `init` or `reference` is not finite; before the chains
-            are compiled.
+        ValueError: an argument is outside its range, a function returns a wrong shape,
+            or the log-likelihood at `init` or `reference` is not finite. Raised before
+            the chains are compiled.
 
     Example:
 
@@ -155,14 +165,15 @@ def equi_energy(
     _validate.choice("progress", progress, (True, False))
     seed = _validate.seed(seed)
     target = LogDensity(log_likelihood=log_likelihood, log_prior=log_prior, data=data)
-    sizes = checks.sizes(target.train_size, batch_size, growth, num_levels, batch_sizes)
+    train_size = target.train_size or 1
+    sizes = checks.sizes(train_size, batch_size, growth, num_levels, batch_sizes)
     alpha = _validate.number("alpha", alpha, _ALPHA)
-    temperatures = kernel.ladder(target.train_size, sizes, alpha)
+    temperatures = mintee.ladder(train_size, sizes, alpha)
     step_size = _validate.number("step_size", step_size, _validate.POSITIVE)
     settings = Settings(
         batch_sizes=sizes,
         temperatures=temperatures,
-        levels=None,
+        levels=[],  # set below
         starts=[
             (len(sizes) - 1 - k) * (burn_in + ring_steps) for k in range(len(sizes))
         ],
@@ -194,7 +205,7 @@ def equi_energy(
     each, base, energy = _reference_terms(target, structure, reference)
     levels = checks.levels(energy_levels, lowest_energy, energy, temperatures)
     settings = settings._replace(levels=[level - base for level in levels])
-    # The log-likelihoods are compared with the reference's; the log prior is not.
+    # Log-likelihoods are differences from the reference's. The log prior is not.
     resume.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
     ladder = Ladder(target, structure, shapes, settings)
     if resumes:
@@ -228,16 +239,18 @@ def equi_energy(
     return collected(outcome, ladder, state, levels, base)
 
 
-def _reference_terms(target, structure, reference):
-    """The reference's log-likelihoods, (n,), minus their sum, and its energy U."""
+def _reference_terms(
+    target: LogDensity, structure: Any, reference: list[Array]
+) -> tuple[Tensor, float, float]:
+    """Return the reference's log-likelihoods (n,), minus their sum, and its U, nats."""
 
-    def terms(position, constants):
+    def terms(position: list[Tensor], constants: list[Tensor]) -> tuple[Tensor, Tensor]:
         position = tree.pack_sequence_as(structure, position)
         each = target.log_likelihoods(position, [], constants)
         return each, ops.convert_to_tensor(target.log_prior(position), "float32")
 
-    reference = [ops.convert_to_tensor(x) for x in reference]
-    each, log_prior = _backend.compile_function(terms)(reference, target.constants)
+    position = [ops.convert_to_tensor(x) for x in reference]
+    each, log_prior = _backend.compile_function(terms)(position, target.constants)
     each_array = ops.convert_to_numpy(each).astype("float64")
     energy = -float(each_array.sum()) - float(ops.convert_to_numpy(log_prior))
     if not np.isfinite(energy):
@@ -248,15 +261,15 @@ def _reference_terms(target, structure, reference):
     return each, -float(each_array.sum()), energy
 
 
-def _checked_reference(reference, structure):
-    """The reference's leaves, as arrays; `init`'s first position by default."""
+def _checked_reference(reference: Any, structure: Any) -> list[Array]:
+    """Return the leaves of the reference; by default the first position of `init`."""
     if reference is None:
         return [ops.convert_to_numpy(x)[0] for x in tree.flatten(structure)]
     reference = without_lists(reference, "reference")
     try:
         tree.assert_same_structure(reference, structure)
     except (TypeError, ValueError):
-        arrays, shapes = [], None
+        arrays, shapes = None, None
     else:
         arrays = [
             _validate.array("Argument `reference`", x, "float32")
@@ -264,7 +277,11 @@ def _checked_reference(reference, structure):
         ]
         shapes = [x.shape for x in arrays]
     expected = [tuple(x.shape[1:]) for x in tree.flatten(structure)]
-    if shapes != expected or not all(np.isfinite(x).all() for x in arrays):
+    if (
+        arrays is None
+        or shapes != expected
+        or not all(np.isfinite(x).all() for x in arrays)
+    ):
         raise ValueError(
             "Argument `reference` must be one position of finite numbers, with the "
             f"structure of `init` and the shapes {expected}. Received: "

@@ -1,22 +1,38 @@
 """Where chains start: one position for all of them, or one for each."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 
 tree = keras.tree
 
+# Raise an error if the log density does not take the position of one chain.
+Check = Callable[[Any], None]
 
-def starting_positions(init, num_chains, check):
-    """`init` as a structure whose tensors have a chain axis of length `num_chains`.
 
-    `init` is one position, from which all chains start, or holds one for each chain
-    along the first axis of all its tensors. The first axis decides: an axis of length
-    `num_chains` is the chain axis. Where `init` is made of vectors alone, that may be
-    one position with `num_chains` values, or `num_chains` numbers: then `check`, which
-    raises an error at a position that the log density does not take, decides.
+def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
+    """Return the first position of each chain.
+
+    If the first axis of every tensor has the length `num_chains`, `init` holds one
+    position for each chain. Otherwise all chains start from the position `init`. If
+    all tensors are vectors of length `num_chains`, they may be one position, or one
+    number for each chain: `check` decides.
+
+    Args:
+        init: a tensor, or a dict or tuple of tensors, from the user.
+        num_chains: number of chains, K.
+        check: function of the position of one chain. It raises an error if the log
+            density does not take the position.
+
+    Returns:
+        Tensors of shape (K, ...), in the structure of `init`.
     """
     arrays = tree.map_structure(_checked_array, without_lists(init))
     flat = tree.flatten(arrays)
@@ -36,13 +52,16 @@ def starting_positions(init, num_chains, check):
     return tree.map_structure(lambda a: ops.convert_to_tensor(a), arrays)
 
 
-def first_chain(arrays):
-    """The position of the first chain, as tensors."""
+def first_chain(arrays: Any) -> Any:
+    """Return the position of the first chain, as tensors."""
     return tree.map_structure(lambda a: ops.convert_to_tensor(a[0]), arrays)
 
 
-def without_lists(position, name="init"):
-    """Lists of numbers are arrays; dicts and tuples are structures."""
+def without_lists(position: Any, name: str = "init") -> Any:
+    """Return a position with arrays in place of lists of numbers.
+
+    Dicts and tuples are structures. `name` is the argument that an error names.
+    """
     if isinstance(position, dict):
         return {key: without_lists(value, name) for key, value in position.items()}
     if isinstance(position, tuple):
@@ -53,41 +72,42 @@ def without_lists(position, name="init"):
         return np.asarray(position)
     except ValueError as error:
         raise ValueError(
-            f"Argument `{name}` may have lists of numbers, and dicts or tuples of "
-            f"tensors. Received: the list {_validate.shown(position)}"
+            f"Argument `{name}` must have lists of numbers only, and dicts or tuples "
+            f"of tensors. Received: the list {_validate.shown(position)}"
         ) from error
 
 
-def _checked_array(value):
+def _checked_array(value: Any) -> Array:
     array = _validate.array("Argument `init`", value, dtype=None)
-    # Finite in float32, in which the chains run.
+    # The chains run in float32, and the numbers must be finite there.
     with np.errstate(over="ignore"):
         result = array.astype("float32")
     if array.dtype.kind == "b" or array.size == 0 or not np.isfinite(result).all():
         raise ValueError(
-            "Argument `init` must hold finite numbers, one at least in each array. "
+            "Argument `init` must hold finite numbers, at least one in each array. "
             f"Received: init with an array of type {array.dtype} and shape "
             f"{array.shape}: {_validate.shown(array)}"
         )
     return result
 
 
-def _are_scalars(arrays, num_chains, check):
-    """Whether vectors of length `num_chains` are one number for each chain."""
+def _are_scalars(arrays: Any, num_chains: int, check: Check) -> bool:
+    """Return whether vectors of length `num_chains` are one number for each chain."""
     as_vector = tree.map_structure(ops.convert_to_tensor, arrays)
     takes_vector = _passes(check, as_vector)
     takes_scalar = _passes(check, first_chain(arrays))
     if takes_vector and takes_scalar and num_chains > 1:
         raise ValueError(
-            f"Argument `init` has the shape ({num_chains},) with {num_chains} chains: "
-            f"one position of {num_chains} values, or a number for each chain? Give "
-            f"it the shape ({num_chains}, {num_chains}) for the first, "
-            f"({num_chains}, 1) for the second. Received: num_chains={num_chains}"
+            "Argument `init` must show which axis is the chain axis. Give it the shape "
+            f"({num_chains}, {num_chains}) for one position of {num_chains} values for "
+            f"each chain, or ({num_chains}, 1) for one number for each chain. "
+            f"Received: an array of shape ({num_chains},) with "
+            f"num_chains={num_chains}"
         )
     return takes_scalar and not takes_vector
 
 
-def _passes(check, position):
+def _passes(check: Check, position: Tensor) -> bool:
     try:
         check(position)
     except Exception:  # the user's function may raise anything at a wrong shape

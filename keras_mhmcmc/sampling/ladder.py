@@ -1,4 +1,7 @@
-"""The compiled step of MINTEE: a ladder of chains, from the hottest to the coldest."""
+"""The compiled step of MINTEE: a ladder of chains, from the hottest to the coldest.
+
+Shapes: K temperatures, C independent ladders, n examples. A chain axis has length C.
+"""
 
 from typing import Any
 from typing import NamedTuple
@@ -7,10 +10,13 @@ import keras
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import equi_energy
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.sampling.log_density import LogDensity
 
 tree = keras.tree
 
@@ -24,62 +30,83 @@ COUNTS = (
     "nonfinite",
 )
 
-# Uniform draws of one chain and step, besides its mini-batch's.
+# Uniforms of one chain and step. The uniforms of its mini-batch follow.
 _ACCEPT, _JUMP, _MEMBER, _RESERVOIR, _REFRESH = range(5)
 _OWN_UNIFORMS = 5
 
 
 class Settings(NamedTuple):
-    """What a ladder is made of; lists have one number for each chain, coldest first."""
+    """The settings of a ladder. Lists have K numbers, the coldest chain's first."""
 
-    batch_sizes: list
-    temperatures: list
-    levels: list  # H_k, nats above the reference's energy
-    starts: list  # the step at which each chain starts
-    step_sizes: list  # the first ones
+    batch_sizes: list[int]
+    temperatures: list[float]
+    levels: list[float]  # H_k, nats above the reference's energy
+    starts: list[int]  # the step at which each chain starts
+    step_sizes: list[float]  # before their adaptation
     burn_in: int
     capacity: int  # of a ring
     jump_probability: float
-    target_acceptance: tuple
+    target_acceptance: tuple[float, float]
     keep_all: bool
 
 
 class LevelState(NamedTuple):
-    """One temperature's chains, C of them."""
+    """The C chains of one temperature."""
 
-    position: list
-    gradient: list  # of V_k(h_k)/T_k
-    energy: Any  # h_k, above the reference's
-    hotter: Any  # h_{k+1} of the same position and order
-    order: Any  # uniforms that the order of the data is made of, (rounds, C)
-    step_size: Any
-    window_accepted: Any
-    window_proposed: Any
+    position: Position
+    gradient: Position  # of V_k(h_k)/T_k
+    energy: Tensor  # h_k, nats above the reference's, (C,)
+    hotter: Tensor  # h_{k+1} at the same position and order, (C,)
+    order: Tensor  # uniforms that determine the order of the data, (rounds, C)
+    step_size: Tensor  # (C,)
+    window_accepted: Tensor  # local moves in the window of the adaptation, (C,)
+    window_proposed: Tensor  # (C,)
 
 
 class Ring(NamedTuple):
-    """Past states of one temperature by energy; the last slot is never read."""
+    """Past states of one temperature, by energy. The last slot is never read."""
 
-    position: list  # (C, K, capacity + 1, ...)
-    order: Any  # (C, K, capacity + 1, rounds)
+    position: Position  # (C, K, capacity + 1, ...)
+    order: Tensor  # (C, K, capacity + 1, rounds)
+
+
+# The chains, coldest first; the rings of all chains but the coldest; how many states
+# each ring received, int32 (K, C, K).
+State = tuple[list[LevelState], list[Ring], Tensor]
+# The normals (C, ...) and the uniforms (uniforms, C) of one temperature.
+Noise = tuple[list[Tensor], Tensor]
 
 
 class Ladder:
-    """K chains, each C times, as the compiled loop takes them."""
+    """C ladders of K chains, for the compiled loop.
 
-    def __init__(self, target, structure, shapes, settings):
+    Args:
+        target: gives the log-likelihoods and the log prior.
+        structure: of a position.
+        shapes: of the position's tensors, the chain axis first.
+        settings: of the ladder.
+    """
+
+    def __init__(
+        self,
+        target: LogDensity,
+        structure: Any,
+        shapes: list[tuple[int, ...]],
+        settings: Settings,
+    ) -> None:
         self.settings = settings
         self.num_chains = shapes[0][0]
         self.size = len(settings.batch_sizes)
         self._target = target
-        self._rounds = batches.num_rounds(target.train_size)
+        self._train_size = target.train_size or 1
+        self._rounds = batches.num_rounds(self._train_size)
         self._structure = tree.map_structure(lambda _: 0, structure)
         self._shapes = shapes
         # The coldest chain is not truncated.
         self._floors = [-1e38, *settings.levels[1:]]
 
-    def init(self, position):
-        """The state before the first step; all chains start at `position`."""
+    def init(self, position: Position) -> State:
+        """Return the state before the first step. All chains start at `position`."""
         zeros = ops.zeros((self.num_chains,), "float32")
         order = ops.zeros((self._rounds, self.num_chains), "float32")
         gradient = [ops.zeros_like(x) for x in position]
@@ -107,18 +134,23 @@ class Ladder:
         visits = ops.zeros((self.size, self.num_chains, self.size), "int32")
         return chains, rings, visits
 
-    def noise(self, seed, number):
-        """The draws of a step: normals and uniforms of all chains."""
+    def noise(self, seed: Tensor, number: Tensor) -> Noise:
+        """Return the noise of a step.
+
+        It has normals (K, C, ...) and uniforms (K, uniforms, C) of all chains.
+        """
         shapes = [(self.size, *shape) for shape in self._shapes]
         uniforms = (self.size, _OWN_UNIFORMS + self._rounds, self.num_chains)
         return _backend.draw(seed, number, shapes, uniforms)
 
-    def step(self, state, constants, draws, number):
-        """The next state, what to record, and counts."""
-        chains, rings, visits = state
-        normals, uniforms = draws
-        chains, rings, visits = list(chains), list(rings), list(ops.unstack(visits))
-        counts = [None] * self.size
+    def step(
+        self, state: State, constants: list[Tensor], noise: Noise, number: Tensor
+    ) -> tuple[State, list[Tensor], list[Tensor]]:
+        """Return the next state, what to record, and counts (K, C)."""
+        normals, uniforms = noise
+        chains, rings = list(state[0]), list(state[1])
+        visits = list(ops.unstack(state[2]))
+        counts: list[list[Tensor]] = [[]] * self.size
         for k in reversed(range(self.size)):
             own = ([x[k] for x in normals], uniforms[k])
             source = None
@@ -142,32 +174,54 @@ class Ladder:
             for leaf in zip(*(c.position for c in kept), strict=True)
         ]
         records.append(ops.concatenate([c.energy for c in kept]))
-        counts = [ops.stack(values) for values in zip(*counts, strict=True)]
-        return (chains, rings, ops.stack(visits)), records, counts
+        sums = [ops.stack(values) for values in zip(*counts, strict=True)]
+        return (chains, rings, ops.stack(visits)), records, sums
 
-    def _chain_step(self, k, chain, source, draws, constants, number):
-        """One chain's step, where it has started; else it stays as it is."""
+    def _chain_step(
+        self,
+        k: int,
+        chain: LevelState,
+        source: tuple[Ring, Tensor] | None,
+        noise: Noise,
+        constants: list[Tensor],
+        number: Tensor,
+    ) -> tuple[LevelState, list[Tensor]]:
+        """Return chain k after its step, and counts. It waits until its start.
+
+        `source` has the ring of chain k + 1 and its visits; None for the hottest chain.
+        """
         zeros = [ops.zeros((self.num_chains,), "float32") for _ in COUNTS]
 
-        def move(values):
-            return self._move(k, values[0], source, draws, constants, number)
+        def move(
+            values: tuple[LevelState, list[Tensor]],
+        ) -> tuple[LevelState, list[Tensor]]:
+            return self._move(k, values[0], source, noise, constants, number)
 
         started = number >= self.settings.starts[k]
         return _backend.when(started, move, (chain, zeros))
 
-    def _move(self, k, chain, source, draws, constants, number):
+    def _move(
+        self,
+        k: int,
+        chain: LevelState,
+        source: tuple[Ring, Tensor] | None,
+        noise: Noise,
+        constants: list[Tensor],
+        number: Tensor,
+    ) -> tuple[LevelState, list[Tensor]]:
+        """Return chain k after a step, and counts."""
         settings = self.settings
-        normals, uniforms = draws
+        normals, uniforms = noise
         first = ops.cast(number == settings.starts[k], "bool")
         first = first & ops.ones((self.num_chains,), "bool")
 
-        # Where to: a local move on the same batch, the same position on another batch,
-        # or a ring's member. The batch of all data needs no refreshing.
+        # Propose a local move on the same batch, the same position on another batch, or
+        # a member of a ring. A batch of all the data needs no refreshing.
         scales = equi_energy.proposal_scales(chain.step_size)
         point = proposals.langevin(chain.position, chain.gradient, normals, scales)
         order = uniforms[-self._rounds :]
         refreshes = jumps = ops.zeros_like(first)
-        if settings.batch_sizes[k] < self._target.train_size:
+        if settings.batch_sizes[k] < self._train_size:
             refreshes = uniforms[_REFRESH] < equi_energy.REFRESH
             order = ops.where(refreshes | first, order, chain.order)
         point = tensors.select(first | refreshes, chain.position, point)
@@ -183,7 +237,7 @@ class Ladder:
             gradient, energy, self._floors[k], settings.temperatures[k]
         )
 
-        # Whether it is accepted.
+        # Accept or reject it.
         delta = tensors.subtract(point, chain.position)
         log_q_ratio = proposals.langevin_log_ratio(
             delta, chain.gradient, gradient, scales
@@ -207,7 +261,7 @@ class Ladder:
         accepted = (finite & (ops.log(uniforms[_ACCEPT]) < log_ratio)) | first
 
         is_local = ~jumps & ~first & ~refreshes
-        counts = [
+        events = [
             accepted & is_local,
             is_local,
             accepted & jumps,
@@ -216,7 +270,7 @@ class Ladder:
             refreshes & ~first,
             ~finite & ~first,
         ]
-        counts = [ops.cast(count, "float32") for count in counts]
+        counts = [ops.cast(event, "float32") for event in events]
         adapts = ops.cast(number < settings.starts[k] + settings.burn_in, "float32")
         window = (
             chain.window_accepted + adapts * counts[0],
@@ -236,14 +290,21 @@ class Ladder:
         )
         return chain, counts
 
-    def _evaluate(self, k, point, order, constants):
-        """h_k, its gradient, and h_{k+1} of the same order, above the reference's."""
-        sizes, n = self.settings.batch_sizes, self._target.train_size
+    def _evaluate(
+        self, k: int, point: Position, order: Tensor, constants: list[Tensor]
+    ) -> tuple[Tensor, Position, Tensor]:
+        """Return h_k, its gradient, and h_{k+1} on the same order.
+
+        Energies are nats above the reference's, (C,).
+        """
+        sizes, n = self.settings.batch_sizes, self._train_size
         hotter_size = sizes[k + 1] if k + 1 < self.size else 1
         whole = sizes[k] == n
         indices = batches.draw_batches(order, n, hotter_size if whole else sizes[k])
 
-        def energy(position, extra, constants):
+        def energy(
+            position: Position, extra: list[Tensor], constants: list[Tensor]
+        ) -> tuple[Tensor, list[Tensor]]:
             position = tree.pack_sequence_as(self._structure, position)
             *data, reference = constants
             each = self._target.log_likelihoods(position, [] if whole else extra, data)
@@ -254,15 +315,20 @@ class Ladder:
                 each = each - _backend.gather([reference], extra[0])[0]
                 few = each[:hotter_size]
             log_prior = self._target.log_prior(position)
-            # The hotter chain's energy decides on jumps alone.
+            # The second energy decides on jumps alone and needs no gradient.
             return -n * ops.mean(each) - log_prior, [-n * ops.mean(few) - log_prior]
 
         evaluate = _backend.map_chains(energy, constants, True, True)
-        energy, gradient, (hotter,) = evaluate(point, [indices])
-        return energy, gradient, hotter
+        value, gradient, (hotter,) = evaluate(point, [indices])
+        return value, gradient, hotter
 
-    def _member(self, chain, source, uniforms):
-        """Which chains jump, and a member of the hotter chain's ring for each."""
+    def _member(
+        self, chain: LevelState, source: tuple[Ring, Tensor], uniforms: Tensor
+    ) -> tuple[Tensor, Position, Tensor]:
+        """Return which chains jump, and a member of the hotter ring for each chain.
+
+        The results are bool (C,), a position (C, ...), and its order (rounds, C).
+        """
         ring, visits = source
         levels, capacity = self.settings.levels, self.settings.capacity
         index = equi_energy.ring_index(chain.hotter, levels)
@@ -271,14 +337,31 @@ class Ladder:
         numbers = ops.arange(self.num_chains, dtype="int32")
         row = (numbers * self.size + index) * (capacity + 1) + slot
 
-        def pick(x):
+        def pick(x: Tensor) -> Tensor:
             return ops.take(ops.reshape(x, (-1, *x.shape[3:])), row, axis=0)
 
         jumps = (uniforms[_JUMP] < self.settings.jump_probability) & (count > 0)
         return jumps, [pick(x) for x in ring.position], ops.transpose(pick(ring.order))
 
-    def _keep(self, store, chain, visits, ring, collects, uniforms):
-        """The store with the chains' states, where the reservoir takes them."""
+    def _keep(
+        self,
+        store: Ring,
+        chain: LevelState,
+        visits: Tensor,
+        ring: Tensor,
+        collects: Tensor,
+        uniforms: Tensor,
+    ) -> Ring:
+        """Return the store with the chains' states, if the reservoir takes them.
+
+        Args:
+            store: the past states of one temperature.
+            chain: the chains of this temperature.
+            visits: how many states each ring received, (C, K).
+            ring: index of each chain's ring, (C,).
+            collects: bool, whether the chains are past their burn-in.
+            uniforms: noise of the chains.
+        """
         capacity = self.settings.capacity
         count = ops.sum(visits * ops.one_hot(ring, self.size, dtype="int32"), axis=1)
         slot = equi_energy.reservoir_slot(count, capacity, uniforms[_RESERVOIR])

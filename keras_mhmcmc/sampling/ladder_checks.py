@@ -1,6 +1,8 @@
-"""Checks of the arguments that make a ladder of chains."""
+"""Checks of the arguments of `mh.equi_energy` that describe its ladder of chains."""
 
 import numbers
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +13,25 @@ _ABOVE_ONE = _validate.Interval(1.0, low_open=True)
 _FINITE = _validate.Interval(-3e38)
 
 
-def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
-    """Batch sizes of all chains, decreasing from `train_size`."""
+def sizes(
+    train_size: int, batch_size: Any, growth: Any, num_levels: Any, batch_sizes: Any
+) -> list[int]:
+    """Return the batch sizes of all chains, decreasing from `train_size`.
+
+    Args:
+        train_size: number of examples, n.
+        batch_size: as in `mh.equi_energy`.
+        growth: as in `mh.equi_energy`.
+        num_levels: as in `mh.equi_energy`.
+        batch_sizes: as in `mh.equi_energy`.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
     if (batch_size is None) == (batch_sizes is None):
         raise ValueError(
-            "Arguments `batch_size` and `batch_sizes`: exactly one of them must be "
-            "given, the hottest chain's size or all sizes. Received: "
+            "Exactly one of the arguments `batch_size` and `batch_sizes` must be "
+            "given: the hottest chain's size, or all sizes. Received: "
             f"batch_size={batch_size!r}, batch_sizes={batch_sizes!r}"
         )
     if batch_sizes is not None:
@@ -25,10 +40,10 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
     growth = _validate.number("growth", growth, _ABOVE_ONE)
     if num_levels is not None:
         num_levels = _validate.integer("num_levels", num_levels, 2)
-    above = []
+    above: list[int] = []  # the hottest chain's first
     while not above or batch_size * growth ** len(above) < train_size:
         above.append(int(batch_size * growth ** len(above)))
-        # A growth of nearly 1 would go on for long.
+        # Stop at equal sizes: with a growth of nearly 1 the loop would take long.
         if len(above) + 1 == num_levels or above[-1:] == above[-2:-1]:
             break
     if len(set(above)) < len(above):
@@ -39,14 +54,14 @@ def sizes(train_size, batch_size, growth, num_levels, batch_sizes):
     if above[-1] >= train_size or len(above) + 1 != (num_levels or len(above) + 1):
         raise ValueError(
             "Arguments `batch_size`, `growth` and `num_levels` must give batches "
-            f"smaller than the {train_size} examples of `data`, which only the coldest "
-            f"chain takes all of. Received: batch_size={batch_size}, "
+            f"smaller than the {train_size} examples of `data`: only the coldest chain "
+            f"takes all of them. Received: batch_size={batch_size}, "
             f"growth={growth:g}, num_levels={num_levels}"
         )
     return [train_size, *reversed(above)]
 
 
-def _all_sizes(train_size, values):
+def _all_sizes(train_size: int, values: Any) -> list[int]:
     if not _is_list(values) or len(values) < 2:
         raise ValueError(
             "Argument `batch_sizes` must be a list of at least two sizes, the coldest "
@@ -56,15 +71,27 @@ def _all_sizes(train_size, values):
     falls = all(high > low for high, low in zip(values, values[1:], strict=False))
     if values[0] != train_size or not falls:
         raise ValueError(
-            f"Argument `batch_sizes` must begin with {train_size}, the number of "
-            "examples in `data`, and decrease: the coldest chain takes all of it. "
+            f"Argument `batch_sizes` must decrease from {train_size}, the number of "
+            "examples in `data`: the coldest chain takes all of them. "
             f"Received: batch_sizes={values}"
         )
     return values
 
 
-def levels(energy_levels, lowest, energy, temperatures):
-    """H_0..H_{K-1} in nats; `energy` is the reference's."""
+def levels(
+    energy_levels: Any, lowest: Any, energy: float, temperatures: Sequence[float]
+) -> list[float]:
+    """Return the energy levels H_0..H_{K-1} in nats.
+
+    Args:
+        energy_levels: as in `mh.equi_energy`.
+        lowest: `lowest_energy` of `mh.equi_energy`.
+        energy: of the reference, nats, which replaces `lowest` if it is None.
+        temperatures: of the chains, the coldest first.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
     if energy_levels is None:
         if lowest is None:
             lowest = energy
@@ -72,8 +99,8 @@ def levels(energy_levels, lowest, energy, temperatures):
         return equi_energy.default_levels(lowest, temperatures)
     if lowest is not None:
         raise ValueError(
-            "Argument `lowest_energy` is the first of `energy_levels`: give one of "
-            f"them. Received: lowest_energy={lowest!r} and energy_levels"
+            "Argument `lowest_energy` must be None with `energy_levels`, which begin "
+            f"with it. Received: lowest_energy={lowest!r} and energy_levels"
         )
     size = len(temperatures)
     values = energy_levels
@@ -85,14 +112,14 @@ def levels(energy_levels, lowest, energy, temperatures):
     values = [_validate.number("energy_levels", value, _FINITE) for value in values]
     if any(low >= high for low, high in zip(values, values[1:], strict=False)):
         raise ValueError(
-            "Argument `energy_levels` must increase, from the lowest energy on. "
+            "Argument `energy_levels` must increase, the coldest chain's first. "
             f"Received: energy_levels={values}"
         )
     return values
 
 
-def target(value):
-    """The range of acceptance that step sizes are adapted to, (lowest, highest)."""
+def target(value: Any) -> tuple[float, float]:
+    """Return the target range of the acceptance, (lowest, highest), or raise."""
     is_pair = isinstance(value, list | tuple) and len(value) == 2
     if is_pair and all(_is_number(end) for end in value):
         low, high = value
@@ -104,11 +131,11 @@ def target(value):
     )
 
 
-def _is_list(values):
+def _is_list(values: Any) -> bool:
     return isinstance(values, list | tuple) or (
         isinstance(values, np.ndarray) and values.ndim == 1
     )
 
 
-def _is_number(value):
+def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -1,34 +1,57 @@
-"""The law that `mh.sample` draws from: checked functions, and their energy in nats."""
+"""The target of `mh.sample`: the user's functions, checked, and their energy."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import replica_exchange
+from keras_mhmcmc.algorithms.base import Position
 
 tree = keras.tree
 
+Function = Callable[..., Tensor]  # of the user
+# Arguments: positions with a chain axis, and the list of `batch_indices`. Results: U in
+# nats, (K,); the gradients of U/N, or an empty list; and perhaps the variance of the
+# estimate of U in nats^2, (K,).
+Energies = Callable[[Position, list[Tensor]], tuple[Any, ...]]
+
 
 class LogDensity:
-    """U(theta) of many chains at once, from what the user gave.
+    """The energy U(theta) of K chains at once, from the functions of the user.
 
-    The energy of one chain on a mini-batch I is -(N/m sum_I log p(x_i|theta) + log
-    prior), or minus the log density. Positions are lists of tensors here, the leaves of
-    the user's structure.
+    The energy of one chain is -(N/m sum_I log p(x_i|theta) + log prior) on a mini-batch
+    I, or minus the log density. In this class a position is a list of tensors: the
+    leaves of the user's structure.
+
+    Args:
+        log_density: as in `mh.sample`.
+        log_likelihood: as in `mh.sample`.
+        log_prior: as in `mh.sample`.
+        data: as in `mh.sample`.
+        batch_size: as in `mh.sample`.
+        replacement: as in `mh.sample`.
+
+    Raises:
+        ValueError: an argument is wrong, or the arguments do not go together.
     """
 
     def __init__(
         self,
         *,
-        log_density=None,
-        log_likelihood=None,
-        log_prior=None,
-        data=None,
-        batch_size=None,
-        replacement=False,
-    ):
+        log_density: Function | None = None,
+        log_likelihood: Function | None = None,
+        log_prior: Function | None = None,
+        data: Any = None,
+        batch_size: int | None = None,
+        replacement: bool = False,
+    ) -> None:
         _check_functions(log_density, log_likelihood, log_prior, data, batch_size)
         functions = {
             "log_density": log_density,
@@ -40,10 +63,11 @@ class LogDensity:
             for name, function in functions.items()
             if function is not None
         }
-        self.called = None  # the name of the function that is being evaluated
-        self.constants = []  # the data's arrays, as tensors
-        self.train_size = None  # None: no data
-        self.batch_size = None
+        # Name of the user's function that runs now, or that has failed.
+        self.called: str | None = None
+        self.constants: list[Tensor] = []  # the arrays of the data
+        self.train_size: int | None = None  # N; None: there is no data
+        self.batch_size: int | None = None  # m; None: there is no data
         self.replacement = _validate.choice("replacement", replacement, (True, False))
         if data is not None:
             self._data = data
@@ -61,98 +85,135 @@ class LogDensity:
             self.constants = [ops.convert_to_tensor(array) for array in arrays]
 
     @property
-    def function_name(self):
+    def function_name(self) -> str:
         """The argument that gives the energy."""
         return next(iter(self._functions))
 
     @property
-    def draws_batches(self):
-        """Whether a step draws mini-batches: not when a batch is all of the data."""
-        return self.batch_size is not None and self.batch_size < self.train_size
+    def draws_batches(self) -> bool:
+        """Whether a step draws mini-batches, smaller than all of the data."""
+        if self.batch_size is None or self.train_size is None:
+            return False
+        return self.batch_size < self.train_size
 
     @property
-    def num_uniforms(self):
-        """Uniform draws of one chain that a step's mini-batch is made of."""
-        return batches.num_rounds(self.train_size) if self.draws_batches else 0
+    def num_uniforms(self) -> int:
+        """Number of uniforms that the mini-batch of one chain and step needs."""
+        if self.train_size is None or not self.draws_batches:
+            return 0
+        return batches.num_rounds(self.train_size)
 
-    def batch_indices(self, uniforms, batch_size=None):
-        """Mini-batches of all chains from uniforms (num_uniforms, K): a list, (K, m).
+    def batch_indices(self, uniforms: Tensor) -> list[Tensor]:
+        """Return the mini-batches of all chains, a list of one int32 tensor (K, m).
 
-        The list is empty where a batch is all of the data.
+        The list is empty if a batch is all of the data.
+
+        Args:
+            uniforms: noise of shape (num_uniforms, K).
         """
-        if not self.draws_batches:
+        size, batch_size = self.train_size, self.batch_size
+        if size is None or batch_size is None or not self.draws_batches:
             return []
-        size = self.batch_size if batch_size is None else batch_size
-        return [batches.draw_batches(uniforms, self.train_size, size, self.replacement)]
+        return [batches.draw_batches(uniforms, size, batch_size, self.replacement)]
 
-    def energies(self, structure, constants, differentiate, variance=False):
-        """A function of (positions with a chain axis, batch indices).
+    def energies(
+        self,
+        structure: Any,
+        constants: list[Tensor],
+        differentiate: bool,
+        variance: bool = False,
+    ) -> Energies:
+        """Return the function that evaluates all chains.
 
-        It gives U, shape (K,), in nats, and the gradients of U/N, or an empty list; and
-        with `variance` that of U's estimate, in nats^2, shape (K,).
+        Args:
+            structure: of a position.
+            constants: the arrays of the data.
+            differentiate: whether the function gives the gradients of U/N.
+            variance: whether the function gives the variance of the estimate of U.
         """
         scale = 1.0 / (self.train_size or 1)
 
-        def mean_energy(position, indices, constants):
+        def mean_energy(
+            position: Position, indices: list[Tensor], constants: list[Tensor]
+        ) -> Any:
             position = tree.pack_sequence_as(structure, position)
             if not variance:
                 return scale * self._energy(position, indices, constants)
             each = self.log_likelihoods(position, indices, constants)
             energy = self._energy(position, indices, constants, each)
             spread = replica_exchange.energy_variance(
-                each, self.train_size, self.replacement
+                each, self.train_size or 1, self.replacement
             )
             return scale * energy, [spread]
 
         evaluate = _backend.map_chains(mean_energy, constants, differentiate, variance)
 
-        def energies(position, indices):
+        def energies(position: Position, indices: list[Tensor]) -> tuple[Any, ...]:
             values, gradient, *others = evaluate(position, indices)
             return values / scale, gradient, *sum(others, [])
 
         return energies
 
-    def log_likelihoods(self, position, indices, constants):
-        """One chain's log-likelihood of each example of a batch, float32."""
+    def log_likelihoods(
+        self, position: Any, indices: list[Tensor], constants: list[Tensor]
+    ) -> Tensor:
+        """Return one chain's log-likelihood of each example, float32, (m,).
+
+        Args:
+            position: of one chain, in the user's structure.
+            indices: a list of the mini-batch's indices (m,), or an empty list for all
+                of the data.
+            constants: the arrays of the data.
+        """
         arrays = constants
         if indices:
             arrays = _backend.gather(constants, indices[0])
         batch = tree.pack_sequence_as(self._data, arrays)
         return ops.cast(self._call("log_likelihood", position, batch), "float32")
 
-    def log_prior(self, position):
-        """One chain's log prior, float32."""
+    def log_prior(self, position: Any) -> Tensor:
+        """Return one chain's log prior, float32, (); 0 for a flat prior."""
         if "log_prior" not in self._functions:
             return 0.0
         return ops.cast(self._call("log_prior", position), "float32")
 
-    def _energy(self, position, indices, constants, each=None):
+    def _energy(
+        self,
+        position: Any,
+        indices: list[Tensor],
+        constants: list[Tensor],
+        each: Tensor | None = None,
+    ) -> Tensor:
+        """Return one chain's U in nats, (); `each` has its log-likelihoods, (m,)."""
         if "log_density" in self._functions:
             return -ops.cast(self._call("log_density", position), "float32")
         if each is None:
             each = self.log_likelihoods(position, indices, constants)
-        return -self.train_size * ops.mean(each) - self.log_prior(position)
+        return -(self.train_size or 1) * ops.mean(each) - self.log_prior(position)
 
-    def _call(self, name, *arguments):
+    def _call(self, name: str, *arguments: Any) -> Tensor:
         self.called = name
         value = self._functions[name](*arguments)
         self.called = None
         return value
 
-    def _checked_call(self, name, *arguments):
+    def _checked_call(self, name: str, *arguments: Any) -> Tensor:
         try:
             return self._call(name, *arguments)
         except Exception as error:
             error.add_note(
-                f"Argument `{name}` raised this at the position of one chain. "
-                "Positions are float32 tensors; write the function with `keras.ops`, "
-                "where constants may be numbers, and arrays or tensors of dtype "
-                "float32."
+                f"Argument `{name}` raised this error at the position of one chain. "
+                "Positions are float32 tensors. Write the function with `keras.ops`. "
+                "Constants may be numbers, and arrays or tensors of dtype float32."
             )
             raise
 
-    def check(self, position):
-        """Raises unless the functions give the right shapes at one chain's position."""
+    def check(self, position: Any) -> None:
+        """Raise an error if the functions give wrong shapes.
+
+        Args:
+            position: of one chain, in the user's structure.
+        """
         if "log_density" in self._functions:
             value = self._checked_call("log_density", position)
             _check_shape(
@@ -177,7 +238,9 @@ class LogDensity:
             )
 
 
-def _check_functions(log_density, log_likelihood, log_prior, data, batch_size):
+def _check_functions(
+    log_density: Any, log_likelihood: Any, log_prior: Any, data: Any, batch_size: Any
+) -> None:
     functions = {
         "log_density": log_density,
         "log_likelihood": log_likelihood,
@@ -191,8 +254,8 @@ def _check_functions(log_density, log_likelihood, log_prior, data, batch_size):
             )
     if (log_density is None) == (log_likelihood is None):
         raise ValueError(
-            "Arguments `log_density` and `log_likelihood`: exactly one of them must be "
-            "given, a log density of the position alone, or a log-likelihood of the "
+            "Exactly one of the arguments `log_density` and `log_likelihood` must be "
+            "given: a log density of the position alone, or a log-likelihood of the "
             "position and a batch of `data`. Received: "
             + ("both" if log_density is not None else "neither")
         )
@@ -201,25 +264,25 @@ def _check_functions(log_density, log_likelihood, log_prior, data, batch_size):
         for name, value in others.items():
             if value is not None:
                 raise ValueError(
-                    f"Argument `{name}` goes with `log_likelihood`; a `log_density` "
-                    f"holds everything itself. Received: {name} and `log_density`"
+                    f"Argument `{name}` must be None with `log_density`: it goes with "
+                    f"`log_likelihood`. Received: `{name}` and `log_density`"
                 )
     elif data is None:
         raise ValueError(
             "Argument `data` must be given with `log_likelihood`: an array, or a tuple "
-            "or dict of arrays with one row for each example. Received: data=None"
+            "or dict of arrays, with one row for each example. Received: data=None"
         )
 
 
-def _checked_arrays(data):
+def _checked_arrays(data: Any) -> list[Array]:
     arrays = [
         _validate.array("Argument `data`", a, dtype=None) for a in tree.flatten(data)
     ]
     shapes = [array.shape for array in arrays]
     if not arrays or any(len(shape) == 0 or shape[0] == 0 for shape in shapes):
         raise ValueError(
-            "Argument `data` must hold arrays with at least one row, one row for each "
-            f"example. Received: arrays of the shapes {shapes}"
+            "Argument `data` must hold arrays with one row for each example, and at "
+            f"least one row. Received: arrays of the shapes {shapes}"
         )
     if len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
@@ -234,17 +297,19 @@ def _checked_arrays(data):
     return [a.astype("float32") if a.dtype == "float64" else a for a in arrays]
 
 
-def _check_shape(name, value, shape, position, meaning):
+def _check_shape(
+    name: str, value: Any, shape: tuple[int | None, ...], position: Any, meaning: str
+) -> None:
     if not ops.is_tensor(value):
         raise ValueError(
-            f"Argument `{name}` must give a tensor, {meaning}: compute it with "
-            f"`keras.ops`. Received: a function that gives {_validate.shown(value)}"
+            f"Argument `{name}` must return a tensor, {meaning}. Compute it with "
+            f"`keras.ops`. Received: a function that returns {_validate.shown(value)}"
         )
     actual = tuple(ops.shape(value))
     if actual != shape:
         shapes = tree.map_structure(lambda x: tuple(ops.shape(x)), position)
         raise ValueError(
-            f"Argument `{name}` must give {meaning}, shape {shape}, for the position "
-            f"of one chain. Received: a function that gives shape {actual} at a "
+            f"Argument `{name}` must return {meaning}, shape {shape}, for the position "
+            f"of one chain. Received: a function that returns shape {actual} at a "
             f"position of shape {shapes}"
         )

@@ -1,7 +1,9 @@
-"""Runs a compiled loop in pieces: memory for kept draws alone, and a progress bar."""
+"""Run a compiled loop in pieces: memory for kept draws alone, and a progress bar."""
 
 import time
 import warnings
+from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -10,6 +12,14 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+
+# Arguments: state, constants, noise, number of the step. Results: the next state; the
+# tensors to record, each with the chain axis first; counts, each of shape (chain,).
+Step = Callable[[Any, list[Tensor], Any, Tensor], tuple[Any, list[Tensor], list[Any]]]
+# Arguments: seed, number of the step. Result: the noise of the step.
+Noise = Callable[[Tensor, Tensor], Any]
 
 _SECONDS = 0.5  # of a piece, between two updates of the bar
 _FIRST_STEPS = 8
@@ -18,25 +28,31 @@ _BUFFER_DRAWS = 2**12
 
 
 class Plan(NamedTuple):
-    """How long to run and what to keep, in steps of this run."""
+    """How long to run, and what to keep, in steps of this run."""
 
     num_steps: int
     burn_in: int
     every: int
 
     @property
-    def num_draws(self):
-        """Draws that a whole run keeps."""
+    def num_draws(self) -> int:
+        """Number of draws that a whole run keeps."""
         return (self.num_steps - self.burn_in) // self.every
 
-    def due(self, kept):
-        """The step, from 0, that the next draw is taken from."""
+    def due(self, kept: int) -> int:
+        """Return the step, from 0, of the draw that comes after `kept` draws."""
         return self.burn_in + (kept + 1) * self.every - 1
 
-    def piece(self, done, kept, steps, capacity):
-        """How many steps to run next, and how many draws they give.
+    def piece(self, done: int, kept: int, steps: int, capacity: int) -> tuple[int, int]:
+        """Return how many steps to run next, and how many draws they give.
 
-        Pieces do not cross the end of the burn-in, and end before the buffer is full.
+        A piece ends at the end of the burn-in, and before the buffer is full.
+
+        Args:
+            done: steps so far.
+            kept: draws so far.
+            steps: steps that are wanted.
+            capacity: draws that the buffer holds.
         """
         end = self.burn_in if done < self.burn_in else self.num_steps
         full = self.due(kept + capacity)
@@ -46,52 +62,56 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a run gives back, whole or interrupted."""
+    """The result of a run, whole or interrupted."""
 
     state: Any
-    arrays: list  # kept records, numpy, (chain, draw, ...)
-    counts: dict  # name -> float64 (chain,), over the steps after the burn-in
+    arrays: list[Array] | None  # kept records, (chain, draw, ...); None: no draw
+    # By name, over the steps after the burn-in: float64 (chain,), or 0.0 without steps.
+    counts: dict[str, Any]
     steps: int
     interrupted: bool
 
 
 def run(
-    step,
-    noise,
-    state,
-    constants,
-    plan,
+    step: Step,
+    noise: Noise,
+    state: Any,
+    constants: list[Tensor],
+    plan: Plan,
     *,
-    seed,
-    start,
-    names,
-    progress,
-    record_size=None,
-    fuse=True,
-):
-    """Runs `plan.num_steps` steps of chains, from the step number `start` on.
+    seed: int,
+    start: int,
+    names: Sequence[str],
+    progress: bool,
+    record_size: int | None = None,
+    fuse: bool = True,
+) -> Outcome:
+    """Run `plan.num_steps` steps of chains, from the step number `start` on.
 
     Args:
-        step: function of (state, constants, draws, number of the step), which gives
-            the next state, the tensors to record, each with the chain axis first, and
-            a list of counts, each of shape (chain,).
-        noise: function of (seed, number of the step), the step's draws.
+        step: function of state, constants, noise and the number of the step. It
+            returns the next state, the tensors to record, and the counts.
+        noise: function of the seed and the number of the step. It returns the noise.
         state: what the loop carries, a structure of tensors.
-        constants: list of tensors that steps read.
-        plan: a `Plan`.
-        seed: integer.
+        constants: tensors that each step reads.
+        plan: how long to run, and what to keep.
+        seed: of the run.
         start: number of the first step.
-        names: names of the counts.
+        names: of the counts.
         progress: whether to show a bar.
-        record_size: numbers in a record; defaults to those in the state, which has no
-            fewer.
+        record_size: how many numbers a record has. Defaults to the size of the state,
+            which has no fewer.
         fuse: whether XLA compiles the loop on TensorFlow.
+
+    Returns:
+        The `Outcome`. Ctrl-C ends the run early, with a warning.
     """
 
-    def shapes(state, constants):
+    def shapes(state: Any, constants: list[Tensor]) -> tuple[list[Tensor], list[Any]]:
         return step(state, constants, noise(seed, start), start)[1:]
 
-    arrays, totals = None, dict.fromkeys(names, 0.0)
+    arrays: list[Array] | None = None
+    totals: dict[str, Any] = dict.fromkeys(names, 0.0)
     bar = None
     if progress:
         bar = keras.utils.Progbar(
@@ -118,7 +138,7 @@ def run(
                     arrays = [_room(record, plan.num_draws) for record in records]
                 for array, record in zip(arrays, records, strict=True):
                     array[kept : kept + draws] = record
-            # From here on the piece counts, all of it at once.
+            # The piece counts from here on: an interruption before discards it whole.
             state, done, kept = new_state, done + steps, kept + draws
             if done > plan.burn_in:
                 totals = {name: totals[name] + counts[name] for name in names}
@@ -131,26 +151,28 @@ def run(
     except KeyboardInterrupt:
         interrupted = True
         warnings.warn(
-            f"Interrupted after {done} of {plan.num_steps} steps; the {kept} draws "
-            "that were kept until then are returned.",
+            f"Interrupted after {done} of {plan.num_steps} steps. The {kept} draws so "
+            "far are returned.",
             stacklevel=3,
         )
     if arrays is not None:
-        # Views: the draws lie one after the other in memory, as they came.
+        # These are views: in memory a draw follows the draw before, as they came.
         arrays = [np.moveaxis(array[:kept], 0, 1) for array in arrays]
     return Outcome(state, arrays, totals, done, interrupted)
 
 
-def _capacity(size, plan):
+def _capacity(size: int, plan: Plan) -> int:
+    """Return how many records of `size` numbers one call of the loop keeps."""
     capacity = _BUFFER_BYTES // (4 * max(size, 1))
     return int(np.clip(capacity, 1, min(_BUFFER_DRAWS, max(plan.num_draws, 1))))
 
 
-def _room(record, num_draws):
+def _room(record: Array, num_draws: int) -> Array:
     return np.empty((num_draws, *record.shape[1:]), record.dtype)
 
 
-def _shown(counts):
+def _shown(counts: dict[str, Array]) -> list[tuple[str, float]]:
+    """Return what the bar shows: the acceptance of the piece, if it has one."""
     if "proposed" not in counts:
         return []
     proposed = counts["proposed"].sum()

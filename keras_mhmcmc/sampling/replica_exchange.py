@@ -1,6 +1,9 @@
-"""`replica_exchange`: one kernel at several temperatures that swap their positions."""
+"""`replica_exchange`: a kernel at several temperatures, which swap their positions."""
 
 import numbers
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,7 +11,9 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.base import Rate
 from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.algorithms.replica_exchange import OfReplicas
@@ -28,81 +33,83 @@ _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 
 
 def replica_exchange(
-    kernel,
-    init,
+    kernel: Diffusion | Metropolis,
+    init: Any,
     *,
-    temperatures,
-    learning_rates=None,
-    swap_every=1,
-    energy_variance="auto",
-    log_likelihood=None,
-    data=None,
-    batch_size=None,
-    log_prior=None,
-    log_density=None,
-    num_steps,
-    num_chains=1,
-    burn_in=0,
-    every=1,
-    seed=0,
-    replacement=False,
-    keep_all=False,
-    progress=True,
-):
-    """Runs a kernel at several temperatures, which swap their positions.
+    temperatures: Sequence[float],
+    learning_rates: Sequence[Rate] | None = None,
+    swap_every: float = 1,
+    energy_variance: float | str = "auto",
+    log_likelihood: Callable[..., Tensor] | None = None,
+    data: Any = None,
+    batch_size: int | None = None,
+    log_prior: Callable[..., Tensor] | None = None,
+    log_density: Callable[..., Tensor] | None = None,
+    num_steps: int,
+    num_chains: int = 1,
+    burn_in: int = 0,
+    every: int = 1,
+    seed: int = 0,
+    replacement: bool = False,
+    keep_all: bool = False,
+    progress: bool = True,
+) -> Draws:
+    """Run a kernel at several temperatures, which swap their positions.
 
-    Samples exp(-U/T) at the lowest temperature, as the kernel does, and reaches modes
-    that are far apart by way of the higher ones. With `mh.kernels.sgld`, `psgld` or
-    `sghmc` it is reSGLD, with `mhbt` or `mint` parallel tempering. All replicas of all
-    chains run as one vectorised program, with mini-batches of their own; memory and
-    time are those of `mh.sample` with as many chains.
+    The replica at the lowest temperature T samples exp(-U/T), as the kernel does. The
+    hotter replicas help it to reach modes that are far apart. With `mh.kernels.sgld`,
+    `psgld` or `sghmc` the method is reSGLD, with `mhbt` or `mint` parallel tempering.
+    All replicas of all chains run as one vectorised program, each on mini-batches of
+    its own. Memory and time are the same as in `mh.sample` with as many chains.
 
-    Neighbours in the list of temperatures try to swap in turn, even pairs, then odd
-    ones. With `sgld` and its like the energies of mini-batches are noisy: the rate of
-    swaps is corrected for their variance, which is exact for Gaussian noise. With
-    `mhbt` each position is swapped together with its mini-batch, which is exact as it
-    is; on mini-batches the law at T much below N/m is biased, as in `mh.sample`.
+    Neighbours in the list of temperatures try to swap: even pairs, then odd pairs. With
+    `sgld`, `psgld` and `sghmc` the energies of mini-batches are noisy. A correction for
+    their variance makes the swaps exact for Gaussian noise. With `mhbt` and `mint` a
+    position and its mini-batch are swapped together, which is exact without a
+    correction. On mini-batches the distribution at T much below N/m is biased, as in
+    `mh.sample`.
 
     Args:
-        kernel: what `mh.kernels.sgld`, `psgld`, `sghmc`, `mhbt` or `mint` builds. Its
-            own temperature is replaced by each of `temperatures`.
-        init: where the chains start, as in `mh.sample`, all replicas of a chain at the
-            same position; or the `state` of earlier draws with the same arguments.
-        temperatures: at least two numbers greater than 0, increasing. The draws are
-            those of the first.
-        learning_rates: one for each temperature, numbers or schedules, instead of the
-            kernel's; hot replicas may take larger steps.
-        swap_every: try a swap at every `swap_every`-th step, an integer; or at each
-            step with this probability, a number in (0, 1).
-        energy_variance: variance of one energy's estimate, in nats^2, at least 0.
-            "auto" takes it from the log-likelihoods within each mini-batch, which
-            needs at least two examples; with `mhbt`, without data and with all of the
-            data in a batch it is 0.
+        kernel: from `mh.kernels.sgld`, `psgld`, `sghmc`, `mhbt` or `mint`. Each of
+            `temperatures` takes the place of the kernel's own temperature.
+        init: where the chains start, as in `mh.sample`. All replicas of a chain start
+            at the same position. Or the `state` of earlier draws with the same
+            arguments.
+        temperatures: at least two numbers greater than 0, increasing. The draws come
+            from the first temperature.
+        learning_rates: numbers or schedules, one for each temperature. Hot replicas may
+            take larger steps. None takes the kernel's own for all.
+        swap_every: an integer, to try a swap at every `swap_every`-th step; or a number
+            in (0, 1), the probability to try a swap at a step. Defaults to 1.
+        energy_variance: variance of the estimate of one energy, in nats^2, at least 0.
+            "auto" estimates it from the log-likelihoods in each mini-batch, of at least
+            two examples. It is 0 with `mhbt` and `mint`, without data, and if a batch
+            is all of the data.
         log_likelihood: as in `mh.sample`.
         data: as in `mh.sample`.
         batch_size: as in `mh.sample`.
         log_prior: as in `mh.sample`.
-        log_density: as in `mh.sample`; instead of `log_likelihood` and `data`.
-        num_steps: steps of each chain, more than `burn_in`.
-        num_chains: independent chains, each with all temperatures.
-        burn_in: steps before the first one that may be kept.
-        every: keep each `every`-th step after that.
-        seed: integer in [0, 2**31) that makes the run repeatable.
+        log_density: as in `mh.sample`, instead of `log_likelihood` and `data`.
+        num_steps: steps of each chain, at least `burn_in` + `every`.
+        num_chains: number of independent chains, K, each with all temperatures.
+        burn_in: number of first steps that are not kept. Defaults to 0.
+        every: keep each `every`-th step after the burn-in. Defaults to 1.
+        seed: integer in [0, 2**31) that makes the run repeatable. Defaults to 0.
         replacement: whether a mini-batch may hold an example twice.
         keep_all: whether to keep the draws of all temperatures, in `levels`.
         progress: whether to show a bar.
 
     Returns:
         `Draws` of the lowest temperature. `info` has `energy`, `acceptance` and so on
-        of the lowest temperature, `swap_acceptance` of each pair of neighbours, shape
-        (chain, pair), NaN for a pair that never tried, and `temperatures`. With
-        `keep_all`, `levels` has `Draws` of each temperature. After Ctrl-C, with a
-        warning, the draws until then.
+        of the lowest temperature; `swap_acceptance` of each pair of neighbours, shape
+        (chain, pair), NaN for a pair that never tried; and `temperatures`. With
+        `keep_all`, `levels` has `Draws` of each temperature. After Ctrl-C the draws so
+        far are returned, and a warning says so.
 
     Raises:
-        ValueError: an argument is outside its range, a function gives a wrong shape, or
-            the density at `init` is not finite, or too large, as in `mh.sample`;
-            before a step is run.
+        ValueError: an argument is outside its range, a function returns a wrong shape,
+            or the density at `init` is not finite, or too large, as in `mh.sample`.
+            Raised before the first step.
 
     Example:
 
@@ -132,8 +139,8 @@ def replica_exchange(
         (Diffusion, Metropolis),
         "built by mh.kernels.sgld, psgld, sghmc, mhbt or mint",
     )
-    temperatures = _checked_temperatures(temperatures)
-    rates = _checked_rates(learning_rates, temperatures)
+    ladder = _checked_temperatures(temperatures)
+    rates = _checked_rates(learning_rates, ladder)
     interval, probability = _checked_swaps(swap_every)
     keep_all = _validate.choice("keep_all", keep_all, (True, False))
     plan = checked_plan(num_steps, burn_in, every)
@@ -148,7 +155,7 @@ def replica_exchange(
         replacement=replacement,
     )
     variance = _checked_variance(energy_variance, kernel, target)
-    replicas = len(temperatures)
+    replicas = len(ladder)
     if isinstance(init, ChainState):
         values, structure, shapes, start, seed = resume.checked(init)
         num_chains = _chains_of_state(shapes, replicas)
@@ -157,26 +164,26 @@ def replica_exchange(
         structure = starting_positions(init, num_chains, target.check)
         position = [_repeat(x, replicas) for x in tree.flatten(structure)]
         shapes, start = [tuple(ops.shape(x)) for x in position], 0
-    kernel = ReplicaExchange(
+    algorithm = ReplicaExchange(
         kernel.at_temperature(
-            OfReplicas(temperatures, num_chains),
+            OfReplicas(ladder, num_chains),
             None if rates is None else OfReplicas(rates, num_chains),
         ).bind_data_size(target.train_size, target.batch_size),
-        temperatures,
+        ladder,
         num_chains,
         interval,
         probability,
         variance,
     )
-    kernel = bound_to_weights(kernel, structure, shapes)
+    algorithm = bound_to_weights(algorithm, structure, shapes)
     program = Program(
-        kernel, target, structure, shapes, None if keep_all else num_chains
+        algorithm, target, structure, shapes, None if keep_all else num_chains
     )
     if isinstance(init, ChainState):
-        template = resume.first_state(kernel, [ops.zeros(shape) for shape in shapes])
+        template = resume.first_state(algorithm, [ops.zeros(shape) for shape in shapes])
         state = resume.restored(template, values, "the same kernel")
     else:
-        state = resume.first_state(kernel, position)
+        state = resume.first_state(algorithm, position)
         program.check_start(state, seed)
 
     outcome = loop.run(
@@ -192,18 +199,26 @@ def replica_exchange(
         fuse=not target.draws_batches,  # as in `sample`
     )
     state = resume.saved(outcome.state, structure, shapes, start + outcome.steps, seed)
-    return _draws(outcome, program, kernel, state, replicas if keep_all else 1)
+    return _draws(outcome, program, algorithm, state, replicas if keep_all else 1)
 
 
 def _draws(
     outcome: loop.Outcome,
     program: Program,
-    kernel: ReplicaExchange,
+    algorithm: ReplicaExchange,
     state: ChainState,
     kept: int,
 ) -> Draws:
-    """Return the `Draws` of a run, with those of all levels if they were kept."""
-    temperatures, num_chains = kernel.temperatures, kernel.num_chains
+    """Return the `Draws` of a run.
+
+    Args:
+        outcome: of the run.
+        program: that ran.
+        algorithm: that ran, with R temperatures.
+        state: after the run.
+        kept: number of temperatures whose draws were kept, 1 or R.
+    """
+    temperatures, num_chains = algorithm.temperatures, algorithm.num_chains
     replicas = len(temperatures)
     counts = {
         name: value.reshape(replicas, num_chains)
@@ -220,14 +235,14 @@ def _draws(
         levels.append(Draws(position, None, info, state, outcome.interrupted))
     coldest = levels[0].info["energy"]
     resume.warn_of_lost_chains(~np.isfinite(coldest).all(axis=1))
-    resume.warn_of_coarse_energies(coldest, kernel.energy_unit(state.steps - 1))
+    resume.warn_of_coarse_energies(coldest, algorithm.energy_unit(state.steps - 1))
     if kept > 1:
         levels[0].levels = tuple(levels)
     return levels[0]
 
 
 def _swap_acceptance(counts: dict[str, Array], replicas: int, num_chains: int) -> Array:
-    """Return the share of accepted swaps, (chain, pair), NaN for no proposal."""
+    """Return the share of accepted swaps, (chain, pair). NaN: the pair never tried."""
     shape = (replicas, num_chains)
     accepted, proposed = (
         np.reshape(np.zeros(replicas * num_chains) + counts[name], shape)[:-1].T
@@ -236,11 +251,12 @@ def _swap_acceptance(counts: dict[str, Array], replicas: int, num_chains: int) -
     return np.where(proposed > 0, accepted / np.maximum(proposed, 1.0), np.nan)
 
 
-def _repeat(x, replicas):
+def _repeat(x: Tensor, replicas: int) -> Tensor:
+    """Return R K chains that start where K chains start."""
     return ops.tile(x, (replicas,) + (1,) * (len(x.shape) - 1))
 
 
-def _checked_temperatures(values):
+def _checked_temperatures(values: Any) -> tuple[float, ...]:
     hint = "at least two numbers greater than 0, increasing, such as [1.0, 4.0, 16.0]"
     checked = _validate.array("Argument `temperatures`", values)
     if checked.ndim != 1 or len(checked) < 2:
@@ -260,11 +276,14 @@ def _checked_temperatures(values):
     return values
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
+    """Return a number of Python for one of numpy."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _checked_rates(rates, temperatures):
+def _checked_rates(
+    rates: Any, temperatures: tuple[float, ...]
+) -> tuple[Any, ...] | None:
     if rates is None:
         return None
     if not isinstance(rates, list | tuple) or len(rates) != len(temperatures):
@@ -276,16 +295,18 @@ def _checked_rates(rates, temperatures):
     return tuple(checked_learning_rate(rate, "learning_rates") for rate in rates)
 
 
-def _checked_swaps(swap_every):
-    """(steps between swaps, probability of a swap), one of which is None."""
+def _checked_swaps(swap_every: Any) -> tuple[int | None, float | None]:
+    """Return the steps between swaps, or the probability of a swap, and None."""
     if isinstance(swap_every, numbers.Integral):
         return _validate.integer("swap_every", swap_every, 1), None
     hint = "An integer tries a swap at every `swap_every`-th step."
     return None, _validate.number("swap_every", swap_every, _SHARE, hint)
 
 
-def _checked_variance(value, kernel, target):
-    """The variance of energies as a number, or None: that of each batch."""
+def _checked_variance(
+    value: Any, kernel: Diffusion | Metropolis, target: LogDensity
+) -> float | None:
+    """Return the variance of energies, nats^2. None: estimate it from each batch."""
     exact = isinstance(kernel, Metropolis) or not target.draws_batches
     if not isinstance(value, str):
         hint = 'Or "auto".'
@@ -293,27 +314,28 @@ def _checked_variance(value, kernel, target):
         if value > 0 and isinstance(kernel, Metropolis):
             raise ValueError(
                 "Argument `energy_variance` must be 0 or 'auto' with `mh.kernels.mhbt` "
-                "and `mint`: they swap each position with its mini-batch, and need no "
-                f"correction. Received: energy_variance={value}"
+                "and `mint`. They swap a position together with its mini-batch, and "
+                f"need no correction. Received: energy_variance={value}"
             )
         return value
     _validate.choice("energy_variance", value, ("auto",))
     if exact:
         return 0.0
-    if target.batch_size < 2:
+    if target.batch_size is not None and target.batch_size < 2:
         raise ValueError(
-            "Argument `energy_variance` must be a number where `batch_size` is 1: one "
+            "Argument `energy_variance` must be a number if `batch_size` is 1: one "
             "example has no variance. Received: energy_variance='auto'"
         )
     return None
 
 
-def _chains_of_state(shapes, replicas):
+def _chains_of_state(shapes: list[tuple[int, ...]], replicas: int) -> int:
+    """Return K of a state with R K chains, or raise a `ValueError`."""
     chains = shapes[0][0]
     if chains % replicas:
         raise ValueError(
             "Argument `init` must be the state of draws with the same number of "
-            f"temperatures. Received: a state of {chains} chains, which are not a "
-            f"multiple of {replicas} temperatures"
+            f"temperatures. Received: a state of {chains} chains, not a multiple of "
+            f"{replicas} temperatures"
         )
     return chains // replicas

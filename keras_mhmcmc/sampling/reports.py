@@ -1,4 +1,4 @@
-"""What `Draws.info` has beside energies and acceptance, for some algorithms."""
+"""What some algorithms add to `Draws.info`."""
 
 import warnings
 from typing import Any
@@ -15,21 +15,21 @@ from keras_mhmcmc.sampling.draws import named_leaves
 
 
 def of_contour(
-    kernel: contour.ContourSampler, state: contour.State, energy: Array
+    algorithm: contour.ContourSampler, state: contour.State, energy: Array
 ) -> dict[str, Array]:
-    """Return the learned masses, and how many draws each subregion has.
+    """Return the learned masses, and the number of draws in each subregion.
 
-    Warn of a partition that does not fit the energies.
+    Warn if the partition does not fit the energies.
 
     Args:
-        kernel: the algorithm.
+        algorithm: with its settings.
         state: its last state.
         energy: of the draws, nats, (chain, draw).
 
     Returns:
         `masses` and `visits`, shape (chain, partitions).
     """
-    settings = kernel.contour
+    settings = algorithm.contour
     place = contour.locate(ops.convert_to_tensor(energy), settings)
     index, finite = map(ops.convert_to_numpy, (place.index, place.finite))
     visits = np.array(
@@ -53,20 +53,23 @@ def of_contour(
 
 
 def of_spike_slab(
-    kernel: spike_slab.SpikeSlabSampler, state: spike_slab.State, structure: Any
+    algorithm: spike_slab.SpikeSlabSampler, state: spike_slab.State, structure: Any
 ) -> dict[str, Any]:
-    """Return rho of each sparse tensor by name, arrays (chain, ...).
+    """Return the inclusion probabilities of each sparse tensor.
 
     Args:
-        kernel: the algorithm.
+        algorithm: with its settings.
         state: its last state.
         structure: of a position.
+
+    Returns:
+        `inclusion_probabilities`: rho by the name of the tensor, shape (chain, ...).
     """
     count = len(state.base.point)
     numbers = keras.tree.pack_sequence_as(structure, list(range(count)))
     names = {number: name for name, number in named_leaves(numbers).items()}
     probabilities = {
         names[i]: 1.0 - ops.convert_to_numpy(spike)
-        for i, spike in zip(kernel.sparse, state.latents.spike, strict=True)
+        for i, spike in zip(algorithm.sparse, state.latents.spike, strict=True)
     }
     return {"inclusion_probabilities": probabilities}

@@ -1,4 +1,4 @@
-"""What a run starts from and what it leaves: checked, saved, restored."""
+"""The state that a run starts from, and the state that it leaves."""
 
 import warnings
 from typing import Any
@@ -14,18 +14,26 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling.draws import ChainState
+from keras_mhmcmc.sampling.log_density import LogDensity
 
 tree = keras.tree
 
-# Of what energies decide on, the rounding that is let through. For a normal law in one
-# dimension the variance is off by up to 1.0% at this, 2.9% at twice and 22% at eight
-# times as much; in five dimensions by 0.3% at eight times as much.
+# Largest spacing of the energies, relative to the kernel's energy unit. At this spacing
+# the variance of a normal target in one dimension is wrong by up to 1.0%, at twice by
+# 2.9%, at eight times by 22%. In five dimensions it is wrong by 0.3% at eight times.
 COARSEST = 0.125
 
 
-def saved(state, structure, shapes, steps, seed):
-    """The `ChainState` of chains after `steps` steps, all in numpy."""
+def saved(
+    state: Any,
+    structure: Any,
+    shapes: list[tuple[int, ...]],
+    steps: int,
+    seed: int,
+) -> ChainState:
+    """Return the `ChainState` of chains after `steps` steps, in numpy."""
     return ChainState(
         [ops.convert_to_numpy(x) for x in tree.flatten(state)],
         tree.map_structure(lambda _: 0, structure),
@@ -35,8 +43,8 @@ def saved(state, structure, shapes, steps, seed):
     )
 
 
-def checked(state):
-    """The parts of a `ChainState` that a run starts from, or a `ValueError`."""
+def checked(state: ChainState) -> ChainState:
+    """Return the state that a run starts from, or raise a `ValueError`."""
     _, _, shapes, steps, seed = state
     are_lists = isinstance(state.values, list) and isinstance(shapes, list) and shapes
     if not (
@@ -45,8 +53,8 @@ def checked(state):
         and all(_is_shape(shape) for shape in shapes)
     ):
         raise ValueError(
-            "Argument `init` must be the `state` of draws as they have it, with lists "
-            "of arrays and of their shapes, the chain axis first. "
+            "Argument `init` must be the unchanged `state` of draws, with a list of "
+            "arrays and a list of shapes, the chain axis first. "
             f"Received: init={_validate.shown(state)}"
         )
     _validate.integer("init", steps, 0, "It is the `steps` of a `ChainState`.")
@@ -54,16 +62,16 @@ def checked(state):
     return state
 
 
-def _is_shape(shape):
+def _is_shape(shape: Any) -> bool:
     lengths = isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)
     return lengths and len(shape) > 0 and shape[0] > 0
 
 
-def first_state(kernel: Algorithm, position: list[Tensor]) -> Any:
+def first_state(algorithm: Algorithm, position: list[Tensor]) -> Any:
     """Return the state of an algorithm before the first step, as tensors.
 
     Args:
-        kernel: the algorithm.
+        algorithm: bound to the weights.
         position: where the chains start, the chain axis first.
     """
     num_chains = position[0].shape[0]
@@ -77,30 +85,43 @@ def first_state(kernel: Algorithm, position: list[Tensor]) -> Any:
         array = np.broadcast_to(np.asarray(leaf.value), shape)
         return ops.convert_to_tensor(array.astype(leaf.dtype or "float32"))
 
-    return map_leaves(value, kernel.init(position))
+    return map_leaves(value, algorithm.init(position))
 
 
 def restored(template: Any, values: list[Array], origin: str) -> Any:
-    """Return a state of the structure and shapes of `template`, with saved values.
+    """Return a state with saved values, or raise a `ValueError`.
 
-    `origin` names in an error the draws that the values must come from.
+    Args:
+        template: a state with the structure and the shapes.
+        values: the leaves of the state.
+        origin: what must have made the values, for the error.
     """
     expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
     actual = [x.shape for x in values]
     if expected != actual:
         raise ValueError(
-            f"Argument `init` must be the state of draws of {origin}. Received: a "
-            f"state with arrays of shapes {actual}, where this run's have the shapes "
-            f"{expected}"
+            f"Argument `init` must be the state of draws of {origin}. This run has "
+            f"arrays of the shapes {expected}. Received: a state with arrays of the "
+            f"shapes {actual}"
         )
-    values = [ops.convert_to_tensor(x) for x in values]
-    return tree.pack_sequence_as(template, values)
+    return tree.pack_sequence_as(template, [ops.convert_to_tensor(x) for x in values])
 
 
-def check_finite(target, structure, position, indices):
-    """Raises where the energy of a chain is not finite at its start."""
+def check_finite(
+    target: LogDensity, structure: Any, position: list[Tensor], indices: list[Tensor]
+) -> Array:
+    """Return the energies at the start, (K,), or raise an error if one is not finite.
 
-    def energies(position, indices, constants):
+    Args:
+        target: gives the energies.
+        structure: of a position.
+        position: where the chains start, the chain axis first.
+        indices: the mini-batches of `LogDensity.batch_indices`.
+    """
+
+    def energies(
+        position: list[Tensor], indices: list[Tensor], constants: list[Tensor]
+    ) -> Tensor:
         return target.energies(structure, constants, False)(position, indices)[0]
 
     evaluate = _backend.compile_function(energies)
@@ -111,9 +132,9 @@ def check_finite(target, structure, position, indices):
             raise
         raise ValueError(
             f"Argument `{target.called}` must be a function that runs for all chains "
-            "at once: write it with `keras.ops`. Constants may be arrays, of dtype "
-            "float32 where a function asks for one dtype; what depends on the position "
-            "must not go through numpy's functions, `float()`, `if` or loops. "
+            "at once. Write it with `keras.ops`. Do not pass what depends on the "
+            "position to functions of numpy, `float()`, `if` or loops. Constants may "
+            "be arrays. If a function needs equal dtypes, give them dtype float32. "
             "Received: a function that raised "
             f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
         ) from error
@@ -122,44 +143,48 @@ def check_finite(target, structure, position, indices):
         bad = int(np.argmin(np.isfinite(energy)))
         hidden = sum(_count_of_nonfinite(array) for array in target.constants)
         raise ValueError(
-            "Argument `init` must be where the log density is finite"
-            + (f"; `data` has {hidden} values that are not. " if hidden else ". ")
-            + "Received: a "
-            f"position of chain {bad} at which it is {-energy[bad]} "
-            f"({np.sum(~np.isfinite(energy))} of {len(energy)} chains): "
-            f"{[ops.convert_to_numpy(x)[bad] for x in position]}"
+            "Argument `init` must be where the log density is finite. "
+            + (f"`data` has {hidden} values that are not finite. " if hidden else "")
+            + f"Received: a position of chain {bad} with the log density "
+            f"{-energy[bad]} ({np.sum(~np.isfinite(energy))} of {len(energy)} chains "
+            f"are not finite): {[ops.convert_to_numpy(x)[bad] for x in position]}"
         )
     return energy
 
 
-def spacing(energy):
-    """How far apart the float32 numbers next to energies are."""
+def spacing(energy: Array | float) -> Array:
+    """Return the distance from each energy to the next float32 number."""
     return np.spacing(np.abs(np.asarray(energy, "float32")))
 
 
-def check_resolution(energy, unit, name):
-    """Raises where float32 energies, (K,), are too coarse for what they decide on.
+def check_resolution(energy: Array, unit: float | None, name: str) -> None:
+    """Raise an error if float32 energies are too coarse for the kernel's decisions.
 
     Args:
-        energy: at the start of each chain. One chain that starts far out is no harm.
-        unit: `energy_unit` of the kernel.
-        name: of the function that gives them, for the error.
+        energy: at the start of each chain, nats, (K,). One chain that is fine enough
+            will do: others may start far out.
+        unit: `energy_unit` of the algorithm.
+        name: of the function that gives the energies, for the error.
     """
     if unit is None or (spacing(energy) <= COARSEST * unit).any():
         return
     best = float(np.min(np.abs(energy)))
     raise ValueError(
-        f"Argument `{name}` must give smaller numbers: {_remedy(unit)} "
+        f"Argument `{name}` must return smaller numbers: {_remedy(unit)} "
         f"Received: an energy of at least {best:.4g} nats at `init`, where float32 "
         f"numbers are {spacing(best):.3g} nats apart"
     )
 
 
-def warn_of_coarse_energies(energy, unit):
-    """Warns where the draws' energies, (K, draws), are too coarse.
+def warn_of_coarse_energies(energy: Array, unit: float | None) -> None:
+    """Warn if energies of draws are too coarse for the kernel's decisions.
 
-    To be called by what a run ends with. Half of a chain's draws must be so: others
-    may come from before it had found the mode.
+    Call it at the end of a run. A chain counts if more than half of its draws are too
+    coarse: the first draws may come from before the chain found the mode.
+
+    Args:
+        energy: of the draws, nats, (chain, draw).
+        unit: `energy_unit` of the algorithm.
     """
     if unit is None or energy.shape[1] == 0:
         return
@@ -167,42 +192,54 @@ def warn_of_coarse_energies(energy, unit):
     if coarse.any():
         typical = float(np.median(np.abs(energy[coarse])))
         warnings.warn(
-            f"The draws of {coarse.sum()} of {len(coarse)} chains do not have the law "
-            f"of the density: their energy is about {typical:.4g} nats, where float32 "
-            f"numbers are {spacing(typical):.3g} nats apart. {_remedy(unit)}",
+            f"The draws of {coarse.sum()} of {len(coarse)} chains do not follow the "
+            f"density: their energy is about {typical:.4g} nats, where float32 numbers "
+            f"are {spacing(typical):.3g} nats apart. {_remedy(unit)}",
             stacklevel=4,
         )
 
 
-def _remedy(unit):
+def _remedy(unit: float) -> str:
     return (
-        f"the kernel decides on differences of energies of {unit:.3g} nats (its "
-        "temperature, or `energy_gap`), and must know them to an eighth of that. "
+        f"the kernel decides on energy differences of {unit:.3g} nats (its "
+        "temperature, or `energy_gap`), and needs them to within an eighth. "
         "Leave out the constants of the log density, subtract its value at the mode, "
-        "start nearer to the mode, or raise the temperature (or gap); kernels that use "
-        "gradients alone, such as `mh.kernels.sgld`, do not need it."
+        "start nearer to the mode, or raise the temperature (or gap). Kernels that use "
+        "gradients alone, such as `mh.kernels.sgld`, do not decide on energies."
     )
 
 
-def _count_of_nonfinite(tensor):
+def _count_of_nonfinite(tensor: Tensor) -> int:
     array = ops.convert_to_numpy(tensor)
     return int(np.sum(~np.isfinite(array))) if array.dtype.kind == "f" else 0
 
 
-def kept_records(outcome, shapes, num_chains):
-    """Positions, energies and so on of a run; empty if it kept none."""
+def kept_records(
+    outcome: loop.Outcome, shapes: list[tuple[int, ...]], num_chains: int
+) -> list[Array]:
+    """Return the records of a run, (chain, draw, ...); without draws if it kept none.
+
+    Args:
+        outcome: of the run.
+        shapes: of the position's tensors, the chain axis first.
+        num_chains: how many chains are recorded.
+    """
     if outcome.arrays is not None:
         return outcome.arrays
-    shapes = [*(shape[1:] for shape in shapes), ()]
-    return [np.empty((num_chains, 0, *shape), "float32") for shape in shapes]
+    rows = [*(shape[1:] for shape in shapes), ()]  # the last one is the energy's
+    return [np.empty((num_chains, 0, *row), "float32") for row in rows]
 
 
-def warn_of_lost_chains(lost):
-    """Warns if there are `lost` chains, (K,); to be called by what a run ends with."""
+def warn_of_lost_chains(lost: Array) -> None:
+    """Warn if chains are lost. Call it at the end of a run.
+
+    Args:
+        lost: bool, (K,).
+    """
     if lost.any():
         warnings.warn(
             f"{lost.sum()} of {len(lost)} chains ran to where the log density is not "
-            "finite; their draws are useless. Lower the learning rate, or use "
+            "finite. Their draws are useless. Lower the learning rate, or use "
             "`mh.kernels.mhbt`, which rejects such moves.",
             stacklevel=4,
         )

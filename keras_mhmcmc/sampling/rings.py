@@ -1,47 +1,59 @@
-"""`RingTable`: where the chains of MINTEE have been, and how they moved."""
+"""`RingTable`: the energies that the chains of MINTEE visited, and how they moved."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _table
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.sampling import loop
+from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
+from keras_mhmcmc.sampling.ladder import Ladder
 from keras_mhmcmc.sampling.resume import kept_records
+
+if TYPE_CHECKING:
+    import pandas
 
 tree = keras.tree
 
 
 class RingTable:
-    """A row for each chain of `mh.equi_energy`, the coldest first.
+    """A table with a row for each chain of `mh.equi_energy`, the coldest first.
 
-    `rows` is a list of dicts: `chain`, its number; `temperature`; `batch_size`;
-    `level`, H_k in nats; `step_size`; `acceptance` of local moves and
-    `jump_acceptance`, NaN where there were none; and `ring 0`, `ring 1` and so on, the
-    shares of the chain's states after its burn-in with an energy below H_1, in
-    [H_1, H_2) and so on. Independent runs are taken together. `print` shows the table.
+    `print` shows the table. Independent ladders share a row.
 
     Args:
-        rows: list of dicts with these keys.
+        rows: list of dicts. `chain` is the number of the chain, k. `temperature`,
+            `batch_size`, `step_size` and `level`, H_k in nats, are its settings.
+            `acceptance` is the share of accepted local moves, `jump_acceptance` the
+            share of accepted jumps; NaN if none was proposed. `ring 0`, `ring 1` and so
+            on are the shares of its states after the burn-in with an energy below H_1,
+            in [H_1, H_2) and so on.
     """
 
-    def __init__(self, rows):
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = list(rows)
 
     @property
-    def shares(self):
+    def shares(self) -> Array:
         """Share of each chain's states in each ring, shape (K, K)."""
         rings = range(len(self.rows))
         return np.array([[row[f"ring {j}"] for j in rings] for row in self.rows])
 
-    def to_pandas(self):
-        """A `pandas.DataFrame` of the rows.
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the table as a `pandas.DataFrame`.
 
         Raises:
             ImportError: pandas is not installed.
         """
         return _table.data_frame(self.rows)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         last = len(self.rows) - 1
         rings = [f"[H{j},H{j + 1})" for j in range(1, last)]
         head = [
@@ -71,8 +83,22 @@ class RingTable:
         return _table.aligned(lines)
 
 
-def collected(outcome, ladder, state, levels, base):
-    """The `Draws` of a run; energies of the ladder are differences from `base`."""
+def collected(
+    outcome: loop.Outcome,
+    ladder: Ladder,
+    state: ChainState,
+    levels: Sequence[float],
+    base: float,
+) -> Draws:
+    """Return the `Draws` of a run.
+
+    Args:
+        outcome: of the run.
+        ladder: that ran.
+        state: after the run.
+        levels: H_0..H_{K-1}, nats.
+        base: nats to add to the energies of the ladder.
+    """
     settings, chains = ladder.settings, ladder.num_chains
     states, _, visits = outcome.state
     counts = {
@@ -131,6 +157,7 @@ def collected(outcome, ladder, state, levels, base):
     return draws[0]
 
 
-def _share(part, whole):
+def _share(part: Array, whole: Array) -> Array:
+    """Return part / whole, NaN where `whole` is 0."""
     whole = np.broadcast_to(np.asarray(whole, "float64"), np.shape(part))
     return np.divide(part, whole, where=whole > 0, out=np.full(np.shape(part), np.nan))

@@ -1,7 +1,9 @@
-"""`sample`: chains for any density, as one vectorised and compiled program."""
+"""`sample`: chains on any density, as one vectorised and compiled program."""
 
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
+from typing import TypeVar
 
 import keras
 import numpy as np
@@ -27,66 +29,70 @@ from keras_mhmcmc.sampling.log_density import LogDensity
 
 tree = keras.tree
 
+BoundAlgorithm = TypeVar("BoundAlgorithm", bound=Algorithm)
+
 
 def sample(
-    kernel,
-    init,
+    kernel: Algorithm,
+    init: Any,
     *,
-    log_likelihood=None,
-    data=None,
-    batch_size=None,
-    log_prior=None,
-    log_density=None,
-    num_steps,
-    num_chains=1,
-    burn_in=0,
-    every=1,
-    seed=0,
-    replacement=False,
-    progress=True,
-):
-    """Runs many chains of a kernel on any density.
+    log_likelihood: Callable[..., Tensor] | None = None,
+    data: Any = None,
+    batch_size: int | None = None,
+    log_prior: Callable[..., Tensor] | None = None,
+    log_density: Callable[..., Tensor] | None = None,
+    num_steps: int,
+    num_chains: int = 1,
+    burn_in: int = 0,
+    every: int = 1,
+    seed: int = 0,
+    replacement: bool = False,
+    progress: bool = True,
+) -> Draws:
+    """Run many chains of a kernel on any density.
 
-    Samples exp(-U/T) as the kernel's documentation says, with the energy U = -log
-    density in nats, or U = -(sum of log-likelihoods + log prior) over all of the data.
-    All chains run as one vectorised program in a compiled loop; each draws its own
-    mini-batches. Memory grows with the draws that are kept, and with nothing else.
+    The chains sample exp(-U/T), as the kernel's documentation says. The energy U in
+    nats is -log density, or -(sum of log-likelihoods + log prior) over all of the data.
+    All chains run as one vectorised program in a compiled loop. Each chain draws its
+    own mini-batches. Memory grows only with the number of draws that are kept.
 
-    Each step evaluates the density once, the first one at `init`; a draw is a position
-    that was evaluated, with its own energy.
+    Each step evaluates the density once, the first step at `init`. A draw is an
+    evaluated position, with its own energy.
 
     Args:
-        kernel: what a function of `mh.kernels` builds, such as `mh.kernels.sgld(0.1)`.
-        init: where the chains start, a tensor or a dict (or tuple) of tensors: one
+        kernel: from a function of `mh.kernels`, such as `mh.kernels.sgld(0.1)`.
+        init: where the chains start, a tensor, or a dict or tuple of tensors: one
             position for all chains, or tensors with a first axis of length
-            `num_chains`. Or the `state` of earlier draws: then the chains go on from
-            there, bit for bit as if they had not stopped (`num_chains` and `seed` are
-            those of the state).
-        log_likelihood: function of (position, batch) of one chain, which gives the
-            log-likelihood of each example, shape (batch_size,), in nats, written with
-            `keras.ops`. `batch` has the structure of `data`.
+            `num_chains`. Or the `state` of earlier draws: the chains then go on, bit
+            for bit as if they had not stopped, and `num_chains` and `seed` come from
+            the state.
+        log_likelihood: function of (position, batch) of one chain, written with
+            `keras.ops`. It returns the log-likelihood of each example in nats, shape
+            (batch_size,). `batch` has the structure of `data`.
         data: array, or tuple or dict of arrays, with one row for each example.
-        batch_size: examples in a mini-batch, m; defaults to all of the data.
-        log_prior: function of a position, its log density; None is a flat prior.
-        log_density: function of a position, its log density up to a constant, instead
-            of `log_likelihood` and `data`.
-        num_steps: steps of each chain, more than `burn_in`.
-        num_chains: number of chains, K.
-        burn_in: steps before the first one that may be kept.
-        every: keep each `every`-th step after that (thinning).
-        seed: integer in [0, 2**31) that makes the run repeatable.
-        replacement: whether a mini-batch may hold an example twice. By default it is
-            drawn without replacement, as in the papers.
-        progress: whether to show a bar with rate, acceptance and time left.
+        batch_size: examples in a mini-batch, m. Defaults to all of the data.
+        log_prior: function of a position. It returns the log prior, shape (). None is
+            a flat prior.
+        log_density: function of a position, instead of `log_likelihood` and `data`. It
+            returns the log density up to a constant, shape ().
+        num_steps: steps of each chain, at least `burn_in` + `every`.
+        num_chains: number of chains, K. Defaults to 1.
+        burn_in: number of first steps that are not kept. Defaults to 0.
+        every: keep each `every`-th step after the burn-in (thinning). Defaults to 1.
+        seed: integer in [0, 2**31) that makes the run repeatable. Defaults to 0.
+        replacement: whether a mini-batch may hold an example twice. By default a batch
+            is drawn without replacement, as in the papers.
+        progress: whether to show a bar with the speed, the acceptance and the time
+            left.
 
     Returns:
-        `Draws`: `position`, `weights`, `info`, `state`, `to_arviz()`. After Ctrl-C,
-        with a warning, the draws until then.
+        `Draws`, with `position`, `weights`, `info`, `state` and `to_arviz()`. After
+        Ctrl-C it has the draws so far, and a warning says so.
 
     Raises:
-        ValueError: an argument is outside its range, a function gives a wrong shape, or
-            the density at `init` is not finite, or so large that float32 does not
-            hold the differences that the kernel decides on; before a step is run.
+        ValueError: an argument is outside its range; a function returns a wrong shape;
+            the density at `init` is not finite, or so large that float32 loses the
+            differences that the kernel decides on. Raised before the first step.
 
     Example:
 
@@ -123,20 +129,20 @@ def sample(
         batch_size=batch_size,
         replacement=replacement,
     )
-    kernel = kernel.bind_data_size(target.train_size, target.batch_size)
+    algorithm = kernel.bind_data_size(target.train_size, target.batch_size)
     if isinstance(init, ChainState):
         values, structure, shapes, start, seed = resume.checked(init)
-        kernel = bound_to_weights(kernel, structure, shapes)
-        template = resume.first_state(kernel, [ops.zeros(shape) for shape in shapes])
+        algorithm = bound_to_weights(algorithm, structure, shapes)
+        template = resume.first_state(algorithm, [ops.zeros(shape) for shape in shapes])
         state = resume.restored(template, values, "the same kernel")
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
         position, start = tree.flatten(structure), 0
         shapes = [tuple(ops.shape(x)) for x in position]
-        kernel = bound_to_weights(kernel, structure, shapes)
-        state = resume.first_state(kernel, position)
-    program = Program(kernel, target, structure, shapes)
+        algorithm = bound_to_weights(algorithm, structure, shapes)
+        state = resume.first_state(algorithm, position)
+    program = Program(algorithm, target, structure, shapes)
     if start == 0:
         program.check_start(state, seed)
 
@@ -150,60 +156,63 @@ def sample(
         start=start,
         names=program.counts,
         progress=progress,
-        # On TensorFlow XLA takes minutes to compile a likelihood of gathered batches.
+        # On TensorFlow, XLA takes minutes to compile a likelihood of gathered batches.
         fuse=not target.draws_batches,
     )
     return program.draws(outcome, seed, start)
 
 
 class Weight(NamedTuple):
-    """A tensor of a position, as algorithms choose weights by."""
+    """A tensor of the position, as `Algorithm.bind_weights` takes it."""
 
     path: str
     shape: tuple[int, ...]  # the chain axis first
 
 
 def bound_to_weights(
-    kernel: Algorithm, structure: Any, shapes: list[tuple[int, ...]]
-) -> Algorithm:
+    algorithm: BoundAlgorithm, structure: Any, shapes: list[tuple[int, ...]]
+) -> BoundAlgorithm:
     """Return the algorithm for positions of this structure and these shapes."""
     numbers = tree.pack_sequence_as(structure, list(range(len(shapes))))
     names = {number: name for name, number in named_leaves(numbers).items()}
     weights = [Weight(names[i], shape) for i, shape in enumerate(shapes)]
-    return kernel.bind_weights(weights, has_chains=True)
+    return algorithm.bind_weights(weights, has_chains=True)
 
 
 class Program:
-    """One step of K chains of an algorithm on a target, as the compiled loop takes it.
+    """One step of K chains of an algorithm on a target, for the compiled loop.
 
     Args:
-        kernel: the algorithm, bound to the data and to the weights.
-        target: a `LogDensity`.
+        algorithm: bound to the data and to the weights.
+        target: gives the energies.
         structure: of a position.
         shapes: of the position's tensors, the chain axis first.
-        recorded: how many chains, the first ones, are recorded; None is all.
+        recorded: number of the first chains that are recorded. None records all.
     """
 
     def __init__(
         self,
-        kernel: Algorithm,
+        algorithm: Algorithm,
         target: LogDensity,
         structure: Any,
         shapes: list[tuple[int, ...]],
         recorded: int | None = None,
     ) -> None:
-        self.kernel = kernel
+        self.algorithm = algorithm
         self.target = target
         self.num_chains = shapes[0][0]
         self.structure = tree.map_structure(lambda _: 0, structure)
-        counts = kernel.traits.counts
+        counts = algorithm.traits.counts
         self.counts = counts if "nonfinite" in counts else (*counts, "nonfinite")
         self._shapes = shapes
         self._recorded = recorded
 
     def noise(self, seed: Tensor, number: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the noise of a step: normals, and uniforms of kernel and batch."""
-        uniforms = self.kernel.traits.num_uniforms + self.target.num_uniforms
+        """Return the noise of a step: normals, and uniforms (uniforms, K).
+
+        The first uniforms are the algorithm's, the others the mini-batch's.
+        """
+        uniforms = self.algorithm.traits.num_uniforms + self.target.num_uniforms
         shape = (uniforms, self.num_chains)
         return _backend.draw(seed, number, self._shapes, shape)
 
@@ -211,17 +220,17 @@ class Program:
         self, state: Any, constants: list[Tensor], noise: Any, number: Tensor
     ) -> tuple[Any, list[Tensor], list[Tensor]]:
         """Return the next state, what to record, and counts."""
-        kernel, target = self.kernel, self.target
+        algorithm, target = self.algorithm, self.target
         normals, uniforms = noise
-        own = kernel.traits.num_uniforms
+        own = algorithm.traits.num_uniforms
         evaluate = target.energies(
             self.structure,
             constants,
-            kernel.traits.uses_gradient,
-            kernel.traits.uses_energy_variance,
+            algorithm.traits.uses_gradient,
+            algorithm.traits.uses_energy_variance,
         )
         energy, gradient, *variance = evaluate(
-            kernel.point(state), target.batch_indices(uniforms[own:])
+            algorithm.point(state), target.batch_indices(uniforms[own:])
         )
         evaluation = Evaluation(
             energy,
@@ -229,56 +238,57 @@ class Program:
             normals,
             uniforms[:own],
             ops.convert_to_tensor(number),
-            at_step(kernel.learning_rate, number),
-            at_step(kernel.temperature, number),
+            at_step(algorithm.learning_rate, number),
+            at_step(algorithm.temperature, number),
             target.train_size or 1,
             *variance,
         )
-        current, info = kernel.decide(state, evaluation)
+        current, info = algorithm.decide(state, evaluation)
         counts = {"nonfinite": ops.cast(~ops.isfinite(energy), "float32")}
         counts |= info.counts
         records = [*current.position, current.energy]
-        if kernel.traits.has_weights:
+        if algorithm.traits.has_weights:
             records.append(info.log_weight)
         if self._recorded is not None:
             records = [record[: self._recorded] for record in records]
-        state = kernel.move(current, evaluation)
+        state = algorithm.move(current, evaluation)
         return state, records, [counts[name] for name in self.counts]
 
     def check_start(self, state: Any, seed: int) -> None:
         """Raise an error if energies at the start are not finite, or too coarse."""
         _, uniforms = self.noise(seed, 0)
-        indices = self.target.batch_indices(uniforms[self.kernel.traits.num_uniforms :])
-        point = self.kernel.point(state)
+        own = self.algorithm.traits.num_uniforms
+        indices = self.target.batch_indices(uniforms[own:])
+        point = self.algorithm.point(state)
         energy = resume.check_finite(self.target, self.structure, point, indices)
-        unit = self.kernel.energy_unit(0)
+        unit = self.algorithm.energy_unit(0)
         resume.check_resolution(energy, unit, self.target.function_name)
 
     def summary(self, outcome: loop.Outcome) -> dict[str, Any]:
-        """Return what the steps say of each chain, arrays (chain,)."""
+        """Return the diagnostics of each chain by name, arrays (chain,)."""
         counts = {
             name: np.zeros(self.num_chains) + value
             for name, value in outcome.counts.items()
         }
         state = map_leaves(ops.convert_to_numpy, outcome.state)
         counted = {"nonfinite": counts["nonfinite"]}
-        return counted | self.kernel.summary(state, counts)
+        return counted | self.algorithm.summary(state, counts)
 
     def draws(self, outcome: loop.Outcome, seed: int, start: int) -> Draws:
         """Return the `Draws` of a run."""
         arrays = resume.kept_records(outcome, self._shapes, self.num_chains)
         position, energy = arrays[: len(self._shapes)], arrays[len(self._shapes)]
-        log_weights = arrays[-1] if self.kernel.traits.has_weights else None
+        log_weights = arrays[-1] if self.algorithm.traits.has_weights else None
         steps = start + outcome.steps
         state = resume.saved(outcome.state, self.structure, self._shapes, steps, seed)
         info = {"energy": energy, **self.summary(outcome)}
-        # A chain that was lost stays lost.
-        resume.warn_of_lost_chains(~np.isfinite(energy[:, -1:]).all(axis=1))
-        resume.warn_of_coarse_energies(energy, self.kernel.energy_unit(steps - 1))
-        if isinstance(self.kernel, ContourSampler):
-            info |= reports.of_contour(self.kernel, outcome.state, energy)
-        if isinstance(self.kernel, SpikeSlabSampler):
-            info |= reports.of_spike_slab(self.kernel, outcome.state, self.structure)
+        # The last energy tells: a lost chain stays lost.
+        resume.warn_of_lost_chains(~np.all(np.isfinite(energy[:, -1:]), axis=1))
+        resume.warn_of_coarse_energies(energy, self.algorithm.energy_unit(steps - 1))
+        if isinstance(self.algorithm, ContourSampler):
+            info |= reports.of_contour(self.algorithm, outcome.state, energy)
+        if isinstance(self.algorithm, SpikeSlabSampler):
+            info |= reports.of_spike_slab(self.algorithm, outcome.state, self.structure)
         return Draws(
             tree.pack_sequence_as(self.structure, position),
             log_weights,
@@ -296,8 +306,8 @@ def checked_plan(num_steps: int, burn_in: int, every: int) -> loop.Plan:
     plan = loop.Plan(num_steps, burn_in, every)
     if plan.num_draws < 1:
         raise ValueError(
-            "Argument `num_steps` must be at least `burn_in` + `every`, for a draw to "
-            f"be kept. Received: num_steps={num_steps}, burn_in={burn_in}, "
+            "Argument `num_steps` must be at least `burn_in` + `every`, so that a draw "
+            f"is kept. Received: num_steps={num_steps}, burn_in={burn_in}, "
             f"every={every}"
         )
     return plan
