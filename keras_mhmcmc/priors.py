@@ -15,7 +15,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 
-__all__ = ["Gaussian", "Prior"]
+__all__ = ["Gaussian", "Prior", "SpikeSlab"]
 
 
 def __dir__() -> list[str]:

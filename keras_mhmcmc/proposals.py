@@ -15,8 +15,6 @@ from keras_mhmcmc.algorithms.proposals import Scales
 
 __all__ = ["Langevin", "Proposal", "RandomWalk", "ReversibleLangevin"]
 
-__all__ = ["Langevin", "Proposal", "RandomWalk", "ReversibleLangevin"]
-
 
 def __dir__() -> list[str]:
     return __all__

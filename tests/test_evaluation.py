@@ -1,6 +1,7 @@
 """`mh.evaluate` against scikit-learn and SciPy; the area under the curve."""
 
 import sys
+import types
 
 import keras
 import numpy as np
@@ -65,6 +66,15 @@ def ensemble_case(activation="softmax"):
 
 
 class TestScores:
+    def test_any_mapping_names_the_models(self):
+        x, y, ensemble, _ = ensemble_case()
+        view = types.MappingProxyType
+        table = mh.evaluate(
+            view({"e": ensemble}), x, y, ood=view({"far": x}), from_logits=False
+        )
+        assert table.rows[0]["model"] == "e"
+        assert "auroc_far" in table.rows[0]
+
     @pytest.mark.parametrize("batch_size", [256, 7])
     def test_of_an_ensemble(self, batch_size):
         x, y, ensemble, members = ensemble_case()

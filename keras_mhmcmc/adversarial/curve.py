@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
@@ -30,7 +31,7 @@ Attack = Literal["fgsm", "pgd"] | Callable[..., Any]
 
 
 def robustness_curve(
-    models: dict[str, keras.Model | Classifier],
+    models: Mapping[str, keras.Model | Classifier],
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     epsilons: Sequence[float],
@@ -39,7 +40,7 @@ def robustness_curve(
     true_label: bool = False,
     member: int | None = None,
     abstain_below: float | None = None,
-    from_logits: bool | dict[str, bool] = False,
+    from_logits: bool | Mapping[str, bool] = False,
     clip: Sequence[float] | None = (0.0, 1.0),
     batch_size: int = 256,
     verbose: Literal[0, 1, 2] = 0,

@@ -1,5 +1,6 @@
 """Checks of inputs, labels and class probabilities."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ _REMEDY = "Apply a softmax to logits first, or a sigmoid if there is one column.
 
 def as_inputs(name: str, x: Any) -> Array:
     """Return `x` as float32 inputs of shape (N, ...), N >= 1, or raise."""
-    if isinstance(x, dict) or (isinstance(x, tuple) and np.ndim(x[0]) > 1):
+    if isinstance(x, Mapping) or (isinstance(x, tuple) and np.ndim(x[0]) > 1):
         raise ValueError(
             f"Argument `{name}` must be one array: models with several inputs cannot "
             "be evaluated or attacked here. Score their predictions with the functions "

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -312,18 +313,18 @@ def as_classifier(
 
 
 def as_classifiers(
-    models: dict[str, keras.Model | Classifier],
-    from_logits: bool | dict[str, bool],
+    models: Mapping[str, keras.Model | Classifier],
+    from_logits: bool | Mapping[str, bool],
     batch_size: int,
 ) -> dict[str, Classifier]:
     """Return a `Classifier` for each name of a dict of models."""
-    if not isinstance(models, dict) or not models:
+    if not isinstance(models, Mapping) or not models:
         raise ValueError(
             "Argument `models` must be a dict from names to models, with at least one "
             'model, such as {"ensemble": model}. Received: '
             f"models={_validate.shown(models)}"
         )
-    if not isinstance(from_logits, dict):
+    if not isinstance(from_logits, Mapping):
         from_logits = dict.fromkeys(models, from_logits)
     if from_logits.keys() != models.keys():
         raise ValueError(

@@ -1,5 +1,6 @@
 """`evaluate`: accuracy, calibration and uncertainty of several models."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
@@ -34,13 +35,13 @@ _HEADS = {
 
 
 def evaluate(
-    models: dict[str, keras.Model | Classifier],
+    models: Mapping[str, keras.Model | Classifier],
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     *,
-    ood: npt.ArrayLike | dict[str, npt.ArrayLike] | None = None,
+    ood: npt.ArrayLike | Mapping[str, npt.ArrayLike] | None = None,
     bins: int = 15,
-    from_logits: bool | dict[str, bool] = False,
+    from_logits: bool | Mapping[str, bool] = False,
     batch_size: int = 256,
     verbose: Literal[0, 1] = 0,
 ) -> "EvaluationTable":
@@ -199,7 +200,7 @@ def _others(ood: Any, shape: tuple[int, ...]) -> dict[str, Array]:
     """Return the out-of-distribution inputs as a dict, or raise a `ValueError`."""
     if ood is None:
         return {}
-    if not isinstance(ood, dict):
+    if not isinstance(ood, Mapping):
         ood = {"ood": ood}
     others = {name: as_inputs("ood", inputs) for name, inputs in ood.items()}
     for name, inputs in others.items():

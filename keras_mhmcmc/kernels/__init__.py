@@ -23,3 +23,7 @@ __all__ = [
     "sgld",
     "sgldsa",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

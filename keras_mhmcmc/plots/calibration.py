@@ -1,5 +1,6 @@
 """Reliability diagrams: compare a model's confidence with its accuracy."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -17,7 +18,7 @@ FEW = 10  # with fewer predictions in a bin, its accuracy is uncertain
 
 
 def reliability(
-    probabilities: dict[str, npt.ArrayLike],
+    probabilities: Mapping[str, npt.ArrayLike],
     labels: npt.ArrayLike,
     axes: Any = None,
     bins: int = 15,
@@ -52,7 +53,7 @@ def reliability(
     >>> figure.axes[0].get_title()
     'SGD\\nECE 0.350, accuracy 50.0%'
     """
-    if not isinstance(probabilities, dict) or not probabilities:
+    if not isinstance(probabilities, Mapping) or not probabilities:
         raise ValueError(
             "Argument `probabilities` must be a dict from names to class "
             'probabilities, such as {"ensemble": ensemble.predict(x)}. '

@@ -1,5 +1,6 @@
 """Plots of spike-and-slab priors, which show the weights that matter."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ FEW = 60  # a kernel with at most this many weights gets a marker for each
 
 
 def inclusion(
-    probabilities: SpikeSlabOptimizer | dict[str, npt.ArrayLike],
+    probabilities: SpikeSlabOptimizer | Mapping[str, npt.ArrayLike],
     ax: "Axes | None" = None,
 ) -> "Axes":
     """Plot the sorted inclusion probabilities of each sparse kernel.
@@ -52,7 +53,7 @@ def inclusion(
     """
     if isinstance(probabilities, SpikeSlabOptimizer):
         probabilities = probabilities.inclusion_probabilities()
-    if not isinstance(probabilities, dict) or not probabilities:
+    if not isinstance(probabilities, Mapping) or not probabilities:
         raise ValueError(
             "Argument `probabilities` must be a spike-and-slab sampler after its first "
             "step, or its `inclusion_probabilities()`, a dict from names to arrays. "

@@ -1,5 +1,6 @@
 """Plots of the acceptance rates of Metropolis-Hastings samplers by epoch."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -23,7 +24,7 @@ SHARES = {
 
 
 def acceptance(
-    history: keras.callbacks.History | dict[str, npt.ArrayLike], axes: Any = None
+    history: keras.callbacks.History | Mapping[str, npt.ArrayLike], axes: Any = None
 ) -> "Figure":
     """Plot the share of accepted proposals by epoch, and beta if it is adapted.
 
@@ -55,8 +56,8 @@ def acceptance(
     logs = history
     if isinstance(history, keras.callbacks.History):
         logs = history.history
-    if not isinstance(logs, dict) or "acceptance" not in logs:
-        received = sorted(logs, key=str) if isinstance(logs, dict) else history
+    if not isinstance(logs, Mapping) or "acceptance" not in logs:
+        received = sorted(logs, key=str) if isinstance(logs, Mapping) else history
         raise ValueError(
             "Argument `history` must be the result of `model.fit`, or its dict, with "
             "an entry 'acceptance'. Train with a Metropolis-Hastings sampler and with "
