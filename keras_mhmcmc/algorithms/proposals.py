@@ -171,8 +171,8 @@ def squared_distances(
         return [*_pairs(delta, gradient, new_gradient), (out, out)]
 
     lists = delta, gradient, new_gradient
-    *products, out = tensors.sum_products(pairs, *lists, like=noise)
-    products = _Products.of(*products)
+    *sums, out = tensors.sum_products(pairs, *lists, like=noise)
+    products = _Products.of(*sums)
     scale = _inverse_variance(noise)
     return SquaredDistances(
         out_forward=scale * out,

@@ -90,7 +90,7 @@ class SpikeSlab(NamedTuple):
     b: float
     nu: float
     lam: float
-    groups: tuple  # the group of each tensor, counted from 0
+    groups: tuple[int, ...]  # the group of each tensor, counted from 0
 
 
 class Latents(NamedTuple):

@@ -6,15 +6,23 @@ the chains as `like`, whose rank says whether it is one sum or one for each chai
 """
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Tensor
+
+Tensors = Sequence[Tensor]
+# Factors of products that are summed.
+Pairs = list[tuple[Tensor, Any]]
 
 # `keras.ops`, without what its wrappers cost where nothing is compiled.
 ops = _backend.ops
 
 
-def add_scaled(xs, a, ys):
-    """x + a y for each tensor."""
+def add_scaled(xs: Tensors, a: Tensor, ys: Tensors) -> list[Tensor]:
+    """Return x + a y for each tensor."""
     if isinstance(a, float) or math.prod(a.shape) == 1:
         return _backend.add_scaled(xs, _single(a), ys)
     return [
@@ -23,22 +31,23 @@ def add_scaled(xs, a, ys):
     ]
 
 
-def add_terms(xs, *terms):
-    """x + a y + b z + ... for each tensor; `terms` are pairs (a, ys), (b, zs), ..."""
+def add_terms(xs: Tensors, *terms: tuple[Tensor, Tensors]) -> list[Tensor]:
+    """Return x + a y + b z + ... for each tensor, of terms (a, ys), (b, zs), ..."""
     if all(isinstance(a, float) or math.prod(a.shape) == 1 for a, _ in terms):
         return _backend.add_terms(xs, *((_single(a), ys) for a, ys in terms))
+    total = list(xs)
     for a, ys in terms:
-        xs = add_scaled(xs, a, ys)
-    return xs
+        total = add_scaled(total, a, ys)
+    return total
 
 
-def subtract(xs, ys):
-    """x - y for each tensor."""
+def subtract(xs: Tensors, ys: Tensors) -> list[Tensor]:
+    """Return x - y for each tensor."""
     return [x - y for x, y in zip(xs, ys, strict=True)]
 
 
-def select(condition, xs, ys):
-    """x where `condition` holds, else y, for each tensor (or each chain of it)."""
+def select(condition: Tensor, xs: Tensors, ys: Tensors) -> list[Tensor]:
+    """Return x where `condition` holds, else y, for each tensor or each chain."""
     if math.prod(condition.shape) == 1:
         return _backend.select(_single(condition), xs, ys)
     return [
@@ -46,18 +55,18 @@ def select(condition, xs, ys):
     ]
 
 
-def sum_squares(xs, like):
+def sum_squares(xs: Tensors, like: Tensor) -> Tensor:
     """Return the sum of squares over all tensors, float32, () or (K,) as `like` is."""
     return dot(xs, xs, like)
 
 
-def dot(xs, ys, like):
+def dot(xs: Tensors, ys: Tensors, like: Tensor) -> Tensor:
     """Return the sum of products over all tensors, float32, () or (K,) as `like` is."""
     (total,) = sum_products(lambda x, y: [(x, y)], xs, ys, like=like)
     return total
 
 
-def all_finite(xs, like):
+def all_finite(xs: Tensors, like: Tensor) -> Tensor:
     """Return whether all numbers are finite, however large: bool, () or (K,)."""
     if not has_chains(like):
         return _backend.all_finite(xs)
@@ -68,12 +77,14 @@ def all_finite(xs, like):
     return ops.isfinite(zeros)
 
 
-def lazy_difference(xs, ys, like):
+def lazy_difference(xs: Tensors, ys: Tensors, like: Tensor) -> list[Tensor]:
     """Return x - y for each tensor, for `sum_products` alone: it needs less memory."""
     return subtract(xs, ys) if has_chains(like) else _backend.lazy_difference(xs, ys)
 
 
-def sum_products(function, *lists, like):
+def sum_products(
+    function: Callable[..., Pairs], *lists: Tensors, like: Tensor
+) -> list[Tensor]:
     """Return sums of products over all tensors, in one pass, () or (K,) as `like` is.
 
     `function` takes a float32 tensor of each list and returns pairs of tensors.
@@ -91,7 +102,9 @@ def sum_products(function, *lists, like):
     return ops.unstack(sums, len(pairs))
 
 
-def map_and_sum(function, *arrays, like):
+def map_and_sum(
+    function: Callable[..., tuple[list[Tensor], Pairs]], *arrays: Tensor, like: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
     """Return elementwise results of `function(*arrays)`, and sums of products.
 
     `function` returns a list of results and a list of pairs of tensors. The products of
@@ -105,66 +118,63 @@ def map_and_sum(function, *arrays, like):
     return results, [ops.sum(row, axis=1) for row in rows]
 
 
-def affine(x, slope, constant):
-    """slope x + constant, of one tensor."""
+def affine(x: Tensor, slope: Tensor, constant: Tensor) -> Tensor:
+    """Return slope x + constant, of one tensor."""
     return _backend.affine(x, slope, constant)
 
 
-def sigmoid_of_affine(x, slope, constant):
-    """sigmoid(slope x + constant), of one tensor."""
+def sigmoid_of_affine(x: Tensor, slope: Tensor, constant: Tensor) -> Tensor:
+    """Return sigmoid(slope x + constant), of one tensor."""
     return _backend.sigmoid_of_affine(x, slope, constant)
 
 
-def add_product(x, y, z):
-    """x + y z, of single tensors."""
+def add_product(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """Return x + y z, of single tensors."""
     return _backend.add_product(x, y, z)
 
 
-def between(x, y, share):
-    """x + share (y - x), of one tensor."""
+def between(x: Tensor, y: Tensor, share: Tensor) -> Tensor:
+    """Return x + share (y - x), of one tensor."""
     return _backend.between(x, y, share)
 
 
-def cond(condition, if_true, if_false):
+def cond(
+    condition: Tensor, if_true: Callable[[], Tensor], if_false: Callable[[], Tensor]
+) -> Tensor:
     """Return `if_true()` where the scalar `condition` holds, else `if_false()`."""
     return _backend.cond(condition, if_true, if_false)
 
 
-def when(condition, function, values):
-    """Return `function(values)` where the scalar `condition` holds, else `values`."""
-    return _backend.when(condition, function, values)
-
-
-def constant(values, dtype, like):
-    """A tuple of numbers, or a range, as a tensor where `like` is; made once."""
+def constant(values: Sequence[float], dtype: str, like: Tensor) -> Tensor:
+    """Return numbers, or a range, as a tensor on the device of `like`; made once."""
     return _backend.constant(values, dtype, like)
 
 
-def pick(values, index):
-    """values[..., index], with an index for each row of the last axis."""
+def pick(values: Tensor, index: Tensor) -> Tensor:
+    """Return values[..., index], with an index for each row of the last axis."""
     return _backend.pick(values, index)
 
 
-def has_chains(scalar):
+def has_chains(scalar: Tensor) -> bool:
     """Return whether a scalar belongs to K chains, one number each."""
     return not isinstance(scalar, float) and len(scalar.shape) > 0
 
 
-def size(xs, like):
+def size(xs: Tensors, like: Tensor) -> int:
     """Return the number of weights of one chain, a Python integer."""
     first = 1 if has_chains(like) else 0
     return sum(math.prod(x.shape[first:]) for x in xs)
 
 
-def along_chains(scalar, tensor):
-    """A scalar, or (K,) of them, shaped so that it multiplies `tensor`."""
+def along_chains(scalar: Tensor, tensor: Tensor) -> Tensor:
+    """Return a scalar, or (K,) of them, shaped to multiply `tensor`."""
     if len(scalar.shape) == 0:
         return scalar
     return ops.reshape(scalar, (-1,) + (1,) * (len(tensor.shape) - 1))
 
 
-def _single(scalar):
-    """The scalar of a single chain, with which the algebra is faster."""
+def _single(scalar: Tensor) -> Tensor:
+    """Return the scalar of a single chain, with which the algebra is faster."""
     if isinstance(scalar, float) or len(scalar.shape) == 0:
         return scalar
     return ops.reshape(scalar, ())

@@ -115,7 +115,7 @@ class Sampler(SamplerInterface):
         super().build(variables)
         has_chains = self.num_chains is not None
         seeds = [self._first_seed]
-        if has_chains:
+        if self.num_chains is not None:
             seeds = seeds_along_chains(self._first_seed, self.num_chains)
         noise_state = self._add_per_chain(
             (2,),
