@@ -112,7 +112,7 @@ def test_a_bad_scale_of_one_pattern_is_shown(value):
 
 
 def test_a_prior_of_no_pattern_is_refused():
-    assert_refused("scale", {}, lambda: mh.priors.Gaussian({}), "leave `prior` away")
+    assert_refused("scale", {}, lambda: mh.priors.Gaussian({}), "a flat prior")
 
 
 # Values at the edge that are good, and the value that the config then has.
