@@ -1,5 +1,7 @@
 """`mh.sample` has the laws of the optimizers: the same mathematics, another way in."""
 
+import inspect
+
 import literal
 import numpy as np
 import pytest
@@ -10,29 +12,7 @@ from targets import TARGETS
 
 import keras_mhmcmc as mh
 
-SHARED = ("temperature",)
-PARTITION = (
-    "energy_min",
-    "energy_gap",
-    "partitions",
-    "pdf",
-    "zeta",
-    "step_size",
-    "max_multiplier",
-)
-# Of each row of the table: the kernel, and the arguments that it shares.
-KERNELS = {
-    "sgld": (mh.kernels.sgld, SHARED),
-    "psgld": (mh.kernels.psgld, (*SHARED, "decay", "epsilon")),
-    "sghmc": (mh.kernels.sghmc, (*SHARED, "momentum")),
-    "mhbt_random_walk": (mh.kernels.mhbt, SHARED),
-    "mhbt_langevin": (mh.kernels.mhbt, SHARED),
-    "mhbt_reversible": (mh.kernels.mhbt, SHARED),
-    "mint": (mh.kernels.mint, ("alpha",)),
-    "csgld": (mh.kernels.csgld, (*SHARED, *PARTITION)),
-    "csghmc": (mh.kernels.csghmc, (*SHARED, *PARTITION, "momentum")),
-}
-
+KERNELS = {name: row for name, row in table.SAMPLERS.items() if row.sampler.kernel}
 
 SHORT = ("sghmc", "mhbt_langevin", "csgld")
 
@@ -47,12 +27,12 @@ SHORT = ("sghmc", "mhbt_langevin", "csgld")
 def test_a_kernel_has_the_law_of_its_optimizer(sampler):
     """Of the Gaussian target, its loss written as that of N equal examples."""
     row, target = table.SAMPLERS[sampler], TARGETS["gaussian"]
-    plan = table.SHORT._replace(every=row.every)
+    plan = row.plan(table.SHORT)
     optimizer = row.make(target, 0)
-    build, names = KERNELS[sampler]
-    config = optimizer.get_config()
-    arguments = {name: config[name] for name in names}
-    if row.is_metropolis:
+    build, config = row.sampler.kernel, optimizer.get_config()
+    shared = inspect.signature(build).parameters.keys() & config.keys()
+    arguments = {name: config[name] for name in shared}
+    if "proposal" in shared:
         arguments["proposal"] = optimizer.proposal
     start, _ = literal.start(optimizer, target, np.random.default_rng(3), plan.chains)
 
@@ -61,7 +41,7 @@ def test_a_kernel_has_the_law_of_its_optimizer(sampler):
         return -loss + 0.0 * batch
 
     draws = mh.sample(
-        build(config["learning_rate"], **arguments),
+        build(**arguments),
         start.astype("float32"),
         log_likelihood=log_likelihood,
         data=np.zeros(target.train_size, "float32"),
