@@ -2,7 +2,6 @@
 
 import atexit
 import functools
-import inspect
 import pathlib
 import shutil
 import tempfile
@@ -14,7 +13,6 @@ from argument_rows import OPEN_RATE
 from argument_rows import RATE
 from argument_rows import SCHEDULE
 from argument_rows import row
-from argument_tools import SAMPLERS
 from kinds import Kind
 from kinds import array
 from kinds import choice
@@ -22,6 +20,7 @@ from kinds import instance
 from kinds import listed
 from kinds import number
 from kinds import unshown
+from samplers import OF_CLASSES
 
 import keras_mhmcmc as mh
 
@@ -64,15 +63,19 @@ OF_SAMPLERS = {
 
 def of_samplers():
     """Rows of the optimizers, from the table of samplers."""
-    for name, (cls, good) in SAMPLERS.items():
+    for name, sampler in OF_CLASSES.items():
         own = dict(seed=kinds.INTEGER.or_none)
         # A function is a learning rate that is asked at each step.
         own["learning_rate"] = RATE.but(lambda x: callable(x) and type(x) is not type)
-        if "batch_size" in inspect.signature(cls).parameters:
+        # Few subregions, for masses of so many numbers.
+        few = {k: v for k, v in OF_CONTOUR.items() if sampler.takes(k)}
+        good = dict(train_size=100, **sampler.arguments | few)
+        if sampler.is_metropolis:
+            good["batch_size"] = 10
             own["batch_size"] = kinds.integer(1, 100)  # no larger than the data
-        good = dict(learning_rate=0.1, train_size=100, **good)
+        kinds_of = own | OF_SAMPLERS.get(name, {})
         also = {"adapt": {"masses"}}
-        yield name, row(good, also=also, **own | OF_SAMPLERS.get(name, {}))
+        yield name, row(good, also=also, call=sampler.optimizer, **kinds_of)
 
 
 # Parts of samplers, and kernels.

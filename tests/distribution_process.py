@@ -5,12 +5,12 @@ import sys
 
 import jax
 import keras
-from cases import SAMPLERS
 from models import FEATURES
 from models import compiled
 from models import fit
 from models import numpy
 from models import weights
+from samplers import SAMPLERS
 
 
 def wide():

@@ -2,8 +2,8 @@
 
 import keras
 import numpy as np
-from cases import BATCH_SIZE
-from cases import TRAIN_SIZE
+from samplers import BATCH_SIZE
+from samplers import TRAIN_SIZE
 
 FEATURES = 5
 CLASSES = 3

@@ -15,11 +15,11 @@ from contextlib import suppress
 import conftest  # noqa: F401  (sets up the framework)
 import keras
 import numpy as np
-from cases import SAMPLERS
 from models import compiled
 from models import data
 from models import fit
 from models import numpy
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 

@@ -6,19 +6,29 @@ from fractions import Fraction
 import keras
 import numpy as np
 import pytest
-from argument_tools import ALL
-from argument_tools import CONTOUR
-from argument_tools import LANGEVIN
-from argument_tools import METROPOLIS
-from argument_tools import SAMPLERS
-from argument_tools import SPARSIFYING
-from argument_tools import WITH_PRIOR
-from argument_tools import WITHOUT_BATCH
-from argument_tools import make
+from samplers import OF_CLASSES
 
 import keras_mhmcmc as mh
 
 pytestmark = pytest.mark.in_turn("torch")
+
+ALL = tuple(OF_CLASSES)
+METROPOLIS = tuple(name for name, row in OF_CLASSES.items() if row.is_metropolis)
+WITH_PRIOR = tuple(name for name, row in OF_CLASSES.items() if row.has_prior)
+SPARSIFYING = tuple(name for name in ALL if name not in WITH_PRIOR)
+CONTOUR = tuple(name for name, row in OF_CLASSES.items() if row.takes("partition"))
+WITHOUT_BATCH = tuple(name for name in ALL if name not in METROPOLIS)
+WITH_TEMPERATURE = [
+    name for name, row in OF_CLASSES.items() if row.takes("temperature")
+]
+LANGEVIN = tuple(name for name in WITHOUT_BATCH if name in WITH_TEMPERATURE)
+
+
+def make(sampler, /, **arguments):
+    """The sampler with the contract's arguments, but for these and round sizes."""
+    row = OF_CLASSES[sampler]
+    sizes = dict(train_size=100, batch_size=10) if row.is_metropolis else {}
+    return row.make(**dict(train_size=100) | sizes | arguments)
 
 
 def assert_refused(name, value, call, *parts):
@@ -73,7 +83,9 @@ def test_a_sampler_without_a_batch_size_says_so(sampler):
     assert_refused("batch_size", 10, lambda: make(sampler, batch_size=10))
 
 
-@pytest.mark.parametrize("sampler", ["MINT", "ESM"])
+@pytest.mark.parametrize(
+    "sampler", [name for name in ALL if name not in WITH_TEMPERATURE]
+)
 def test_a_sampler_without_a_temperature_of_its_own_says_so(sampler):
     assert_refused("temperature", 2.0, lambda: make(sampler, temperature=2.0))
 
@@ -183,7 +195,7 @@ def test_a_schedule_is_accepted_as_learning_rate(sampler):
     assert float(optimizer.learning_rate) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("sampler", [*LANGEVIN, "MHBT", "RSGLD"])
+@pytest.mark.parametrize("sampler", WITH_TEMPERATURE)
 def test_a_schedule_is_accepted_as_temperature(sampler):
     schedule = keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5)
     assert make(sampler, temperature=schedule).temperature is schedule
@@ -201,28 +213,6 @@ def test_the_temperatures_of_the_papers_are_the_defaults():
 
 # Round trips.
 
-ROUND_TRIPS = {
-    "SGLD": dict(learning_rate=0.25, temperature=0.5),
-    "PSGLD": dict(decay=0.9, epsilon=1e-3, temperature=0.0),
-    "SGHMC": dict(momentum=0.5, prior=mh.priors.Gaussian(2.0)),
-    "MHBT": dict(proposal=mh.proposals.ReversibleLangevin(2.0, 0.5, True)),
-    "RSGLD": dict(
-        beta=3.0, beta_adaptation="paper", noise_temperature=0.5, normalized=True
-    ),
-    "MINT": dict(alpha=0.5, proposal=mh.proposals.Langevin(noise_temperature=0.1)),
-    "SGLDSA": dict(
-        prior=mh.priors.SpikeSlab("kernel", v0=0.1, v1=1.0, groups="all"),
-        likelihood="gaussian",
-        layer_temperatures=True,
-    ),
-    "SGHMCSA": dict(momentum=0.5, step_size=mh.schedules.RobbinsMonro()),
-    "ESM": dict(
-        beta_1=0.5,
-        prior=mh.priors.SpikeSlab(
-            "kernel", v0=0.1, v1=1.0, a=3.0, initial_inclusion=0.9
-        ),
-    ),
-}
 COMMON = dict(train_size=50, seed=11, name="mine")
 PRIOR = dict(prior=mh.priors.Gaussian({"kernel": 0.5, "bias": 2.0}))
 POWER = dict(initial=0.1, offset=1.0, power=0.5)
@@ -234,12 +224,12 @@ WITH_SCHEDULES = dict(
 
 
 def round_trips():
-    for name, arguments in ROUND_TRIPS.items():
+    for name, arguments in ((name, row.other) for name, row in OF_CLASSES.items()):
         yield name, {}
         yield name, arguments
         common = COMMON | PRIOR if name in WITH_PRIOR else COMMON
         yield name, common | arguments
-        if name not in ("MINT", "ESM"):  # no temperature of their own
+        if name in WITH_TEMPERATURE:
             yield name, common | arguments | WITH_SCHEDULES
     yield "MHBT", dict(proposal=mh.proposals.RandomWalk())
     yield "MINT", dict(proposal=mh.proposals.RandomWalk())
@@ -262,8 +252,7 @@ def test_a_sampler_survives_serialisation(sampler, arguments):
 
 @pytest.mark.parametrize("sampler", ALL)
 def test_the_config_has_every_argument_of_the_constructor(sampler):
-    cls, _ = SAMPLERS[sampler]
-    code = cls.__init__.__code__
+    code = OF_CLASSES[sampler].optimizer.__init__.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     assert set(make(sampler).get_config()) == set(code.co_varnames[1:count])
 
@@ -290,7 +279,7 @@ def test_a_proposal_survives_serialisation(proposal, config):
 
 @pytest.mark.parametrize("sampler", ALL)
 def test_the_docstring_names_every_argument(sampler):
-    doc = SAMPLERS[sampler][0].__doc__
+    doc = OF_CLASSES[sampler].optimizer.__doc__
     listed = re.findall(r"^        (\w+): ", doc, re.MULTILINE)
     assert set(listed) - {"ValueError", "FloatingPointError"} == set(
         make(sampler).get_config()

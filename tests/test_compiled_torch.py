@@ -9,11 +9,11 @@ import functools
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
 from models import compiled
 from models import fit
 from models import numpy
 from models import weights
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 

@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from cases import BATCH_SIZE
-from cases import SAMPLERS
-from cases import TRAIN_SIZE
 from models import optimizer_state
 from models import weights
+from samplers import BATCH_SIZE
+from samplers import SAMPLERS
+from samplers import TRAIN_SIZE
 
 from keras_mhmcmc import _backend
 

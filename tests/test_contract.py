@@ -1,13 +1,8 @@
-"""What every sampler does, whatever its law: one row of `cases.SAMPLERS` each."""
+"""What every sampler does, whatever its law: one row of `samplers.SAMPLERS` each."""
 
 import keras
 import numpy as np
 import pytest
-from cases import METROPOLIS
-from cases import SAMPLERS
-from cases import TRAIN_SIZE
-from cases import WITH_NOISE
-from cases import WITH_PRIOR
 from models import Drive
 from models import compiled
 from models import data
@@ -16,6 +11,11 @@ from models import numpy
 from models import optimizer_state
 from models import sequential
 from models import weights
+from samplers import METROPOLIS
+from samplers import SAMPLERS
+from samplers import TRAIN_SIZE
+from samplers import WITH_NOISE
+from samplers import WITH_PRIOR
 
 import keras_mhmcmc as mh
 

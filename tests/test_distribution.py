@@ -8,10 +8,10 @@ import sys
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
 from models import compiled
 from models import fit
 from models import sequential
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 
@@ -63,7 +63,7 @@ def test_eight_devices_make_the_chain_of_one(names):
 _MIRRORED = """
 import keras
 import tensorflow as tf
-from cases import SAMPLERS
+from samplers import SAMPLERS
 from models import compiled, fit
 
 (cpu,) = tf.config.list_physical_devices("CPU")

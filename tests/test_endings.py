@@ -5,7 +5,6 @@ import signal
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
 from models import BATCH_SIZE
 from models import TRAIN_SIZE
 from models import compiled
@@ -14,6 +13,7 @@ from models import fit
 from models import numpy
 from models import sequential
 from models import weights
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 

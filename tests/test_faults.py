@@ -11,10 +11,10 @@ import time
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
 from models import compiled
 from models import fit
 from models import sequential
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 

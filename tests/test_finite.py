@@ -3,8 +3,6 @@
 import keras
 import numpy as np
 import pytest
-from cases import METROPOLIS
-from cases import SAMPLERS
 from models import Drive
 from models import compiled
 from models import data
@@ -12,6 +10,8 @@ from models import fit
 from models import numpy
 from models import sequential
 from models import weights
+from samplers import METROPOLIS
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 

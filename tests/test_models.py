@@ -3,14 +3,14 @@
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
-from cases import TRAIN_SIZE
 from models import CLASSES
 from models import FEATURES
 from models import compiled
 from models import data
 from models import fit
 from models import weights
+from samplers import SAMPLERS
+from samplers import TRAIN_SIZE
 
 import keras_mhmcmc as mh
 

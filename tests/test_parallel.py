@@ -3,9 +3,6 @@
 import keras
 import numpy as np
 import pytest
-from cases import METROPOLIS
-from cases import SAMPLERS
-from cases import TRAIN_SIZE
 from models import CLASSES
 from models import FEATURES
 from models import compiled
@@ -15,6 +12,9 @@ from models import numpy
 from models import optimizer_state
 from models import sequential
 from models import weights
+from samplers import METROPOLIS
+from samplers import SAMPLERS
+from samplers import TRAIN_SIZE
 
 import keras_mhmcmc as mh
 

@@ -7,8 +7,6 @@ import sys
 import keras
 import numpy as np
 import pytest
-from cases import BATCH_SIZE
-from cases import TRAIN_SIZE
 from models import CLASSES
 from models import FEATURES
 from models import compiled
@@ -18,6 +16,8 @@ from models import numpy
 from models import optimizer_state
 from models import sequential
 from models import weights
+from samplers import BATCH_SIZE
+from samplers import TRAIN_SIZE
 
 import keras_mhmcmc as mh
 
@@ -329,11 +329,11 @@ import jax
 import numpy as np
 import keras_mhmcmc as mh
 from models import compiled, fit, sequential, weights
-from cases import mint
+from samplers import SAMPLERS
 assert jax.device_count() == int(sys.argv[1])
 for strategy in ("vmap", "loop"):
     chains = mh.ParallelChains(sequential(), 8, seed=0, strategy=strategy)
-    compiled(mint(seed=3), chains)
+    compiled(SAMPLERS["mint"].make(seed=3), chains)
     fit(chains, epochs=2, callbacks=[mh.PosteriorSamples()])
     for variable in [*chains.trainable_variables, chains.optimizer.slots.position[0]]:
         assert len(variable.value.sharding.device_set) == jax.device_count()

@@ -8,7 +8,6 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
 from models import CLASSES
 from models import FEATURES
 from models import compiled
@@ -19,6 +18,7 @@ from process_tasks import Interruption
 from process_tasks import samples_of
 from process_tasks import state_of
 from process_tasks import with_backup
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 

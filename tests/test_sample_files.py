@@ -11,11 +11,11 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
 from models import compiled
 from models import data
 from models import fit
 from models import sequential
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 

@@ -5,13 +5,13 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
 from models import BATCH_SIZE
 from models import TRAIN_SIZE
 from models import compiled
 from models import fit
 from models import numpy
 from models import sequential
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.optimizers import standstill

@@ -5,9 +5,9 @@ import copy
 import keras
 import numpy as np
 import pytest
-from cases import SAMPLERS
 from models import compiled
 from models import fit
+from samplers import SAMPLERS
 
 import keras_mhmcmc as mh
 

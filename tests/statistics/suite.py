@@ -30,18 +30,18 @@ class Result(NamedTuple):
 def measure(sampler, target, plan, seed=SEED):
     """Runs a sampler on a target, and compares its law."""
     row, target = SAMPLERS[sampler], TARGETS[target]
-    if row.is_whole:
+    if row.law.is_whole:
         target = target.whole()
-    plan = row.plan or plan._replace(every=row.every)
+    plan = row.plan(plan)
     optimizer = row.make(target, seed)
     rng = np.random.default_rng(seed)
     start, batch = literal.start(optimizer, target, rng, plan.chains)
     batches = rng.integers(target.batches, size=(plan.steps, plan.chains))
-    if row.is_metropolis:
+    if row.sampler.is_metropolis:
         # Its law is one of position and batch: it starts with its own.
         batches[0] = batch
     draws = engine.run(optimizer, target, start, batches, plan.every)
-    if row.reference is modes:
+    if row.is_of_mode:
         return _of_mode(optimizer, target, draws)
     reference = row.reference_of(target)(optimizer, target, plan)
     return compare(target, draws.position, draws.log_weight, reference)
