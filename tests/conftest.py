@@ -17,7 +17,8 @@ if os.environ.get("KERAS_BACKEND") == "torch":
 
 import keras
 import pytest
-from process_tools import Processes
+
+from tests.support.process_tools import Processes
 
 # On recent GPUs TF32 would cost the products of matrices thirteen bits.
 if keras.backend.backend() == "jax":

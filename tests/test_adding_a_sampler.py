@@ -7,12 +7,12 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from models import compiled
-from models import data
-from models import fit
-from models import weights
 
 import keras_mhmcmc as mh
+from tests.support.models import compiled
+from tests.support.models import data
+from tests.support.models import fit
+from tests.support.models import weights
 
 PAGE = pathlib.Path(__file__).parent.parent / "docs/adding_a_sampler.md"
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from example_tools import EXAMPLES
-from example_tools import load
+
+from tests.support.example_tools import EXAMPLES
+from tests.support.example_tools import load
 
 pytestmark = pytest.mark.in_turn("torch")
 

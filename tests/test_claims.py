@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from example_tools import load
 from keras import ops
 
 import keras_mhmcmc as mh
+from tests.support.example_tools import load
 
 ROOT = Path(__file__).parents[1]
 

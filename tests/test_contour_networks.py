@@ -7,7 +7,8 @@ import json
 import keras
 import numpy as np
 import pytest
-from example_tools import load
+
+from tests.support.example_tools import load
 
 
 @pytest.fixture(scope="module")

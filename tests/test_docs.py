@@ -132,7 +132,7 @@ def test_links_between_pages_lead_somewhere():
 
 
 def test_guards_that_the_pages_name_exist():
-    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for page in PAGES:
         for name in re.findall(r"`(test_\w+)`", page.read_text()):
             assert f"def {name}(" in tests, f"{page.name}: {name}"

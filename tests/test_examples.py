@@ -9,8 +9,9 @@ matplotlib.use("Agg")
 import keras
 import numpy as np
 import pytest
-from example_tools import load
 from matplotlib import pyplot
+
+from tests.support.example_tools import load
 
 PICTURES = ("adversarial.png", "reliability.png", "robustness.png")
 

@@ -5,14 +5,9 @@ import functools
 import inspect
 import os
 
-import arguments_of_chains
-import arguments_of_models
-import arguments_of_samplers
 import keras
 import numpy as np
 import pytest
-import wild
-from argument_rows import BY_NAME
 from hypothesis import given
 from hypothesis import settings
 from keras import ops
@@ -20,6 +15,11 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc import _validate
 from keras_mhmcmc.algorithms.base import Algorithm
+from tests.support import arguments_of_chains
+from tests.support import arguments_of_models
+from tests.support import arguments_of_samplers
+from tests.support import wild
+from tests.support.argument_rows import BY_NAME
 
 pytestmark = pytest.mark.in_turn("torch")
 

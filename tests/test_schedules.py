@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from oracles import schedules as oracle
 
 from keras_mhmcmc import schedules
+from tests.oracles import schedules as oracle
 
 # class, arguments, oracle
 SCHEDULES = {

@@ -7,10 +7,10 @@ matplotlib.use("Agg")
 import keras
 import numpy as np
 import pytest
-from example_tools import load
 from matplotlib import pyplot
 
 import keras_mhmcmc as mh
+from tests.support.example_tools import load
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ matplotlib.use("Agg")
 
 import numpy as np
 import pytest
-from example_tools import load
 from matplotlib import pyplot
+
+from tests.support.example_tools import load
 
 
 @pytest.fixture(scope="module")

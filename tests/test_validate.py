@@ -6,15 +6,15 @@ import numbers
 import re
 
 import keras
-import kinds
 import numpy as np
 import pytest
-import wild
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from keras_mhmcmc import _validate
+from tests.support import kinds
+from tests.support import wild
 
 pytestmark = pytest.mark.in_turn("torch")
 

@@ -1,14 +1,14 @@
 """Planted bugs in accepting, in densities of proposals and in contours."""
 
 from keras import ops
-from planting import bug
-from planting import wrap
 
 from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.optimizers.energies import Energies
+from tests.statistics.planting import bug
+from tests.statistics.planting import wrap
 
 # Accepting.
 

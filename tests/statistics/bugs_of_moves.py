@@ -1,9 +1,6 @@
 """Planted bugs in the noise, the gradient and the prior."""
 
 from keras import ops
-from planting import bug
-from planting import scaled
-from planting import wrap
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import adam
@@ -15,6 +12,9 @@ from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.priors import BoundGaussian
+from tests.statistics.planting import bug
+from tests.statistics.planting import scaled
+from tests.statistics.planting import wrap
 
 # Noise.
 

@@ -7,7 +7,8 @@ are read.
 
 import numpy as np
 import scipy.stats
-from oracles import steps as oracle
+
+from tests.oracles import steps as oracle
 
 
 def steps(optimizer, target, position, batch, rng, every):

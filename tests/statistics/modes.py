@@ -1,7 +1,8 @@
 """How far an optimizer has stopped from the mode that it seeks."""
 
 import numpy as np
-from oracles import spike_slab
+
+from tests.oracles import spike_slab
 
 RESOLUTION = 0.005  # in standard deviations; the suite's limit is a multiple of it
 

@@ -14,8 +14,9 @@ The first three take an optimizer, of which they read the arguments and nothing 
 
 from typing import NamedTuple
 
-import literal
 import numpy as np
+
+from tests.statistics import literal
 
 
 class Plan(NamedTuple):

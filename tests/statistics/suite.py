@@ -2,13 +2,14 @@
 
 from typing import NamedTuple
 
-import engine
-import literal
-import modes
 import numpy as np
-import references
-from table import SAMPLERS
-from targets import TARGETS
+
+from tests.statistics import engine
+from tests.statistics import literal
+from tests.statistics import modes
+from tests.statistics import references
+from tests.statistics.table import SAMPLERS
+from tests.statistics.targets import TARGETS
 
 # Standard errors. The full table has about 700 deviations, so that a correct sampler
 # exceeds this with one seed in 200.

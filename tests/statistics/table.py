@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-import modes
-import references
-import samplers
-from targets import TARGETS
-
 import keras_mhmcmc as mh
+from tests.statistics import modes
+from tests.statistics import references
+from tests.statistics.targets import TARGETS
+from tests.support import samplers
 
 REFERENCES = {
     "exact": references.exact,

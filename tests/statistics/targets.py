@@ -15,10 +15,11 @@ import numpy as np
 import scipy.special
 import scipy.stats
 from keras import ops
-from logistic_moments import FEATURES
-from logistic_moments import LABELS
-from logistic_moments import MOMENTS
-from logistic_moments import PRIOR_SCALE
+
+from tests.statistics.logistic_moments import FEATURES
+from tests.statistics.logistic_moments import LABELS
+from tests.statistics.logistic_moments import MOMENTS
+from tests.statistics.logistic_moments import PRIOR_SCALE
 
 
 def constant(array, xp):

@@ -2,15 +2,15 @@
 
 import inspect
 
-import literal
 import numpy as np
 import pytest
-import suite
-import table
 from keras import ops
-from targets import TARGETS
 
 import keras_mhmcmc as mh
+from tests.statistics import literal
+from tests.statistics import suite
+from tests.statistics import table
+from tests.statistics.targets import TARGETS
 
 KERNELS = {name: row for name, row in table.SAMPLERS.items() if row.sampler.kernel}
 

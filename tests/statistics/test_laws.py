@@ -8,12 +8,12 @@ import inspect
 
 import keras
 import pytest
-import samplers
-import suite
-import table
-from targets import TARGETS
 
 import keras_mhmcmc as mh
+from tests.statistics import suite
+from tests.statistics import table
+from tests.statistics.targets import TARGETS
+from tests.support import samplers
 
 
 @pytest.mark.parametrize(("sampler", "target"), table.cells(short=True))

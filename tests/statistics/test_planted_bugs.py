@@ -4,12 +4,13 @@
 both at its end.
 """
 
-import bugs_of_decisions
-import bugs_of_moves
 import pytest
-import suite
-import table
-from planting import BUGS
+
+from tests.statistics import bugs_of_decisions
+from tests.statistics import bugs_of_moves
+from tests.statistics import suite
+from tests.statistics import table
+from tests.statistics.planting import BUGS
 
 # Importing them enters their bugs.
 FAMILIES = (bugs_of_moves, bugs_of_decisions)

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-import references
-import suite
-import table
-from targets import TARGETS
+
+from tests.statistics import references
+from tests.statistics import suite
+from tests.statistics import table
+from tests.statistics.targets import TARGETS
 
 every_target = pytest.mark.parametrize("name", TARGETS)
 

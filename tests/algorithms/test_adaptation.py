@@ -1,0 +1,414 @@
+"""How beta is chosen, against the rules followed step by step in float64."""
+
+import math
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_mhmcmc.algorithms import beta_adaptation
+from keras_mhmcmc.algorithms import proposals
+from tests.oracles import adaptation as oracle
+from tests.oracles import moves as oracle_moves
+from tests.support.kernel_tools import tensor
+
+
+def flag(value):
+    return tensor(value, "bool")
+
+
+def record(function, state, acceptance, limit, forward, accepted, proposed):
+    flags = map(flag, (forward, accepted, proposed))
+    return function(state, tensor(acceptance), tensor(limit), *flags)
+
+
+def assert_same(state, expected):
+    for pair in zip(state, expected, strict=True):
+        np.testing.assert_array_equal(*map(ops.convert_to_numpy, pair))
+
+
+# Moves of a chain: what the kernels see of them, and what the oracle does. In six
+# dimensions the acceptance changes slowly with beta, from 0.02 at 1 to 0.97 at 5.
+D, STEP, NOISE = 6, 0.25, 0.0625
+
+
+def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
+    """Oracle steps, and the same moves as the kernels see them, with energy ratios."""
+    rng = np.random.default_rng(seed)
+    steps, seen = [], []
+    scales = proposals.Scales(tensor(STEP), tensor(NOISE), tensor(beta))
+    for _ in range(count):
+        gradient = length * rng.normal(size=d).astype("float32").astype("float64")
+        new_gradient = 0.8 * gradient + change * length * rng.normal(size=d)
+        new_gradient = new_gradient.astype("float32").astype("float64")
+        start = np.zeros(d)
+        end, forward = oracle_moves.reversible(
+            start, gradient, rng.normal(size=d), rng.uniform(), STEP, NOISE, beta
+        )
+        end = end.astype("float32").astype("float64")
+        energy_ratio = float(np.float32(rng.normal(scale=0.5)))
+
+        def acceptance(
+            trial, move=(start, gradient, end, new_gradient), energy=energy_ratio
+        ):
+            ratio = oracle_moves.reversible_log_ratio(
+                *move, STEP, NOISE, trial, normalized
+            )
+            return math.exp(min(ratio + energy, 0.0))
+
+        steps.append(
+            dict(
+                forward=forward,
+                proposed=bool(rng.uniform() < 0.9),
+                accepted=bool(rng.uniform() < acceptance(beta)),
+                limit=oracle_moves.strong_gradient_limit(
+                    start, gradient, end, STEP, NOISE
+                ),
+                acceptance=acceptance,
+            )
+        )
+        lists = [[tensor(x)] for x in (end, gradient, new_gradient)]
+        seen.append((proposals.squared_distances(*lists, scales), energy_ratio))
+    return steps, seen
+
+
+def kernel_acceptance(squared_distances, energy_ratio, trials, normalized, d=D):
+    ratio = proposals.reversible_log_ratio(squared_distances, trials, d, normalized)
+    return beta_adaptation.acceptance(ratio, tensor(energy_ratio), flag(True))
+
+
+def test_acceptance_is_one_at_most_and_none_where_something_is_not_finite():
+    ratios = tensor([[-3.0, 0.5, 2.0], [math.nan, 0.0, math.inf]])
+    shares = beta_adaptation.acceptance(
+        ratios, tensor([1.0, -math.inf]), flag([True, False])
+    )
+    expected = [[math.exp(-2.0), 1.0, 1.0], [0.0, 0.0, 0.0]]
+    np.testing.assert_allclose(ops.convert_to_numpy(shares), expected, rtol=1e-6)
+
+
+# Replay.
+
+
+def empty_replay():
+    trials = beta_adaptation.REPLAY_TRIALS
+    return beta_adaptation.ReplayState(
+        tensor(np.zeros(trials)), tensor(0.0), tensor(0.0)
+    )
+
+
+def test_replay_tries_betas_from_one_to_a_hundred_thousand():
+    trials = ops.convert_to_numpy(beta_adaptation.replay_trials(tensor(7.0)))
+    np.testing.assert_allclose(trials, oracle.replay_trials(), rtol=1e-5)
+    # Near 1 the excess is what counts; float32 has it to 1.2e-7.
+    excess = oracle.replay_trials() - 1.0
+    np.testing.assert_allclose(trials - 1.0, excess, rtol=2e-5, atol=1.2e-7)
+    assert trials[0] == 1.0
+    assert trials.shape == (192,)
+    assert trials[[1, -1]] == pytest.approx([1.0001, 100001.0], rel=1e-5)
+
+
+def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
+    """Runs the replay over these moves; returns its choice and the regime's end."""
+    state = empty_replay()
+    trials = beta_adaptation.replay_trials(tensor(beta))
+    for step, (squared_distances, energy_ratio) in zip(steps, seen, strict=True):
+        acceptance = kernel_acceptance(
+            squared_distances, energy_ratio, trials, normalized, d
+        )
+        limit = proposals.strong_gradient_limit(squared_distances)
+        flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
+        state = beta_adaptation.replay_record(state, acceptance, limit, *flags)
+
+    counted = [step for step in steps if step["forward"] and step["proposed"]]
+    assert 0 < len(counted) < len(steps)
+    assert float(state.count) == len(counted)
+    expected = [
+        sum(step["acceptance"](trial) for step in counted)
+        for trial in oracle.replay_trials()
+    ]
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(state.acceptance), expected, rtol=1e-3, atol=1e-4
+    )
+    limit = np.mean([step["limit"] for step in counted])
+    assert float(state.limit) == pytest.approx(limit * len(counted), rel=1e-5)
+    choice, margin = oracle.replay_choose(steps, beta)
+    assert margin > 1e-3  # or rounding, not the rule, would decide between two trials
+    chosen = float(beta_adaptation.replay_choose(state, tensor(beta)))
+    assert chosen == pytest.approx(choice, rel=1e-5)
+    assert chosen - 1.0 == pytest.approx(choice - 1.0, rel=1e-4)
+    return chosen, limit
+
+
+@pytest.mark.in_turn("torch")
+@pytest.mark.parametrize("seed", [1, 2, 5])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_replay_chooses_as_brute_force_over_the_densities_does(normalized, seed):
+    steps, seen = chain_of_moves(60, 3.0, normalized, seed)
+    chosen, limit = assert_replay_is_brute_force(steps, seen, 3.0, normalized)
+    assert (1.0 if normalized else 2.0) < chosen < limit
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_replay_chooses_as_brute_force_does_where_gradients_are_small(seed):
+    # Here x = 2 epsilon |g| / (s sqrt(d)) is 2/3, so that the regime ends at
+    # sqrt(1 + x^2) = 1.20. With h = grad' - grad, |h|^2 = (0.2^2 + 0.8^2) |g|^2, it
+    # begins where beta^2 is 1 + epsilon^2 |h|^2 / (s^2 d), at 1.037.
+    d, length = 400, NOISE / (3 * STEP)
+    steps, seen = chain_of_moves(60, 1.1, False, seed, d, length, change=0.8)
+    chosen, limit = assert_replay_is_brute_force(steps, seen, 1.1, False, d)
+    assert limit == pytest.approx(math.sqrt(13 / 9), rel=0.02)
+    assert 1.037 < chosen < 1.15
+
+
+def test_replay_counts_proposals_that_went_forward_and_no_others():
+    state = empty_replay()
+    row = np.linspace(0.0, 1.0, beta_adaptation.REPLAY_TRIALS)
+    state = record(beta_adaptation.replay_record, state, row, 5.0, True, False, True)
+    np.testing.assert_allclose(ops.convert_to_numpy(state.acceptance), row, rtol=1e-6)
+    assert float(state.limit) == 5.0
+    assert float(state.count) == 1.0
+    for forward, proposed in ((False, True), (True, False), (False, False)):
+        for bad in (0.5, math.nan, math.inf):
+            ignored = record(
+                beta_adaptation.replay_record,
+                state,
+                row + bad,
+                bad,
+                forward,
+                True,
+                proposed,
+            )
+            assert_same(ignored, state)
+
+
+def replay_state(acceptance, limit, count=10.0):
+    """Sums over `count` steps whose mean acceptance is a function of beta."""
+    means = np.array([acceptance(beta) for beta in oracle.replay_trials()])
+    return beta_adaptation.ReplayState(
+        tensor(count * means), tensor(count * limit), tensor(count)
+    )
+
+
+def choice_for(at_least):
+    """The choice if nothing but the smallest trial from here on matters."""
+    found = min(trial for trial in oracle.replay_trials() if trial >= at_least)
+    return pytest.approx(1.0 + 1.2 * (found - 1.0), rel=1e-5)
+
+
+def test_replay_takes_the_smallest_beta_at_ninety_percent_of_the_best():
+    # 0.85 is too little of 0.95, 0.86 is enough.
+    def acceptance(beta):
+        return 0.1 if beta < 5 else 0.85 if beta < 10 else 0.86 if beta < 20 else 0.95
+
+    state = replay_state(acceptance, limit=1e3)
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
+    assert chosen == choice_for(10)
+
+
+def test_replay_looks_at_the_strong_gradient_regime_only():
+    # More is accepted above the regime, as a random walk, and just as much below 5.
+    def acceptance(beta):
+        return 1.0 if beta > 50 else 0.5 if beta >= 10 else 0.2
+
+    state = replay_state(acceptance, limit=40.0)
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
+    assert chosen == choice_for(10)
+    without_limit = replay_state(acceptance, limit=1e9)
+    chosen = float(beta_adaptation.replay_choose(without_limit, tensor(3.0)))
+    assert chosen == choice_for(50.1)
+
+
+def test_replay_is_not_misled_by_an_acceptance_that_falls_again():
+    def acceptance(beta):
+        return 0.9 if 5 <= beta < 10 else 0.05
+
+    state = replay_state(acceptance, limit=100.0)
+    chosen = float(beta_adaptation.replay_choose(state, tensor(60.0)))
+    assert chosen == choice_for(5)
+
+
+def test_replay_adds_a_fifth_to_the_excess_of_what_it_found():
+    # 11 - 1 lies between steps 105 and 106 of 190 from 1e-4 to 1e5: 9.41 and 10.50.
+    state = replay_state(lambda beta: 0.7 if beta >= 11 else 0.1, limit=100.0)
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
+    assert chosen == pytest.approx(1 + 1.2 * 10 ** (9 * 106 / 190 - 4), rel=1e-5)
+    assert chosen == pytest.approx(13.60, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("edge", "limit"), [(10.0, 11.0), (1.1, 1.118), (1.0015, 1.00175)]
+)
+def test_replay_never_leaves_the_strong_gradient_regime(edge, limit):
+    # The edge is in the regime, but a fifth above it would not be.
+    state = replay_state(lambda beta: 0.7 if beta >= edge else 0.1, limit=limit)
+    assert 1.0 + 1.2 * (edge - 1.0) > limit
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
+    assert chosen == pytest.approx(limit, rel=1e-6)
+
+
+@pytest.mark.parametrize("edge", [1.0015, 1.003, 1.01, 1.05, 1.08, 1.12, 1.16, 1.2])
+def test_replay_comes_down_towards_one_with_the_gradients(edge):
+    # Acceptance rises at the edge, and above the regime it is that of a random walk.
+    limit = 1.0 + 2.0 * (edge - 1.0)
+
+    def acceptance(beta):
+        return 1.0 if beta > limit else 0.7 if beta >= edge else 0.01
+
+    state = replay_state(acceptance, limit=limit)
+    chosen = float(beta_adaptation.replay_choose(state, tensor(3.0)))
+    found = 1.0 + (chosen - 1.0) / 1.2
+    # The grid has 190 steps for nine decades of beta - 1: a factor 1.115 each.
+    assert edge - 1e-6 <= found < 1.0 + 1.116 * (edge - 1.0)
+    assert found < 1.02 * edge
+    assert chosen < limit
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.3, 1.0, 1.2, 30.0])
+def test_replay_can_go_down_to_one_and_never_below(limit):
+    state = replay_state(lambda beta: 0.8, limit=limit)
+    assert float(beta_adaptation.replay_choose(state, tensor(9.0))) == 1.0
+
+
+@pytest.mark.parametrize(("beta", "expected"), [(2.0, 30.0), (70.0, 70.0)])
+@pytest.mark.parametrize("tiny", [0.0, 1e-5, 9e-4])
+def test_replay_widens_to_the_limit_where_nothing_is_accepted(beta, expected, tiny):
+    state = replay_state(lambda beta: tiny if beta < 30 else 0.9, limit=30.0)
+    chosen = float(beta_adaptation.replay_choose(state, tensor(beta)))
+    assert chosen == pytest.approx(expected, rel=1e-5)
+
+
+def test_replay_chooses_by_an_acceptance_just_above_nothing():
+    state = replay_state(lambda beta: 1.1e-3 if beta >= 5 else 0.0, limit=30.0)
+    assert float(beta_adaptation.replay_choose(state, tensor(70.0))) == choice_for(5)
+
+
+def test_replay_without_a_forward_step_keeps_beta():
+    assert float(beta_adaptation.replay_choose(empty_replay(), tensor(4.5))) == 4.5
+
+
+# The paper's rule.
+
+
+def empty_paper():
+    shape = beta_adaptation.PAPER_WINDOW, beta_adaptation.PAPER_TRIALS
+    return beta_adaptation.PaperState(
+        tensor(np.zeros(shape)), *map(tensor, (0.0, 0.0, 0.0))
+    )
+
+
+def run_paper(steps, beta):
+    """The kernel's choice after these oracle steps."""
+    state = empty_paper()
+    trials = ops.convert_to_numpy(beta_adaptation.paper_trials(tensor(beta)))
+    for step in steps:
+        row = [step["acceptance"](float(trial)) for trial in trials]
+        flags = [step[name] for name in ("forward", "accepted", "proposed")]
+        state = record(beta_adaptation.paper_record, state, row, 0.0, *flags)
+    return float(beta_adaptation.paper_choose(state, tensor(beta)))
+
+
+def epoch(count, accepted, acceptance, forward_share=0.5, proposed=True):
+    """An epoch with this share of accepted steps and this acceptance of beta."""
+    return [
+        dict(
+            forward=k % 100 < 100 * forward_share,
+            proposed=proposed,
+            accepted=k < round(accepted * count),
+            acceptance=acceptance,
+        )
+        for k in range(count)
+    ]
+
+
+def test_paper_trials_fall_by_five_percent_each():
+    trials = ops.convert_to_numpy(beta_adaptation.paper_trials(tensor(20.0)))
+    expected = [20 * 0.95**k for k in range(beta_adaptation.PAPER_TRIALS)]
+    np.testing.assert_allclose(trials, expected, rtol=1e-6)
+    assert trials[-1] > 10.0 > 0.95 * trials[-1]
+
+
+def saturating(middle):
+    """Acceptance that grows with beta and crosses 0.7 at `middle`."""
+    return lambda beta: 1 / (1 + 3 / 7 * (middle / beta) ** 4)
+
+
+PAPER_CASES = {
+    "0.4 exactly starts nothing": (epoch(100, 0.40, lambda beta: 1.0), 1.0),
+    "above 0.4 and not above 0.7": (epoch(100, 0.41, lambda beta: 0.69), 1.0),
+    "above 0.4 and above 0.7 is capped": (epoch(100, 0.41, lambda b: 0.71), 0.95**13),
+    "one step": (epoch(100, 0.5, saturating(19.5)), 0.95),
+    "several steps": (epoch(100, 0.5, saturating(15.0)), 0.95**6),
+    "between 0.2 and 0.4": (epoch(100, 0.3, lambda beta: 1.0), 1.0),
+    "0.2 exactly": (epoch(100, 0.20, lambda beta: 1.0), 1.0),
+    "below 0.2": (epoch(100, 0.19, lambda beta: 1.0), 1.05),
+    "nothing accepted": (epoch(100, 0.0, lambda beta: 0.0), 1.05),
+    "no forward step": (epoch(100, 0.5, lambda beta: 1.0, forward_share=0.0), 1.0),
+    "nothing proposed": (epoch(100, 1.0, lambda beta: 1.0, proposed=False), 1.0),
+    "no step at all": ([], 1.0),
+}
+
+
+@pytest.mark.parametrize("name", PAPER_CASES)
+def test_the_papers_rule(name):
+    steps, factor = PAPER_CASES[name]
+    assert oracle.paper_choose(steps, 20.0) == pytest.approx(20.0 * factor)
+    assert run_paper(steps, 20.0) == pytest.approx(20.0 * factor, rel=1e-5)
+
+
+def test_the_papers_rule_stops_at_the_first_trial_that_fails():
+    # Acceptance that is high again further down must not be reached.
+    steps = epoch(100, 0.5, lambda beta: 0.1 if 15 < beta < 17 else 0.9)
+    assert run_paper(steps, 20.0) == pytest.approx(20 * 0.95**4, rel=1e-5)
+    assert oracle.paper_choose(steps, 20.0) == pytest.approx(20 * 0.95**4)
+
+
+def test_the_papers_rule_never_goes_below_one():
+    assert run_paper(epoch(100, 0.9, lambda beta: 0.9), 1.2) == 1.0
+    assert run_paper(epoch(100, 0.9, lambda beta: 0.9), 1.0) == 1.0
+
+
+@pytest.mark.parametrize(("first", "last"), [(0.0, 1.0), (1.0, 0.0)])
+def test_the_papers_rule_tests_the_last_hundred_forward_steps_only(first, last):
+    steps = epoch(130, 0.5, lambda beta: first, forward_share=1.0)
+    steps += epoch(200, 0.5, lambda beta: last, forward_share=0.5)
+    assert len([step for step in steps[130:] if step["forward"]]) == 100
+    expected = 20.0 * (0.95**13 if last == 1.0 else 1.0)
+    assert run_paper(steps, 20.0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_papers_rule_ignores_backward_steps_and_what_was_not_proposed():
+    state = record(
+        beta_adaptation.paper_record,
+        empty_paper(),
+        np.full(beta_adaptation.PAPER_TRIALS, 0.5),
+        0.0,
+        True,
+        True,
+        True,
+    )
+    bad = np.full(beta_adaptation.PAPER_TRIALS, math.nan)
+    backward = record(beta_adaptation.paper_record, state, bad, 0.0, False, True, True)
+    assert_same(backward[:2], state[:2])
+    assert [float(x) for x in backward[2:]] == [2.0, 2.0]
+    refresh = record(beta_adaptation.paper_record, state, bad, 0.0, True, True, False)
+    assert_same(refresh, state)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize(
+    ("seed", "beta"), [(1, 3.0), (2, 3.0), (4, 1.5), (5, 6.0), (6, 1.0)]
+)
+def test_the_papers_rule_on_moves_equals_the_rule_followed_step_by_step(
+    seed, beta, normalized
+):
+    steps, seen = chain_of_moves(60, beta, normalized, seed)
+    state = empty_paper()
+    trials = beta_adaptation.paper_trials(tensor(beta))
+    for step, (squared_distances, energy_ratio) in zip(steps, seen, strict=True):
+        acceptance = kernel_acceptance(
+            squared_distances, energy_ratio, trials, normalized
+        )
+        flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
+        state = beta_adaptation.paper_record(state, acceptance, tensor(0.0), *flags)
+    chosen = float(beta_adaptation.paper_choose(state, tensor(beta)))
+    assert chosen == pytest.approx(oracle.paper_choose(steps, beta), rel=1e-5)

@@ -1,0 +1,274 @@
+"""The contour kernels against float64 oracles, exact laws and hostile energies."""
+
+import functools
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc import _backend
+from keras_mhmcmc.algorithms import contour
+from keras_mhmcmc.algorithms import importance
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms import sgld
+from keras_mhmcmc.sampling import loop
+from tests.oracles import contour as oracle
+from tests.oracles import steps
+from tests.support.contour_tools import long_run
+from tests.support.contour_tools import settings_with
+from tests.support.kernel_tools import assert_close
+from tests.support.kernel_tools import draw
+from tests.support.kernel_tools import tensor
+from tests.support.kernel_tools import tensors_of
+
+
+def learned(
+    log_masses, energy, step_size, settings, function=contour.update_log_masses
+):
+    return function(log_masses, contour.locate(energy, settings), step_size, settings)
+
+
+def flattened(log_masses, energy, temperature, settings):
+    place = contour.locate(energy, settings)
+    return contour.multiplier_and_log_weight(log_masses, place, temperature, settings)
+
+
+def a_theta(seed=0, m=12):
+    return np.random.default_rng(seed).dirichlet(np.ones(m))
+
+
+def a_log_theta(theta):
+    return tensor(np.log(theta))
+
+
+# One step.
+
+
+@pytest.mark.parametrize(
+    "energy", [-50.0, 1.9, 2.0, 2.0001, 2.5, 2.6, 6.9, 7.0, 7.2, 1e6]
+)
+def test_the_index_is_that_of_the_boundaries(energy):
+    expected = oracle.index_of(energy, oracle.boundaries(2.0, 0.5, 12))
+    actual = contour.partition_index(tensor(energy), settings_with().contour)
+    assert int(actual) == expected
+
+
+@pytest.mark.parametrize("rho", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize(("zeta", "field"), [(0.75, "zeta"), (1, "zeta"), (9, "one")])
+@pytest.mark.parametrize("energy", [0.0, 3.3, 99.0])
+def test_an_update_is_the_oracles(energy, zeta, field, rho):
+    settings = settings_with(zeta=zeta, random_field=field, rho=rho).contour
+    theta = a_theta()
+    index = oracle.index_of(energy, oracle.boundaries(2.0, 0.5, 12))
+    exponent = 1 if field == "one" else zeta
+    expected = oracle.updated(theta, index, 0.05, exponent, rho)
+    actual = learned(a_log_theta(theta), tensor(energy), 0.05, settings)
+    actual = contour.normalized(actual)
+    assert_close([actual], [np.log(expected)])
+
+
+@pytest.mark.parametrize("rho", [0.0, 2.0])
+def test_a_shared_update_is_the_mean_of_the_fields(rho):
+    settings = settings_with(rho=rho).contour
+    theta, energies = a_theta(), [0.0, 3.3, 3.4, 99.0, np.nan]
+    bounds = oracle.boundaries(2.0, 0.5, 12)
+    indices = [oracle.index_of(energy, bounds) for energy in energies[:4]]
+    expected = oracle.updated_together(theta, indices, 0.05, 0.75, rho)
+    actual = learned(
+        a_log_theta(theta),
+        tensor(energies),
+        0.05,
+        settings,
+        contour.update_shared_log_masses,
+    )
+    assert_close([contour.normalized(actual)], [np.log(expected)])
+
+
+def test_chains_update_each_their_own():
+    settings = settings_with(rho=1.0).contour
+    thetas, energies = [a_theta(1), a_theta(2)], [2.2, 4.9]
+    together = learned(tensor(np.log(thetas)), tensor(energies), tensor(0.1), settings)
+    for row, theta, energy in zip(together, thetas, energies, strict=True):
+        alone = learned(a_log_theta(theta), tensor(energy), 0.1, settings)
+        assert_close([row], [ops.convert_to_numpy(alone)])
+
+
+@pytest.mark.parametrize("difference", ["backward", "forward"])
+@pytest.mark.parametrize("limit", [None, 1.2, 5.0])
+@pytest.mark.parametrize("energy", [-4.0, 2.1, 4.75, 6.8, 30.0])
+def test_the_factor_and_the_weight_are_the_oracles(energy, limit, difference):
+    theta, forward = a_theta(3), difference == "forward"
+    settings = settings_with(max_multiplier=limit, difference=difference).contour
+    bounds = oracle.boundaries(2.0, 0.5, 12)
+    index = oracle.index_of(energy, bounds)
+    logs, energy_ = a_log_theta(theta), tensor(energy)
+    factor, weight = flattened(logs, energy_, 1.5, settings)
+    expected = oracle.multiplier(theta, index, 0.5, 0.75, 1.5, forward, limit)
+    assert_close([factor], [expected])
+    expected = oracle.log_weight(theta, energy, bounds, 0.5, 0.75, 1.5, forward, limit)
+    assert_close([weight], [expected], atol=1e-5)
+
+
+@pytest.mark.parametrize("limit", [None, 1.0, 5.0])
+def test_at_temperature_zero_nothing_is_flattened(limit):
+    settings = settings_with(max_multiplier=limit).contour
+    factor, weight = flattened(a_log_theta(a_theta()), tensor(4.0), 0.0, settings)
+    assert float(factor) == 1.0
+    assert np.isfinite(float(weight))
+
+
+def test_the_factor_scales_the_gradient_and_not_the_noise():
+    rng = np.random.default_rng(4)
+    x, g, v, z = (draw(rng) for _ in range(4))
+    settings = dict(learning_rate=0.3, temperature=0.5, train_size=7)
+    scaled = [-2.5 * part for part in g]
+    actual = sgld.sgld_step(
+        *map(tensors_of, (x, g, z)), **settings, multiplier=tensor(-2.5)
+    )
+    assert_close(actual, steps.sgld_step(x, scaled, z, 0.3, 0.5, 7))
+    actual = sghmc.sghmc_step(
+        *map(tensors_of, (x, v, g, z)), **settings, momentum=0.9, multiplier=-2.5
+    )
+    expected = steps.sghmc_step(x, v, scaled, z, 0.3, 0.9, 0.5, 7)
+    for part, whole in zip(actual, expected, strict=True):
+        assert_close(part, whole)
+
+
+# Many updates.
+
+
+@functools.cache
+def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
+    """log theta after `count` updates with energies that never leave two bins."""
+    settings = settings_with(
+        zeta=zeta, random_field=exponent_name, partitions=50
+    ).contour
+    schedule = mh.schedules.RobbinsMonro()
+
+    def step(state, constants, draws, number):
+        # Subregions 5 and 6; all others stay empty.
+        _, uniforms = draws
+        energy = 2.0 + 0.5 * (4.0 + 2.0 * uniforms[0])
+        size = schedule(number) if step_size is None else step_size
+        log_masses = learned(state[0], energy, size, settings)
+        log_masses = contour.normalized(log_masses)
+        return (log_masses,), [log_masses], []
+
+    def noise(seed, number):
+        return _backend.draw(seed, number, [(1, 1)], (1, 1))
+
+    start = tensor(settings_with(partitions=50).log_masses)[None]
+    outcome = loop.run(
+        step,
+        noise,
+        (start,),
+        (),
+        loop.Plan(count, 0, count),
+        seed=5,
+        start=0,
+        names=(),
+        progress=False,
+    )
+    return np.asarray(outcome.arrays[0], "float64")[0, 0]
+
+
+@pytest.mark.slow_on("torch")
+def test_theta_keeps_its_sum_and_empty_bins_stay_finite():
+    for exponent, zeta in (("zeta", 0.75), ("one", 100.0)):
+        log_masses = updates(10_000, exponent, zeta, step_size=0.02)
+        assert np.isfinite(log_masses).all()
+        assert abs(np.exp(log_masses).sum() - 1) < 1e-5
+        # What float32 without logarithms would have lost.
+        assert log_masses.min() < -90
+
+
+@pytest.mark.slow
+@long_run
+def test_theta_keeps_its_sum_after_a_million_updates():
+    log_masses = updates(1_000_000)
+    assert np.isfinite(log_masses).all()
+    assert abs(np.exp(log_masses).sum() - 1) < 1e-5
+
+
+def test_the_update_in_place_would_lose_the_sum():
+    # The order of the authors' code: entries above J see the theta(J) just changed.
+    theta, rng = a_theta(), np.random.default_rng(0)
+    for _ in range(5000):
+        index = rng.integers(12)
+        rate = 0.003 * theta[index] ** 0.75
+        theta[:index] *= 1 - rate
+        theta[index] += rate * (1 - theta[index])
+        theta[index + 1 :] *= 1 - 0.003 * theta[index] ** 0.75
+    assert abs(theta.sum() - 1) > 1e-5
+
+
+@pytest.mark.parametrize("energy", [np.nan, np.inf, -np.inf])
+def test_an_energy_that_is_not_finite_teaches_nothing(energy):
+    settings = settings_with().contour
+    log_masses = a_log_theta(a_theta())
+    after = learned(log_masses, tensor(energy), 0.1, settings)
+    assert_close([after], [ops.convert_to_numpy(log_masses)], rtol=0, atol=0)
+    place = contour.locate(tensor(energy), settings)
+    visits = contour.visited(ops.zeros((12,), "int32"), place, settings)
+    assert int(ops.sum(visits)) == 0
+    factor, weight = flattened(log_masses, tensor(energy), 1.0, settings)
+    assert np.isfinite(float(factor))
+    assert float(weight) < -1e20
+
+
+# The weights: their law, by quadrature over the paper's mixture.
+
+LIMITS = np.linspace(-16.0, 14.0, 300_001)
+
+
+def weighted_mean(difference, step_weights):
+    """The mean of the flattened mixture with its exact theta, weighted."""
+    energy = oracle.mixture_energy(LIMITS)
+    settings = settings_with(
+        energy_gap=1.0, partitions=50, difference=difference, max_multiplier=None
+    ).contour
+    energies = tensor(energy)
+    index = ops.convert_to_numpy(contour.partition_index(energies, settings))
+    mass = np.bincount(index, np.exp(-energy), 50)
+    log_masses = tensor(np.log(np.maximum(mass / mass.sum(), 1e-30)))
+    rows = ops.broadcast_to(log_masses[None], (len(energy), 50))
+    factor, log_psi = flattened(rows, energies, 1.0, settings)
+    log_psi = ops.convert_to_numpy(log_psi)
+    # The flattened potential is the integral of the factor over the energy.
+    potential = np.zeros_like(energy)
+    steps_ = np.diff(energy) * ops.convert_to_numpy(factor)[1:]
+    potential[1:] = np.cumsum(steps_.astype("float64"))
+    law = np.exp(-(potential - potential.min()))
+    if step_weights:
+        log_psi = 0.75 * np.log(np.maximum(mass / mass.sum(), 1e-30))[index]
+    weights = law * np.exp(log_psi - log_psi.max())
+    return np.sum(weights * LIMITS) / weights.sum()
+
+
+@pytest.mark.parametrize("difference", ["backward", "forward"])
+def test_the_interpolated_weights_are_exact(difference):
+    assert abs(weighted_mean(difference, step_weights=False)) < 0.02
+
+
+def test_the_weights_of_the_subregions_are_not():
+    # The paper's theta(J)^zeta: the reason why the weights are interpolated.
+    assert weighted_mean("backward", step_weights=True) > 0.2
+
+
+# Importance weights.
+
+
+def test_the_effective_sample_size():
+    assert importance.effective_sample_size(np.full(7, 3.0)) == pytest.approx(7)
+    assert importance.effective_sample_size([1e200, 1e-12, 0.0]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.37, 0.999])
+@pytest.mark.parametrize("num_draws", [1000, 3_000_000])
+def test_systematic_resampling_takes_each_as_often_as_its_weight(uniform, num_draws):
+    weights = np.random.default_rng(6).dirichlet(np.full(20, 0.3))
+    indices = importance.systematic(7.0 * weights, uniform, num_draws)
+    counts = np.bincount(indices, minlength=20)
+    assert counts.sum() == num_draws
+    assert np.abs(counts - num_draws * weights).max() < 1.01

@@ -1,0 +1,94 @@
+"""Each step and proposal equals its float64 oracle, with the same draws."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.algorithms import psgld
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms import sgld
+from tests.oracles import moves as oracle
+from tests.oracles import steps
+from tests.support.kernel_tools import STEP_SETTINGS
+from tests.support.kernel_tools import assert_close
+from tests.support.kernel_tools import draw
+from tests.support.kernel_tools import tensor
+from tests.support.kernel_tools import tensors_of
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("settings", STEP_SETTINGS)
+def test_sgld_step_equals_the_oracle(settings, as_tensor):
+    rng = np.random.default_rng(1)
+    position, gradient, normals = (draw(rng) for _ in range(3))
+    expected = steps.sgld_step(position, gradient, normals, **settings)
+    if as_tensor:
+        settings = settings | {"learning_rate": tensor(settings["learning_rate"])}
+    actual = sgld.sgld_step(*map(tensors_of, (position, gradient, normals)), **settings)
+    assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("settings", STEP_SETTINGS)
+def test_psgld_step_equals_the_oracle(settings):
+    rng = np.random.default_rng(2)
+    position, gradient, normals = (draw(rng) for _ in range(3))
+    moment = [np.abs(v) for v in draw(rng)]
+    settings = settings | {"decay": 0.7, "epsilon": 0.1}
+    expected = steps.psgld_step(position, moment, gradient, normals, **settings)
+    actual = psgld.psgld_step(
+        *map(tensors_of, (position, moment, gradient, normals)), **settings
+    )
+    assert_close(actual[0], expected[0])
+    assert_close(actual[1], expected[1])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("settings", STEP_SETTINGS)
+def test_sghmc_step_equals_the_oracle(settings, momentum):
+    rng = np.random.default_rng(3)
+    position, velocity, gradient, normals = (draw(rng) for _ in range(4))
+    settings = settings | {"momentum": momentum}
+    expected = steps.sghmc_step(position, velocity, gradient, normals, **settings)
+    actual = sghmc.sghmc_step(
+        *map(tensors_of, (position, velocity, gradient, normals)), **settings
+    )
+    assert_close(actual[0], expected[0])
+    assert_close(actual[1], expected[1])
+
+
+def test_sghmc_without_momentum_is_sgld():
+    rng = np.random.default_rng(4)
+    position, velocity, gradient, normals = (tensors_of(draw(rng)) for _ in range(4))
+    settings = dict(learning_rate=0.3, temperature=0.5, train_size=3)
+    moved, _ = sghmc.sghmc_step(
+        position, velocity, gradient, normals, momentum=0.0, **settings
+    )
+    expected = sgld.sgld_step(position, gradient, normals, **settings)
+    assert_close(moved, [ops.convert_to_numpy(x) for x in expected])
+
+
+# Proposals.
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.49999, 0.5, 0.99999])
+def test_proposed_positions_equal_the_oracle(uniform):
+    rng = np.random.default_rng(5)
+    position, gradient, normals = (draw(rng) for _ in range(3))
+    step, noise, beta = 0.3, 0.2, 3.0
+    scales = proposals.Scales(tensor(step), tensor(noise), tensor(beta))
+    there = [tensors_of(position), tensors_of(gradient), tensors_of(normals)]
+    triples = list(zip(position, gradient, normals, strict=True))
+
+    walked = proposals.random_walk(there[0], there[2], scales)
+    assert_close(walked, [oracle.random_walk(x, z, noise) for x, _, z in triples])
+
+    moved = proposals.langevin(*there, scales)
+    assert_close(moved, [oracle.langevin(x, g, z, step, noise) for x, g, z in triples])
+
+    moved, forward = proposals.reversible(*there, tensor(uniform), scales)
+    expected = [
+        oracle.reversible(x, g, z, uniform, step, noise, beta) for x, g, z in triples
+    ]
+    assert_close(moved, [x for x, _ in expected])
+    assert bool(forward) == expected[0][1] == (uniform < 0.5)

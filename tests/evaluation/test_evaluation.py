@@ -1,0 +1,235 @@
+"""`mh.evaluate` against scikit-learn and SciPy; the area under the curve."""
+
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics as oracle
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.evaluation import metrics
+from tests.support.attack_tools import linear
+from tests.support.attack_tools import linear_case
+from tests.support.attack_tools import softmax
+from tests.support.models import numpy
+
+FIXED = ("model", "members", "accuracy", "nll", "brier", "ece")
+FIXED += ("entropy", "mutual_information")
+
+
+class TestAuroc:
+    @pytest.mark.parametrize("levels", [2, 5, 10**6])
+    def test_against_scikit_learn(self, levels):
+        rng = np.random.default_rng(levels)
+        positive = rng.uniform(size=300) < 0.2
+        scores = rng.integers(0, levels, 300) + positive * (levels // 4)
+        expected = oracle.roc_auc_score(positive, scores)
+        area = metrics.auroc(scores, positive)
+        np.testing.assert_allclose(area, expected, rtol=1e-12)
+
+    def test_ends_and_chance(self):
+        assert metrics.auroc([1, 2, 3], [False, False, True]) == 1.0
+        assert metrics.auroc([3, 2, 1], [False, False, True]) == 0.0
+        assert metrics.auroc([2, 2, 2], [False, False, True]) == 0.5
+
+    @pytest.mark.parametrize(
+        "scores, positive, message",
+        [
+            ([1.0, 2.0], [True, True], "`positive` must be 2 booleans"),
+            ([1.0, 2.0], [0, 2], "`positive` must be 2 booleans"),
+            ([1.0, 2.0], [True, False, True], "`positive` must be 2 booleans"),
+            ([1.0, np.nan], [True, False], "`scores` must be finite"),
+            ([[1.0], [2.0]], [True, False], "`scores` must be finite"),
+        ],
+    )
+    def test_bad_arguments(self, scores, positive, message):
+        with pytest.raises(ValueError, match=message):
+            metrics.auroc(scores, positive)
+
+
+def ensemble_case(activation="softmax"):
+    """Two linear members with the weights 0.25 and 0.75, and their probabilities."""
+    x, y, *first = linear_case()
+    _, _, *second = linear_case(seed=1)
+    ensemble = mh.Ensemble(linear(*first, None), 2, activation)
+    pairs = zip(first, second, strict=True)
+    ensemble.set_members([np.stack(pair) for pair in pairs], [0.25, 0.75])
+
+    def members(x):
+        x = x.astype("float64")
+        return np.stack([softmax(x @ w + b) for w, b in (first, second)])
+
+    return x, y, ensemble, members
+
+
+class TestScores:
+    def test_any_mapping_names_the_models(self):
+        x, y, ensemble, _ = ensemble_case()
+        view = types.MappingProxyType
+        table = mh.evaluate(
+            view({"e": ensemble}), x, y, ood=view({"far": x}), from_logits=False
+        )
+        assert table.rows[0]["model"] == "e"
+        assert "auroc_far" in table.rows[0]
+
+    @pytest.mark.parametrize("batch_size", [256, 7])
+    def test_of_an_ensemble(self, batch_size):
+        x, y, ensemble, members = ensemble_case()
+        ood = np.random.default_rng(3).uniform(size=(25, 12)).astype("float32")
+        (row,) = mh.evaluate({"e": ensemble}, x, y, ood=ood, batch_size=batch_size).rows
+        uncertainty = []
+        for inputs in (x, ood):
+            each = members(inputs)
+            mean = np.tensordot([0.25, 0.75], each, axes=1)
+            entropy = stats.entropy(mean, axis=1)
+            inside = np.tensordot([0.25, 0.75], stats.entropy(each, axis=2), axes=1)
+            uncertainty.append((entropy, entropy - inside))
+        mean = np.tensordot([0.25, 0.75], members(x), axes=1)
+        is_ood = [False] * 40 + [True] * 25
+        one_hot = np.eye(5)[y]
+        expected = {
+            "model": "e",
+            "members": 2,
+            "accuracy": oracle.accuracy_score(y, mean.argmax(axis=1)),
+            "nll": oracle.log_loss(y, mean, labels=range(5)),
+            "brier": np.sum((mean - one_hot) ** 2) / 40,
+            "ece": metrics.ece(mean, y),
+            "entropy": uncertainty[0][0].mean(),
+            "mutual_information": uncertainty[0][1].mean(),
+        }
+        for name, index in (("auroc_ood", 0), ("auroc_mi_ood", 1)):
+            scores = np.concatenate([part[index] for part in uncertainty])
+            expected[name] = oracle.roc_auc_score(is_ood, scores)
+        assert list(row) == list(expected)
+        assert row.pop("model") == expected.pop("model")
+        for name, value in expected.items():
+            assert row[name] == pytest.approx(value, rel=1e-4), name
+        # The members' weights count.
+        assert row["mutual_information"] != pytest.approx(
+            metrics.mutual_information(members(x)).mean(), rel=1e-2
+        )
+
+    def test_of_a_single_model(self):
+        x, y, *parameters = linear_case()
+        models = {"p": linear(*parameters), "z": linear(*parameters, None)}
+        flags = {"p": False, "z": True}
+        table = mh.evaluate(models, x, y, ood=1 - x, from_logits=flags)
+        first, second = table.rows
+        for name in ("members", "mutual_information", "auroc_mi_ood"):
+            assert first[name] == 1 or np.isnan(first[name])
+        for name in (*FIXED[2:7], "auroc_ood"):
+            assert first[name] == pytest.approx(second[name], rel=1e-5)
+
+    def test_of_an_ensemble_of_logits(self):
+        """Its prediction is the softmax of the mean logits; members differ from it."""
+        x, y, ensemble, members = ensemble_case(activation=None)
+        models = {"e": ensemble}
+        (row,) = mh.evaluate(models, x, y, from_logits=True).rows
+        mean = softmax(numpy(ensemble(x)).astype("float64"))
+        assert row["nll"] == pytest.approx(metrics.nll(mean, y), rel=1e-5)
+        information = metrics.mutual_information(members(x), [0.25, 0.75])
+        assert row["mutual_information"] == pytest.approx(information.mean(), rel=1e-3)
+
+    def test_of_one_column(self):
+        layer = keras.layers.Dense(1, activation="sigmoid")
+        member = keras.Sequential([keras.Input((1,)), layer])
+        ensemble = mh.Ensemble(member, 2)
+        ensemble.set_members([np.array([[[4.0]], [[8.0]]]), np.zeros((2, 1))], [1, 1])
+        x = np.array([[-1.0], [1.0], [0.5]])
+        (row,) = mh.evaluate({"e": ensemble}, x, [0, 1, 1]).rows
+        p = (1 / (1 + np.exp(-4 * x)) + 1 / (1 + np.exp(-8 * x))) / 2
+        expected = oracle.log_loss([0, 1, 1], p[:, 0])
+        assert row["nll"] == pytest.approx(expected, rel=1e-5)
+
+    def test_of_mc_dropout(self):
+        keras.utils.set_random_seed(0)
+        stack = [keras.layers.Dense(16, "relu"), keras.layers.Dropout(0.5)]
+        last = keras.layers.Dense(5)
+        model = keras.Sequential([keras.Input((12,)), *stack, last])
+        x, y, *_ = linear_case()
+        passes = mh.MCDropout(model, 10, "softmax")
+        first, second = (mh.evaluate({"MC": passes}, x, y).rows[0] for _ in range(2))
+        assert first == second
+        members = passes.predict_members(x, batch_size=40)
+        assert first["members"] == 10
+        information = metrics.mutual_information(members).mean()
+        assert first["mutual_information"] == pytest.approx(information, rel=0.3)
+
+
+class TestTable:
+    def table(self):
+        x, y, ensemble, _ = ensemble_case()
+        _, _, *parameters = linear_case()
+        models = {"one network": linear(*parameters), "ensemble": ensemble}
+        return mh.evaluate(models, x, y, ood={"inverted": 1 - x, "zeros": 0 * x})
+
+    def test_text(self):
+        lines = str(self.table()).splitlines()
+        assert len(lines) == 3 and len(set(map(len, lines))) == 1
+        for head in ("NLL", "AUROC inverted", "AUROC MI zeros"):
+            assert head in lines[0]
+        assert lines[1].startswith("one network") and lines[1].count("—") == 3
+        assert "—" not in lines[2]
+
+    def test_columns(self, monkeypatch):
+        table = self.table()
+        names = [f"auroc_{n}" for n in ("inverted", "mi_inverted", "zeros", "mi_zeros")]
+        frame = table.to_pandas()
+        assert list(frame.columns) == [*FIXED, *names]
+        np.testing.assert_array_equal(table.column("members"), [1, 2])
+        np.testing.assert_array_equal(table.column("nll"), frame["nll"])
+        with pytest.raises(ValueError, match="`name` must be one of 'model'"):
+            table.column("loss")
+        monkeypatch.setitem(sys.modules, "pandas", None)
+        with pytest.raises(ImportError, match="pip install pandas"):
+            table.to_pandas()
+
+    def test_progress(self, capsys):
+        x, y, ensemble, _ = ensemble_case()
+        mh.evaluate({"a": ensemble}, x, y)
+        assert capsys.readouterr().out == ""
+        mh.evaluate({"a": ensemble}, x, y, verbose=1)
+        assert "1/1" in capsys.readouterr().out
+
+
+def test_an_ensemble_is_traced_once():
+    x, y, ensemble, _ = ensemble_case()
+    calls = []
+    activation = ensemble.activation
+
+    def counting(outputs):
+        calls.append(1)
+        return activation(outputs)
+
+    ensemble.activation = counting
+    mh.evaluate({"e": ensemble}, x, y, ood=1 - x, batch_size=40)
+    # On PyTorch each of two batches of two members; else a trace or two of a member.
+    assert len(calls) == 4 if keras.backend.backend() == "torch" else len(calls) <= 2
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"models": {}}, "`models` must be a dict"),
+        ({"models": {"a": None}}, r"`models\['a'\]` must be a `keras.Model`"),
+        ({"x": np.full((40, 12), np.nan)}, "`x` must be finite"),
+        ({"y": [0]}, "`y` must have one label for each of 40"),
+        (
+            {"ood": np.zeros((4, 3))},
+            "`ood` must have examples shaped like",
+        ),
+        ({"ood": {"a": np.zeros((0, 12))}}, "`ood` must have at least one example"),
+        ({"bins": 0}, "`bins` must be an integer"),
+        ({"batch_size": 0}, "`batch_size` must be an integer"),
+        ({"from_logits": {"b": True}}, "`from_logits` must be"),
+        ({"verbose": 2}, "`verbose` must be one of 0, 1"),
+    ],
+)
+def test_bad_arguments(change, message):
+    x, y, *parameters = linear_case()
+    good = {"models": {"a": linear(*parameters)}, "x": x, "y": y}
+    with pytest.raises(ValueError, match=message):
+        mh.evaluate(**(good | change))

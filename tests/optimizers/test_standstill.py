@@ -1,0 +1,177 @@
+"""Runs that do not sample say so, once, with numbers and what to do."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.optimizers import standstill
+from keras_mhmcmc.posterior import chain_watch
+from tests.support.models import BATCH_SIZE
+from tests.support.models import TRAIN_SIZE
+from tests.support.models import compiled
+from tests.support.models import fit
+from tests.support.models import numpy
+from tests.support.models import sequential
+from tests.support.samplers import SAMPLERS
+
+# What is compared lies on the host, the same on all backends.
+pytestmark = pytest.mark.in_turn("torch")
+
+
+def told(model, pattern, **options):
+    """The warnings of a fit that hold a pattern."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, **{"callbacks": [mh.PosteriorSamples()]} | options)
+    return [str(w.message) for w in caught if pattern in str(w.message)]
+
+
+def rsgld(rate, **options):
+    options = {"train_size": TRAIN_SIZE, "batch_size": BATCH_SIZE} | options
+    return mh.RSGLD(rate, beta=1.5, seed=1, **options)
+
+
+@pytest.mark.parametrize("name", ["rsgld", "mint", "mhbt_random_walk"])
+def test_a_chain_that_accepts_nothing(name):
+    config = SAMPLERS[name].make(seed=3).get_config() | {"learning_rate": 1e4}
+    model = compiled(type(SAMPLERS[name].make()).from_config(config))
+    (message,) = told(model, "accepted none", epochs=6)
+    assert "learning_rate=1e+04" in message
+    # As many as were proposed until then, and no warning of single rejections.
+    assert int(message.split("last ")[1].split()[0]) >= 20
+    assert told(compiled(SAMPLERS[name].make(seed=3)), "accepted none", epochs=4) == []
+
+
+def test_without_the_callback_the_end_of_fit_tells():
+    assert len(told(compiled(rsgld(1e4)), "accepted none", epochs=6, callbacks=[])) == 1
+
+
+def test_samples_that_are_copies():
+    (message,) = told(compiled(rsgld(1e4)), "are copies of the sample", epochs=6)
+    assert message.startswith("Of the 6 samples of the chain, only 1 is distinct")
+    assert told(compiled(rsgld(0.1)), "are copies of the sample", epochs=6) == []
+
+
+def test_copies_of_one_chain_of_several():
+    model = mh.ParallelChains(sequential(), 3, seed=0)
+    kernel = model.trainable_variables[0]
+    values = numpy(kernel).copy()
+    values[1] *= np.nan
+    kernel.assign(values)
+    model = compiled(rsgld(0.1), model)
+    posterior = mh.PosteriorSamples()
+    with pytest.warns(
+        UserWarning, match=r"no state to sample of the chains \[1\] of 3"
+    ):
+        fit(model, epochs=3, callbacks=[posterior])
+    assert posterior.ensemble(model).num_members == 6
+
+
+def test_a_chain_that_accepts_one_in_five_is_left_alone():
+    """Of 10,000 steps, in epochs of ten: a row of 20 rejections comes by chance."""
+    watch = standstill.Standstill("RSGLD")
+    rng = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for accepted in rng.binomial(10, 0.2, 1000):
+            watch.look(np.array(accepted), np.array(10), rate=0.1, temperature=1.0)
+    with pytest.warns(UserWarning, match="none of the last [56]0 proposals"):
+        for _ in range(10):
+            watch.look(np.array(0), np.array(10), rate=0.1, temperature=1.0)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_a_settled_chain_is_left_alone(correlation):
+    """Of 50 weights: an energy has a deviation of 5 nats, the square root of 50/2."""
+    rng = np.random.default_rng(0)
+    fresh = (1.0 - correlation**2) ** 0.5
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for epochs in (9, 20, 100, 400):
+            for _ in range(50):
+                noise = 5.0 * rng.normal(size=epochs + 1)
+                for i in range(1, epochs + 1):
+                    noise[i] = correlation * noise[i - 1] + fresh * noise[i]
+                watch = chain_watch.ChainWatch()
+                watch.begin(60.0 + noise[0])
+                for deviation in noise[1:]:
+                    watch.end_epoch(60.0 + deviation, True)
+                watch._check_energies(rate=0.1, excess=25.0)
+    # Of 200 runs; hardly ever, even where neighbours are alike.
+    assert len(caught) <= (2 if correlation == 0.9 else 0)
+
+
+class Heating(keras.optimizers.schedules.LearningRateSchedule):
+    """A temperature that doubles in each epoch."""
+
+    def __call__(self, step):
+        return 2.0 ** (keras.ops.cast(step, "float32") * BATCH_SIZE / TRAIN_SIZE)
+
+    def get_config(self):
+        return {}
+
+
+def test_an_energy_that_rises():
+    sampler = mh.SGHMC(0.1, train_size=TRAIN_SIZE, temperature=Heating(), seed=1)
+    (message,) = told(compiled(sampler), "The energy", epochs=12)
+    assert message.startswith("The energy rose from ")
+    assert "over the 12 epochs" in message and "learning rate (now 0.1)" in message
+
+
+def test_an_energy_above_that_of_the_start():
+    """The rate is far above what is stable: the samples are worse than guessing."""
+    sampler = mh.SGHMC(50.0, train_size=TRAIN_SIZE, temperature=0.01, seed=1)
+    posterior = mh.PosteriorSamples(burn_in=24)
+    (message,) = told(compiled(sampler), "The energy", epochs=20, callbacks=[posterior])
+    assert "far above the" in message and "learning rate (now 50)" in message
+
+
+def test_the_energy_of_a_prior_is_no_sign_of_anything():
+    """Weights begin small, and a wide prior has them grow: half a nat for each."""
+    prior = mh.priors.Gaussian(1.0)
+    sampler = mh.SGHMC(0.05, train_size=TRAIN_SIZE, prior=prior, seed=1)
+    posterior = mh.PosteriorSamples(burn_in=120)
+    assert told(compiled(sampler), "above", epochs=40, callbacks=[posterior]) == []
+
+
+def test_an_energy_that_falls_or_stays_is_left_alone():
+    sampler = mh.SGHMC(0.01, train_size=TRAIN_SIZE, temperature=0.1, seed=1)
+    assert told(compiled(sampler), "The energy", epochs=12) == []
+
+
+def test_iterates_are_no_samples():
+    model = compiled(keras.optimizers.SGD(0.1))
+    (message,) = told(model, "not a sampler", epochs=2)
+    assert "SGD" in message
+    chains = compiled("adam", mh.ParallelChains(sequential(), 2, seed=0))
+    assert told(chains, "not a sampler", epochs=1) == []  # a deep ensemble
+
+
+@pytest.mark.parametrize(
+    ("name", "reduction"), [*((name, "sum") for name in SAMPLERS), ("rsgld", None)]
+)
+def test_a_loss_that_is_no_mean_is_refused(name, reduction):
+    sampler = SAMPLERS[name].make(seed=3)
+    model = sequential()
+    loss = keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
+    model.compile(optimizer=sampler, loss=loss)
+    with pytest.raises(ValueError, match=f"must be a mean.*reduction={reduction!r}"):
+        fit(model, epochs=1)
+
+
+def test_one_loss_of_several_that_is_no_mean_is_refused():
+    model = mh.ParallelChains(sequential(), 2, seed=0)
+    loss = [keras.losses.SparseCategoricalCrossentropy(reduction="sum")]
+    model.compile(optimizer=rsgld(0.1), loss=loss)
+    with pytest.raises(ValueError, match="must be a mean"):
+        fit(model, epochs=1)
+
+
+def test_energies_that_float32_cannot_compare():
+    sampler = rsgld(0.01, train_size=10**8, temperature=1.0)
+    (message,) = told(compiled(sampler), "in float32", epochs=2)
+    assert "temperature 1:" in message
+    assert told(compiled(rsgld(0.01)), "in float32", epochs=2) == []

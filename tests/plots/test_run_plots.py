@@ -1,0 +1,328 @@
+"""Pictures of runs: energies, acceptance, contours, inclusion."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc import plots
+from tests.support.plot_tools import chains
+from tests.support.plot_tools import draws_of
+
+pytestmark = pytest.mark.in_turn("torch")
+
+FOUR = [0.1, 0.2, 0.4, 0.3]
+PARTITION = mh.EnergyPartition(energy_min=10.0, energy_gap=2.0, partitions=4)
+
+
+def texts(legend):
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def normal(position):
+    return -0.5 * ops.sum(ops.square(position))
+
+
+def test_energies_are_drawn_along_the_run():
+    energies = np.array([[3.0, 2.0, 4.0], [1.0, 5.0, np.nan]])
+    (ax,) = plots.energy(energies).axes
+    assert len(ax.lines) == 2 and "2 chains" in ax.get_title()
+    for line, chain in zip(ax.lines, energies, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
+        np.testing.assert_array_equal(line.get_ydata(), chain)
+    assert ax.get_xlabel() == "draw" and "nats" in ax.get_ylabel()
+
+
+def test_subregions_have_their_visits_and_masses():
+    masses, visits = np.array([0.1, 0.2, 0.4, 0.3]), np.array([0, 6, 3, 1])
+    _, ax, density = plots.energy(
+        np.ones(5), partition=PARTITION, masses=masses, visits=visits
+    ).axes
+    # Subregion 1 ends at energy_min, the others follow.
+    assert [bar.get_x() for bar in ax.patches] == [8.0, 10.0, 12.0, 14.0]
+    assert {bar.get_width() for bar in ax.patches} == {2.0}
+    np.testing.assert_allclose([b.get_height() for b in ax.patches], 10 * visits)
+    (line,) = density.lines
+    np.testing.assert_allclose(line.get_xdata(), [11.0, 13.0, 15.0])  # what was seen
+    np.testing.assert_allclose(line.get_ydata(), np.log(masses[1:]))
+    assert texts(density.get_legend()) == ["visits", r"log $\theta$"]
+
+
+def fitted(optimizer, epochs=2):
+    keras.utils.set_random_seed(0)
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, name="head")])
+    model.compile(optimizer=optimizer, loss=mh.losses.GaussianNLL(1.0))
+    posterior = mh.PosteriorSamples(every=2)
+    history = model.fit(
+        x, x[:, :1], batch_size=16, epochs=epochs, verbose=0, callbacks=[posterior]
+    )
+    return model, posterior, history
+
+
+@pytest.mark.filterwarnings("ignore:.*subregion")
+def test_a_contour_sampler_and_its_samples_are_drawn():
+    model, posterior, _ = fitted(
+        mh.CSGLD(
+            1e-3,
+            train_size=64,
+            partition=mh.EnergyPartition(60.0, 10.0, 20),
+            zeta=0.5,
+            seed=0,
+        )
+    )
+    trace, ax, _ = plots.energy(posterior, model.optimizer).axes
+    np.testing.assert_array_equal(trace.lines[0].get_xdata(), [2, 4, 6, 8])
+    np.testing.assert_array_equal(trace.lines[0].get_ydata(), posterior.energies)
+    assert trace.get_xlabel() == "iteration"
+    visits = model.optimizer.visits()
+    shares = [bar.get_height() for bar in ax.patches]
+    np.testing.assert_allclose(shares, 100 * visits / visits.sum())
+    assert ax.patches[0].get_x() + ax.patches[0].get_width() == 60.0
+
+
+@pytest.mark.filterwarnings("ignore:.*energies lie below")
+def test_contour_draws_bring_their_masses():
+    draws = mh.sample(
+        mh.kernels.csgld(
+            0.1, partition=PARTITION, zeta=0.5, masses=[0.5, 0.3, 0.1, 0.1]
+        ),
+        np.zeros((2, 1)) + 5.0,
+        log_density=normal,
+        num_steps=20,
+        num_chains=2,
+        seed=0,
+        progress=False,
+    )
+    _, ax, density = plots.energy(draws, partition=PARTITION).axes
+    visits = draws.info["visits"].sum(0)
+    shares = [bar.get_height() for bar in ax.patches]
+    np.testing.assert_allclose(shares, 100 * visits / visits.sum())
+    assert len(density.lines) == 2 and "2 chains" in ax.get_title()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"run": np.zeros((2, 2, 2))}, r"`run` must be .*\(2, 2, 2\)"),
+        ({"run": [np.nan]}, "`run` must be .*finite"),
+        ({"run": "energies"}, "`run` must be an array of numbers"),
+        ({"optimizer": mh.SGLD(0.1, train_size=4)}, "`optimizer` must be the `mh.CSGL"),
+        (
+            {
+                "optimizer": mh.CSGLD(0.1, train_size=4, partition=PARTITION),
+            },
+            "`optimizer` must have run",
+        ),
+        ({"partition": PARTITION}, "`masses` must be given with `partition`"),
+        (
+            {"partition": PARTITION, "masses": FOUR},
+            "`visits` must be given with `partition`",
+        ),
+        ({"partition": [1.0]}, "`partition` must be an `mh.EnergyPartition`"),
+        (
+            {"partition": PARTITION, "masses": [0.5, 0.5], "visits": [1, 1]},
+            r"`masses` must have the shape \(4,\) .* Received: shape \(2,\)",
+        ),
+        (
+            {"partition": PARTITION, "masses": FOUR, "visits": [FOUR, FOUR]},
+            r"`masses` and `visits` .*\(1, 4\) and \(2, 4\)",
+        ),
+        (
+            {"partition": PARTITION, "masses": FOUR, "visits": [0] * 4},
+            "a visit at least",
+        ),
+        ({"masses": FOUR}, "`masses` must be None without `partition`"),
+        ({"visits": FOUR}, "`visits` must be None without `partition`"),
+        ({"optimizer": 1, "partition": 1}, "At most one"),
+        ({"axes": range(2)}, "`axes` must be 1 matplotlib"),
+    ],
+)
+def test_energy_refuses_what_does_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        plots.energy(**({"run": [1.0, 2.0]} | arguments))
+
+
+# Acceptance.
+
+
+def test_acceptance_and_beta_of_a_fit_are_drawn():
+    _, _, history = fitted(
+        mh.RSGLD(1e-3, train_size=64, batch_size=16, seed=0), epochs=3
+    )
+    shares, beta = plots.acceptance(history).axes
+    assert len(shares.lines) == 3
+    np.testing.assert_array_equal(shares.lines[0].get_xdata(), [1, 2, 3])
+    np.testing.assert_allclose(
+        shares.lines[0].get_ydata(), 100 * np.array(history.history["acceptance"])
+    )
+    np.testing.assert_allclose(beta.lines[0].get_ydata(), history.history["beta"])
+    assert "%" in shares.get_ylabel() and shares.get_xlabel() == "epoch"
+    assert texts(shares.get_legend())[0] == "all proposals"
+
+
+def test_acceptance_of_several_chains_has_a_line_for_each():
+    rng = np.random.default_rng(0)
+    figure = plots.acceptance({"acceptance": rng.uniform(size=(4, 3))})
+    assert len(figure.axes) == 1 and len(figure.axes[0].lines) == 3
+    assert texts(figure.axes[0].get_legend()) == ["all proposals"]
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        ({"loss": [1.0]}, r"`history` must .*PosteriorSamples.*\['loss'\]"),
+        ([0.5], r"`history` must .*\[0.5\]"),
+        ({"acceptance": []}, r"'acceptance' of shape \(0,\)"),
+        ({"acceptance": np.zeros((1, 1, 1))}, "'acceptance' of shape"),
+    ],
+)
+def test_acceptance_refuses_what_does_not_fit(history, message):
+    with pytest.raises(ValueError, match=message):
+        plots.acceptance(history)
+
+
+# Contours.
+
+
+def contour_paths(ax):
+    """The drawn contours by their share, each as an array of points."""
+    (lines,) = [c for c in ax.collections if hasattr(c, "levels")]
+    shares = [lines.labelFmt[level] for level in lines.levels]
+    assert {text.get_text() for text in lines.labelTexts} <= set(shares)
+    paths = [path.vertices for path in lines.get_paths()]
+    return dict(zip(shares, paths, strict=True))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.25])
+def test_contours_of_a_normal_law_enclose_their_shares(temperature):
+    """The share p of a 2-d normal law lies within radius sqrt(-2 T log(1 - p))."""
+    ax = plots.contours(
+        normal,
+        extent=((-5, 5), (-5, 5)),
+        points=201,
+        temperature=temperature,
+    )
+    paths = contour_paths(ax)
+    assert list(paths) == ["99%", "90%", "50%", "10%"]
+    for name, points in paths.items():
+        share = float(name.rstrip("%")) / 100
+        radius = np.sqrt(-2.0 * temperature * np.log1p(-share))
+        found = np.linalg.norm(points, axis=1)
+        np.testing.assert_allclose(found, radius, atol=0.04)
+
+
+def test_axes_of_the_contours_are_not_swapped():
+    def wide(position):
+        return -0.5 * (ops.square(position[0] / 3.0) + ops.square(position[1]))
+
+    ax = plots.contours(wide, extent=((-10, 10), (-4, 4)))
+    points = contour_paths(ax)["90%"]
+    assert np.ptp(points[:, 0]) == pytest.approx(3.0 * np.ptp(points[:, 1]), rel=0.05)
+
+
+def test_draws_lie_on_the_contours():
+    position = chains((4, 500, 2))
+    ax = plots.contours(normal, draws_of(position), max_draws=100)
+    (dots,) = [line for line in ax.lines if line.get_marker() == "."]
+    np.testing.assert_array_equal(dots.get_xydata(), position.reshape(-1, 2)[::20])
+    low, high = ax.get_xlim()
+    assert low < np.quantile(position[..., 0], 0.001) and high < 6.0
+    assert texts(ax.get_legend())[0] == "100 draws"
+
+
+def test_weighted_draws_are_resampled():
+    position = np.stack([np.zeros((1, 50, 2)), np.ones((1, 50, 2))], 2).reshape(
+        1, -1, 2
+    )
+    log_weights = np.where(position[..., 0] > 0, 0.0, -np.inf)
+    ax = plots.contours(normal, draws_of(position, log_weights))
+    (dots,) = [line for line in ax.lines if line.get_marker() == "."]
+    assert np.all(dots.get_xydata() == 1.0)
+
+
+def test_a_target_of_the_library_has_contours():
+    target = mh.targets.TiedMeans(train_size=100)
+    ax = plots.contours(target, extent=((-2, 3), (-3, 3)), temperature=10.0, points=60)
+    points = contour_paths(ax)["99%"]
+    assert points.min(0)[0] < target.modes[:, 0].min()
+    assert points.max(0)[0] > target.modes[:, 0].max()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"log_density": 3}, "`log_density` must be a function.*3"),
+        ({"log_density": lambda x: x}, r"`log_density` must return one .*\(2,\)"),
+        ({"log_density": lambda x: x[0] * np.nan}, "`log_density` must be finite"),
+        ({"extent": None}, "`extent` must be .*no `draws`"),
+        ({"extent": ((1, 0), (0, 1))}, "`extent` must be .*low less than high"),
+        ({"draws": np.zeros((5, 3))}, r"`draws` must be .*\(5, 3\)"),
+        ({"draws": np.zeros((0, 2))}, r"`draws` must be .*\(0, 2\)"),
+        ({"temperature": 0.0}, "`temperature` must be"),
+        ({"points": 1}, "`points` must be an integer"),
+        ({"ax": 1}, "`ax` must be matplotlib"),
+    ],
+)
+def test_contours_refuse_what_does_not_fit(arguments, message):
+    valid = {"log_density": normal, "extent": ((-1, 1), (-1, 1))}
+    with pytest.raises(ValueError, match=message):
+        plots.contours(**(valid | arguments))
+
+
+# Inclusion probabilities.
+
+
+def test_inclusion_probabilities_are_sorted_in_each_kernel():
+    probabilities = {
+        "a/kernel": np.array([[0.2, 0.9], [0.6, 0.1]]),
+        "b/kernel": np.linspace(0.0, 1.0, 101)[:, None],
+    }
+    ax = plots.inclusion(probabilities)
+    first, second = ax.lines[:2]
+    np.testing.assert_array_equal(first.get_ydata(), [0.9, 0.6, 0.2, 0.1])
+    np.testing.assert_array_equal(first.get_xdata(), [1, 2, 3, 4])
+    np.testing.assert_allclose(second.get_ydata(), np.linspace(1, 0, 101), atol=1e-9)
+    assert texts(ax.get_legend()) == [
+        "a/kernel: 2 of 4 (50.0%)",
+        "b/kernel: 50 of 101 (49.5%)",
+    ]
+    assert ax.get_xscale() == "log" and "rank" in ax.get_xlabel()
+
+
+def test_a_spike_and_slab_sampler_is_drawn():
+    model, _, _ = fitted(
+        mh.SGLDSA(
+            1e-3,
+            train_size=64,
+            prior=mh.priors.SpikeSlab("kernel", v0=1e-2, v1=1.0),
+            likelihood="categorical",
+            seed=0,
+        )
+    )
+    ax = plots.inclusion(model.optimizer)
+    (values,) = model.optimizer.inclusion_probabilities().values()
+    drawn = ax.lines[0].get_ydata()
+    np.testing.assert_allclose(drawn, np.sort(values, axis=None)[::-1])
+    assert "head/kernel" in texts(ax.get_legend())[0]
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [
+        ({}, "`probabilities` must be a spike-and-slab sampler"),
+        ([0.5], "`probabilities` must be a spike-and-slab sampler"),
+        ({"a": []}, r"values in \[0, 1\].*0 values"),
+        ({"a": [1.5, 0.1]}, r"values in \[0, 1\].*from 0.1 to 1.5"),
+        ({"a": [np.nan]}, r"values in \[0, 1\]"),
+        ({"a": ["x"]}, "'a' of `probabilities` must be an array of numbers"),
+    ],
+)
+def test_inclusion_refuses_what_does_not_fit(probabilities, message):
+    with pytest.raises(ValueError, match=message):
+        plots.inclusion(probabilities)

@@ -1,0 +1,167 @@
+"""Sizes that a sampler is given are compared with those of `fit`."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import keras_mhmcmc as mh
+from tests.support.models import CLASSES
+from tests.support.models import FEATURES
+from tests.support.models import compiled
+
+
+def fit(optimizer, count=30, model=None, y=None, **options):
+    """The warnings of a fit with samples."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, FEATURES)).astype("float32")
+    y = rng.integers(0, CLASSES, count) if y is None else y
+    model = model or compiled(optimizer)
+    options = {"epochs": 2, "verbose": 0} | options
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(x, y, callbacks=[mh.PosteriorSamples()], **options)
+    # Of the first point at a line of the user's, and not of Keras' or ours.
+    messages = [w for w in caught if issubclass(w.category, UserWarning)]
+    assert all(w.filename == __file__ for w in messages), messages
+    return [str(w.message) for w in messages]
+
+
+def rsgld(train_size, batch_size):
+    return mh.RSGLD(
+        0.05, train_size=train_size, batch_size=batch_size, beta=1.5, seed=1
+    )
+
+
+def test_a_batch_size_that_is_not_that_of_fit():
+    found = fit(rsgld(32, 8), 32)
+    assert len(found) == 1
+    assert "mini-batches of 32 examples" in found[0] and "batch_size=8" in found[0]
+
+
+@pytest.mark.parametrize("train_size", [3000, 6])
+def test_a_train_size_that_is_not_the_number_of_examples(train_size):
+    (found,) = fit(mh.SGLD(1e-4, train_size=train_size, seed=1), batch_size=10)
+    assert "30 examples" in found and f"train_size={train_size}" in found
+
+
+@pytest.mark.in_turn("torch")
+def test_a_validation_split_leaves_fewer_examples():
+    sampler = mh.SGHMC(1e-4, train_size=30, seed=1)
+    (found,) = fit(sampler, batch_size=5, validation_split=0.2)
+    assert "24 examples" in found and "train_size=30" in found
+
+
+@pytest.mark.in_turn("torch")
+def test_a_short_last_batch_and_a_size_without_one():
+    (found,) = fit(rsgld(30, 9), batch_size=9)
+    assert "has 3 examples" in found and "others have 9" in found
+    assert "nearly: 8." in found
+    assert fit(rsgld(30, 10), batch_size=10) == []
+    # A gradient sampler decides nothing by one batch.
+    assert fit(mh.SGLD(1e-4, train_size=30, seed=1), batch_size=9) == []
+
+
+@pytest.mark.in_turn("torch")
+def test_each_is_said_once():
+    found = fit(rsgld(3000, 8), 32, epochs=4)
+    assert len(found) == 2
+
+
+def test_chains_side_by_side():
+    model = mh.ParallelChains(compiled(None), 2, seed=0)
+    model = compiled(rsgld(320, 8), model)
+    found = fit(None, 32, model)
+    assert len(found) == 2
+    assert "mini-batches of 32 examples" in found[0]
+    assert "An epoch of `fit` has 32 examples" in found[1]
+
+
+@pytest.mark.in_turn("torch")
+def test_positions_and_outputs_may_be_counted():
+    """The loss is a mean over the positions of a sequence as well."""
+    layers = [
+        keras.Input((FEATURES,)),
+        keras.layers.RepeatVector(4),
+        keras.layers.Dense(CLASSES, "softmax"),
+    ]
+    y = np.zeros((30, 4), "int32")
+    for train_size, count in ((120, 0), (30, 0), (60, 1)):
+        model = keras.models.clone_model(keras.Sequential(layers))
+        model = compiled(mh.SGLD(1e-4, train_size=train_size, seed=1), model)
+        assert len(fit(None, 30, model, y, batch_size=10)) == count
+
+
+def test_a_short_batch_that_comes_first_is_the_last_one():
+    """As where Keras shuffles the mini-batches of a `keras.utils.PyDataset`."""
+    x = np.ones((30, FEATURES), "float32")
+
+    def batches():
+        for rows in (x[:6], x[6:18], x[18:]):
+            yield rows, np.zeros(len(rows), "int32")
+
+    model = compiled(rsgld(30, 12))
+    with pytest.warns(UserWarning) as caught:
+        model.fit(
+            batches(),
+            steps_per_epoch=3,
+            verbose=0,
+            callbacks=[mh.PosteriorSamples()],
+        )
+    messages = [str(w.message) for w in caught]
+    assert not [m for m in messages if "batch_size=12" in m]
+    assert [m for m in messages if "has 6 examples, and the others have 12" in m]
+
+
+@pytest.mark.in_turn("torch")
+def test_classes_are_no_positions():
+    (found,) = fit(mh.SGLD(1e-4, train_size=90, seed=1), batch_size=10)
+    assert "train_size=90" in found
+
+
+class Own(keras.Model):
+    """What it outputs is known to nobody before it runs."""
+
+    def __init__(self, positions=1, counts=True):
+        super().__init__()
+        self.dense = keras.layers.Dense(CLASSES, "softmax")
+        self.positions = positions
+        self.counts = counts
+
+    def call(self, x):
+        x = keras.ops.repeat(x[:, None], self.positions, axis=1)
+        return self.dense(x[:, 0] if self.positions == 1 else x)
+
+    @property
+    def metrics(self):
+        found = super().metrics
+        return found if self.counts else [m for m in found if m.name != "loss"]
+
+
+@pytest.mark.in_turn("torch")
+def test_positions_of_a_subclass_may_be_counted():
+    y = np.zeros((30, 4), "int32")
+    sampler = mh.MHBT(1e-3, train_size=120, batch_size=40, seed=1)
+    assert fit(None, 30, compiled(sampler, Own(4)), y, batch_size=10) == []
+    sampler = mh.SGLD(1e-4, train_size=45, seed=1)
+    assert len(fit(None, 30, compiled(sampler, Own(4)), y, batch_size=5)) == 1
+
+
+def test_a_loop_that_counts_nothing_is_left_alone():
+    """A step of its own may keep no mean of the loss: nothing is known then."""
+    model = compiled(mh.SGLD(1e-4, train_size=3000, seed=1), Own(counts=False))
+    assert fit(None, 30, model, batch_size=10) == []
+
+
+def test_an_epoch_that_was_stopped_says_nothing_of_its_size():
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = True
+
+    x, y = np.ones((30, FEATURES), "float32"), np.zeros(30, "int32")
+    model = compiled(mh.SGLD(1e-4, train_size=30, seed=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        callbacks = [mh.PosteriorSamples(every=1), Stop()]
+        model.fit(x, y, batch_size=10, verbose=0, callbacks=callbacks)

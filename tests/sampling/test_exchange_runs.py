@@ -1,0 +1,160 @@
+"""`mh.replica_exchange` as a program: what is kept, resumed, interrupted, refused."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.sampling import loop
+from tests.support.exchange_tools import KERNELS
+from tests.support.exchange_tools import NOISE
+from tests.support.exchange_tools import gaussian
+from tests.support.exchange_tools import noisy_gaussian
+from tests.support.exchange_tools import run
+
+pytestmark = pytest.mark.in_turn("torch")
+
+
+@pytest.mark.parametrize("swap_every", [1, 5, 0.2])
+def test_swaps_are_as_frequent_as_asked(swap_every):
+    draws = run(
+        KERNELS["random walk"], temperatures=(1.0, 1.0001), swap_every=swap_every,
+        steps=200, chains=200, burn_in=0,
+    )  # fmt: skip
+    assert np.nanmean(draws.info["swap_acceptance"]) > 0.99
+    tried = 200 * (swap_every if swap_every < 1 else 1 / swap_every)
+    changes = (np.diff(draws.position, axis=1) != 0).mean()
+    assert changes > 0.5
+    assert draws.info["energy"].shape == (200, 200)
+    assert tried > 0
+
+
+@pytest.mark.slow_on("jax", "tensorflow")
+@pytest.mark.parametrize("name", ["sgld", "langevin", "sghmc", "psgld"])
+def test_two_halves_are_one_run(name):
+    kernels = KERNELS | {
+        "sghmc": mh.kernels.sghmc(0.002),
+        "psgld": mh.kernels.psgld(0.01),
+    }
+    settings = dict(temperatures=(1.0, 3.0, 9.0), burn_in=0, keep_all=True)
+    whole = run(kernels[name], steps=30, chains=4, **settings)
+    first = run(kernels[name], steps=13, chains=4, **settings)
+    second = run(kernels[name], first.state, steps=17, chains=99, **settings)
+    for r in range(3):
+        halves = [d.levels[r].position for d in (first, second)]
+        np.testing.assert_array_equal(
+            np.concatenate(halves, axis=1), whole.levels[r].position
+        )
+    assert second.state.steps == 30
+
+
+def test_draws_are_those_of_the_coldest_with_and_without_the_others():
+    position = {"a": np.zeros(2, "float32"), "b": np.float32(0.0)}
+
+    def log_density(position):
+        return -0.5 * ops.sum(ops.square(position["a"])) + gaussian(position["b"])
+
+    runs = [
+        run(
+            KERNELS["random walk"], position, steps=20, chains=3, burn_in=10,
+            log_density=log_density, keep_all=keep_all,
+        )
+        for keep_all in (False, True)
+    ]  # fmt: skip
+    assert runs[0].levels == () and runs[1].levels[0] is runs[1]
+    for draws in runs:
+        assert draws.position["a"].shape == (3, 10, 2)
+        assert draws.info["energy"].shape == draws.position["b"].shape == (3, 10)
+    np.testing.assert_array_equal(runs[0].position["a"], runs[1].position["a"])
+    x = runs[1].levels[1]
+    energy = 0.5 * np.square(x.position["a"]).sum(-1) + 4 * x.position["b"] ** 2
+    np.testing.assert_allclose(x.info["energy"], energy, rtol=1e-5)
+    pytest.importorskip("arviz")
+    assert runs[0].to_arviz() is not None
+
+
+def test_an_interrupted_run_returns_its_draws(monkeypatch):
+    calls = []
+    convert = ops.convert_to_numpy
+
+    def interrupt(x):
+        calls.append(x)
+        if len(calls) == 40:
+            raise KeyboardInterrupt
+        return convert(x)
+
+    monkeypatch.setattr("keras_mhmcmc.sampling.loop.ops.convert_to_numpy", interrupt)
+    with pytest.warns(UserWarning, match="Interrupted after"):
+        draws = run(KERNELS["sgld"], steps=100000, chains=3, burn_in=0)
+    assert draws.interrupted and len(draws) > 0
+    assert np.isfinite(draws.position).all()
+
+
+def test_a_run_that_was_stopped_before_its_first_step_goes_on(monkeypatch):
+    def interrupted(plan, *others):
+        raise KeyboardInterrupt
+
+    settings = dict(steps=10, burn_in=0)
+    whole = run(KERNELS["langevin"], chains=3, **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Plan, "piece", interrupted)
+        with pytest.warns(UserWarning, match="Interrupted after 0"):
+            draws = run(KERNELS["langevin"], chains=3, **settings)
+    assert draws.position.shape == (3, 0) and draws.state.steps == 0
+    rest = run(KERNELS["langevin"], draws.state, **settings)
+    np.testing.assert_array_equal(rest.position, whole.position)
+
+
+def test_a_lost_chain_is_reported_where_the_run_was_asked_for():
+    with pytest.warns(UserWarning, match="3 of 3 chains") as caught:
+        mh.replica_exchange(
+            mh.kernels.sgld(1.0), 9.0, temperatures=[1.0, 2.0], num_steps=50,
+            log_density=lambda x: -ops.sum(x**4), num_chains=3, progress=False,
+        )  # fmt: skip
+    places = [w.filename for w in caught if "chains ran" in str(w.message)]
+    assert places == [__file__]
+
+
+BAD = {
+    "temperatures": [[1.0], 3.0, [4.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, np.inf]],
+    "learning_rates": [[0.1], 0.1, [0.1, -1.0], [0.1, "a"]],
+    "swap_every": [0, 1.0, -0.1, True, "always", None],
+    "energy_variance": [-1.0, "given", None, 1.0],
+    "keep_all": ["yes"],
+    "num_steps": [0, 5.0],
+    "num_chains": [0],
+    "burn_in": [-1, 50],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name, value", [(name, value) for name, values in BAD.items() for value in values]
+)
+def test_bad_arguments_are_named(name, value):
+    settings = dict(temperatures=[1.0, 2.0], num_steps=50, log_density=gaussian)
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        mh.replica_exchange(
+            KERNELS["random walk"], 0.0, progress=False, **settings | {name: value}
+        )
+
+
+def test_a_kernel_is_one_of_ours():
+    with pytest.raises(ValueError, match="`kernel`"):
+        mh.replica_exchange(
+            "sgld", 0.0, temperatures=[1.0, 2.0], num_steps=5, log_density=gaussian
+        )
+
+
+def test_one_example_has_no_variance():
+    settings = dict(
+        log_likelihood=noisy_gaussian(1.0), data=NOISE, batch_size=1, steps=5
+    )
+    with pytest.raises(ValueError, match="`energy_variance`.*batch_size"):
+        run(KERNELS["sgld"], chains=2, **settings)
+    assert len(run(KERNELS["sgld"], chains=2, energy_variance=9.0, **settings)) == 4
+
+
+def test_a_state_has_the_right_number_of_temperatures():
+    state = run(KERNELS["sgld"], steps=5, chains=3).state
+    with pytest.raises(ValueError, match="`init`.*temperatures"):
+        run(KERNELS["sgld"], state, (1.0, 2.0, 3.0, 4.0), steps=5)

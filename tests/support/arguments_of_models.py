@@ -1,0 +1,362 @@
+"""Rows of arguments: what takes trained models, their attacks, tables and pictures."""
+
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.evaluation.evaluate import EvaluationTable
+from tests.support import kinds
+from tests.support.argument_rows import BY_NAME
+from tests.support.argument_rows import MODEL
+from tests.support.argument_rows import NO_MODELS
+from tests.support.argument_rows import row
+from tests.support.arguments_of_chains import LABELS
+from tests.support.arguments_of_chains import NO_DRAWS
+from tests.support.arguments_of_chains import NO_NAMES
+from tests.support.arguments_of_chains import NO_SCALARS
+from tests.support.arguments_of_chains import P4
+from tests.support.arguments_of_chains import THREE
+from tests.support.arguments_of_chains import WEIGHTS
+from tests.support.arguments_of_chains import Y4
+from tests.support.arguments_of_chains import log_density
+from tests.support.arguments_of_samplers import OF_CONTOUR
+from tests.support.arguments_of_samplers import OF_SPARSE
+from tests.support.kinds import Kind
+from tests.support.kinds import array
+from tests.support.kinds import choice
+from tests.support.kinds import listed
+from tests.support.kinds import number
+from tests.support.kinds import unshown
+
+X4 = np.full((4, 3), 0.5)
+Dropout = functools.partial(keras.layers.Dropout, 0.5)
+Normalisation = keras.layers.BatchNormalization
+
+
+@functools.cache
+def network(*layers):
+    """A built model from inputs of shape (3,) to two probabilities."""
+    head = keras.layers.Dense(2, activation="softmax")
+    return keras.Sequential([keras.Input((3,)), *(make() for make in layers), head])
+
+
+@functools.cache
+def classifier():
+    """Compiled once for all tests."""
+    return mh.Classifier(network())
+
+
+@functools.cache
+def ensemble(*layers):
+    """Two members that are not the same."""
+    model = network(*layers)
+    made = mh.Ensemble(model, 2)
+    values = [ops.convert_to_numpy(weight) for weight in model.weights]
+    made.set_members([np.stack([v, v + 0.5]) for v in values], [1.0, 1.0])
+    return made
+
+
+def sparse_sampler():
+    return mh.SGLDSA(0.01, train_size=4, seed=0, **OF_SPARSE)
+
+
+@functools.cache
+def sparse_model():
+    """A model that a spike-and-slab sampler trained for a step."""
+    model = network(Dropout)
+    model.compile(sparse_sampler(), "sparse_categorical_crossentropy")
+    model.fit(X4, Y4, verbose=0)
+    return model
+
+
+# Models.
+
+
+def inputs(interval):
+    return array(X4, interval, [], 0.5, 1e300 * X4, shapes=[(4, 2), (4, 3, 3), 4])
+
+
+INPUTS = inputs("(-inf, inf)")
+ACTIVATION = Kind(("softmaxx", 1, [], {}, True, b"softmax"), kinds.odd).but(callable)
+STACKED = [np.ones((2, 3, 2)), np.ones((2, 2))]
+NO_STACKS = [STACKED[:1], [*STACKED, np.ones(2)], [np.ones((3, 3, 2)), np.ones((3, 2))]]
+NO_STACKS += [[STACKED[0], np.ones((2, 3))], [None, None], None, 1, [], "ab"]
+NO_STACKS += [[f * STACKED[0], STACKED[1]] for f in (np.nan, 1j)]
+NO_SHARED = [None, 1, "ab", [-1], [2], [0, 1], [0.5], ["0"], {"a": 1}, [True]]
+NO_SETS = [None, "a", [], {}, 0.5, {"a": np.ones((4, 3)), "b": np.ones((3, 3))}]
+REFUSED = [("clipnorm", 1.0), ("global_clipnorm", 1.0), ("use_ema", True)]
+REFUSED += [("gradient_accumulation_steps", 2)]
+NO_OPTIMIZERS = [keras.optimizers.SGD(**{option: value}) for option, value in REFUSED]
+NO_OPTIMIZERS += [keras.optimizers.Adafactor(), "sgdd", 1, [], True, mh.SGLD]
+NO_SPARSE = [mh.SGLDSA, keras.optimizers.SGD(), mh.SGLD(0.1, train_size=4), "SGLDSA"]
+NO_SPARSE += [sparse_sampler()]  # which has no latent variables yet
+MODELS = {
+    "Classifier": row(lambda: dict(model=network())),
+    "Classifier.probabilities": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
+    "Classifier.probabilities_and_information": row(
+        lambda: dict(self=classifier(), x=X4), x=INPUTS
+    ),
+    "Ensemble": row(
+        lambda: dict(member=network(), num_members=2),
+        member=MODEL,
+        activation=ACTIVATION.or_none,
+        shared=listed(*NO_SHARED),
+    ),
+    "Ensemble.set_members": row(
+        lambda: dict(self=ensemble(), stacked=STACKED, weights=[1.0, 1.0]),
+        stacked=listed(*NO_STACKS),
+        weights=WEIGHTS,
+    ),
+    "Ensemble.recalibrate": row(
+        lambda: dict(self=ensemble(Normalisation), x=X4),
+        x=array(X4, "(-inf, inf)", *NO_SETS),
+    ),
+    "Ensemble.recalibrate without normalisation": row(
+        lambda: dict(self=None, x=X4),
+        self=listed(ensemble(), ensemble(Dropout)),
+        also={"self": {"member"}},
+    ),
+    "MCDropout": row(
+        lambda: dict(model=network(Dropout), samples=2),
+        model=MODEL | [network(), network(Normalisation), ensemble()],
+        activation=ACTIVATION.or_none,
+    ),
+    "ParallelChains": row(
+        lambda: dict(model=network(), num_chains=2),
+        seed=kinds.INTEGER.or_none,
+        strategy=choice("auto", "vmap", "loop"),
+    ),
+    "ParallelChains.compile": row(
+        lambda: dict(self=mh.ParallelChains(network(), 2), optimizer="sgd"),
+        optimizer=listed(*NO_OPTIMIZERS),
+    ),
+    "prune": row(
+        lambda: dict(model=sparse_model(), optimizer=sparse_model().optimizer),
+        optimizer=listed(None, *NO_SPARSE),
+        threshold=number("[0, 1]"),
+        also={"model": {"optimizer"}},
+    ),
+    "PosteriorSamples": row(
+        {},
+        every=kinds.COUNT.or_none,
+        weight_by=choice(None, "learning_rate"),
+        directory=listed(1, True, b"folder", ["folder"], {}, 0.5),
+    ),
+    "PosteriorSamples.load": row({}, directory=listed("no such folder", __file__, "")),
+}
+
+# Attacks and tables.
+
+CLIPS = [(1.0, 0.0), (0.0, 0.0), 1.0, "01", (0.6, 1.0), (0.0, 0.4)]  # `x` is 0.5
+ATTACK = dict(
+    x=inputs("[0, 1]"),
+    clip=array([0.0, 1.0], "[-inf, inf]", *CLIPS, shapes=[1, 3]).or_none,
+)
+# What goes with a model, beside one that is compiled.
+COMPILED = dict(
+    member=listed(0, 1.0, "0", -1),
+    from_logits=listed("yes", None, True, 1, np.ones(2)),
+    batch_size=listed(1, "1", None, np.nan),
+)
+OF_A_MODEL = {name: BY_NAME[name] for name in ("model", "from_logits", "batch_size")}
+OF_PGD = ("steps", "random_start", "keep_strongest", "seed")
+PGD = {name: BY_NAME[name] for name in OF_PGD} | dict(
+    step_size=kinds.NOT_NEGATIVE.or_none
+)
+
+
+def attacks():
+    """Rows of an attack: on a compiled model, on a model, and on members."""
+    attack = dict(x=X4, epsilon=0.1, y=Y4)
+    for name, good, own in (("fgsm", {}, {}), ("pgd", {"steps": 2}, PGD)):
+        good = attack | good
+        yield (
+            name,
+            row(
+                lambda good=good: good | dict(model=classifier()),
+                epsilon=kinds.NOT_NEGATIVE,
+                y=LABELS.or_none,
+                also={"x": {"y"}},
+                **ATTACK | COMPILED | own,
+            ),
+        )
+        on_model = lambda good=good: good | dict(model=network())
+        yield f"{name} of a model", row(on_model, **OF_A_MODEL)
+        on_member = lambda good=good: good | dict(model=ensemble(), member=0)
+        yield f"{name} of members", row(on_member, member=kinds.integer(0, 1).or_none)
+
+
+NO_ATTACKS = [
+    *("FGSM", "cw", None, 1, [], {}, np.array(["fgsm"])),
+    lambda model, x, epsilon, y, clip: None,
+    lambda model, x, epsilon, y, clip: x[:, :2],
+    lambda model, x, epsilon, y, clip: x * np.nan,
+    lambda model, x, epsilon, y, clip: x.astype("complex64"),
+]
+FIRST = {"model": "a", "epsilon": 0.0, "accuracy": 0.5, "nll": 0.1, "entropy": 0.1}
+QUALITY = {k: 0.5 for k in ("accuracy", "nll", "brier", "ece", "entropy")}
+QUALITY |= {"model": "a", "members": 1, "mutual_information": np.nan}
+NO_ROWS = [None, 1, "a", [], {}, [1], [{}], [None], [{"model": "a"}], np.ones((2, 2))]
+NO_TABLES = [[FIRST, {"model": "b"}], [FIRST | {"epsilon": "a"}]]
+NO_TABLES += [[FIRST, FIRST | {"model": "b", "epsilon": 0.5}]]
+NO_DICTS = [*NO_MODELS, {}, {"a": None}, *({"a": model} for model in NO_MODELS)]
+ABSTAIN = (kinds.OPEN_SHARE | [1.5]).or_none
+CURVE = dict(x=X4, y=Y4, epsilons=[0.0, 0.1])
+OF_MODELS = dict(
+    models=listed(*NO_DICTS),
+    from_logits=kinds.STRICT_FLAG | [{"b": True}, {"a": 1}, {}],
+    batch_size=kinds.COUNT,
+)
+TABLES = {
+    **{f"adversarial.{name}": made for name, made in attacks()},
+    "adversarial.robustness_curve": row(
+        lambda: CURVE | dict(models={"a": classifier()}),
+        y=LABELS,
+        models=listed(*NO_DICTS),
+        epsilons=array([0.0, 0.1], "[0, inf)", 0.1, [], [True], shapes=[(1, 2)]),
+        attack=listed(*NO_ATTACKS),
+        abstain_below=ABSTAIN,
+        verbose=choice(0, 1, 2),
+        steps=unshown(1, "1"),  # without attack="pgd"
+        also={"x": {"y"}},
+        **ATTACK | COMPILED,
+    ),
+    "adversarial.robustness_curve of models": row(
+        lambda: CURVE | dict(models={"a": network()}), **OF_MODELS
+    ),
+    "adversarial.robustness_curve by PGD": row(
+        lambda: CURVE | dict(models={"a": classifier()}, attack="pgd", steps=2),
+        restarts=unshown(2),
+        epsilon=unshown(0.1),
+        **PGD,
+    ),
+    "adversarial.RobustnessTable": row(
+        dict(rows=[FIRST]),
+        rows=listed(*NO_ROWS, *NO_TABLES),
+        attack=kinds.TEXT,
+        caption=kinds.TEXT,
+        abstain_below=ABSTAIN,
+        also={"abstain_below": {"rows"}},
+    ),
+    "adversarial.RobustnessTable.column": row(
+        dict(self=mh.adversarial.RobustnessTable([FIRST]), model="a", name="nll"),
+        model=choice("a"),
+        name=choice(*FIRST),
+    ),
+    "evaluate": row(
+        lambda: dict(models={"a": classifier()}, x=X4, y=Y4),
+        x=INPUTS,
+        y=LABELS,
+        models=listed(*NO_DICTS),
+        ood=(INPUTS | [{"a": None}, {"a": np.ones((4, 2))}, {"a": []}]).or_none,
+        verbose=choice(0, 1),
+        from_logits=COMPILED["from_logits"],
+        batch_size=COMPILED["batch_size"],
+        also={"x": {"y"}},
+    ),
+    "evaluate of models": row(
+        lambda: dict(models={"a": network()}, x=X4, y=Y4), **OF_MODELS
+    ),
+    "evaluation.EvaluationTable": row(
+        dict(rows=[QUALITY]),
+        rows=listed(*NO_ROWS, [QUALITY, {"model": "b"}]),
+        call=EvaluationTable,
+    ),
+    "evaluation.EvaluationTable.column": row(
+        dict(self=EvaluationTable([QUALITY]), name="accuracy"),
+        name=choice(*QUALITY),
+        call=EvaluationTable.column,
+    ),
+}
+
+# Pictures.
+
+HISTORY = [None, 1, [], {}, {"loss": [1.0]}, {"": 0, 0: 0}, keras.callbacks.History()]
+HISTORY += [
+    keras.callbacks.History,
+    np.zeros(3),
+    {"acceptance": [0.5] * 2, "beta": [1]},
+]
+NO_EPOCHS = [[], None, "abc", 0.5, np.zeros((2, 2, 2)), [1j], [[0.5], [0.5, 0.5]]]
+HISTORY += [{"acceptance": epochs} for epochs in NO_EPOCHS]
+TWO = mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=2)
+VISITS = dict(partition=TWO, masses=[0.5, 0.5], visits=[1, 2])
+NO_COUNTS = ["a", [0.5], [0.5, np.nan], [0.5, -0.5], np.ones((2, 2))]
+ENTRIES = [None, "b", [], [1.5], [-0.5], [np.nan], [1j]]
+NO_INCLUSION = [
+    None,
+    1,
+    "a",
+    [],
+    {},
+    np.ones(3),
+    *NO_SPARSE,
+    *({"a": v} for v in ENTRIES),
+]
+SIDES = [((3, -3), (-3, 3)), ((-3, 3), (0, 0))]
+COLOURS = ["no such colour", 1, [], {}, (2.0, 0.0, 0.0), True, b"red"]
+IMAGES = np.zeros((2, 4, 3, 3))
+IMAGES_OF = dict(
+    images=array(IMAGES, "[0, 1]", shapes=[(2, 4, 3), (2, 4, 3, 3, 2)]),
+    probabilities=array([P4, P4], "[0, 1]", P4, shapes=[(4, 2)]),
+    labels=LABELS,
+    epsilons=array([0.0, 0.1], "[0, inf)", 0.1, [], shapes=[1, (1, 2)]),
+    title=kinds.TEXT.or_none,
+)
+NO_RUNS = [[], mh.Draws, np.full(3, np.nan), np.full(3, np.inf), np.zeros((2, 2, 2))]
+NO_FINITE = [{"x": np.full((4, 10), value)} for value in (np.nan, np.inf)]
+DRAWN = dict(draws=NO_DRAWS | NO_FINITE, names=NO_NAMES)
+NO_CONTOURS = [1, "a", mh.CSGLD, mh.SGLD(0.1, train_size=4)]
+PLOTS = {
+    "acceptance": row(
+        dict(history={"acceptance": [0.9, 0.4]}), history=listed(*HISTORY)
+    ),
+    "adversarial_grid": row(
+        dict(images=IMAGES, probabilities=[P4, P4], labels=Y4, epsilons=[0.0, 0.1]),
+        also={"images": {"epsilons", "probabilities", "labels"}},
+        **IMAGES_OF,
+    ),
+    "contours": row(
+        dict(log_density=log_density, draws=np.eye(2), points=5),
+        log_density=listed("f", 1, [1], *NO_SCALARS, lambda x: np.nan * ops.sum(x)),
+        draws=array(np.eye(2), "(-inf, inf)", 1.0, [], shapes=[2, (3, 3)]).or_none,
+        extent=array(
+            [[-3.0, 3.0]] * 2, "(-inf, inf)", *SIDES, shapes=[2, (3, 2)]
+        ).or_none,
+        temperature=kinds.POSITIVE,
+        points=kinds.integer(2),
+        color=listed(*COLOURS),
+    ),
+    "energy": row(
+        dict(run=[4.0, 2.5, 3.5]) | VISITS,
+        run=Kind(tuple(NO_RUNS), kinds.no_array),
+        partition=listed(1, "a", [], {}, np.ones(3), TWO.get_config()),
+        masses=listed(*NO_COUNTS),
+        visits=listed(*NO_COUNTS, [0, 0]),
+        optimizer=listed(
+            mh.CSGLD(0.1, train_size=4, **OF_CONTOUR)
+        ),  # beside a partition
+        also={name: set(VISITS) - {name} for name in VISITS},
+    ),
+    "energy of an optimizer": row(dict(run=[4.0, 2.5]), optimizer=listed(*NO_CONTOURS)),
+    "inclusion": row(
+        lambda: dict(probabilities=sparse_model().optimizer),
+        probabilities=listed(*NO_INCLUSION),
+    ),
+    "rank": row(dict(draws=THREE), **DRAWN),
+    "trace": row(dict(draws=THREE), **DRAWN),
+    "reliability": row(
+        dict(probabilities={"a": P4}, labels=Y4),
+        probabilities=listed(None, 1, [], {}, P4, {"a": 2 * P4}, {"a": P4[:3]}),
+        labels=LABELS,
+        also={"probabilities": {"labels"}},
+    ),
+    "robustness": row(
+        dict(table=mh.adversarial.RobustnessTable([FIRST])),
+        table=listed(*NO_ROWS, *NO_MODELS, mh.adversarial.RobustnessTable),
+    ),
+}
+TABLE = MODELS | TABLES | {f"plots.{name}": made for name, made in PLOTS.items()}
