@@ -116,7 +116,7 @@ def test_public_objects_are_documented(name, value):
 )
 def test_samplers_document_law_arguments_and_source(sampler):
     text = inspect.getdoc(sampler)
-    assert re.search(r"[Ss]amples? exp\(-U/T\)", text)
+    assert re.search(r"[Ss]amples?\s+exp\(-U/T\)", text)
     for part in ("Args:", "Raises:", "Example:", "Reference:"):
         assert part in text
     arguments = set(inspect.signature(sampler.__init__).parameters)
