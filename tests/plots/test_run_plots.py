@@ -135,7 +135,7 @@ def test_contour_draws_bring_their_masses():
         ),
         (
             {"partition": PARTITION, "masses": FOUR, "visits": [0] * 4},
-            "a visit at least",
+            "at least one visit",
         ),
         ({"masses": FOUR}, "`masses` must be None without `partition`"),
         ({"visits": FOUR}, "`visits` must be None without `partition`"),
