@@ -54,6 +54,7 @@ INSIDE_FUNCTIONS = {
     "plots": {"matplotlib"},
     "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }
+MAY_ASK_FOR_THE_BACKEND = {"_backend/__init__.py", "_backend/keras_internals.py"}
 
 
 def files():
@@ -69,11 +70,11 @@ def module_of(path):
 
 
 def frameworks_of(path):
-    """The frameworks that a file may import: the one in its name, in `_backend`."""
-    if not path.startswith("_backend/"):
+    """The frameworks that a file may import: that of its folder in `_backend`."""
+    room, *folders = path.split("/")[:-1] or [""]
+    if room != "_backend":
         return set()
-    words = set(path.removeprefix("_backend/").removesuffix(".py").split("_"))
-    return {"jax", "jaxlib"} if "jax" in words else words & FRAMEWORKS
+    return {"jax", "jaxlib"} if folders == ["jax"] else set(folders)
 
 
 def parse(path):
@@ -130,7 +131,7 @@ def violations(tree, path):
                 found.append(f"imports {name} at its top")
             if top not in INSIDE_FUNCTIONS.get(row, ()):
                 found.append(f"imports {name}")
-    if row != "_backend":
+    if path not in MAY_ASK_FOR_THE_BACKEND:
         for node in ast.walk(tree):
             called = node.func if isinstance(node, ast.Call) else None
             if getattr(called, "attr", getattr(called, "id", "")) == "backend":
@@ -169,7 +170,9 @@ def test_a_file_imports_only_what_its_row_allows(path):
         ("optimizers/sgld.py", "import torch"),
         ("_backend/errors.py", "import torch"),
         ("_backend/__init__.py", "import jax"),
-        ("_backend/torch_loop.py", "import jax"),
+        ("_backend/torch/loop.py", "import jax"),
+        ("_backend/threefry.py", "import jax"),
+        ("_backend/torch/core.py", "import keras\nkeras.backend.backend()"),
         ("algorithms/tensors.py", "import jax.numpy as jnp"),
         ("posterior/store.py", "def f():\n    from tensorflow import math"),
         ("optimizers/sgld.py", "import matplotlib.pyplot"),
@@ -211,8 +214,9 @@ def test_the_check_of_imports_finds_what_is_not_allowed(path, source):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("_backend/torch.py", "import torch\nkeras.backend.backend()"),
-        ("_backend/jax_loop.py", "import jax.numpy as jnp"),
+        ("_backend/__init__.py", "import keras\nkeras.backend.backend()"),
+        ("_backend/torch/core.py", "import torch"),
+        ("_backend/jax/loop.py", "import jax.numpy as jnp"),
         ("algorithms/tensors.py", "from keras_mhmcmc import _backend"),
         (
             "algorithms/proposals.py",
@@ -290,45 +294,50 @@ def test_every_public_file_is_reached_from_the_package():
             importlib.import_module(f"keras_mhmcmc.{name}")
 
 
-SUFFIXES = {
-    name: sorted(
-        path.removeprefix(f"_backend/{name}").removesuffix(".py")
-        for path in files()
-        if path.startswith(f"_backend/{name}")
-    )
-    for name in ("jax", "tensorflow", "torch")
-}
-
-
 def test_the_functions_of_an_eager_step_are_those_of_keras():
-    listed = all_of(parse("_backend/eager_torch.py"))
+    listed = all_of(parse("_backend/torch/eager.py"))
     assert listed and all(callable(getattr(keras.ops, name)) for name in listed)
 
 
-def test_the_three_backends_have_the_same_files():
-    assert SUFFIXES["jax"] == SUFFIXES["tensorflow"] == SUFFIXES["torch"]
-    assert len(SUFFIXES["jax"]) >= 3
+# In the folder of each framework in `_backend`.
+PARTS = ("algebra", "chains", "core", "loop", "random")
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES["jax"])
-def test_the_three_backends_define_the_same_names(suffix):
+def names_of(path):
+    """The public names that a file defines, and those that it imports."""
+    defined, imported = set(), set()
+    for node in parse(path).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign):
+            defined |= {target.id for target in node.targets}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {alias.asname or alias.name for alias in node.names}
+    return {name for name in defined if not name.startswith("_")}, imported
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_three_backends_have_the_same_names(part):
     listed = {}
-    for name in SUFFIXES:
-        tree = parse(f"_backend/{name}{suffix}.py")
-        defined = {
-            node.name
-            for node in tree.body
-            if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        } | {
-            target.id
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-        }
-        listed[name] = all_of(tree)
-        public = {name for name in defined if not name.startswith("_")}
-        assert set(listed[name]) == public
+    for framework in ("jax", "tensorflow", "torch"):
+        path = f"_backend/{framework}/{part}.py"
+        listed[framework] = set(all_of(parse(path)))
+        defined, imported = names_of(path)
+        assert defined <= listed[framework] <= defined | imported
     assert listed["jax"] == listed["tensorflow"] == listed["torch"]
+
+
+def test_only_pytorch_has_files_of_its_own():
+    own = {
+        path.removeprefix("_backend/torch/").removesuffix(".py")
+        for path in files()
+        if path.startswith("_backend/torch/")
+    }
+    assert own >= {"__init__", *PARTS}
+    for framework in ("jax", "tensorflow"):
+        folder = f"_backend/{framework}/"
+        there = {path.removeprefix(folder) for path in files() if folder in path}
+        assert there == {f"{name}.py" for name in ("__init__", *PARTS)}
 
 
 def start_import(statement):

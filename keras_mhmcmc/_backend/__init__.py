@@ -1,4 +1,4 @@
-"""The only place that knows a framework: same names in `jax`, `tensorflow`, `torch`."""
+"""The only place that chooses a framework: `jax`, `tensorflow`, `torch` share names."""
 
 import keras
 from keras import ops  # on PyTorch replaced below
@@ -14,21 +14,24 @@ from keras_mhmcmc._backend.keras_internals import refuse_legacy_file
 from keras_mhmcmc._backend.keras_internals import step_outputs
 
 if keras.backend.backend() == "jax":
-    from keras_mhmcmc._backend.jax import *  # noqa: F403
-    from keras_mhmcmc._backend.jax_algebra import *  # noqa: F403
-    from keras_mhmcmc._backend.jax_chains import *  # noqa: F403
-    from keras_mhmcmc._backend.jax_loop import *  # noqa: F403
+    from keras_mhmcmc._backend.jax.algebra import *  # noqa: F403
+    from keras_mhmcmc._backend.jax.chains import *  # noqa: F403
+    from keras_mhmcmc._backend.jax.core import *  # noqa: F403
+    from keras_mhmcmc._backend.jax.loop import *  # noqa: F403
+    from keras_mhmcmc._backend.jax.random import *  # noqa: F403
 elif keras.backend.backend() == "tensorflow":
-    from keras_mhmcmc._backend.tensorflow import *  # noqa: F403
-    from keras_mhmcmc._backend.tensorflow_algebra import *  # noqa: F403
-    from keras_mhmcmc._backend.tensorflow_chains import *  # noqa: F403
-    from keras_mhmcmc._backend.tensorflow_loop import *  # noqa: F403
+    from keras_mhmcmc._backend.tensorflow.algebra import *  # noqa: F403
+    from keras_mhmcmc._backend.tensorflow.chains import *  # noqa: F403
+    from keras_mhmcmc._backend.tensorflow.core import *  # noqa: F403
+    from keras_mhmcmc._backend.tensorflow.loop import *  # noqa: F403
+    from keras_mhmcmc._backend.tensorflow.random import *  # noqa: F403
 elif keras.backend.backend() == "torch":
-    from keras_mhmcmc._backend import eager_torch as ops
-    from keras_mhmcmc._backend.torch import *  # noqa: F403
-    from keras_mhmcmc._backend.torch_algebra import *  # noqa: F403
-    from keras_mhmcmc._backend.torch_chains import *  # noqa: F403
-    from keras_mhmcmc._backend.torch_loop import *  # noqa: F403
+    from keras_mhmcmc._backend.torch import eager as ops
+    from keras_mhmcmc._backend.torch.algebra import *  # noqa: F403
+    from keras_mhmcmc._backend.torch.chains import *  # noqa: F403
+    from keras_mhmcmc._backend.torch.core import *  # noqa: F403
+    from keras_mhmcmc._backend.torch.loop import *  # noqa: F403
+    from keras_mhmcmc._backend.torch.random import *  # noqa: F403
 else:
     raise ImportError(
         "keras_mhmcmc needs a Keras backend that computes gradients: set "

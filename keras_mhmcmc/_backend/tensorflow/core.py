@@ -4,12 +4,8 @@ import math
 
 import tensorflow as tf
 
-from keras_mhmcmc._backend.draws_tensorflow import draw_from
-
 __all__ = [
-    "SEED_DTYPE",
     "LossObserver",
-    "NoiseStream",
     "accelerated",
     "compile_function",
     "compiled_update",
@@ -31,7 +27,6 @@ __all__ = [
     "write_copies",
 ]
 
-SEED_DTYPE = "int64"
 # Weights of a model from which on XLA makes up on a CPU for the time it compiles.
 _COMPILED_WEIGHTS = 2**16
 
@@ -55,19 +50,6 @@ class LossObserver:
         """The loss of this step, or None; a loss is handed out once."""
         loss, self._loss = self._loss, None
         return loss
-
-
-class NoiseStream:
-    """Draws that depend on (seed, step count) alone; `state` holds these two."""
-
-    def __init__(self, state):
-        self._state = state
-
-    def draw(self, tensors, uniforms):
-        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
-        state = tf.convert_to_tensor(self._state.value)
-        self._state.assign(state + tf.constant([0, 1], state.dtype))
-        return draw_from(state, tensors, uniforms)
 
 
 def refuse_replicas():

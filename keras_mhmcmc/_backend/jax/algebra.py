@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from keras_mhmcmc._backend.jax import cond
+from keras_mhmcmc._backend.jax.core import cond
 
 __all__ = [
     "add_product",

@@ -1,20 +1,8 @@
 """TensorFlow: draws without variables, functions of chains, and the compiled loop."""
 
-import math
-
 import tensorflow as tf
 
-from keras_mhmcmc._backend.draws_tensorflow import draw_from
-
-__all__ = ["compile_chains", "draw", "gather", "map_chains", "when", "with_arrays"]
-
-
-def draw(seed, step, shapes, uniforms):
-    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
-    state = tf.stack([tf.cast(seed, "int64"), tf.cast(step, "int64")])
-    like = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
-    normals, flat = draw_from(state, like, math.prod(uniforms))
-    return normals, tf.reshape(flat, uniforms)
+__all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
 
 
 def gather(arrays, index):

@@ -8,8 +8,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
-from keras_mhmcmc._backend.draws_jax import draw_from
-from keras_mhmcmc._backend.jax import cond
+from keras_mhmcmc._backend.jax.core import cond
+from keras_mhmcmc._backend.jax.random import draw_from
 
 __all__ = [
     "ChainTrainer",

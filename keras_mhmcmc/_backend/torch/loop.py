@@ -1,22 +1,10 @@
 """PyTorch: draws without variables, functions along a chain axis, and the loop."""
 
-import math
-
 import torch
-from keras import ops
 
-from keras_mhmcmc._backend.draws_torch import draw_from
-from keras_mhmcmc._backend.operands_torch import WithArrays
+from keras_mhmcmc._backend.torch.operands import WithArrays
 
-__all__ = ["compile_chains", "draw", "gather", "map_chains", "when", "with_arrays"]
-
-
-def draw(seed, step, shapes, uniforms):
-    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
-    device = ops.convert_to_tensor(0.0).device
-    like = [torch.empty(shape, device=device) for shape in shapes]
-    normals, flat = draw_from((seed, step), like, math.prod(uniforms))
-    return normals, flat.view(uniforms)
+__all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
 
 
 def gather(arrays, index):

@@ -6,12 +6,40 @@ function of the place of a number instead, which XLA makes where it adds them, i
 pass over the weights and without any memory.
 """
 
+import functools
 import math
 
 import tensorflow as tf
 
+from keras_mhmcmc._backend.threefry import threefry
+
+__all__ = ["SEED_DTYPE", "NoiseStream", "draw", "draw_from"]
+
+SEED_DTYPE = "int64"
+
 # Numbers of a tensor from which on it is drawn alone: each is a program of its own.
 _LARGE = 2**16
+
+
+class NoiseStream:
+    """Draws that depend on (seed, step count) alone; `state` holds these two."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def draw(self, tensors, uniforms):
+        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+        state = tf.convert_to_tensor(self._state.value)
+        self._state.assign(state + tf.constant([0, 1], state.dtype))
+        return draw_from(state, tensors, uniforms)
+
+
+def draw(seed, step, shapes, uniforms):
+    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
+    state = tf.stack([tf.cast(seed, "int64"), tf.cast(step, "int64")])
+    like = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+    normals, flat = draw_from(state, like, math.prod(uniforms))
+    return normals, tf.reshape(flat, uniforms)
 
 
 def draw_from(state, tensors, uniforms):
@@ -74,13 +102,14 @@ def _normals(integers, bits):
 def _placed(state, number, shape):
     """Normals of this shape, for the tensor of this number, float32."""
     seed, step = tf.unstack(tf.cast(state, tf.uint32))
-    keys = threefry(seed, step, tf.cast(number, tf.uint32), _word(0))
+    counter = tf.cast(number, tf.uint32), _word(0)
+    key = _threefry((seed, step), counter)
     # A place is a row and a column, since XLA keeps a `range` as a constant.
     size = math.prod(shape)
     columns = next(i for i in range(2**12, 0, -1) if size % i == 0)
     rows = tf.bitcast(tf.range(size // columns), tf.uint32)
     columns = tf.bitcast(tf.range(columns), tf.uint32)
-    bits, _ = threefry(*keys, rows[:, None], columns[None, :])
+    bits, _ = _threefry(key, (rows[:, None], columns[None, :]))
     return tf.reshape(_normals(tf.bitcast(bits, tf.int32), 24), shape)
 
 
@@ -88,18 +117,9 @@ def _word(x):
     return tf.constant(x, tf.uint32)
 
 
-def threefry(key0, key1, x, y):
-    """Threefry-2x32-20: Salmon et al. (2011), section 3.3."""
-    xor = tf.bitwise.bitwise_xor
-    keys = key0, key1, xor(xor(key0, key1), _word(0x1BD11BDA))
-    rotations = (13, 15, 26, 6), (17, 29, 16, 24)
-    x, y = x + keys[0], y + keys[1]
-    for group in range(5):
-        for bits in rotations[group % 2]:
-            x = x + y
-            left = tf.bitwise.left_shift(y, _word(bits))
-            right = tf.bitwise.right_shift(y, _word(32 - bits))
-            y = xor(x, tf.bitwise.bitwise_or(left, right))
-        x = x + keys[(group + 1) % 3]
-        y = y + keys[(group + 2) % 3] + _word(group + 1)
-    return x, y
+def _rotate_left(x, bits):
+    left = tf.bitwise.left_shift(x, _word(bits))
+    return left | tf.bitwise.right_shift(x, _word(32 - bits))
+
+
+_threefry = functools.partial(threefry, word=_word, rotate_left=_rotate_left)

@@ -4,12 +4,8 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from keras_mhmcmc._backend.draws_jax import draw_from
-
 __all__ = [
-    "SEED_DTYPE",
     "LossObserver",
-    "NoiseStream",
     "accelerated",
     "compile_function",
     "compiled_update",
@@ -30,8 +26,6 @@ __all__ = [
     "write",
     "write_copies",
 ]
-
-SEED_DTYPE = "uint32"
 
 
 class LossObserver:
@@ -72,19 +66,6 @@ class LossObserver:
         """The loss of this step, or None; a loss is handed out once."""
         loss, self._loss = self._loss, None
         return loss
-
-
-class NoiseStream:
-    """Draws that depend on (seed, step count) alone; `state` holds these two."""
-
-    def __init__(self, state):
-        self._state = state
-
-    def draw(self, tensors, uniforms):
-        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
-        state = self._state.value
-        self._state.assign(state + jnp.array([0, 1], state.dtype))
-        return draw_from(state, tensors, uniforms)
 
 
 def refuse_replicas():

@@ -6,21 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from keras_mhmcmc._backend.draws_jax import draw_from
-
-__all__ = ["compile_chains", "draw", "gather", "map_chains", "when", "with_arrays"]
+__all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
 
 # Values that are drawn at once for several steps: small draws cost little more than
 # one, and many chains fill a block by themselves.
 _BLOCK_VALUES = 2**17
 _BLOCK_STEPS = 256
-
-
-def draw(seed, step, shapes, uniforms):
-    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
-    like = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    normals, flat = draw_from((seed, step), like, math.prod(uniforms))
-    return normals, flat.reshape(uniforms)
 
 
 def gather(arrays, index):

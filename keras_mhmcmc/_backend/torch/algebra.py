@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from keras_mhmcmc._backend import eager_torch as ops
-from keras_mhmcmc._backend.draws_torch import Normals
-from keras_mhmcmc._backend.host_torch import Donated
-from keras_mhmcmc._backend.host_torch import is_known
-from keras_mhmcmc._backend.host_torch import is_number
-from keras_mhmcmc._backend.host_torch import number
+from keras_mhmcmc._backend.torch import eager as ops
+from keras_mhmcmc._backend.torch.generator import Normals
+from keras_mhmcmc._backend.torch.host import Donated
+from keras_mhmcmc._backend.torch.host import is_known
+from keras_mhmcmc._backend.torch.host import is_number
+from keras_mhmcmc._backend.torch.host import number
 
 __all__ = [
     "add_product",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_mhmcmc._backend.tensorflow import accelerated
+from keras_mhmcmc._backend.tensorflow.core import accelerated
 
 __all__ = [
     "add_product",

@@ -6,19 +6,14 @@ import numpy as np
 import torch
 from keras import tree
 
-from keras_mhmcmc._backend.draws_torch import Normals
-from keras_mhmcmc._backend.draws_torch import draw_from
-from keras_mhmcmc._backend.draws_torch import seed_of
-from keras_mhmcmc._backend.host_torch import Donated
-from keras_mhmcmc._backend.host_torch import is_known
-from keras_mhmcmc._backend.host_torch import is_number
-from keras_mhmcmc._backend.host_torch import number
-from keras_mhmcmc._backend.host_torch import values_of
+from keras_mhmcmc._backend.torch.host import Donated
+from keras_mhmcmc._backend.torch.host import is_known
+from keras_mhmcmc._backend.torch.host import is_number
+from keras_mhmcmc._backend.torch.host import number
+from keras_mhmcmc._backend.torch.host import values_of
 
 __all__ = [
-    "SEED_DTYPE",
     "LossObserver",
-    "NoiseStream",
     "accelerated",
     "compile_function",
     "compiled_update",
@@ -39,8 +34,6 @@ __all__ = [
     "write",
     "write_copies",
 ]
-
-SEED_DTYPE = "int64"
 
 
 class LossObserver:
@@ -63,35 +56,6 @@ class LossObserver:
         """The loss of this step, or None; a loss is handed out once."""
         loss, self._loss = self._loss, None
         return loss
-
-
-class NoiseStream:
-    """Draws that depend on (seed, step count) alone; `state` holds these two.
-
-    The generator needs both as Python numbers, and reading them from the device would
-    stop the queue at each step. So a copy is kept on the host, and read anew when the
-    version counter of the variable's tensor says that somebody else wrote it.
-    """
-
-    def __init__(self, state):
-        self._state = state
-        self._host = None
-        self._version = None
-
-    def draw(self, tensors, uniforms):
-        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
-        value = self._state.value
-        if self._host is None or self._version != (value.data_ptr(), value._version):
-            self._host = value.tolist()
-        seed, count = self._host
-        self._host[1] += 1
-        with torch.no_grad():
-            value[1].add_(1)
-        self._version = (value.data_ptr(), value._version)
-        if Normals.fits(tensors):
-            normals = Normals(seed_of(seed, count), uniforms, tensors)
-            return normals, normals.uniforms
-        return draw_from((seed, count), tensors, uniforms)
 
 
 def refuse_replicas():

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from keras_mhmcmc._backend.draws_tensorflow import draw_from
 from keras_mhmcmc._backend.errors import NotVectorizable
+from keras_mhmcmc._backend.tensorflow.random import draw_from
 
 __all__ = [
     "ChainTrainer",

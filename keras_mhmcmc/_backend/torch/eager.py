@@ -12,12 +12,12 @@ import torch
 from keras import Variable
 from keras import ops
 
-from keras_mhmcmc._backend.host_torch import OF_PYTHON
-from keras_mhmcmc._backend.host_torch import ON_DEVICE
-from keras_mhmcmc._backend.host_torch import ON_HOST
-from keras_mhmcmc._backend.host_torch import is_number
-from keras_mhmcmc._backend.host_torch import number
-from keras_mhmcmc._backend.host_torch import values_of
+from keras_mhmcmc._backend.torch.host import OF_PYTHON
+from keras_mhmcmc._backend.torch.host import ON_DEVICE
+from keras_mhmcmc._backend.torch.host import ON_HOST
+from keras_mhmcmc._backend.torch.host import is_number
+from keras_mhmcmc._backend.torch.host import number
+from keras_mhmcmc._backend.torch.host import values_of
 
 __all__ = [
     "all",

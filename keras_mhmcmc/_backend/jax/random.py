@@ -6,6 +6,7 @@ function of the place of a number instead, which XLA makes where it adds them, i
 pass over the weights and without any memory.
 """
 
+import functools
 import itertools
 import math
 
@@ -13,8 +14,34 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from keras_mhmcmc._backend.threefry import threefry
+
+__all__ = ["SEED_DTYPE", "NoiseStream", "draw", "draw_from"]
+
+SEED_DTYPE = "uint32"
+
 # Numbers of a tensor from which on it is drawn alone: each is a program of its own.
 _LARGE = 2**16
+
+
+class NoiseStream:
+    """Draws that depend on (seed, step count) alone; `state` holds these two."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def draw(self, tensors, uniforms):
+        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+        state = self._state.value
+        self._state.assign(state + jnp.array([0, 1], state.dtype))
+        return draw_from(state, tensors, uniforms)
+
+
+def draw(seed, step, shapes, uniforms):
+    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
+    like = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    normals, flat = draw_from((seed, step), like, math.prod(uniforms))
+    return normals, flat.reshape(uniforms)
 
 
 def draw_from(state, tensors, uniforms):
@@ -83,19 +110,12 @@ def _placed(words, number, tensor):
     place = lax.iota(jnp.uint32, tensor.size).reshape(tensor.shape)
     # The first bit sets these blocks apart from those that `jax.random` makes.
     block = jnp.full_like(place, 2**31 + number)
-    bits, _ = threefry(*words, block, place)
+    bits, _ = _threefry(words, (block, place))
     return _normals(bits)
 
 
-def threefry(key0, key1, x, y):
-    """Threefry-2x32-20: Salmon et al. (2011), section 3.3."""
-    keys = key0, key1, key0 ^ key1 ^ jnp.uint32(0x1BD11BDA)
-    rotations = (13, 15, 26, 6), (17, 29, 16, 24)
-    x, y = x + keys[0], y + keys[1]
-    for group in range(5):
-        for bits in rotations[group % 2]:
-            x = x + y
-            y = x ^ ((y << jnp.uint32(bits)) | (y >> jnp.uint32(32 - bits)))
-        x = x + keys[(group + 1) % 3]
-        y = y + keys[(group + 2) % 3] + jnp.uint32(group + 1)
-    return x, y
+def _rotate_left(x, bits):
+    return (x << jnp.uint32(bits)) | (x >> jnp.uint32(32 - bits))
+
+
+_threefry = functools.partial(threefry, word=jnp.uint32, rotate_left=_rotate_left)

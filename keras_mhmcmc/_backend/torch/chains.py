@@ -5,10 +5,10 @@ import contextlib
 import torch
 from keras import tree
 
-from keras_mhmcmc._backend.draws_torch import rows_of
-from keras_mhmcmc._backend.draws_torch import seed_of
-from keras_mhmcmc._backend.draws_torch import shaped
 from keras_mhmcmc._backend.errors import NotVectorizable
+from keras_mhmcmc._backend.torch.generator import rows_of
+from keras_mhmcmc._backend.torch.generator import seed_of
+from keras_mhmcmc._backend.torch.generator import shaped
 
 __all__ = [
     "ChainTrainer",

@@ -1,0 +1,1 @@
+"""JAX: the framework code of the package."""

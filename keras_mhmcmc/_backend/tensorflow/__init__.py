@@ -1,0 +1,1 @@
+"""TensorFlow: the framework code of the package."""

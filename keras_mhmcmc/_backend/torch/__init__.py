@@ -1,0 +1,1 @@
+"""PyTorch: the framework code of the package."""
