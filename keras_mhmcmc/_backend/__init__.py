@@ -26,7 +26,7 @@ elif keras.backend.backend() == "tensorflow":
     from keras_mhmcmc._backend.tensorflow.loop import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.random import *  # noqa: F403
 elif keras.backend.backend() == "torch":
-    from keras_mhmcmc._backend.torch import eager as ops
+    from keras_mhmcmc._backend.torch import ops
     from keras_mhmcmc._backend.torch.algebra import *  # noqa: F403
     from keras_mhmcmc._backend.torch.chains import *  # noqa: F403
     from keras_mhmcmc._backend.torch.core import *  # noqa: F403

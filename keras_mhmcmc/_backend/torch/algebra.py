@@ -3,15 +3,11 @@
 import functools
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from keras_mhmcmc._backend.torch import eager as ops
 from keras_mhmcmc._backend.torch.generator import Normals
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
-from keras_mhmcmc._backend.torch.host import is_number
-from keras_mhmcmc._backend.torch.host import number
 
 __all__ = [
     "add_product",
@@ -69,8 +65,6 @@ def _constant(values, dtype, device):
 
 def pick(values, index):
     """values[..., index], with an index for each row of the last axis."""
-    if is_number(index):
-        return number(values[int(index)])
     return values.take_along_dim(index[..., None].long(), dim=-1)[..., 0]
 
 
@@ -119,9 +113,9 @@ def all_finite(xs):
         # A tenth of the time, and tells nothing of numbers above 1e19.
         wide = [_at_least_float32(x.reshape(-1)) for x in xs]
         squares = torch.stack([torch.dot(x, x) for x in wide]).sum()
-        if is_known(squares) and ops.isfinite(number(squares)):
-            return np.bool_(True)
-    return number(torch.stack([x.isfinite().all() for x in xs]).all())
+        if is_known(squares) and squares.isfinite():
+            return torch.tensor(True)
+    return torch.stack([x.isfinite().all() for x in xs]).all()
 
 
 def _at_least_float32(x):
@@ -173,7 +167,10 @@ def _dot(x, y):
 
 def _total(values):
     """The sum of what `_dot` gave, float32."""
-    return ops.cast(sum(values), "float32")
+    total = sum(values)
+    if torch.is_tensor(total):
+        return total.float()
+    return torch.tensor(total, dtype=torch.float32)
 
 
 def affine(x, slope, constant):
@@ -201,5 +198,6 @@ def between(x, y, share):
 
 def _number(scalar):
     """A scalar on the host as a Python number, with which operations are faster."""
-    scalar = number(scalar)
-    return scalar.item() if is_number(scalar) else scalar
+    if torch.is_tensor(scalar) and scalar.ndim == 0 and is_known(scalar):
+        return scalar.item()
+    return scalar

@@ -2,14 +2,11 @@
 
 import importlib.util
 
-import numpy as np
 import torch
 from keras import tree
 
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
-from keras_mhmcmc._backend.torch.host import is_number
-from keras_mhmcmc._backend.torch.host import number
 from keras_mhmcmc._backend.torch.host import values_of
 
 __all__ = [
@@ -106,9 +103,7 @@ def write(variables, values):
     pairs = []
     with torch.no_grad():
         for old, x in zip(values_of(variables), values, strict=True):
-            if is_number(x):
-                old.fill_(x.item())
-            elif not x.is_set_to(old):
+            if not x.is_set_to(old):
                 pairs.append((old, x))
         if pairs:
             torch._foreach_copy_(*zip(*pairs, strict=True))
@@ -116,12 +111,12 @@ def write(variables, values):
 
 def unwarned(function):
     """`function`, in which single numbers become infinite or NaN without a warning."""
-    return torch.compiler.disable(np.errstate(all="ignore")(function))
+    return torch.compiler.disable(function)
 
 
 def scalar(x):
     """A tensor of rank 0 as what arithmetic is fastest with."""
-    return number(x)
+    return x
 
 
 def donated(variables, values):

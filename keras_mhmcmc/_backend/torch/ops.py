@@ -1,0 +1,160 @@
+"""PyTorch: functions of `keras.ops` that a step calls, without Keras' wrappers."""
+
+import torch
+from keras import Variable
+from keras import ops
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "broadcast_to",
+    "cast",
+    "ceil",
+    "clip",
+    "convert_to_numpy",
+    "convert_to_tensor",
+    "cos",
+    "cumprod",
+    "exp",
+    "expand_dims",
+    "isfinite",
+    "isnan",
+    "log",
+    "log1p",
+    "log_sigmoid",
+    "logaddexp",
+    "logical_and",
+    "logical_or",
+    "logsumexp",
+    "max",
+    "maximum",
+    "minimum",
+    "ones_like",
+    "power",
+    "reshape",
+    "sqrt",
+    "square",
+    "stack",
+    "std",
+    "sum",
+    "take",
+    "unstack",
+    "where",
+    "zeros",
+    "zeros_like",
+]
+
+# Keras' own, where it is not a step that calls them.
+argmax = ops.argmax
+convert_to_numpy = ops.convert_to_numpy
+cumprod = ops.cumprod
+max = ops.max
+std = ops.std
+take = ops.take
+zeros = ops.zeros
+
+
+def convert_to_tensor(x, dtype=None):
+    """Return `x` as a tensor; Python numbers as Keras converts them."""
+    if isinstance(x, Variable):
+        x = x.value
+    elif not torch.is_tensor(x):
+        return ops.convert_to_tensor(x, dtype)
+    return x if dtype is None else cast(x, dtype)
+
+
+def cast(x, dtype):
+    """Return `x` in another dtype."""
+    return convert_to_tensor(x).to(
+        getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    )
+
+
+def _of_one(function):
+    def convert_and_call(x):
+        return function(x if torch.is_tensor(x) else convert_to_tensor(x))
+
+    return convert_and_call
+
+
+all = _of_one(torch.all)
+any = _of_one(torch.any)
+ceil = _of_one(torch.ceil)
+cos = _of_one(torch.cos)
+exp = _of_one(torch.exp)
+isfinite = _of_one(torch.isfinite)
+isnan = _of_one(torch.isnan)
+log = _of_one(torch.log)
+log1p = _of_one(torch.log1p)
+log_sigmoid = _of_one(torch.nn.functional.logsigmoid)
+ones_like = _of_one(torch.ones_like)
+sqrt = _of_one(torch.sqrt)
+square = _of_one(torch.square)
+zeros_like = _of_one(torch.zeros_like)
+
+
+def _of_two(function, with_number=None):
+    """A function of two tensors; `with_number` is faster where the second is none."""
+
+    def convert_and_call(x, y):
+        x = x if torch.is_tensor(x) else convert_to_tensor(x)
+        if with_number is not None and isinstance(y, float):
+            return with_number(x, y)
+        return function(x, y if torch.is_tensor(y) else convert_to_tensor(y))
+
+    return convert_and_call
+
+
+logaddexp = _of_two(torch.logaddexp)
+logical_and = _of_two(torch.logical_and)
+logical_or = _of_two(torch.logical_or)
+maximum = _of_two(torch.maximum, torch.clamp_min)
+minimum = _of_two(torch.minimum, torch.clamp_max)
+power = _of_two(torch.pow, torch.pow)
+
+
+def clip(x, low, high):
+    """Return `x` within `low` and `high`."""
+    return minimum(maximum(x, low), high)
+
+
+def broadcast_to(x, shape):
+    """Return `x` repeated along new axes."""
+    return torch.broadcast_to(convert_to_tensor(x), shape)
+
+
+def expand_dims(x, axis):
+    """Return `x` with a new axis."""
+    return x.unsqueeze(axis)
+
+
+def logsumexp(x, axis):
+    """Return the logarithm of the sum of exponentials along an axis."""
+    return torch.logsumexp(x, dim=axis)
+
+
+def reshape(x, shape):
+    """Return the numbers of `x` in another shape."""
+    return convert_to_tensor(x).reshape(shape)
+
+
+def stack(xs, axis=0):
+    """Return tensors along a new axis."""
+    return torch.stack([convert_to_tensor(x) for x in xs], dim=axis)
+
+
+def sum(x, axis=None, keepdims=False):
+    """Return the sum along an axis, or of all."""
+    return x.sum() if axis is None else x.sum(dim=axis, keepdim=keepdims)
+
+
+def unstack(x, num, axis=0):
+    """Return the tensors that `x` is the stack of."""
+    return list(convert_to_tensor(x).unbind(axis))
+
+
+def where(condition, x, y):
+    """Return `x` where the condition holds, else `y`; each may be a number."""
+    x, y = (z if isinstance(z, float) else convert_to_tensor(z) for z in (x, y))
+    return torch.where(convert_to_tensor(condition), x, y)
