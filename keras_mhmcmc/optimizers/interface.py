@@ -54,7 +54,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     def _current_temperature(self) -> Tensor:
         """Return the temperature of the next step, as a step takes it."""
         if isinstance(self.temperature, Schedule):
-            return _backend.scalar(self.temperature(self.iterations))
+            return self.temperature(self.iterations)
         return self.temperature
 
     def temperature_now(self) -> float:

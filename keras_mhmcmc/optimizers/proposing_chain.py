@@ -126,7 +126,6 @@ class ProposingChain(Chain):
         refresh = np.where(is_nothing, pending, metropolis.REFRESH)
         self._slots.pending.assign(refresh)
 
-    @_backend.unwarned
     def propose(self) -> None:
         if not self._has_state():
             return

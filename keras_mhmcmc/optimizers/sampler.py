@@ -146,7 +146,7 @@ class Sampler(SamplerInterface):
         )
         self._chain.build(self._parts, self._add_per_chain)
 
-    @_backend.unwarned
+    @_backend.uncompiled
     def apply(
         self,
         grads: Sequence[Tensor],
@@ -185,17 +185,16 @@ class Sampler(SamplerInterface):
         self, idle: list[int], gradient: Position, loss: Tensor, rate: Tensor
     ) -> None:
         """Move all weights but those of the indices `idle`."""
-        state, rate = self._parts.state, _backend.scalar(rate)
+        state = self._parts.state
         position, energy = _backend.read(state.weights), loss
         if loss is not None:
-            energy = self.train_size * _backend.scalar(ops.cast(loss, "float32"))
+            energy = self.train_size * ops.cast(loss, "float32")
         if self._bound_prior is not None:
             gradient = self._bound_prior.add_gradient(
                 position, gradient, self.train_size
             )
             if energy is not None:
                 energy = energy + self._bound_prior.energy(position, like=energy)
-                energy = _backend.scalar(energy)
 
         def step() -> None:
             self._step(gradient, energy, rate, idle)

@@ -19,9 +19,8 @@ __all__ = [
     "read",
     "refuse_export",
     "refuse_replicas",
-    "scalar",
     "steps_if",
-    "unwarned",
+    "uncompiled",
     "value_and_gradient",
     "write",
     "write_copies",
@@ -121,14 +120,9 @@ def dense(gradients, variables):
     return list(gradients)
 
 
-def unwarned(function):
-    """`function`, in which single numbers become infinite or NaN without a warning."""
+def uncompiled(function):
+    """Return `function` as it is: the whole step is compiled."""
     return function
-
-
-def scalar(x):
-    """A tensor of rank 0 as what arithmetic is fastest with."""
-    return x
 
 
 def cond(condition, if_true, if_false):
