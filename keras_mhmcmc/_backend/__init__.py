@@ -4,14 +4,18 @@ import keras
 from keras import ops  # on PyTorch replaced below
 
 from keras_mhmcmc._backend.errors import NotVectorizable
+from keras_mhmcmc._backend.keras_internals import any_number_of_rows
 from keras_mhmcmc._backend.keras_internals import compile_arguments
+from keras_mhmcmc._backend.keras_internals import fitting_frame
 from keras_mhmcmc._backend.keras_internals import inner_layers
 from keras_mhmcmc._backend.keras_internals import input_signature
 from keras_mhmcmc._backend.keras_internals import layout_of
 from keras_mhmcmc._backend.keras_internals import made_again
 from keras_mhmcmc._backend.keras_internals import portable
+from keras_mhmcmc._backend.keras_internals import record_loss
 from keras_mhmcmc._backend.keras_internals import refuse_legacy_file
 from keras_mhmcmc._backend.keras_internals import step_outputs
+from keras_mhmcmc._backend.keras_internals import training_model
 
 if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax.algebra import *  # noqa: F403

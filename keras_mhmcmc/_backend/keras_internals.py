@@ -1,55 +1,78 @@
-"""Private names and ways of Keras that the package follows, each with the reason."""
+"""All that the package takes from the private interface of Keras, with the reasons.
+
+Each function stands for something that Keras 3 does without offering it. A test in
+`tests/test_keras_internals.py` fails if a new version does it in another way.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
 
 import keras
 from keras.src.export import export_utils
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 __all__ = [
+    "TrainerHooks",
+    "any_number_of_rows",
     "compile_arguments",
+    "fitting_frame",
     "inner_layers",
     "input_signature",
     "layout_of",
     "made_again",
     "portable",
+    "record_loss",
     "refuse_legacy_file",
     "step_outputs",
+    "stored_value",
+    "training_model",
+    "writing_to_keras_variables",
 ]
 
 
-def step_outputs(model, x, training):
-    """The outputs of `model` as the training or test step of Keras computes them.
+# Models.
 
-    Keras passes `training` where `call` takes it, which only a private flag says. On
-    JAX its step runs `call` itself, and layers inside a subclassed model that does not
-    pass `training` on stay in inference mode; on the others it calls the model, and
-    they learn of it (Keras 3.15.1: there the statistics of batch normalisation move).
+
+def step_outputs(model: keras.Model, x: Any, training: bool) -> Any:
+    """Return the outputs of `model` as the training or test step of Keras does.
+
+    Keras passes `training` if `call` takes it, which only a private flag says. On JAX,
+    the step runs `call` itself, and layers inside a subclassed model that does not
+    pass `training` on stay in inference mode. On the other backends the step calls the
+    model, and such layers learn about `training` (Keras 3.15.1: only there the
+    statistics of batch normalisation move).
     """
     given = {"training": training} if model._call_has_training_arg else {}
     run = model.call if keras.backend.backend() == "jax" else model
     return run(x, **given)
 
 
-def inner_layers(model):
-    """`model`, and the layers inside of it at any depth.
+def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """Return `model` and its layers at any depth.
 
-    Keras offers no public way to the layers inside layers.
+    The public `model.layers` has those of the first level only.
     """
     return list(model._flatten_layers())
 
 
-def compile_arguments(model):
-    """What `model` was compiled with, as it was given.
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """Return the arguments of `model.compile`, as they were given.
 
-    `get_compile_config` serialises it, which fails for functions and classes that are
-    not registered.
+    The public `get_compile_config` serialises them, which fails for functions and
+    classes that are not registered.
     """
     return model._compile_config.config
 
 
-def input_signature(model):
-    """The `input_signature` that Keras exports `model` with.
+def input_signature(model: keras.Model) -> list[Any]:
+    """Return the `input_signature` with which Keras exports `model`.
 
-    Of a subclass Keras knows the shapes that it was built with, but wants a call in
-    this process as well, which a model from a file does not have.
+    Keras knows the shapes with which a subclass was built. But Keras also wants a call
+    in this process, which a model from a file does not have.
 
     Raises:
         ValueError: the model does not know its inputs.
@@ -66,30 +89,25 @@ def input_signature(model):
     return signature
 
 
-def layout_of(variable):
-    """Return the layout of a variable over devices, or None.
+def portable(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a compile configuration for every backend.
 
-    `Optimizer.add_variable` takes one, and a variable shows its own under a private
-    name alone.
-    """
-    return getattr(variable, "_layout", None)
-
-
-def portable(config):
-    """A compile configuration for every backend.
-
-    Keras saves what "auto" became on the backend that saved: True on JAX, which on
-    PyTorch compiles for minutes, and what it is there is False.
+    Keras saves what "auto" became on the backend that saved: True on JAX. On PyTorch,
+    True compiles for minutes, and "auto" means False.
     """
     return config | {"jit_compile": "auto" if config.get("jit_compile") else False}
 
 
-def made_again(name, config, custom_objects=None):
-    """The model of a configuration, which is the argument `name` of another one.
+def made_again(
+    name: str,
+    config: dict[str, Any],
+    custom_objects: dict[str, Any] | None = None,
+) -> keras.Model:
+    """Return the model of a configuration, which is the argument `name` of another one.
 
     Raises:
-        ValueError: Keras cannot make it. Of an error of another type Keras would say
-            that this package is at fault.
+        ValueError: Keras cannot make the model. After an error of another type, Keras
+            would blame this package.
     """
     try:
         return keras.saving.deserialize_keras_object(config, custom_objects)
@@ -104,8 +122,8 @@ def made_again(name, config, custom_objects=None):
         ) from error
 
 
-def refuse_legacy_file(filepath):
-    """Raises for the format of old, which writes files that cannot be loaded."""
+def refuse_legacy_file(filepath: Any) -> None:
+    """Raise a `ValueError` for HDF5, in which the classes of a model are not found."""
     if str(filepath).endswith((".h5", ".hdf5")):
         raise ValueError(
             "Argument `filepath` must end in `.keras`: in an HDF5 file this model "
@@ -113,3 +131,154 @@ def refuse_legacy_file(filepath):
             'with `save_weights("name.weights.h5")`. '
             f"Received: filepath={str(filepath)!r}"
         )
+
+
+# The training step.
+
+
+def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
+    """Return the Keras model whose training step runs with `optimizer`.
+
+    Keras does not tell an optimizer about its model, and a sampler has to see the loss
+    that the model was compiled with. The only link is the training step of the model:
+    it calls `scale_loss`, and is then further up the stack. Return None in a custom
+    training loop.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.Model) and caller.optimizer is optimizer:
+            return caller
+        frame = frame.f_back
+    return None
+
+
+def fitting_frame(model: keras.Model, frame: FrameType | None) -> FrameType | None:
+    """Return the frame of `model.fit` among the callers of `frame`, or None.
+
+    Keras has no flag that says whether `fit` runs: after an error in `fit`, its
+    callbacks are not told about the end.
+    """
+    while frame is not None:
+        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def record_loss(model: keras.Model, loss: Any, examples: int) -> None:
+    """Add the loss of a mini-batch to the mean that `model` logs as "loss".
+
+    The training step of Keras does this after `compute_loss`. The metric is the first
+    one of the public `metrics`, unless a subclass changes the list.
+    """
+    model._loss_tracker.update_state(loss, sample_weight=examples)
+
+
+class TrainerHooks:
+    """A part of a `keras.Model` that trains several models of one architecture.
+
+    Before its first step, Keras' trainer builds the metrics and the optimizer of the
+    model, and after `evaluate` it puts the logs in order, both in private methods. A
+    subclass has `template`, the compiled model of that architecture, and the two
+    methods below.
+    """
+
+    template: keras.Model
+
+    def build_for_training(self) -> None:
+        """Build metrics and the optimizer; `template` is built."""
+        raise NotImplementedError
+
+    def log_names(self) -> list[str]:
+        """Return the names of the logs, in the order of `evaluate`."""
+        raise NotImplementedError
+
+    def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        self.template._symbolic_build(iterator=iterator, data_batch=data_batch)
+        self.build_for_training()
+
+    def _maybe_symbolic_build(
+        self, iterator: Any = None, data_batch: Any = None
+    ) -> None:
+        # On TensorFlow alone, where Keras leaves building to the traced step. The
+        # chains' metrics have variables, which must be there before.
+        if iterator is not None:
+            specs = iterator._distributed_dataset.element_spec
+            data_batch = keras.tree.map_structure(
+                lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
+                specs,
+            )
+        self._symbolic_build(data_batch=data_batch)
+
+    def _flatten_metrics_in_order(self, logs: dict[str, Any]) -> Any:
+        values = [logs[name] for name in self.log_names()]
+        return values[0] if len(values) == 1 else values
+
+
+# Variables and optimizers.
+
+
+def layout_of(variable: keras.Variable) -> Any:
+    """Return the layout of a variable over devices, or None.
+
+    `Optimizer.add_variable` takes a layout, and a variable shows its own under a
+    private name alone. Keras 3.10 has no layouts on PyTorch and TensorFlow.
+    """
+    return getattr(variable, "_layout", None)
+
+
+def stored_value(variable: keras.Variable) -> Any:
+    """Return the tensor of a variable, also inside a `keras.StatelessScope`.
+
+    The public `value` is that of the scope; and where there is no tensor, `value`
+    initialises the variable again.
+    """
+    return variable._value
+
+
+@contextlib.contextmanager
+def any_number_of_rows(variables: Sequence[keras.Variable]) -> Iterator[None]:
+    """Let stacked variables hold the values of some of the chains, in a scope.
+
+    `Variable.assign` compares shapes, and the first one is the number of all chains.
+    """
+    shapes = [variable._shape for variable in variables]
+    for variable, shape in zip(variables, shapes, strict=True):
+        variable._shape = (None, *shape[1:])
+    try:
+        yield
+    finally:
+        for variable, shape in zip(variables, shapes, strict=True):
+            variable._shape = shape
+
+
+# The methods with which Keras' optimizers write to `tf.Variable`s.
+_WRITERS = (
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "_backend_update_step",
+    "_apply_weight_decay",
+)
+
+
+@contextlib.contextmanager
+def writing_to_keras_variables(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """Let an optimizer obey a `keras.StatelessScope` on TensorFlow, in a scope.
+
+    There, Keras' optimizers write to `tf.Variable`s directly, for `tf.distribute`, and
+    refuse the public `stateless_apply`. The methods of the base class write to Keras
+    variables, as on the other backends.
+    """
+    for name in _WRITERS:
+        method = getattr(BaseOptimizer, name).__get__(optimizer)
+        object.__setattr__(optimizer, name, method)
+    # `_var_key` of TensorFlow reads `variable.value`, which is a tensor in a scope.
+    key = "_var_key"
+    object.__setattr__(optimizer, key, lambda v: stored_value(v)._unique_id)
+    try:
+        yield
+    finally:
+        for name in (*_WRITERS, key):
+            object.__delattr__(optimizer, name)

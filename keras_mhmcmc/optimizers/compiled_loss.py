@@ -1,29 +1,10 @@
-"""Check the loss that a model was compiled with.
+"""Check the loss that a model was compiled with."""
 
-Keras does not tell an optimizer about its model. The only link is the training step of
-the model: it calls `scale_loss`, and is then further up the stack.
-"""
-
-import inspect
 from typing import Any
 
 import keras
 
 _NAMES = ("mse", "MSE", "mean_squared_error")
-
-
-def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
-    """Return the Keras model whose training step runs with `optimizer`.
-
-    Return None in a custom training loop.
-    """
-    frame = inspect.currentframe()
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.Model) and caller.optimizer is optimizer:
-            return caller
-        frame = frame.f_back
-    return None
 
 
 def missing(name: str) -> str:

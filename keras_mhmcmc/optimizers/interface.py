@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor

@@ -276,7 +276,7 @@ class Sampler(SamplerInterface):
 
     def _check_loss(self) -> None:
         if not self._is_loss_checked:
-            model = compiled_loss.training_model(self)
+            model = _backend.training_model(self)
             if model is not None:
                 if self._check_own is not None:
                     self._check_own(model)

@@ -268,12 +268,12 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             )
         return self._untracked.metrics
 
-    def _flatten_metrics_in_order(self, logs: dict[str, Tensor]) -> Any:
-        values = [logs[name] for name in self._built_metrics().names]
-        return values[0] if len(values) == 1 else values
+    def log_names(self) -> list[str]:
+        """Return the names of the logs, in the order of `evaluate`."""
+        return self._built_metrics().names
 
-    def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        self.template._symbolic_build(iterator=iterator, data_batch=data_batch)
+    def build_for_training(self) -> None:
+        """Build the chains' metrics and the optimizer; `template` is built."""
         if self._untracked.metrics is None:
             self._untracked.metrics = ChainMetrics(self.template, self.num_chains)
         self._build_optimizer()

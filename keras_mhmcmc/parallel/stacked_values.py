@@ -1,7 +1,6 @@
 """Variables with a chain axis, and values that belong to some of the chains."""
 
 import contextlib
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -25,19 +24,6 @@ def stacked_variable(
         return keras.Variable(
             value, dtype=variable.dtype, trainable=trainable, autocast=False, name=name
         )
-
-
-@contextlib.contextmanager
-def any_number_of_rows(variables: Sequence[keras.Variable]) -> Iterator[None]:
-    """Let stacked variables hold the values of some of the chains, in a scope."""
-    shapes = [variable._shape for variable in variables]
-    for variable, shape in zip(variables, shapes, strict=True):
-        variable._shape = (None, *shape[1:])
-    try:
-        yield
-    finally:
-        for variable, shape in zip(variables, shapes, strict=True):
-            variable._shape = shape
 
 
 def split(values: Sequence[Value], counts: Sequence[int]) -> list[list[Value]]:

@@ -10,7 +10,6 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_values import any_number_of_rows
 from keras_mhmcmc.parallel.stacked_values import split
 from keras_mhmcmc.parallel.stacked_values import where_accepted
 
@@ -94,7 +93,7 @@ class ChainStep:
         rows = [*self.trainable, *slots]
         accepted = None
         with (
-            any_number_of_rows(rows),
+            _backend.any_number_of_rows(rows),
             _backend.writable_optimizer(self.optimizer),
             keras.StatelessScope() as scope,
         ):
@@ -131,7 +130,7 @@ class ChainStep:
                 x, y, predictions, sample_weight, training=training
             )
             size = keras.tree.flatten(x)[0].shape[0]
-            template._loss_tracker.update_state(loss, sample_weight=size)
+            _backend.record_loss(template, loss, size)
             logs = template.compute_metrics(x, y, predictions, sample_weight)
         results = [
             ops.mean(ops.cast(logs[name], "float32")) for name in self.metric_names

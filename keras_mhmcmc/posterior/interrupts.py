@@ -8,6 +8,8 @@ from types import FrameType
 
 import keras
 
+from keras_mhmcmc import _backend
+
 
 class Interrupts:
     """A handler of Ctrl-C while one model trains.
@@ -18,7 +20,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._model: weakref.ref[keras.Model] | None = None
+        self._fitted: weakref.ref[keras.Model] | None = None
         self._is_waiting = False
 
     def begin(self, model: keras.Model) -> None:
@@ -31,18 +33,18 @@ class Interrupts:
             # Several callbacks of one `fit`: the last one interrupts, after the others
             # have kept their samples. An error may also have ended an earlier `fit`
             # without a call to its callbacks.
-            is_same = owner._model is not None and owner._model() is model
+            is_same = owner._fitted is not None and owner._fitted() is model
             if is_same or not owner._is_fitting(inspect.currentframe()):
                 owner.end()
         # A handler that the user installed stays.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._model = weakref.ref(model)
+            self._fitted = weakref.ref(model)
             signal.signal(signal.SIGINT, self._note)
 
     def end(self) -> None:
         """Return Ctrl-C to Python."""
-        if self._model is not None:
-            self._model = None
+        if self._fitted is not None:
+            self._fitted = None
             # Another handler may have taken over since `begin`.
             if signal.getsignal(signal.SIGINT) == self._note:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -59,10 +61,5 @@ class Interrupts:
 
     def _is_fitting(self, frame: FrameType | None) -> bool:
         """Return whether the model's `fit` is among the callers of `frame`."""
-        model = None if self._model is None else self._model()
-        while frame is not None and model is not None:
-            is_fit = frame.f_code.co_name == "fit"
-            if is_fit and frame.f_locals.get("self") is model:
-                return True
-            frame = frame.f_back
-        return False
+        model = None if self._fitted is None else self._fitted()
+        return model is not None and _backend.fitting_frame(model, frame) is not None

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec
 
 from keras_mhmcmc._backend.jax.core import cond
 from keras_mhmcmc._backend.jax.random import draw_from
+from keras_mhmcmc._backend.keras_internals import TrainerHooks
 
 __all__ = [
     "ChainTrainer",
@@ -157,7 +158,7 @@ def writable_optimizer(optimizer):
     return contextlib.nullcontext()
 
 
-class ChainTrainer:
+class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
     def train_step(self, state, data):

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from keras_mhmcmc._backend.keras_internals import stored_value
+
 __all__ = [
     "LossObserver",
     "accelerated",
@@ -89,7 +91,7 @@ def refuse_export(format):
 
 def hold_values(variables):
     """Whether the variables can be read: a step that failed leaves them empty."""
-    values = [variable._value for variable in variables]
+    values = [stored_value(variable) for variable in variables]
     return all(value is not None and not value.is_deleted() for value in values)
 
 

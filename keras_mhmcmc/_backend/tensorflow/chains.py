@@ -1,12 +1,10 @@
 """TensorFlow: many chains of one model on one device."""
 
-import contextlib
-
-import keras
 import tensorflow as tf
-from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_mhmcmc._backend.errors import NotVectorizable
+from keras_mhmcmc._backend.keras_internals import TrainerHooks
+from keras_mhmcmc._backend.keras_internals import writing_to_keras_variables
 from keras_mhmcmc._backend.tensorflow.random import draw_from
 
 __all__ = [
@@ -122,32 +120,12 @@ def _each(function, values):
         raise
 
 
-@contextlib.contextmanager
 def writable_optimizer(optimizer):
-    """A scope in which `optimizer` obeys `keras.StatelessScope`.
-
-    Keras' optimizers write to `tf.Variable`s directly on TensorFlow, for the sake of
-    `tf.distribute`. The methods of the base class that they replace write to Keras
-    variables, as on the other backends.
-    """
-    names = ("assign", "assign_add", "assign_sub")
-    names = (*names, "_backend_update_step", "_apply_weight_decay")
-    own = type(optimizer)._backend_update_step
-    if own.__module__.startswith("keras_mhmcmc"):
-        names = names[:3]
-    for name in names:
-        method = getattr(BaseOptimizer, name).__get__(optimizer)
-        object.__setattr__(optimizer, name, method)
-    # The key of a variable, of which a scope would give another tensor.
-    object.__setattr__(optimizer, "_var_key", lambda v: v._value._unique_id)
-    try:
-        yield
-    finally:
-        for name in (*names, "_var_key"):
-            object.__delattr__(optimizer, name)
+    """Return a scope in which `optimizer` obeys `keras.StatelessScope`."""
+    return writing_to_keras_variables(optimizer)
 
 
-class ChainTrainer:
+class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
     def train_step(self, data):
@@ -157,17 +135,6 @@ class ChainTrainer:
     def test_step(self, data):
         """The evaluation of one batch by all chains."""
         return self._step(data, False)
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Keras leaves building to the traced step; the metrics' variables of the
-        # chains must be there before.
-        if iterator is not None:
-            specs = iterator._distributed_dataset.element_spec
-            data_batch = keras.tree.map_structure(
-                lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
-                specs,
-            )
-        self._symbolic_build(data_batch=data_batch)
 
     def _step(self, data, training):
         variables = self._step_variables(training)

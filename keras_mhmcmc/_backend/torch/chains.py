@@ -6,6 +6,8 @@ import torch
 from keras import tree
 
 from keras_mhmcmc._backend.errors import NotVectorizable
+from keras_mhmcmc._backend.keras_internals import TrainerHooks
+from keras_mhmcmc._backend.keras_internals import stored_value
 from keras_mhmcmc._backend.torch.generator import rows_of
 from keras_mhmcmc._backend.torch.generator import seed_of
 from keras_mhmcmc._backend.torch.generator import shaped
@@ -37,7 +39,7 @@ class ChainsNoise:
 
     def draw(self, tensors, uniforms):
         """Normals shaped like `tensors`, and `uniforms` numbers for each chain."""
-        whole, rows = self._state._value, self._state.value
+        whole, rows = stored_value(self._state), self._state.value
         if self._host is None or self._version != (whole.data_ptr(), whole._version):
             self._host = whole.tolist()
         first = (rows.data_ptr() - whole.data_ptr()) // (2 * rows.element_size())
@@ -125,7 +127,7 @@ def writable_optimizer(optimizer):
     return contextlib.nullcontext()
 
 
-class ChainTrainer:
+class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
     def train_step(self, data):

@@ -7,7 +7,6 @@ from keras import tree
 
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
-from keras_mhmcmc._backend.torch.host import values_of
 
 __all__ = [
     "LossObserver",
@@ -94,14 +93,15 @@ def hold_values(variables):
 
 def read(variables):
     """The values of Keras variables."""
-    return [value.detach() for value in values_of(variables)]
+    return [variable.value.detach() for variable in variables]
 
 
 def write(variables, values):
     """Assigns values made in this step."""
     pairs = []
     with torch.no_grad():
-        for old, x in zip(values_of(variables), values, strict=True):
+        for variable, x in zip(variables, values, strict=True):
+            old = variable.value
             if not x.is_set_to(old):
                 pairs.append((old, x))
         if pairs:
@@ -140,8 +140,8 @@ def dense(gradients, variables):
     leaves the gradient of the other, and the next step would add to it.
     """
     gradients = list(gradients)
-    for value in values_of(variables):
-        value.grad = None
+    for variable in variables:
+        variable.value.grad = None
     return gradients
 
 
