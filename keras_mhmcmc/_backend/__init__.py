@@ -1,7 +1,10 @@
-"""The only place that chooses a framework: `jax`, `tensorflow`, `torch` share names."""
+"""The framework code of the backend that Keras uses. No other module chooses one.
+
+The folders `jax`, `tensorflow` and `torch` define functions of the same names.
+"""
 
 import keras
-from keras import ops  # on PyTorch replaced below
+from keras import ops  # replaced below on PyTorch
 
 from keras_mhmcmc._backend.errors import NotVectorizable
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows

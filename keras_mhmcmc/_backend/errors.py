@@ -1,5 +1,5 @@
-"""Errors that every backend raises for the same reason."""
+"""Errors that the backends share."""
 
 
 class NotVectorizable(Exception):
-    """A model that cannot be evaluated for all chains in one pass."""
+    """A model cannot be evaluated for all chains in one pass."""

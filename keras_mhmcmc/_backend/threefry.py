@@ -1,7 +1,7 @@
 """Threefry-2x32-20, a random function of a counter: Salmon et al. (2011), section 3.3.
 
-Written once for JAX and TensorFlow, whose tensors of unsigned integers share `+`, `^`
-and the wrap-around at 2^32, and not the names of their shifts.
+JAX and TensorFlow share this code. Their tensors of unsigned integers have the same
+`+`, the same `^` and the same wrap-around at 2^32. Only the shifts have other names.
 """
 
 _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
@@ -14,8 +14,9 @@ def threefry(key, counter, word, rotate_left):
     Args:
         key: two tensors of dtype uint32.
         counter: two tensors of dtype uint32.
-        word: function that makes such a tensor of a Python integer.
-        rotate_left: function of (x, bits), such a tensor and a Python integer.
+        word: function that makes a uint32 tensor from a Python integer.
+        rotate_left: function of a uint32 tensor and a number of bits, a Python
+            integer. It returns the rotated tensor.
     """
     keys = *key, key[0] ^ key[1] ^ word(_PARITY)
     x, y = counter[0] + keys[0], counter[1] + keys[1]

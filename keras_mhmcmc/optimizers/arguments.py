@@ -14,8 +14,9 @@ def given_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of a constructor by name, with defaults.
 
-    The options of the Keras base class are left out: a sampler refuses all of them. The
-    constructor itself raises the error if the arguments do not fit.
+    The options of the Keras base class are left out, since a sampler refuses all of
+    them. If the arguments do not fit, the result is empty: the constructor itself
+    raises the error.
     """
     signature = inspect.signature(cls.__init__)
     try:
@@ -33,9 +34,9 @@ def given_arguments(
 
 
 def configuration(cls: type, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a constructor as JSON can hold them.
+    """Return the arguments of a constructor in a form that JSON can hold.
 
-    An integer for an argument that is a float becomes one.
+    If the annotation of an argument allows a float, an integer becomes a float.
     """
     parameters = inspect.signature(cls.__init__).parameters
     config = {}
@@ -50,7 +51,7 @@ def configuration(cls: type, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def serialized(value: Any) -> Any:
-    """Return what JSON can hold: other kinds of numbers become Python's own."""
+    """Return `value` in a form that JSON can hold. Numbers get Python's own types."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, numbers.Integral):

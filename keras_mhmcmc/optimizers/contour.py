@@ -1,4 +1,4 @@
-"""What users call on the contour samplers beside what every sampler has."""
+"""What users call on the contour samplers, besides what every sampler has."""
 
 from typing import Any
 

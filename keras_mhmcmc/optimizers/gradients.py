@@ -1,4 +1,4 @@
-"""Which gradient belongs to which weight of a chain."""
+"""The gradients of a chain, matched to its weights."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ def gradients_of_each(
     variables: Sequence[keras.Variable],
     gradients: Sequence[Tensor],
 ) -> list[Tensor]:
-    """Return the gradient of each weight; None if there is none.
+    """Return the gradient of each weight, or None for a weight without a gradient.
 
     Args:
         weights: variables that the sampler was built with.
         variables: variables that the gradients belong to.
-        gradients: one for each variable, or None.
+        gradients: the gradient of each variable, or None.
 
     Raises:
         ValueError: a variable is not one of the weights, or no gradient is given.

@@ -16,7 +16,7 @@ from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
 from keras_mhmcmc.schedules import Schedule
 
-# What `diagnostics` adds up over chains.
+# The diagnostics that are summed over chains. All others are averaged.
 _SUMMED = ("nonfinite",)
 
 
@@ -32,12 +32,12 @@ class SamplerInterface(keras.optimizers.Optimizer):
 
     @property
     def temperature(self) -> float | Schedule:
-        """T, the temperature of the target, a number or a schedule."""
+        """T, the temperature of the target: a number or a schedule."""
         return self.algorithm.temperature
 
     @property
     def slots(self) -> Any:
-        """The state of the algorithm, a named tuple of variables, once it is built."""
+        """The state of the built algorithm: a named tuple of variables."""
         return self._parts.state.structure
 
     @property
@@ -47,7 +47,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
 
     @property
     def has_weights(self) -> bool:
-        """Whether samples have importance weights."""
+        """Return whether samples have importance weights."""
         return self.algorithm.traits.has_weights
 
     def _current_temperature(self) -> Tensor:
@@ -64,8 +64,9 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Return what the sampler did since `reset_diagnostics`.
 
         `energy` is the mean of U in nats, over the points that were evaluated or, for
-        a Metropolis-Hastings sampler, over the states of the chain. Empty before the
-        first step. Of several chains, counts are sums and all else means.
+        a Metropolis-Hastings sampler, over the states of the chain. With several
+        chains, counts are summed and all other numbers are averaged. The result is
+        empty before the first step.
         """
         return {
             name: over_chains(values, is_count=name in _SUMMED)
@@ -73,7 +74,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
         }
 
     def chain_diagnostics(self) -> dict[str, Array]:
-        """Return the `diagnostics` of each chain, arrays (chains,)."""
+        """Return the `diagnostics` of each chain: arrays (chains,) by name."""
         if not self.built:
             return {}
         arrays = self._parts.state.arrays()
@@ -110,7 +111,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Mark the current state as a sample. The next step stores its energy.
 
         Several callbacks may mark samples. `sample_info` describes the sample that was
-        marked last. Whoever marked another sample is told before.
+        marked last. Before a new mark, the listeners of the old one are called.
 
         Args:
             listener: function without arguments. `tell_of_samples` calls it once the
@@ -131,7 +132,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     def sample_info(self) -> SampleInfo:
         """Return energy and log importance weight of the sample that was marked last.
 
-        Until the next step evaluates the sample, both are those of the point before.
+        Until the next step evaluates the sample, the result describes the point before.
         """
         return self._chain.sample_info()
 
@@ -150,7 +151,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
         return self._chain.lost_chains()
 
     def has_stopped(self) -> bool:
-        """Return whether no chain goes on, after a loss or gradient not finite."""
+        """Return whether losses or gradients that are not finite stopped all chains."""
         return self.built and self._chain.has_stopped()
 
     def reason_of_loss(self) -> str:
@@ -161,11 +162,13 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Put the current state of the chain into the model's variables.
 
         Only a Metropolis-Hastings sampler has anything to do: during `fit` its model
-        holds the proposal that is evaluated next. The pending proposal is dropped.
-        Unless `propose` draws another, the next step evaluates the state itself on a
-        new batch, an exact Metropolis-Hastings move. Has no effect before the first
-        step. Call it between steps only. `fit` calls it at its end, and
-        `mh.PosteriorSamples` at each epoch's end and before validation.
+        holds the proposal that is evaluated next. `settle` drops this proposal. Unless
+        `propose` draws another one, the next step evaluates the state itself on a new
+        batch, which is an exact Metropolis-Hastings move.
+
+        Call `settle` between steps only. It has no effect before the first step. `fit`
+        calls it at its end, and `mh.PosteriorSamples` calls it at the end of each epoch
+        and before validation.
         """
         if self.built:
             self._chain.settle()
@@ -173,9 +176,9 @@ class SamplerInterface(keras.optimizers.Optimizer):
     def propose(self) -> None:
         """Write a new proposal into the model's variables. Call it after `settle`.
 
-        It saves the evaluation of the state on another batch; the target does not
-        depend on it. Has no effect where there is nothing to go on from: before the
-        first step, without `settle`, or after somebody set the weights.
+        The next step then need not evaluate the state on another batch. The target is
+        the same with and without `propose`. `propose` has no effect before the first
+        step, without `settle`, or after somebody has set the weights.
         """
         if self.built:
             self._chain.propose()

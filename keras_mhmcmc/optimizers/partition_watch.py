@@ -1,4 +1,4 @@
-"""Signs that the partition of a contour sampler does not fit the energies."""
+"""Warnings if the partition of a contour sampler does not fit the energies."""
 
 import numpy as np
 
@@ -7,11 +7,11 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.contour import Contour
 
-_FEWEST = 10  # energies from which something can be said of a partition
+_FEWEST = 10  # energies that are enough to judge a partition
 
 
 class PartitionWatch:
-    """Looks at the energies of a run, and warns once."""
+    """A watch over the energies of a run, which warns at most once."""
 
     def __init__(self, contour: Contour) -> None:
         self._contour = contour
@@ -24,8 +24,8 @@ class PartitionWatch:
 
         Args:
             counts: what `ContourSampler` counts, arrays () or (chains,).
-            lowest: energy of the run, nats.
-            highest: energy of the run, nats.
+            lowest: lowest energy of the run, nats.
+            highest: highest energy of the run, nats.
         """
         steps = np.sum(counts["steps"])
         if steps >= _FEWEST:
@@ -37,9 +37,9 @@ class PartitionWatch:
         """Warn if a run left subregions empty between others.
 
         Args:
-            visits: of each subregion, (..., partitions).
-            lowest: energy of the run, nats.
-            highest: energy of the run, nats.
+            visits: number of visits of each subregion, (..., partitions).
+            lowest: lowest energy of the run, nats.
+            highest: highest energy of the run, nats.
         """
         visits = visits.reshape(-1, self._contour.partitions).sum(0)
         if visits.sum() >= _FEWEST:

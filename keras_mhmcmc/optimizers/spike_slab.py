@@ -1,4 +1,4 @@
-"""What users call on the spike-and-slab samplers beside what every sampler has."""
+"""What users call on the spike-and-slab samplers, besides what every sampler has."""
 
 from typing import Any
 
@@ -51,12 +51,12 @@ class SpikeSlabOptimizer(Sampler):
         )
 
     def inclusion_probabilities(self) -> dict[str, Array]:
-        """Return rho, by variable path: how far each weight belongs to the slab.
+        """Return rho by variable path: how far each weight belongs to the slab.
 
         The numbers lie in [0, 1]. They are a mean-field fixed point, which can depend
-        on `initial_inclusion`, and not the posterior probability of the slab. The
+        on `initial_inclusion`. They are not the posterior probability of the slab. The
         arrays have the shapes of the sparse kernels, with a leading axis if there are
-        several chains. Empty before the first step.
+        several chains. Before the first step there are none.
         """
         pairs = self.inclusion_by_variable()
         paths = distinct(variable.path for variable, _ in pairs)

@@ -91,7 +91,7 @@ class LogDensity:
 
     @property
     def draws_batches(self) -> bool:
-        """Whether a step draws mini-batches, smaller than all of the data."""
+        """Return whether a step draws mini-batches that are smaller than the data."""
         if self.batch_size is None or self.train_size is None:
             return False
         return self.batch_size < self.train_size

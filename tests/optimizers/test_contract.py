@@ -120,7 +120,6 @@ def test_the_energy_is_the_loss_at_full_data_scale(name, trained):
         np.testing.assert_allclose(history["energy"], energies, rtol=1e-4)
 
 
-@pytest.mark.in_turn("torch")
 @every_sampler
 def test_a_saved_and_loaded_model_goes_on_bit_for_bit(name, trained, tmp_path):
     whole = trained(name).model
@@ -146,7 +145,6 @@ def flat_walk(name, seed, steps=6):
     return np.array(states).reshape(steps + 1, -1)
 
 
-@pytest.mark.in_turn("torch")
 @every_noisy_sampler
 def test_each_iteration_uses_new_noise(name):
     moves = np.diff(flat_walk(name, seed=3, steps=8).astype("float64"), axis=0)
@@ -179,7 +177,6 @@ def test_memory_is_as_documented(name):
     assert sum(np.prod(v.shape) for v in others) < 1600
 
 
-@pytest.mark.in_turn("torch")
 @every_sampler
 def test_a_learning_rate_schedule_is_used(name):
     """A rate that is 0 until step 3 holds the chain still that long."""
@@ -198,7 +195,6 @@ def test_a_learning_rate_schedule_is_used(name):
     assert np.abs(states[-1] - 1.0).max() > 0
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", WITH_PRIOR)
 def test_the_prior_enters_energy_and_gradient(name):
     """With a flat loss the prior alone pulls the weights to zero."""

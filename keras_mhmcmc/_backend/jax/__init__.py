@@ -1,1 +1,1 @@
-"""JAX: the framework code of the package."""
+"""JAX: the code of the package that calls this framework."""

@@ -1,4 +1,4 @@
-"""JAX: many chains of one model, their leading axis sharded over the devices."""
+"""JAX: many chains of one model. Their leading axis is sharded over the devices."""
 
 import contextlib
 
@@ -28,13 +28,13 @@ _AXIS = "chains"
 
 
 class ChainsNoise:
-    """`NoiseStream` for chains: `state` has a row (seed, step count) for each."""
+    """The noise of several chains. `state` has a row (seed, step count) for each."""
 
     def __init__(self, state):
         self._state = state
 
     def draw(self, tensors, uniforms):
-        """Normals shaped like `tensors`, and `uniforms` numbers for each chain."""
+        """Return normals shaped like `tensors`, and uniforms (chains, uniforms)."""
         state = self._state.value
         self._state.assign(state + jnp.array([0, 1], state.dtype))
         return _each(
@@ -43,21 +43,21 @@ class ChainsNoise:
 
 
 def loop_above():
-    """Weights of a chain above which "auto" loops over chains, on a CPU.
+    """Return the number of weights above which "auto" loops over chains on a CPU.
 
-    Measured: the loop is faster from between 42,000 and 79,000 on.
+    Measured: the loop was slower at 42,000 weights and faster at 79,000.
     """
     return 40_000
 
 
 def devices_of_chains(num_chains):
-    """The number of devices that the chains are spread over."""
+    """Return the number of devices that the chains are spread over."""
     count = jax.device_count()
     return count if num_chains % count == 0 else 1
 
 
 def place_chains(variables, num_chains):
-    """Spreads the leading axis of variables over the devices."""
+    """Spread the leading axis of variables over the devices."""
     if devices_of_chains(num_chains) > 1:
         sharding = NamedSharding(_mesh(), PartitionSpec(_AXIS))
         for variable in variables:
@@ -69,10 +69,10 @@ def _mesh():
 
 
 def over_chains(step, chains, shared, data, chunk):
-    """`step` for `chunk` chains at a time, 1 or all of them.
+    """Run `step` for `chunk` chains at a time, one or all, and return the new values.
 
-    `step(chains, shared, data)` gives the new values of both lists of tensors: those
-    of `chains` have a leading chain axis, those of `shared` belong to all chains.
+    `step(chains, shared, data)` returns the new values of two lists of tensors. Those
+    of `chains` have a leading chain axis. Those of `shared` belong to all chains.
     """
     count = chains[0].shape[0]
     if devices_of_chains(count) == 1:
@@ -104,10 +104,10 @@ def _over_local_chains(step, chains, shared, data, chunk):
             new, new_shared = step(single, shared, data)
             return _typed_as(new, single), _typed_as(new_shared, shared)
 
-        # In place, so that the weights of one chain stay in the processor's cache for
-        # the whole of its step. The condition, which always holds, keeps XLA from
-        # merging reads of the stacked arrays with their writes: if it did, it would
-        # have to copy all of them in each round.
+        # Write in place, so that the weights of one chain stay in the processor's cache
+        # for the whole of its step. The condition always holds. It keeps XLA from
+        # merging reads of the stacked arrays with their writes, for which XLA would
+        # have to copy all arrays in each round.
         always = index < count
         new, new_shared = cond(always, run, lambda: (single, list(shared)))
         chains = [
@@ -130,7 +130,10 @@ def _typed_as(values, others):
 
 
 def chain_gradients(function, trainable, rest):
-    """Losses, gradients and auxiliary outputs of `function(trainable, rest)`."""
+    """Return the losses, gradients and auxiliary outputs of all chains.
+
+    `function(trainable, rest)` returns the loss and the auxiliary outputs of one chain.
+    """
 
     def single(trainable, rest):
         evaluate = jax.value_and_grad(function, has_aux=True)
@@ -141,12 +144,15 @@ def chain_gradients(function, trainable, rest):
 
 
 def chain_outputs(function, values):
-    """`function(values)` for each chain."""
+    """Return `function(values)` of each chain."""
     return _each(function, values)
 
 
 def _each(function, *values):
-    """`function` for each chain: what vmap does, and as it stands for one chain."""
+    """Return `function` of each chain, by vmap.
+
+    A single chain is evaluated without vmap.
+    """
     if jax.tree.leaves(values)[0].shape[0] > 1:
         return jax.vmap(function)(*values)
     outputs = function(*jax.tree.map(lambda x: x[0], values))
@@ -154,7 +160,10 @@ def _each(function, *values):
 
 
 def writable_optimizer(optimizer):
-    """A scope in which `optimizer` obeys `keras.StatelessScope`: any, here."""
+    """Return a scope in which `optimizer` obeys `keras.StatelessScope`.
+
+    On this backend an optimizer always obeys it.
+    """
     return contextlib.nullcontext()
 
 
@@ -162,12 +171,12 @@ class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
     def train_step(self, state, data):
-        """One step of all chains."""
+        """Train all chains by one step."""
         logs, values = self._run_step([x for part in state for x in part], data, True)
         return logs, _like(values, state)
 
     def test_step(self, state, data):
-        """The evaluation of one batch by all chains."""
+        """Evaluate all chains on one batch."""
         logs, values = self._run_step([x for part in state for x in part], data, False)
         return logs, _like(values, state)
 

@@ -1,4 +1,4 @@
-"""JAX: everything the package needs that differs between frameworks."""
+"""JAX: all that the package uses besides algebra, chains, loops and noise."""
 
 import jax
 import jax.numpy as jnp
@@ -30,20 +30,21 @@ __all__ = [
 
 
 class LossObserver:
-    """Hands the training loss from `scale_loss` to `apply`, two different traces.
+    """A carrier of the training loss from `scale_loss` to `apply`.
 
-    Keras differentiates a function that calls `optimizer.scale_loss(loss)`, so a loss
-    kept there would be a tracer of the differentiated function, dead by the time
-    `apply` runs. An identity with a custom derivative keeps the loss as its residual;
-    the backward rule receives that residual while `value_and_grad` pulls back, which
-    happens in the outer trace, the one in which `apply` runs next.
+    The two run in different traces. Keras differentiates a function that calls
+    `optimizer.scale_loss(loss)`. A loss kept there would be a tracer of the
+    differentiated function, which is dead when `apply` runs. So an identity with a
+    custom derivative keeps the loss as its residual. The backward rule receives the
+    residual while `value_and_grad` pulls back. This happens in the outer trace, in
+    which `apply` runs next.
     """
 
     def __init__(self):
         self._loss = None
 
     def observe(self, loss):
-        """Returns `loss` unchanged, and keeps its value for `take`."""
+        """Return `loss` unchanged, and keep its value for `take`."""
 
         @jax.custom_vjp
         def identity(value):
@@ -60,19 +61,20 @@ class LossObserver:
         return identity(loss)
 
     def keep(self, loss):
-        """Keeps a value of the loss that is not part of a differentiated function."""
+        """Keep a value of the loss that is not part of a differentiated function."""
         self._loss = loss
 
     def take(self):
-        """The loss of this step, or None; a loss is handed out once."""
+        """Return the loss of this step, or None. Each loss is handed out once."""
         loss, self._loss = self._loss, None
         return loss
 
 
 def refuse_replicas():
-    """Raises where JAX has several processes, for which no sampler is made yet.
+    """Raise a `ValueError` if there are several processes or replicas.
 
-    In one process `keras.distribution` keeps one logical copy of everything.
+    No sampler is made for several processes of JAX yet. In one process,
+    `keras.distribution` keeps one logical copy of everything.
     """
     count = jax.process_count()
     if count > 1:
@@ -86,39 +88,48 @@ def refuse_replicas():
 
 
 def refuse_export(format):
-    """Nothing to refuse: Keras exports by way of TensorFlow."""
+    """Do nothing: Keras exports by way of TensorFlow."""
 
 
 def hold_values(variables):
-    """Whether the variables can be read: a step that failed leaves them empty."""
+    """Return whether the variables can be read.
+
+    A step that failed leaves them empty.
+    """
     values = [stored_value(variable) for variable in variables]
     return all(value is not None and not value.is_deleted() for value in values)
 
 
 def read(variables):
-    """The values of Keras variables."""
+    """Return the values of Keras variables."""
     return [variable.value for variable in variables]
 
 
 def write(variables, values):
-    """Assigns values made in this step."""
+    """Assign values that were made in this step."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 
 
 def write_copies(variables, sources):
-    """Assigns copies: a shared buffer would be donated twice in the next step."""
+    """Assign copies of the values of `sources`.
+
+    The next step would donate a shared buffer twice.
+    """
     for variable, source in zip(variables, sources, strict=True):
         variable.assign(jnp.copy(source.value))
 
 
 def donated(variables, values):
-    """`values`, for a kernel to overwrite; here XLA decides."""
+    """Return `values`, which a kernel may overwrite.
+
+    On JAX, XLA decides what is overwritten.
+    """
     return list(values)
 
 
 def dense(gradients, variables):
-    """Gradients as ordinary tensors."""
+    """Return gradients as ordinary tensors."""
     return list(gradients)
 
 
@@ -128,7 +139,7 @@ def uncompiled(function):
 
 
 def cond(condition, if_true, if_false):
-    """`if_true()` where the scalar `condition` holds, else `if_false()`."""
+    """Return `if_true()` if the scalar `condition` holds, else `if_false()`."""
     if not isinstance(condition, jax.core.Tracer):
         # Outside a trace `lax.cond` would compile both functions at each call.
         return if_true() if condition else if_false()
@@ -136,17 +147,18 @@ def cond(condition, if_true, if_false):
 
 
 def steps_if(condition, step, variables):
-    """Runs `step()`, which assigns `variables`, where `condition` holds.
+    """Run `step()`, which assigns `variables`, if `condition` holds.
 
-    Returns False where it cannot branch, and has done nothing.
+    Return True. Another backend that does not branch does nothing and returns False.
     """
     if not isinstance(condition, jax.core.Tracer):
         if condition:
             step()
         return True
-    # A branch that returns what it was given would copy it, so only what is assigned
-    # is returned. `cond` traces the first branch first; otherwise it would say that
-    # the branches do not match.
+    # A branch that returns a tensor it was given would copy the tensor. So the branches
+    # return only what `step` assigns. The second branch reads `assigned`, which is
+    # known because `cond` traces the first branch first. With another order, `cond`
+    # would say that the branches do not match.
     old = read(variables)
     assigned = []
 
@@ -163,37 +175,50 @@ def steps_if(condition, step, variables):
 
 
 def compiled_update(update, variables):
-    """`update(gradient, loss, rate)` as it is: the whole of Keras' step is compiled."""
+    """Return `update(gradient, loss, rate)` as it is: Keras compiles the whole step."""
     return update
 
 
 def compile_function(function):
-    """`function` of tensors, compiled."""
+    """Return `function`, a function of tensors, compiled."""
     return jax.jit(function)
 
 
 def value_and_gradient(function):
-    """(value, gradient) of a scalar function with respect to its first argument."""
+    """Return a function that gives the value and the gradient of a scalar function.
+
+    The gradient is with respect to the first argument.
+    """
     return jax.value_and_grad(function)
 
 
 def gradient_and_more(function):
-    """(gradient, more) of a function of (scalar, more), in its first argument."""
+    """Return a function that gives a gradient and further results.
+
+    `function` returns (scalar, more). The new function returns (gradient, more). The
+    gradient of the scalar is with respect to the first argument.
+    """
     return lambda *arguments: jax.grad(function, has_aux=True)(*arguments)
 
 
 def map_members(function, stacked, chunk):
-    """`function(member)` for each slice of `stacked`, `chunk` at a time, stacked."""
+    """Return `function(member)` of each slice of `stacked`, stacked.
+
+    `chunk` slices are evaluated at a time.
+    """
     if chunk == 1:
         return jax.lax.map(function, stacked)
     return jax.lax.map(function, stacked, batch_size=chunk)
 
 
 def accelerated():
-    """Whether the computation runs on something faster than a CPU."""
+    """Return whether the computation runs on something faster than a CPU."""
     return jax.default_backend() != "cpu"
 
 
 def default_chunk(count):
-    """How many members to evaluate side by side: on a CPU one after the other."""
+    """Return how many members to evaluate side by side.
+
+    On a CPU they are evaluated one after the other.
+    """
     return count if accelerated() else 1

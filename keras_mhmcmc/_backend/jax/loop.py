@@ -1,4 +1,4 @@
-"""JAX: draws without variables, functions along a chain axis, and the compiled loop."""
+"""JAX: functions along a chain axis, and the compiled loop of many steps."""
 
 import math
 
@@ -8,34 +8,40 @@ import numpy as np
 
 __all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
 
-# Values that are drawn at once for several steps: small draws cost little more than
-# one, and many chains fill a block by themselves.
+# Noise is drawn at once for a block of steps: about `_BLOCK_VALUES` numbers, and at
+# most `_BLOCK_STEPS` steps. Small draws for many steps together cost little more than
+# one of them. With many chains, the noise of one step fills the block.
 _BLOCK_VALUES = 2**17
 _BLOCK_STEPS = 256
 
 
 def gather(arrays, index):
-    """Rows of each array; the index is known to be inside."""
+    """Return rows of each array.
+
+    Nothing checks the bounds: every index is known to be inside.
+    """
     return [array.at[index].get(mode="promise_in_bounds") for array in arrays]
 
 
 def when(condition, function, values):
-    """`function(values)` where the scalar `condition` holds, else `values`."""
+    """Return `function(values)` if the scalar `condition` holds, else `values`."""
     return jax.lax.cond(condition, function, lambda values: values, values)
 
 
 def with_arrays(function):
-    """A user's function of tensors, which may have numpy's arrays for constants."""
+    """Return a user's `function` such that its constants may be numpy arrays."""
     return function
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):
-    """`function(position, extra, constants)` for each chain, with its gradient.
+    """Return a function that evaluates all chains, with gradients.
 
-    Returns a function of lists of tensors with a chain axis, which gives the values,
-    shape (K,), and the gradients with respect to the position, or an empty list. With
-    `auxiliary`, `function` gives a value and a list of other numbers, and a third
-    result is the list of these, each of shape (K,).
+    `function(position, extra, constants)` evaluates one chain. The new function takes
+    `position` and `extra`, lists of tensors with a chain axis. It returns the values,
+    shape (K,), and the gradients with respect to the position. The list of gradients is
+    empty unless `differentiate` is set. With `auxiliary`, `function` returns a value
+    and a list of other numbers. The new function then also returns the list of these
+    numbers, each of shape (K,).
     """
 
     def evaluate(position, extra):
@@ -51,23 +57,23 @@ def map_chains(function, constants, differentiate, auxiliary=False):
 
 
 def compile_chains(step, noise, records, capacity, fuse=True):
-    """A loop of many steps, compiled once, that keeps what is due.
+    """Return a loop of many steps, compiled once, which keeps the records that are due.
 
     Args:
-        step: function of (state, constants, draws, number of the step), which gives
-            the next state, a list of tensors to record and a list of counts.
-        noise: function of (seed, number of the step), the step's draws.
-        records: function of a state and constants, abstractly: the shapes of what
-            `step` records and counts.
+        step: function of (state, constants, noise, number of the step). It returns the
+            next state, a list of tensors to record, and a list of counts.
+        noise: function of (seed, number of the step). It returns the noise of the step.
+        records: function of a state and constants. It returns what `step` records and
+            counts. It is only traced, for the shapes of the results.
         capacity: how many records one call can keep.
-        fuse: whether TensorFlow compiles with XLA; the others do not read it.
+        fuse: whether TensorFlow compiles with XLA. The other backends ignore it.
 
     Returns:
-        A function of (state, constants, seed, start, steps, first, every), integers of
-        which only the values change from call to call. It runs `steps` steps, the
-        first of which has the number `start`; records the step that comes after
-        `first` others, and then each `every`-th; and gives the state, the records with
-        a first axis, and the sums of the counts over all steps.
+        A function of (state, constants, seed, start, steps, first, every). The last
+        five are integers, and may have other values in each call. The function runs
+        `steps` steps, from the step number `start` on. It records the step that comes
+        after `first` others, and then each `every`-th step. It returns the state, the
+        records with a new first axis, and the sums of the counts over all steps.
     """
 
     def run(state, constants, seed, start, steps, first, every):
@@ -82,9 +88,9 @@ def compile_chains(step, noise, records, capacity, fuse=True):
             state, buffers, counts = carry
             state, record, new_counts = step(state, constants, draws, start + number)
             since = number - first
-            # Not `%` and `//`, whose care for signs XLA computes by themselves.
+            # Not `%` and `//`: they handle signs, which XLA would compute separately.
             due = (since >= 0) & (jax.lax.rem(since, every) == 0)
-            # What is not due is written to a slot that nobody reads.
+            # A record that is not due goes to a slot that nobody reads.
             slot = jnp.where(due, jax.lax.div(since, every), capacity)
             buffers = [
                 jax.lax.dynamic_update_index_in_dim(buffer, x, slot, 0)

@@ -1,9 +1,11 @@
 """JAX: standard normals and uniforms from (seed, step count).
 
-What is small is drawn at once, by `jax.random`. That makes the bits of all numbers in a
-loop over arrays, four times the size of the weights. A large tensor's normals are a
-function of the place of a number instead, which XLA makes where it adds them, in one
-pass over the weights and without any memory.
+`jax.random` draws the noise of all small tensors at once. It makes the bits of all
+numbers in a loop over arrays of four times the size of the weights.
+
+A large tensor needs no memory for noise: each normal is a function of its place in the
+tensor. XLA computes this function where it adds the noise, and makes one pass over the
+weights.
 """
 
 import functools
@@ -20,32 +22,36 @@ __all__ = ["SEED_DTYPE", "NoiseStream", "draw", "draw_from"]
 
 SEED_DTYPE = "uint32"
 
-# Numbers of a tensor from which on it is drawn alone: each is a program of its own.
+# A tensor of at least this many numbers is drawn alone. Each such draw is a program of
+# its own, so smaller tensors are drawn together.
 _LARGE = 2**16
 
 
 class NoiseStream:
-    """Draws that depend on (seed, step count) alone; `state` holds these two."""
+    """Noise that depends on (seed, step count) alone. `state` holds these two."""
 
     def __init__(self, state):
         self._state = state
 
     def draw(self, tensors, uniforms):
-        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+        """Return normals shaped like `tensors`, and uniforms (uniforms,)."""
         state = self._state.value
         self._state.assign(state + jnp.array([0, 1], state.dtype))
         return draw_from(state, tensors, uniforms)
 
 
 def draw(seed, step, shapes, uniforms):
-    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
+    """Return normals and uniforms of these shapes, from (seed, step) alone."""
     like = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     normals, flat = draw_from((seed, step), like, math.prod(uniforms))
     return normals, flat.reshape(uniforms)
 
 
 def draw_from(state, tensors, uniforms):
-    """Standard normals shaped like `tensors`, and uniforms, from (seed, step count)."""
+    """Return normals shaped like `tensors`, and uniforms (uniforms,).
+
+    Both depend on `state`, which is (seed, step count), alone.
+    """
     key = jax.random.key(state[0], impl="threefry2x32")
     key = jax.random.fold_in(key, state[1])
     small = [tensor for tensor in tensors if not _is_large(tensor)]
@@ -67,13 +73,13 @@ def _is_large(tensor):
 
 
 def _at_once(key, tensors, uniforms):
-    """Normals as vectors, and uniforms."""
-    # One flat draw for all weights compiles in a fraction of the time that one for
-    # each takes; the barrier keeps XLA from repeating it in every use.
+    """Return a vector of normals for each tensor, and uniforms, from one draw."""
+    # One flat draw for all weights compiles in a fraction of the time that a draw for
+    # each tensor takes. The barrier keeps XLA from repeating the draw in every use.
     sizes = [tensor.size for tensor in tensors]
     dtype = jnp.result_type(jnp.float32, *(tensor.dtype for tensor in tensors))
     count = uniforms + sum(sizes)
-    # Padded, since XLA takes six times as long for an odd number on a CPU.
+    # The count is padded: on a CPU, XLA takes six times as long for an odd number.
     shape = (count + -count % (64 if count >= 64 else 2),)
     integers = jnp.uint64 if dtype == jnp.float64 else jnp.uint32
     flat = lax.optimization_barrier(jax.random.bits(key, shape, integers))
@@ -83,19 +89,20 @@ def _at_once(key, tensors, uniforms):
 
 
 def _uniforms(bits):
-    """Numbers in [0, 1), float32, from unsigned integers."""
+    """Return float32 numbers in [0, 1) from unsigned integers."""
     kept = lax.shift_right_logical(bits, _like(bits, 8 * bits.dtype.itemsize - 24))
     return kept.astype(jnp.float32) / 2.0**24
 
 
 def _normals(bits):
-    """Standard normals from unsigned integers: float32 of 32 bits, float64 of 64."""
+    """Return normals from unsigned integers: float32 from 32 bits, float64 from 64."""
     width = 8 * bits.dtype.itemsize
     signed, dtype, fraction = jnp.int32, jnp.float32, 24
     if width == 64:
         signed, dtype, fraction = jnp.int64, jnp.float64, 53
     kept = lax.bitcast_convert_type(bits, signed)
-    # As many bits as a fraction has, and half a step, which makes it symmetric.
+    # Keep as many bits as a float's fraction has. Half a step makes the numbers
+    # symmetric about 0.
     kept = lax.shift_right_arithmetic(kept, _like(kept, width - fraction))
     centred = (kept.astype(dtype) + 0.5) / 2.0 ** (fraction - 1)
     return math.sqrt(2.0) * lax.erf_inv(centred)
@@ -106,9 +113,9 @@ def _like(x, value):
 
 
 def _placed(words, number, tensor):
-    """Normals for the tensor of this number, float32."""
+    """Return float32 normals for the tensor of this number."""
     place = lax.iota(jnp.uint32, tensor.size).reshape(tensor.shape)
-    # The first bit sets these blocks apart from those that `jax.random` makes.
+    # The first bit sets these blocks apart from the blocks of `jax.random`.
     block = jnp.full_like(place, 2**31 + number)
     bits, _ = _threefry(words, (block, place))
     return _normals(bits)

@@ -1,1 +1,1 @@
-"""TensorFlow: the framework code of the package."""
+"""TensorFlow: the code of the package that calls this framework."""

@@ -1,4 +1,4 @@
-"""TensorFlow: arithmetic of a step, on lists of tensors, sums in float32."""
+"""TensorFlow: the arithmetic of a step, on lists of tensors, with sums in float32."""
 
 import math
 from typing import Any
@@ -25,53 +25,54 @@ __all__ = [
 ]
 
 
-# Numbers that are added up at a time.
+# How many numbers are added up at a time.
 _PIECE = 2**13
 
 
 def add_scaled(xs, a, ys):
-    """x + a y for lists of tensors and a scalar a."""
+    """Return x + a y for lists of tensors and a scalar a."""
     return [x + tf.cast(a, x.dtype) * y for x, y in zip(xs, ys, strict=True)]
 
 
 def add_terms(xs, *terms):
-    """x + a y + b z + ... for lists of tensors, and terms (scalar, tensors)."""
+    """Return x + a y + b z + ... for lists of tensors and terms (a, ys), (b, zs)."""
     for a, ys in terms:
         xs = add_scaled(xs, a, ys)
     return xs
 
 
 def constant(values, dtype, like):
-    """A tuple of numbers, or a range, as a tensor."""
+    """Return a tuple of numbers, or a range, as a tensor."""
     return tf.constant(list(values), dtype)
 
 
 def select(condition, xs, ys):
-    """xs where the scalar `condition` holds, else ys."""
+    """Return xs if the scalar `condition` holds, else ys."""
     return [tf.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
 def lazy_difference(xs, ys):
-    """x - y for lists of tensors, for `sum_products` alone."""
+    """Return x - y for lists of tensors, for `sum_products` alone."""
     return [_Difference(x, y) for x, y in zip(xs, ys, strict=True)]
 
 
 class _Difference(NamedTuple):
-    """x - y, that is not made yet."""
+    """A difference x - y that is not computed yet."""
 
     x: Any
     y: Any
 
 
 def pick(values, index):
-    """values[..., index], with an index for each row of the last axis."""
+    """Return values[..., index], with an index for each row of the last axis."""
     return tf.gather(values, index, batch_dims=index.shape.rank)
 
 
 def sum_products(function, *lists):
-    """Sums of products over lists of tensors, float32 scalars.
+    """Return sums of products over lists of tensors, float32 scalars.
 
-    `function` takes a tensor of each list, in float32 at least, and returns pairs.
+    `function` takes a tensor of each list, in float32 at least, and returns pairs of
+    tensors. The products of each pair are summed.
     """
     rows = []
     for arrays in zip(*lists, strict=True):
@@ -81,7 +82,7 @@ def sum_products(function, *lists):
 
 
 def _are_large(arrays):
-    """Whether sums of these are made in pieces: of a graph, on a CPU."""
+    """Return whether tensors are summed in pieces: large ones in a graph, on a CPU."""
     size = math.prod(tf.nest.flatten(arrays)[0].shape)
     return size >= 8 * _PIECE and not tf.executing_eagerly() and not accelerated()
 
@@ -92,14 +93,15 @@ def _factors(function, arrays):
 
 
 def _sums(function, arrays):
-    """The sums of one tensor of each list."""
+    """Return the sums of products for one tensor of each list."""
     return [tf.reduce_sum(x * y) for x, y in _factors(function, arrays)]
 
 
 def _sums_in_pieces(function, arrays):
-    """The same, in a third of the time on a CPU, and without memory for the factors.
+    """Return what `_sums` returns, summed in pieces.
 
-    XLA makes products of whole tensors before it adds up the first.
+    On a CPU this takes a third of the time, and no memory for the factors. From whole
+    tensors, XLA would make all products before it adds up the first.
     """
 
     def piece(arrays, start, stop):
@@ -133,10 +135,11 @@ def _sums_in_pieces(function, arrays):
 
 
 def all_finite(xs):
-    """Whether all numbers are finite."""
-    # 0 times a number is 0, and NaN where it is not finite: a sum, as fast as others.
-    # This zero is no constant, or the graph's optimizer makes 0 * (x * x) of the
-    # product, which is NaN where the square is too large.
+    """Return whether all numbers are finite."""
+    # 0 times a number is 0, and NaN if the number is not finite. So one sum decides, as
+    # fast as other sums. This zero is not a constant: with a constant, the graph's
+    # optimizer turns the product into 0 * (x * x), which is NaN if the square is too
+    # large.
     first = tf.reshape(xs[0], [-1])[0]
     zero = tf.cast(tf.minimum(tf.abs(first), tf.zeros_like(first)), tf.float32)
     total = sum_products(lambda x: [(x, tf.cast(zero, x.dtype) * x)], xs)[0]
@@ -144,10 +147,11 @@ def all_finite(xs):
 
 
 def _total(rows):
-    """The sums over rows of scalars, float32.
+    """Return the sums over rows of scalars, float32.
 
-    Where there are many, by a loop: XLA would repeat additions in everything that uses
-    their sum, which made a step of a network of 65 tensors compile for a minute.
+    If there are many rows, a loop adds them up. Without it, XLA would repeat the
+    additions in everything that uses their sum. A step of a network of 65 tensors then
+    compiled for a minute.
     """
     if len(rows) <= 8:
         sums = [tf.add_n(column) for column in zip(*rows, strict=True)]
@@ -166,9 +170,10 @@ def _at_least_float32(x):
 
 
 def map_and_sum(function, *arrays):
-    """Elementwise results of `function(*arrays)`, and sums of products of two.
+    """Return elementwise results of `function(*arrays)`, and sums of products.
 
-    `function` returns a list of results and one of pairs, in which None stands for 1.
+    `function` returns a list of results and a list of pairs of tensors. The products of
+    each pair are summed. In a pair None stands for 1.
     """
     results, pairs = function(*arrays)
     if not pairs or not _are_large(arrays):
@@ -182,20 +187,20 @@ def map_and_sum(function, *arrays):
 
 
 def affine(x, slope, constant):
-    """slope x + constant."""
+    """Return slope x + constant."""
     return slope * x + constant
 
 
 def sigmoid_of_affine(x, slope, constant):
-    """sigmoid(slope x + constant)."""
+    """Return sigmoid(slope x + constant)."""
     return tf.sigmoid(slope * x + constant)
 
 
 def add_product(x, y, z):
-    """x + y z."""
+    """Return x + y z."""
     return x + y * z
 
 
 def between(x, y, share):
-    """x + share (y - x)."""
+    """Return x + share (y - x)."""
     return x + share * (y - x)

@@ -21,13 +21,13 @@ __all__ = [
 
 
 class ChainsNoise:
-    """`NoiseStream` for chains: `state` has a row (seed, step count) for each."""
+    """The noise of several chains. `state` has a row (seed, step count) for each."""
 
     def __init__(self, state):
         self._state = state
 
     def draw(self, tensors, uniforms):
-        """Normals shaped like `tensors`, and `uniforms` numbers for each chain."""
+        """Return normals shaped like `tensors`, and uniforms (chains, uniforms)."""
         state = tf.convert_to_tensor(self._state.value)
         self._state.assign(state + tf.constant([0, 1], state.dtype))
         if state.shape[0] == 1:
@@ -42,27 +42,27 @@ class ChainsNoise:
 
 
 def loop_above():
-    """Weights of a chain above which "auto" loops over chains, on a CPU.
+    """Return the number of weights above which "auto" loops over chains on a CPU.
 
-    A guess: at 79,000 one pass over all chains was measured to be faster still.
+    This is a guess: one pass over all chains was still faster at 79,000 weights.
     """
     return 100_000
 
 
 def devices_of_chains(num_chains):
-    """The number of devices that the chains are spread over."""
+    """Return the number of devices that the chains are spread over."""
     return 1
 
 
 def place_chains(variables, num_chains):
-    """Nothing to place: all chains are on one device."""
+    """Do nothing: all chains are on one device."""
 
 
 def over_chains(step, chains, shared, data, chunk):
-    """`step` for `chunk` chains at a time, 1 or all of them.
+    """Run `step` for `chunk` chains at a time, one or all, and return the new values.
 
-    `step(chains, shared, data)` gives the new values of both lists of tensors: those
-    of `chains` have a leading chain axis, those of `shared` belong to all chains.
+    `step(chains, shared, data)` returns the new values of two lists of tensors. Those
+    of `chains` have a leading chain axis. Those of `shared` belong to all chains.
     """
     count = chains[0].shape[0]
     if chunk > 1 or count == 1:
@@ -71,7 +71,8 @@ def over_chains(step, chains, shared, data, chunk):
     def body(index, rows, _):
         single = [x[index][None] for x in chains]
         single, new_shared = step(single, shared, data)
-        # Not into `chains`: while their rows are read, that copies them whole.
+        # Do not write to `chains`: while rows of a tensor are read, a write copies all
+        # of the tensor.
         rows = [
             written.write(index, tf.cast(y[0], x.dtype))
             for written, x, y in zip(rows, chains, single, strict=True)
@@ -89,7 +90,10 @@ def over_chains(step, chains, shared, data, chunk):
 
 
 def chain_gradients(function, trainable, rest):
-    """Losses, gradients and auxiliary outputs of `function(trainable, rest)`."""
+    """Return the losses, gradients and auxiliary outputs of all chains.
+
+    `function(trainable, rest)` returns the loss and the auxiliary outputs of one chain.
+    """
 
     def single(values):
         trainable, rest = values
@@ -103,12 +107,15 @@ def chain_gradients(function, trainable, rest):
 
 
 def chain_outputs(function, values):
-    """`function(values)` for each chain."""
+    """Return `function(values)` of each chain."""
     return _each(function, values)
 
 
 def _each(function, values):
-    """`function` for each chain: vectorised, and as it stands for one chain."""
+    """Return `function` of each chain, vectorised.
+
+    A single chain is evaluated without vectorisation.
+    """
     if tf.nest.flatten(values)[0].shape[0] == 1:
         outputs = function(tf.nest.map_structure(lambda x: x[0], values))
         return tf.nest.map_structure(lambda x: tf.expand_dims(x, 0), outputs)
@@ -129,11 +136,11 @@ class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
     def train_step(self, data):
-        """One step of all chains."""
+        """Train all chains by one step."""
         return self._step(data, True)
 
     def test_step(self, data):
-        """The evaluation of one batch by all chains."""
+        """Evaluate all chains on one batch."""
         return self._step(data, False)
 
     def _step(self, data, training):

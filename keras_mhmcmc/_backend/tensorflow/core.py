@@ -1,4 +1,4 @@
-"""TensorFlow: everything the package needs that differs between frameworks."""
+"""TensorFlow: all that the package uses besides algebra, chains, loops and noise."""
 
 import math
 
@@ -26,33 +26,39 @@ __all__ = [
     "write_copies",
 ]
 
-# Weights of a model from which on XLA makes up on a CPU for the time it compiles.
+# From this number of weights on, XLA saves more time on a CPU than it takes to compile.
 _COMPILED_WEIGHTS = 2**16
 
 
 class LossObserver:
-    """Hands the training loss from `scale_loss` to `apply`: one graph, so as it is."""
+    """A carrier of the training loss from `scale_loss` to `apply`.
+
+    The two run in one graph, so the loss is kept as it is.
+    """
 
     def __init__(self):
         self._loss = None
 
     def observe(self, loss):
-        """Returns `loss` unchanged, and keeps its value for `take`."""
+        """Return `loss` unchanged, and keep its value for `take`."""
         self._loss = tf.stop_gradient(loss)
         return loss
 
     def keep(self, loss):
-        """Keeps a value of the loss that is not part of a differentiated function."""
+        """Keep a value of the loss that is not part of a differentiated function."""
         self._loss = loss
 
     def take(self):
-        """The loss of this step, or None; a loss is handed out once."""
+        """Return the loss of this step, or None. Each loss is handed out once."""
         loss, self._loss = self._loss, None
         return loss
 
 
 def refuse_replicas():
-    """Every replica would move the one shared chain with its own noise."""
+    """Raise a `ValueError` if there are several processes or replicas.
+
+    Every replica would move the one shared chain with its own noise.
+    """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1:
         raise ValueError(
@@ -64,37 +70,49 @@ def refuse_replicas():
 
 
 def refuse_export(format):
-    """Nothing to refuse: Keras exports everything."""
+    """Do nothing: Keras exports everything."""
 
 
 def hold_values(variables):
-    """Whether the variables can be read: TensorFlow's always can."""
+    """Return whether the variables can be read.
+
+    On TensorFlow they always can.
+    """
     return True
 
 
 def read(variables):
-    """The values of Keras variables."""
+    """Return the values of Keras variables."""
     return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
 def write(variables, values):
-    """Assigns values made in this step."""
+    """Assign values that were made in this step."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 
 
 def write_copies(variables, sources):
-    """Assigns copies: TensorFlow's assignment never shares a buffer that is written."""
+    """Assign copies of the values of `sources`.
+
+    TensorFlow's assignment never shares a buffer that is written.
+    """
     write(variables, read(sources))
 
 
 def donated(variables, values):
-    """`values`, for a kernel to overwrite; nothing is overwritten here."""
+    """Return `values`, which a kernel may overwrite.
+
+    On TensorFlow nothing is overwritten.
+    """
     return list(values)
 
 
 def dense(gradients, variables):
-    """Gradients as ordinary tensors (an Embedding's are sparse)."""
+    """Return gradients as ordinary tensors.
+
+    The gradient of an `Embedding` is sparse.
+    """
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
@@ -104,15 +122,16 @@ def uncompiled(function):
 
 
 def cond(condition, if_true, if_false):
-    """`if_true()` where the scalar `condition` holds, else `if_false()`."""
+    """Return `if_true()` if the scalar `condition` holds, else `if_false()`."""
     return tf.cond(condition, if_true, if_false)
 
 
 def steps_if(condition, step, variables):
-    """Runs `step()`, which assigns `variables`, where `condition` holds.
+    """Run `step()`, which assigns `variables`, if `condition` holds.
 
-    Returns False where it does not branch, and has done nothing: XLA makes copies for
-    a branch, which cost a sixth of a step, and a selection costs nothing.
+    In a graph, do nothing and return False. The caller then selects between old and new
+    values, which costs nothing. For a branch XLA makes copies, which cost a sixth of a
+    step.
     """
     if not tf.executing_eagerly():
         return False
@@ -122,10 +141,11 @@ def steps_if(condition, step, variables):
 
 
 def compiled_update(update, variables):
-    """`update(gradient, loss, rate)`, which assigns `variables`, compiled if it pays.
+    """Return `update(gradient, loss, rate)`, compiled if this saves time.
 
-    Keras leaves a CPU without XLA, with which the update of half a million weights
-    takes half the time; but XLA compiles for seconds, and for longer the more tensors.
+    `update` assigns `variables`. On a CPU, Keras does not use XLA, with which the
+    update of half a million weights takes half the time. But XLA compiles for seconds,
+    and longer for more tensors.
     """
     weights = sum(math.prod(variable.shape) for variable in variables)
     pays = weights >= max(_COMPILED_WEIGHTS, _COMPILED_WEIGHTS // 8 * len(variables))
@@ -135,12 +155,15 @@ def compiled_update(update, variables):
 
 
 def compile_function(function):
-    """`function` of tensors, compiled."""
+    """Return `function`, a function of tensors, compiled."""
     return tf.function(function)
 
 
 def value_and_gradient(function):
-    """(value, gradient) of a scalar function with respect to its first argument."""
+    """Return a function that gives the value and the gradient of a scalar function.
+
+    The gradient is with respect to the first argument.
+    """
 
     def evaluate(x, *arguments):
         x = tf.convert_to_tensor(x)
@@ -153,7 +176,11 @@ def value_and_gradient(function):
 
 
 def gradient_and_more(function):
-    """(gradient, more) of a function of (scalar, more), in its first argument."""
+    """Return a function that gives a gradient and further results.
+
+    `function` returns (scalar, more). The new function returns (gradient, more). The
+    gradient of the scalar is with respect to the first argument.
+    """
 
     def evaluate(x, *arguments):
         x = tf.convert_to_tensor(x)
@@ -166,9 +193,13 @@ def gradient_and_more(function):
 
 
 def map_members(function, stacked, chunk):
-    """`function(member)` for each slice of `stacked`, `chunk` at a time, stacked."""
+    """Return `function(member)` of each slice of `stacked`, stacked.
+
+    `chunk` slices are evaluated at a time.
+    """
     if chunk == 1:
-        # The first member's graph is built for its output's shapes, and then pruned.
+        # This graph of the first member gives the shapes of the output. TensorFlow
+        # prunes it.
         first = function([tensor[0] for tensor in stacked])
         specs = tf.nest.map_structure(lambda y: tf.TensorSpec(y.shape, y.dtype), first)
         return tf.map_fn(function, stacked, fn_output_signature=specs)
@@ -180,10 +211,13 @@ def map_members(function, stacked, chunk):
 
 
 def accelerated():
-    """Whether the computation runs on something faster than a CPU."""
+    """Return whether the computation runs on something faster than a CPU."""
     return bool(tf.config.list_logical_devices("GPU"))
 
 
 def default_chunk(count):
-    """How many members to evaluate side by side: on a CPU one after the other."""
+    """Return how many members to evaluate side by side.
+
+    On a CPU they are evaluated one after the other.
+    """
     return count if accelerated() else 1

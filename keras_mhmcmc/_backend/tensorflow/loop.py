@@ -1,4 +1,4 @@
-"""TensorFlow: draws without variables, functions of chains, and the compiled loop."""
+"""TensorFlow: functions along a chain axis, and the compiled loop of many steps."""
 
 import tensorflow as tf
 
@@ -6,28 +6,30 @@ __all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
 
 
 def gather(arrays, index):
-    """Rows of each array."""
+    """Return rows of each array."""
     return [tf.gather(array, index) for array in arrays]
 
 
 def when(condition, function, values):
-    """`function(values)` where the scalar `condition` holds, else `values`."""
+    """Return `function(values)` if the scalar `condition` holds, else `values`."""
     condition = tf.convert_to_tensor(condition)
     return tf.cond(condition, lambda: function(values), lambda: values)
 
 
 def with_arrays(function):
-    """A user's function of tensors, which may have numpy's arrays for constants."""
+    """Return a user's `function` such that its constants may be numpy arrays."""
     return tf.autograph.experimental.do_not_convert(function)
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):
-    """`function(position, extra, constants)` for each chain, with its gradient.
+    """Return a function that evaluates all chains, with gradients.
 
-    Returns a function of lists of tensors with a chain axis, which gives the values,
-    shape (K,), and the gradients with respect to the position, or an empty list. With
-    `auxiliary`, `function` gives a value and a list of other numbers, and a third
-    result is the list of these, each of shape (K,).
+    `function(position, extra, constants)` evaluates one chain. The new function takes
+    `position` and `extra`, lists of tensors with a chain axis. It returns the values,
+    shape (K,), and the gradients with respect to the position. The list of gradients is
+    empty unless `differentiate` is set. With `auxiliary`, `function` returns a value
+    and a list of other numbers. The new function then also returns the list of these
+    numbers, each of shape (K,).
     """
 
     def one(elements):
@@ -42,7 +44,7 @@ def map_chains(function, constants, differentiate, auxiliary=False):
         if differentiate:
             zeros = tf.UnconnectedGradients.ZERO
             gradient = tape.gradient(values, position, unconnected_gradients=zeros)
-            # A gradient of gathered rows may be sparse, and forgets its shape.
+            # A gradient of gathered rows may be sparse, and then lacks its shape.
             gradient = [
                 tf.reshape(tf.convert_to_tensor(part), x.shape)
                 for part, x in zip(gradient, position, strict=True)
@@ -53,23 +55,23 @@ def map_chains(function, constants, differentiate, auxiliary=False):
 
 
 def compile_chains(step, noise, records, capacity, fuse=True):
-    """A loop of many steps, compiled once, that keeps what is due.
+    """Return a loop of many steps, compiled once, which keeps the records that are due.
 
     Args:
-        step: function of (state, constants, draws, number of the step), which gives
-            the next state, a list of tensors to record and a list of counts.
-        noise: function of (seed, number of the step), the step's draws.
-        records: function of a state and constants, abstractly: the shapes of what
-            `step` records and counts.
+        step: function of (state, constants, noise, number of the step). It returns the
+            next state, a list of tensors to record, and a list of counts.
+        noise: function of (seed, number of the step). It returns the noise of the step.
+        records: function of a state and constants. It returns what `step` records and
+            counts. It is only traced, for the shapes of the results.
         capacity: how many records one call can keep.
-        fuse: whether TensorFlow compiles with XLA; the others do not read it.
+        fuse: whether TensorFlow compiles with XLA. The other backends ignore it.
 
     Returns:
-        A function of (state, constants, seed, start, steps, first, every), integers of
-        which only the values change from call to call. It runs `steps` steps, the
-        first of which has the number `start`; records the step that comes after
-        `first` others, and then each `every`-th; and gives the state, the records with
-        a first axis, and the sums of the counts over all steps.
+        A function of (state, constants, seed, start, steps, first, every). The last
+        five are integers, and may have other values in each call. The function runs
+        `steps` steps, from the step number `start` on. It records the step that comes
+        after `first` others, and then each `every`-th step. It returns the state, the
+        records with a new first axis, and the sums of the counts over all steps.
     """
 
     shapes = []
@@ -85,7 +87,7 @@ def compile_chains(step, noise, records, capacity, fuse=True):
             state, record, new_counts = step(state, constants, draws, start + number)
             since = number - first
             due = (since >= 0) & (since % every == 0)
-            # What is not due is written to a slot that nobody reads.
+            # A record that is not due goes to a slot that nobody reads.
             slot = tf.where(due, since // every, capacity)
             buffers = [
                 tf.tensor_scatter_nd_update(buffer, [[slot]], [x])
@@ -103,8 +105,8 @@ def compile_chains(step, noise, records, capacity, fuse=True):
 
     def call(state, constants, seed, *integers):
         if not shapes:
-            # A trace of its own: inside `run`, XLA would take the state for a constant
-            # and compile anew for every value of it.
+            # Trace `records` outside `run`. Inside, XLA would take the state for a
+            # constant, and compile again for every value of the state.
             graph = tf.function(records, autograph=False)
             traced = graph.get_concrete_function(state, constants)
             shapes.extend(traced.structured_outputs)

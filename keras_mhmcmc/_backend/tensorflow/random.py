@@ -1,9 +1,11 @@
 """TensorFlow: standard normals and uniforms from (seed, step count).
 
-What is small is drawn at once, by Philox. That makes the bits of all numbers before
-their normals, three times the size of the weights. A large tensor's normals are a
-function of the place of a number instead, which XLA makes where it adds them, in one
-pass over the weights and without any memory.
+Philox draws the noise of all small tensors at once. It makes the bits of all numbers
+before the normals, which takes three times the memory of the weights.
+
+A large tensor needs no memory for noise: each normal is a function of its place in the
+tensor. XLA computes this function where it adds the noise, and makes one pass over the
+weights.
 """
 
 import functools
@@ -17,25 +19,26 @@ __all__ = ["SEED_DTYPE", "NoiseStream", "draw", "draw_from"]
 
 SEED_DTYPE = "int64"
 
-# Numbers of a tensor from which on it is drawn alone: each is a program of its own.
+# A tensor of at least this many numbers is drawn alone. Each such draw is a program of
+# its own, so smaller tensors are drawn together.
 _LARGE = 2**16
 
 
 class NoiseStream:
-    """Draws that depend on (seed, step count) alone; `state` holds these two."""
+    """Noise that depends on (seed, step count) alone. `state` holds these two."""
 
     def __init__(self, state):
         self._state = state
 
     def draw(self, tensors, uniforms):
-        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+        """Return normals shaped like `tensors`, and uniforms (uniforms,)."""
         state = tf.convert_to_tensor(self._state.value)
         self._state.assign(state + tf.constant([0, 1], state.dtype))
         return draw_from(state, tensors, uniforms)
 
 
 def draw(seed, step, shapes, uniforms):
-    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
+    """Return normals and uniforms of these shapes, from (seed, step) alone."""
     state = tf.stack([tf.cast(seed, "int64"), tf.cast(step, "int64")])
     like = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
     normals, flat = draw_from(state, like, math.prod(uniforms))
@@ -43,7 +46,10 @@ def draw(seed, step, shapes, uniforms):
 
 
 def draw_from(state, tensors, uniforms):
-    """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+    """Return normals shaped like `tensors`, and uniforms (uniforms,).
+
+    Both depend on `state`, which is (seed, step count), alone.
+    """
     small = [tensor for tensor in tensors if not _is_large(tensor)]
     parts, uniform = _at_once(state, small, uniforms)
     parts = iter(parts)
@@ -65,14 +71,15 @@ def _is_large(tensor):
 
 
 def _at_once(state, tensors, uniforms):
-    """Normals as vectors, and uniforms."""
+    """Return a vector of normals for each tensor, and uniforms, from one draw."""
     sizes = [math.prod(tensor.shape) for tensor in tensors]
     is_double = any(tensor.dtype == tf.float64 for tensor in tensors)
     integers = tf.int64 if is_double else tf.int32
     count = uniforms + sum(sizes)
-    # Padded, since XLA takes twice as long for an odd number of Philox' blocks of four.
+    # The count is padded. Philox makes blocks of four numbers, and XLA takes twice as
+    # long for an odd number of blocks.
     shape = (count + (-count % 64 if count >= 64 else 0),)
-    # Integers, since TensorFlow makes other fractions of them than XLA does.
+    # Draw integers: TensorFlow makes other fractions of them than XLA does.
     flat = tf.random.stateless_uniform(
         shape, state, minval=None, maxval=None, dtype=integers, alg="philox"
     )
@@ -82,29 +89,33 @@ def _at_once(state, tensors, uniforms):
 
 
 def _leading_bits(integers, bits):
-    """The first bits of signed integers, as floats with that many of them."""
+    """Return the first `bits` bits of signed integers, as floats that hold them all."""
     kept = tf.bitwise.right_shift(integers, 8 * integers.dtype.size - bits)
     return tf.cast(kept, tf.float32 if bits <= 24 else tf.float64)
 
 
 def _normals(integers, bits):
-    """Standard normals from signed integers, of as many bits as a fraction has."""
-    # Half a step makes it symmetric. The inverse error function is, under XLA on a CPU,
-    # twice as fast as `stateless_normal`.
+    """Return normals from signed integers.
+
+    `bits` is the number of bits in a float's fraction: 24 for float32, 53 for float64.
+    """
+    # Half a step makes the numbers symmetric about 0. Under XLA on a CPU, the inverse
+    # error function is twice as fast as `stateless_normal`.
     centred = (_leading_bits(integers, bits) + 0.5) / 2.0 ** (bits - 1)
-    # Outside XLA it is computed from 1 + x, which is exact below 0 alone: above, the
-    # largest number gives infinity, and its neighbours lose digits.
+    # Outside XLA, `erfinv(x)` is computed from 1 + x, which is exact for x < 0 only. At
+    # x > 0, the largest number gives infinity, and its neighbours lose digits.
     below = tf.math.erfinv(-tf.abs(centred))
     return -math.sqrt(2.0) * tf.sign(centred) * below
 
 
 @tf.function(jit_compile=True, autograph=False)
 def _placed(state, number, shape):
-    """Normals of this shape, for the tensor of this number, float32."""
+    """Return float32 normals of this shape, for the tensor of this number."""
     seed, step = tf.unstack(tf.cast(state, tf.uint32))
     counter = tf.cast(number, tf.uint32), _word(0)
     key = _threefry((seed, step), counter)
-    # A place is a row and a column, since XLA keeps a `range` as a constant.
+    # A place is a row and a column. XLA keeps a `range` as a constant, and a range of
+    # all places would be as large as the tensor.
     size = math.prod(shape)
     columns = next(i for i in range(2**12, 0, -1) if size % i == 0)
     rows = tf.bitcast(tf.range(size // columns), tf.uint32)

@@ -1,1 +1,1 @@
-"""PyTorch: the framework code of the package."""
+"""PyTorch: the code of the package that calls this framework."""

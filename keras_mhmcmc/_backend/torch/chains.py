@@ -26,10 +26,10 @@ __all__ = [
 
 
 class ChainsNoise:
-    """`NoiseStream` for chains: `state` has a row (seed, step count) for each.
+    """The noise of several chains. `state` has a row (seed, step count) for each.
 
-    As there, a copy of the state is kept on the host. The tensor that a step sees is
-    the whole state, or the row of one chain in the same memory.
+    As in `NoiseStream`, a copy of the state is kept on the host. A step sees either the
+    whole state, or the row of one chain in the memory of the whole state.
     """
 
     def __init__(self, state):
@@ -38,7 +38,7 @@ class ChainsNoise:
         self._version = None
 
     def draw(self, tensors, uniforms):
-        """Normals shaped like `tensors`, and `uniforms` numbers for each chain."""
+        """Return normals shaped like `tensors`, and uniforms (chains, uniforms)."""
         whole, rows = stored_value(self._state), self._state.value
         if self._host is None or self._version != (whole.data_ptr(), whole._version):
             self._host = whole.tolist()
@@ -56,29 +56,29 @@ class ChainsNoise:
 
 
 def loop_above():
-    """Weights of a chain above which "auto" loops over chains, on a CPU.
+    """Return the number of weights above which "auto" loops over chains on a CPU.
 
-    A guess: at 79,000 one pass over all chains was measured to be faster still.
+    This is a guess: one pass over all chains was still faster at 79,000 weights.
     """
     return 100_000
 
 
 def devices_of_chains(num_chains):
-    """The number of devices that the chains are spread over."""
+    """Return the number of devices that the chains are spread over."""
     return 1
 
 
 def place_chains(variables, num_chains):
-    """Nothing to place: all chains are on one device."""
+    """Do nothing: all chains are on one device."""
 
 
 def over_chains(step, chains, shared, data, chunk):
-    """`step` for `chunk` chains at a time, 1 or all of them.
+    """Run `step` for `chunk` chains at a time, one or all, and return the new values.
 
-    `step(chains, shared, data)` gives the new values of both lists of tensors: those
-    of `chains` have a leading chain axis, those of `shared` belong to all chains. The
-    former are written in place, so that the weights of one chain stay in the
-    processor's cache for the whole of its step.
+    `step(chains, shared, data)` returns the new values of two lists of tensors. Those
+    of `chains` have a leading chain axis. Those of `shared` belong to all chains. The
+    new values of `chains` are written in place, so that the weights of one chain stay
+    in the processor's cache for the whole of its step.
     """
     count = len(chains[0])
     for first in range(0, count, chunk):
@@ -92,7 +92,10 @@ def over_chains(step, chains, shared, data, chunk):
 
 
 def chain_gradients(function, trainable, rest):
-    """Losses, gradients and auxiliary outputs of `function(trainable, rest)`."""
+    """Return the losses, gradients and auxiliary outputs of all chains.
+
+    `function(trainable, rest)` returns the loss and the auxiliary outputs of one chain.
+    """
     if len(trainable[0]) > 1:
         evaluate = torch.func.grad_and_value(function, has_aux=True)
         gradients, (losses, auxiliary) = _vectorized(evaluate, trainable, rest)
@@ -105,7 +108,7 @@ def chain_gradients(function, trainable, rest):
 
 
 def chain_outputs(function, values):
-    """`function(values)` for each chain."""
+    """Return `function(values)` of each chain."""
     if len(tree.flatten(values)[0]) > 1:
         return _vectorized(function, values)
     outputs = function(tree.map_structure(lambda x: x[0], values))
@@ -116,14 +119,18 @@ def _vectorized(function, *values):
     try:
         return torch.func.vmap(function, randomness="different")(*values)
     except RuntimeError as error:
-        # Keras' convolutions ask for memory formats, its dropout for Python numbers.
+        # vmap fails on Keras' convolutions, which ask for memory formats, and on Keras'
+        # dropout, which asks for Python numbers.
         if "vmap" in str(error) or "functorch" in str(error):
             raise NotVectorizable(str(error)) from error
         raise
 
 
 def writable_optimizer(optimizer):
-    """A scope in which `optimizer` obeys `keras.StatelessScope`: any, here."""
+    """Return a scope in which `optimizer` obeys `keras.StatelessScope`.
+
+    On this backend an optimizer always obeys it.
+    """
     return contextlib.nullcontext()
 
 
@@ -131,11 +138,11 @@ class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
     def train_step(self, data):
-        """One step of all chains."""
+        """Train all chains by one step."""
         return self._step(data, True)
 
     def test_step(self, data):
-        """The evaluation of one batch by all chains."""
+        """Evaluate all chains on one batch."""
         return self._step(data, False)
 
     def _step(self, data, training):

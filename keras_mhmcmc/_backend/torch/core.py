@@ -1,4 +1,4 @@
-"""PyTorch: everything the package needs that differs between frameworks."""
+"""PyTorch: all that the package uses besides algebra, chains, loops and noise."""
 
 import importlib.util
 
@@ -32,32 +32,37 @@ __all__ = [
 
 
 class LossObserver:
-    """Hands the training loss from `scale_loss` to `apply`: eager, so as it is."""
+    """A carrier of the training loss from `scale_loss` to `apply`.
+
+    The two run eagerly, so the loss is kept as it is.
+    """
 
     def __init__(self):
         self._loss = None
 
     @torch.compiler.disable
     def observe(self, loss):
-        """Returns `loss` unchanged, and keeps its value for `take`."""
+        """Return `loss` unchanged, and keep its value for `take`."""
         self._loss = loss.detach()
         return loss
 
     def keep(self, loss):
-        """Keeps a value of the loss that is not part of a differentiated function."""
+        """Keep a value of the loss that is not part of a differentiated function."""
         self._loss = loss
 
     def take(self):
-        """The loss of this step, or None; a loss is handed out once."""
+        """Return the loss of this step, or None. Each loss is handed out once."""
         loss, self._loss = self._loss, None
         return loss
 
 
 def refuse_replicas():
-    """Raises in a process group, whose gradient may be that of all processes.
+    """Raise a `ValueError` if there are several processes or replicas.
 
-    Of `DistributedDataParallel`, which averages the gradient and not the loss, nothing
-    shows when an optimizer is built, so that independent chains are refused as well.
+    In a process group, the gradient may be that of all processes.
+    `DistributedDataParallel` averages the gradient but not the loss. When an optimizer
+    is built, nothing shows whether a model uses it. So independent chains in a process
+    group are refused as well.
     """
     group = torch.distributed
     if not group.is_available() or not group.is_initialized():
@@ -75,7 +80,7 @@ def refuse_replicas():
 
 
 def refuse_export(format):
-    """Raises for a SavedModel of TensorFlow, unless Keras can make it."""
+    """Raise a `ValueError` for a SavedModel of TensorFlow, unless Keras can make it."""
     if format == "tf_saved_model" and importlib.util.find_spec("torch_xla") is None:
         raise ValueError(
             'Argument `format` must be "torch", for a `.pt2` file: on PyTorch Keras '
@@ -87,17 +92,20 @@ def refuse_export(format):
 
 
 def hold_values(variables):
-    """Whether the variables can be read: torch's always can."""
+    """Return whether the variables can be read.
+
+    On PyTorch they always can.
+    """
     return True
 
 
 def read(variables):
-    """The values of Keras variables."""
+    """Return the values of Keras variables."""
     return [variable.value.detach() for variable in variables]
 
 
 def write(variables, values):
-    """Assigns values made in this step."""
+    """Assign values that were made in this step."""
     pairs = []
     with torch.no_grad():
         for variable, x in zip(variables, values, strict=True):
@@ -109,35 +117,38 @@ def write(variables, values):
 
 
 def uncompiled(function):
-    """Return `function` left out of what `torch.compile` compiles.
+    """Return `function` such that `torch.compile` leaves it out.
 
-    With it, `compile(..., jit_compile=True)` on the perceptron 784-600-10 took 11 to 16
-    seconds, and 43 to 67 without it; and then steps of SGLD took 4% longer and those of
-    RSGLD 24%, since a compiled program computes both sides of each condition.
+    With the sampler's step left out, `compile(..., jit_compile=True)` took 11 to 16
+    seconds on the perceptron 784-600-10. With the step compiled as well it took 43 to
+    67 seconds. Steps of SGLD then took 4% longer and steps of RSGLD 24%, since a
+    compiled program computes both sides of each condition.
     """
     return torch.compiler.disable(function)
 
 
 def donated(variables, values):
-    """`values`, for a kernel to overwrite in the memory of `variables`.
+    """Return `values`, which a kernel may overwrite.
 
-    Fresh memory for a result costs more than the arithmetic, on a CPU.
+    They lie in the memory of `variables`. On a CPU, fresh memory for a result costs
+    more than the arithmetic.
     """
     write(variables, values)
     return Donated(read(variables))
 
 
 def write_copies(variables, sources):
-    """Assigns copies."""
+    """Assign copies of the values of `sources`."""
     write(variables, read(sources))
 
 
 def dense(gradients, variables):
-    """Gradients as ordinary tensors, which the variables hold no more.
+    """Return gradients as ordinary tensors.
 
-    Keras lists the parameters of a model by path. Two weights with one path, as in two
-    nested models whose layers have the same names, are one entry there: `zero_grad`
-    leaves the gradient of the other, and the next step would add to it.
+    Also remove the gradients from `variables`. Keras lists the parameters of a model by
+    path. Two weights may have one path, as in two nested models whose layers have the
+    same names. The list then has only one of the two. `zero_grad` does not clear the
+    gradient of the other, and the next step would add to this gradient.
     """
     gradients = list(gradients)
     for variable in variables:
@@ -146,17 +157,17 @@ def dense(gradients, variables):
 
 
 def cond(condition, if_true, if_false):
-    """`if_true()` where the scalar `condition` holds, else `if_false()`."""
+    """Return `if_true()` if the scalar `condition` holds, else `if_false()`."""
     if is_known(condition):
         return if_true() if condition else if_false()
     return torch.where(condition, if_true(), if_false())
 
 
 def steps_if(condition, step, variables):
-    """Runs `step()`, which assigns `variables`, where `condition` holds.
+    """Run `step()`, which assigns `variables`, if `condition` holds.
 
-    Returns False where it cannot branch, and has done nothing: on a GPU it would have
-    to wait for the condition.
+    On a GPU, do nothing and return False: a branch would have to wait for the
+    condition.
     """
     if not is_known(condition):
         return False
@@ -166,17 +177,20 @@ def steps_if(condition, step, variables):
 
 
 def compiled_update(update, variables):
-    """`update(gradient, loss, rate)` as it is: nothing is compiled."""
+    """Return `update(gradient, loss, rate)` as it is: nothing is compiled."""
     return update
 
 
 def compile_function(function):
-    """`function` of tensors; PyTorch runs it as it stands."""
+    """Return `function`, a function of tensors, as it is: nothing is compiled."""
     return function
 
 
 def value_and_gradient(function):
-    """(value, gradient) of a scalar function with respect to its first argument."""
+    """Return a function that gives the value and the gradient of a scalar function.
+
+    The gradient is with respect to the first argument.
+    """
 
     def evaluate(x, *arguments):
         x = x.detach().requires_grad_(True)
@@ -188,7 +202,11 @@ def value_and_gradient(function):
 
 
 def gradient_and_more(function):
-    """(gradient, more) of a function of (scalar, more), in its first argument."""
+    """Return a function that gives a gradient and further results.
+
+    `function` returns (scalar, more). The new function returns (gradient, more). The
+    gradient of the scalar is with respect to the first argument.
+    """
 
     def evaluate(x, *arguments):
         x = x.detach().requires_grad_(True)
@@ -200,9 +218,10 @@ def gradient_and_more(function):
 
 
 def map_members(function, stacked, chunk):
-    """`function(member)` for each slice of `stacked`, stacked.
+    """Return `function(member)` of each slice of `stacked`, stacked.
 
-    A loop: `torch.func.vmap` fails on Keras' convolutions, and on a CPU it is slower.
+    A loop evaluates one slice at a time, whatever `chunk` is. `torch.func.vmap` fails
+    on Keras' convolutions, and is slower on a CPU.
     """
     outputs = [
         function([tensor[i] for tensor in stacked]) for i in range(len(stacked[0]))
@@ -211,10 +230,13 @@ def map_members(function, stacked, chunk):
 
 
 def accelerated():
-    """Whether the computation runs on something faster than a CPU."""
+    """Return whether the computation runs on something faster than a CPU."""
     return torch.cuda.is_available()
 
 
 def default_chunk(count):
-    """How many members to evaluate side by side; the loop takes them one by one."""
+    """Return how many members to evaluate side by side.
+
+    The loop of `map_members` evaluates them one by one.
+    """
     return 1

@@ -1,8 +1,8 @@
-"""PyTorch: what a step saves on the host: memory, Keras' wrappers."""
+"""PyTorch: scalars that are on the host, and memory that may be overwritten."""
 
 
 def is_known(condition):
-    """Whether a scalar is on the host, where reading it stops no queue."""
+    """Return whether a scalar is on the host, where reading it stops no queue."""
     return condition.device.type == "cpu"
 
 

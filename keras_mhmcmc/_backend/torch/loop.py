@@ -1,4 +1,4 @@
-"""PyTorch: draws without variables, functions along a chain axis, and the loop."""
+"""PyTorch: functions along a chain axis, and the loop of many steps."""
 
 import torch
 
@@ -8,27 +8,29 @@ __all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
 
 
 def gather(arrays, index):
-    """Rows of each array."""
+    """Return rows of each array."""
     return [array[index] for array in arrays]
 
 
 def when(condition, function, values):
-    """`function(values)` where the scalar `condition` holds, else `values`."""
+    """Return `function(values)` if the scalar `condition` holds, else `values`."""
     return function(values) if condition else values
 
 
 def with_arrays(function):
-    """A user's function of tensors, which may have numpy's arrays for constants."""
+    """Return a user's `function` such that its constants may be numpy arrays."""
     return WithArrays(function)
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):
-    """`function(position, extra, constants)` for each chain, with its gradient.
+    """Return a function that evaluates all chains, with gradients.
 
-    Returns a function of lists of tensors with a chain axis, which gives the values,
-    shape (K,), and the gradients with respect to the position, or an empty list. With
-    `auxiliary`, `function` gives a value and a list of other numbers, and a third
-    result is the list of these, each of shape (K,).
+    `function(position, extra, constants)` evaluates one chain. The new function takes
+    `position` and `extra`, lists of tensors with a chain axis. It returns the values,
+    shape (K,), and the gradients with respect to the position. The list of gradients is
+    empty unless `differentiate` is set. With `auxiliary`, `function` returns a value
+    and a list of other numbers. The new function then also returns the list of these
+    numbers, each of shape (K,).
     """
 
     def value(position, extra):
@@ -55,21 +57,24 @@ def map_chains(function, constants, differentiate, auxiliary=False):
 
 
 def compile_chains(step, noise, records, capacity, fuse=True):
-    """A loop of many steps that keeps what is due; PyTorch runs it as it stands.
+    """Return a loop of many steps, which keeps the records that are due.
+
+    PyTorch runs the loop without compiling it.
 
     Args:
-        step: function of (state, constants, draws, number of the step), which gives
-            the next state, a list of tensors to record and a list of counts.
-        noise: function of (seed, number of the step), the step's draws.
+        step: function of (state, constants, noise, number of the step). It returns the
+            next state, a list of tensors to record, and a list of counts.
+        noise: function of (seed, number of the step). It returns the noise of the step.
         records: not needed here.
         capacity: how many records one call can keep.
-        fuse: whether TensorFlow compiles with XLA; the others do not read it.
+        fuse: whether TensorFlow compiles with XLA. The other backends ignore it.
 
     Returns:
-        A function of (state, constants, seed, start, steps, first, every). It runs
-        `steps` steps, the first of which has the number `start`; records the step that
-        comes after `first` others, and then each `every`-th; and gives the state, the
-        records with a first axis, and the sums of the counts over all steps.
+        A function of (state, constants, seed, start, steps, first, every). The last
+        five are integers, and may have other values in each call. The function runs
+        `steps` steps, from the step number `start` on. It records the step that comes
+        after `first` others, and then each `every`-th step. It returns the state, the
+        records with a new first axis, and the sums of the counts over all steps.
     """
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
-"""PyTorch: functions of a user that take numpy's arrays for constants.
+"""PyTorch: functions of a user whose constants are numpy arrays.
 
-PyTorch leaves `tensor - array` to numpy, which wants the memory of the tensor; and a
-tensor that stands for many chains, under `torch.func.vmap`, has none. `array @ tensor`
-fails for any tensor.
+PyTorch leaves `tensor - array` to numpy, which needs the memory of the tensor. Under
+`torch.func.vmap` a tensor stands for many chains and has no memory of its own. `array @
+tensor` fails for any tensor.
 """
 
 import numpy as np
@@ -14,12 +14,12 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 class Operand(torch.Tensor):
-    """A tensor with operators that take arrays, in its own dtype, and so its results.
+    """A tensor whose operators convert arrays to the dtype of the tensor.
 
-    JAX and TensorFlow convert arrays in the same way.
+    The results are operands, too. JAX and TensorFlow convert arrays in the same way.
     """
 
-    __array_ufunc__ = None  # `array - operand` is left to the operand
+    __array_ufunc__ = None  # numpy leaves `array - operand` to it
 
     def __array__(self, *arguments, **options):
         raise _refusal("an array of numpy's")
@@ -43,7 +43,7 @@ def _index(index):
 
 
 def _tensor(array):
-    return torch.from_numpy(np.array(array, order="C"))  # no strides below 0
+    return torch.from_numpy(np.array(array, order="C"))  # no negative strides
 
 
 def _with_arrays(name):
@@ -66,8 +66,8 @@ for _name in (*_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), *_COMPARISONS
 class WithArrays:
     """A function of tensors that may have arrays among its constants.
 
-    Operands cost half of the time of a small density again, so that they are tried
-    where tensors fail, and then stay.
+    Operands make a small density take half as long again. So the function first gets
+    tensors. If it fails with them, it gets operands, also in all later calls.
     """
 
     def __init__(self, function):
@@ -75,7 +75,7 @@ class WithArrays:
         self._needs_operands = False
 
     def __call__(self, *arguments):
-        """The function's value, a plain tensor where it is one."""
+        """Return the value of the function. A tensor is returned as a plain tensor."""
         if not self._needs_operands:
             try:
                 return self._function(*arguments)

@@ -1,4 +1,4 @@
-"""PyTorch: draws that depend on a seed and the number of a step."""
+"""PyTorch: standard normals and uniforms from (seed, step count)."""
 
 import math
 
@@ -15,11 +15,11 @@ SEED_DTYPE = "int64"
 
 
 class NoiseStream:
-    """Draws that depend on (seed, step count) alone; `state` holds these two.
+    """Noise that depends on (seed, step count) alone. `state` holds these two.
 
-    The generator needs both as Python numbers, and reading them from the device would
-    stop the queue at each step. So a copy is kept on the host, and read anew when the
-    version counter of the variable's tensor says that somebody else wrote it.
+    The generator needs both as Python numbers. Reading them from the device would stop
+    its queue at each step, so a copy is kept on the host. The copy is read again if
+    the version counter of the variable's tensor shows that somebody else wrote to it.
     """
 
     def __init__(self, state):
@@ -28,7 +28,7 @@ class NoiseStream:
         self._version = None
 
     def draw(self, tensors, uniforms):
-        """Standard normals shaped like `tensors`, and a vector of `uniforms`."""
+        """Return normals shaped like `tensors`, and uniforms (uniforms,)."""
         value = self._state.value
         if self._host is None or self._version != (value.data_ptr(), value._version):
             self._host = value.tolist()
@@ -44,7 +44,7 @@ class NoiseStream:
 
 
 def draw(seed, step, shapes, uniforms):
-    """Normals of these shapes, and uniforms, that depend on (seed, step) alone."""
+    """Return normals and uniforms of these shapes, from (seed, step) alone."""
     device = ops.convert_to_tensor(0.0).device
     like = [torch.empty(shape, device=device) for shape in shapes]
     normals, flat = draw_from((seed, step), like, math.prod(uniforms))
