@@ -12,6 +12,8 @@ from tests.support.samplers import SAMPLERS
 from tests.support.samplers import TRAIN_SIZE
 
 BACKEND = keras.backend.backend()
+# One of each kind of chain in the short form: each takes seconds to compile.
+SHORT = "sgld", "rsgld", "csgld", "sghmcsa"
 WIDTH = 256  # two layers of it are more than the 2^16 weights from which on it pays
 
 
@@ -34,7 +36,13 @@ def run(name, run_eagerly):
 
 
 @pytest.mark.in_turn("tensorflow")
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in SHORT else pytest.mark.slow)
+        for name in SAMPLERS
+    ],
+)
 def test_a_step_of_a_large_model_is_the_same_eagerly(name):
     compiled, eager = run(name, False), run(name, True)
     for x, y in zip(compiled, eager, strict=True):
