@@ -1,7 +1,9 @@
-"""Makes `docs/performance.md` from the benchmarks' JSON: `python docs/_build/performance.py`.
+"""Makes `docs/performance.md` from the JSON files of the benchmarks.
 
-The files are `docs/_build/performance/BACKEND_NAME.json`, as written by
-`examples/benchmarks/all.py`; whoever measures anew replaces them and runs this.
+    python docs/_build/performance.py
+
+The files are `docs/_build/performance/BACKEND_NAME.json`. `examples/benchmarks/all.py`
+writes them. After a new measurement run this program again.
 """
 
 import json
@@ -20,7 +22,6 @@ MODELS = {
     "tiny": "Perceptron 20-8-10, batches of 100: to try the tools",
 }
 NOT_MEASURED = "-"
-
 
 
 def load(folder=FOLDER):
@@ -144,8 +145,9 @@ def step_times(results):
         for (backend, _), content in merged.items():
             floor = content["rows"][-1]
             lines.append(
-                f"- {BACKENDS[backend]}: {figure(floor['draw_ms'])} ms of the floor are "
-                f"for the normals, by `{floor['generator']}`."
+                f"- {BACKENDS[backend]}: the normals take "
+                f"{figure(floor['draw_ms'])} ms of the floor. "
+                f"The generator is `{floor['generator']}`."
             )
         lines.append("")
     return lines or ["Not measured.", ""]
@@ -196,42 +198,47 @@ def page(results):
         "<!-- Made by docs/_build/performance.py from JSON: do not edit. -->",
         "# Performance",
         "",
-        "What a step costs, beside what it must cost and beside other libraries.",
-        f"Measured {dates}, medians of {rounds} alternating rounds;",
-        "machine, versions, and the command and the rounds of each file",
-        "[at the end](#how-it-was-measured).",
+        "The cost of a step, compared with the least possible cost and with other",
+        f"libraries. Measured {dates}, medians of {rounds} alternating rounds. The",
+        "end of the page lists [machine, versions, commands and",
+        "rounds](#how-it-was-measured).",
         "",
     ]
     if any(content["quick"] for content in results.values()):
         lines += [
             '!!! warning "Short runs"',
-            "    Some of the tables come from short runs on a busy machine, marked",
-            "    below. They show that the programs work, and are no measurements.",
+            "    Some of the tables come from short runs on a busy machine. The end of",
+            "    the page marks them. They only show that the programs work.",
             "",
         ]
     lines += [
-        "## What was aimed at",
+        "## Goals",
         "",
-        "The floor is a step of Keras' SGD in the same `fit`, and one draw of as many",
-        "standard normals as there are weights. Figures of short runs are not in this",
-        "table.",
+        "The floor is the time of a step of Keras' SGD in the same `fit`, plus the",
+        "time to draw one standard normal number for each weight. This table leaves",
+        "out short runs.",
         "",
         *bars(results),
-        "Why some of it is missed: PyTorch runs a step operation by operation, and",
-        "each goes over memory that the pass before has left the cache with; operations",
-        "on single numbers come to that. TensorFlow's XLA computes normals again where",
-        "two results need them, as a velocity and a position do. And no proposal can be",
-        "decided before the gradients of all layers are there, of which SGD frees each",
-        "when it is added: the peak of Adam, [below](#memory), is about as high, or higher.",
+        "These are the reasons for the missed goals:",
+        "",
+        "- PyTorch runs a step operation by operation. Each operation reads memory",
+        "  that the cache no longer holds. Operations on single numbers add to the",
+        "  time.",
+        "- TensorFlow's XLA computes normals twice if two results need them, such as a",
+        "  velocity and a position.",
+        "- A proposal can be decided only when the gradients of all layers are",
+        "  known. SGD frees the gradient of each layer as soon as it is added. The",
+        "  peak memory of Adam, [below](#memory), is about as high, or higher.",
         "",
         "## Time of a step",
         "",
         *step_times(results),
         "## Beside other libraries",
         "",
-        "Milliseconds that a sampler adds to a step of SGD in the library's own training",
-        "loop: ours in Keras' `fit`, blackjax in steps jitted one by one, posteriors and",
-        "torch-sgld in a loop over the batches. The network is the perceptron above.",
+        "The tables show how many milliseconds a sampler adds to a step of SGD in",
+        "the library's own training loop. This package runs in Keras' `fit`,",
+        "blackjax in steps jitted one by one, posteriors and torch-sgld in a loop",
+        "over the batches. The network is the perceptron 784-600-10.",
         "",
     ]
     names = {"library": "library", "sampler": "sampler"}
@@ -242,8 +249,8 @@ def page(results):
             lines += [f"{title}:", ""]
             lines += pivot(only, "peers", names, figures | {"ours_over": "ours/theirs"})
     lines += [
-        "`mh.sample` beside blackjax's kernels in `lax.scan`, on a mixture of two normals",
-        "in one dimension, microseconds a step:",
+        "The next table compares `mh.sample` with blackjax's kernels in `lax.scan`,",
+        "on a mixture of two normals in one dimension, in microseconds a step:",
         "",
         *pivot(
             results,
@@ -253,8 +260,9 @@ def page(results):
         ),
         "## Chains and ensembles",
         "",
-        "A step of chains of one `mh.ParallelChains` beside as many single fits",
-        "(`large`: the perceptron 784-600-10; `small`: 3,754 weights), milliseconds:",
+        "The table compares a step of the chains of one `mh.ParallelChains` with a",
+        "step of as many single fits, in milliseconds. `large` is the perceptron",
+        "784-600-10, `small` has 3,754 weights.",
         "",
         *pivot(
             results,
@@ -262,8 +270,8 @@ def page(results):
             {"model": "model", "optimizer": "optimizer", "chains": "chains"},
             {"chains_ms": "chains", "single_ms": "single", "ratio": "ratio"},
         ),
-        "Predictions of an `mh.Ensemble` for 10,000 images beside those of its members,",
-        "one after the other, seconds:",
+        "The next table compares the predictions of an `mh.Ensemble` for 10,000",
+        "images with those of its members, one after the other, in seconds:",
         "",
         *pivot(
             results,
@@ -273,9 +281,10 @@ def page(results):
         ),
         "## Memory",
         "",
-        "In units of the weights: the slots, and the peak of a training step less that",
-        "of SGD. On JAX the peak is what XLA plans for the compiled step; on the others",
-        "it is the resident memory of a process.",
+        "The table shows the memory of the slots, and the peak of a training step",
+        "minus the peak of SGD, in units of the weights. On JAX the peak is the",
+        "memory that XLA plans for the compiled step. On the other backends it is",
+        "the resident memory of a process.",
         "",
         *pivot(
             results,
@@ -285,14 +294,16 @@ def page(results):
         ),
         "## How the cost grows",
         "",
-        "The exponent is that of the growth since the line before of the same optimizer:",
-        "1 is linear, 0 is none. With the number of weights, in a layer of d numbers:",
+        "The exponent describes the growth since the previous row of the same",
+        "optimizer: 1 is linear growth, 0 is no growth. This table shows a layer of",
+        "d numbers:",
         "",
         *growth(results, "weights"),
-        "With the number of chains of a network of 3,754 weights:",
+        "This table shows chains of a network of 3,754 weights:",
         "",
         *growth(results, "chains"),
-        "Early and late in a run that keeps a sample every ten steps, milliseconds:",
+        "This table compares steps early and late in a run that keeps a sample",
+        "every ten steps, in milliseconds:",
         "",
         *pivot(
             results,
@@ -302,21 +313,26 @@ def page(results):
         ),
         "## Import",
         "",
-        "Seconds: of Keras with its backend, and of keras_mhmcmc once Keras is there.",
+        "The table shows the seconds to import Keras with its backend, and then",
+        "keras_mhmcmc.",
         "",
         *table(
             ["backend", "Keras", "keras_mhmcmc"],
             [
-                [BACKENDS[backend], figure(row.get("keras_s")), figure(row.get("beyond_s"))]
+                [
+                    BACKENDS[backend],
+                    figure(row.get("keras_s")),
+                    figure(row.get("beyond_s")),
+                ]
                 for backend in BACKENDS
                 for row in [find(results, backend, "import_time", {})]
             ],
         ),
         "## How it was measured",
         "",
-        "What is compared takes turns, in an order that is reversed in every other",
-        "round; a ratio is the median of the ratios within the rounds, compilation is",
-        "left out. All of it again, for a backend:",
+        "The compared programs take turns. Every other round reverses the order. A",
+        "ratio is the median of the ratios within the rounds. Times leave out",
+        "compilation. These commands measure everything again on a backend:",
         "",
         "```bash",
         "python examples/benchmarks/all.py --backend jax --out docs/_build/performance",
