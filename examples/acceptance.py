@@ -1,16 +1,17 @@
 """Reversible moves allow larger steps: Fig. 1 of the MHBT paper.
 
-Mini-batch Metropolis-Hastings on the mean of N(0, I_d) data, d = 10, 100 and 1000, with
-n = 10,000, m = 1000 and c_n = 20, from the origin: the share of proposals that are
-accepted in the first 1000 iterations (the paper has 2000), for learning rates epsilon
-from 1e-9 to 1e-2, and the largest epsilon at which it is at least 0.5, and 0.1. The
-proposals are the Langevin move of SGLD and the reversible one of RSGLD with beta = 1
-and 2, both with the paper's noise, sqrt(2 epsilon)/n. RSGLD's density ratio is the
-paper's, without normalising constants; "exact" has them, and with it detailed balance.
+The target is the mean of N(0, I_d) data with d = 10, 100 and 1000. Mini-batch
+Metropolis-Hastings starts at the origin, with n = 10,000, m = 1000 and c_n = 20. The
+example counts the accepted proposals in the first 1000 iterations (the paper has 2000),
+for learning rates epsilon from 1e-9 to 1e-2. It prints the largest epsilon that accepts
+at least 50%, and at least 10%. The proposals are the Langevin move of SGLD and the
+reversible move of RSGLD with beta = 1 and 2. Both have the paper's noise,
+sqrt(2 epsilon)/n. RSGLD uses the paper's density ratio, without normalising constants.
+"exact" uses the ratio with the constants, which gives detailed balance.
 
-As in the paper's formulas, an example's log-likelihood leaves out what depends on x
-alone. That changes nothing but the comparison of two batches: with the term, batches
-would differ by its noise, and at d = 1000 hardly a move would be accepted.
+As in the paper's formulas, the log-likelihood of an example leaves out the term that
+depends on x alone. This term matters only when two batches are compared: its noise
+would make them differ, and at d = 1000 hardly a move would be accepted.
 
     python examples/acceptance.py
 
@@ -30,8 +31,8 @@ On JAX, 1000 iterations, 5 minutes on two busy CPU cores; the largest rates:
     1000  RSGLD, beta = 2          3.2e-07         3.2e-05
     1000  exact, beta = 2          3.2e-08         1.0e-07
 
-The paper's ratio with beta = 2 lets through steps that are ten to a thousand times as
-long as SGLD's; most of that goes with the normalising constants.
+The paper's ratio with beta = 2 accepts steps that are ten to a thousand times as long
+as SGLD's. With the normalising constants most of this gain is lost.
 
 Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible
 SGLD proposal", section 2.3 and Fig. 1.
@@ -57,7 +58,7 @@ WANTED = (0.5, 0.1)  # acceptance
 
 
 class RateOfEachChain(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate for each chain, the same at all steps: one run tries them all."""
+    """A learning rate for each chain, so that one run tries all rates."""
 
     def __init__(self, rates):
         self.rates = np.asarray(rates, "float32")
@@ -201,9 +202,9 @@ def parse(argv):
     parser.add_argument("--dimensions", type=int, nargs="+", metavar="D")
     parser.add_argument("--train-size", type=int, default=10_000, help="n")
     parser.add_argument("--batch-size", type=int, default=1000, help="m")
-    parser.add_argument("--seed", type=int, default=0, help="of data and chains")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data and chains")
     parser.add_argument(
-        "--quick", action="store_true", help="100 steps, d = 10 and 100, to try out"
+        "--quick", action="store_true", help="100 steps, d = 10 and 100"
     )
     parser.add_argument("--output", default="out/acceptance.png")
     args = parser.parse_args(argv)

@@ -1,15 +1,16 @@
 """A small convolutional network on CIFAR-10: Table 2 of the MHBT paper.
 
-RSGLD, SGD and SGLD over learning rates, rounds of each from new weights: test errors in
-%, median and lowest over the rounds. The network is that of the paper's supplement,
-three convolutions and a dense layer, without its local response normalisation, which
-Keras does not have, and with Keras' initial weights in place of N(0, 0.02). (It has
-89,578 weights; the paper's text says 4 million.)
+RSGLD, SGD and SGLD train the network at several learning rates. Each round starts from
+new weights. The example prints the median and the lowest test error of the rounds, in
+%. The network is the one of the paper's supplement: three convolutions and a dense
+layer. It differs in two points. Keras has no local response normalisation, and the
+initial weights are Keras' instead of N(0, 0.02). (The network has 89,578 weights; the
+paper's text says 4 million.)
 
     python examples/cifar_cnn.py --data-dir folder    # folder/cifar10.npz
     python examples/cifar_cnn.py --quick              # synthetic images of 8 x 8
 
-The paper has 20 rounds of 100,000 steps with batches of 100.
+The paper runs 20 rounds of 100,000 steps with batches of 100.
 
 Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible
 SGLD proposal", section 3.2 and Table 2.
@@ -72,7 +73,7 @@ def test_errors(name, rate, train, test, args):
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
-        # PosteriorSamples lets the chain be itself again at each epoch's end.
+        # PosteriorSamples puts the state back into the model after each epoch.
         callbacks = [mh.PosteriorSamples(max_samples=1)]
         history = model.fit(
             x, y, batch_size=BATCH, epochs=args.epochs, callbacks=callbacks, verbose=0

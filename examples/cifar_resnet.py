@@ -1,20 +1,21 @@
 """Table 2 of the CSGLD paper: a residual network on CIFAR, contour samplers and others.
 
-ResNet20 (He, Zhang, Ren and Sun, 2016) with momentum SGD, SGHMC and CSGHMC, each at a
-fixed learning rate and temperature, and each with falling ones ("sa", simulated
-annealing). Prints the test accuracy of the best single model (BPE) and of the weighted
-average of the models (BMA) beside the paper's (Deng, Lin and Liang, 2020).
+Momentum SGD, SGHMC and CSGHMC train ResNet20 (He, Zhang, Ren and Sun, 2016), each with
+a fixed learning rate and temperature, and each with falling ones ("sa", simulated
+annealing). The example prints the test accuracy of the best single model (BPE) and of
+the weighted average of the models (BMA), beside the paper's numbers (Deng, Lin and
+Liang, 2020).
 
     python examples/cifar_resnet.py --quick
     python examples/cifar_resnet.py --dataset cifar10 --epochs 1000 --batch-size 1000
 
-The second command is the paper's run: it wants a GPU. `--data-dir` may hold the images
-as `mh.datasets.load` reads them. With fewer `--epochs` the annealing is as deep, and
-faster.
+The second command is the paper's run, and needs a GPU. `--data-dir` names a folder with
+images that `mh.datasets.load` can read. With fewer `--epochs` the annealing goes to the
+same rate and temperature in less time.
 
-The paper's zeta of a million leaves one model of many with any weight. The exact weight
-is theta(J) to the power zeta; here, as in the authors' later code, it is theta(J), so
-that BMA is an average whose law is not the posterior.
+With the paper's zeta of a million, one model gets nearly all the weight, because the
+paper's weight is theta(J) to the power zeta. The weight here is theta(J), as in the
+authors' later code. BMA is therefore not an average over the posterior.
 """
 
 import argparse
@@ -49,7 +50,7 @@ PARTITIONS = 200
 
 
 class Task(NamedTuple):
-    """Width of a subregion and zeta, per training image; what the paper reports."""
+    """Width of a subregion and zeta, per training image, and the paper's results."""
 
     energy_gap: float
     zeta: float
@@ -307,7 +308,7 @@ def parse(argv):
     )
     parser.add_argument("--data-dir", help="folder with <dataset>.npz; or download")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--examples", type=at_least_one, help="images to train on")
+    parser.add_argument("--examples", type=at_least_one, help="training images")
     parser.add_argument("--epochs", type=at_least_one, help="1000, or 6")
     parser.add_argument("--batch-size", type=at_least_one, help="1000, or 64")
     parser.add_argument("--width", type=at_least_one, help="first channels: 16, or 4")

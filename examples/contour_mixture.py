@@ -1,21 +1,21 @@
 """CSGLD flattens a mixture's energy and weighs both modes: CSGLD paper, Fig. 1, 2.
 
-The law is 0.4 N(-6, 1) + 0.6 N(4, 1), whose mean is 0. SGLD starts at 0, falls into the
+The target is 0.4 N(-6, 1) + 0.6 N(4, 1), with mean 0. SGLD starts at 0, falls into the
 mode at 4 and stays there. CSGLD learns theta, the mass of each of 50 subregions of the
-energy U = -log density, and samples the flattened energy U + zeta T log Psi(U), on
-which it walks from mode to mode; importance weights undo the flattening. KSGLD is the
-same with theta known from the start. Ten runs are ten independent chains of one
-program, each with a theta of its own.
+energy U = -log density. It samples the flattened energy U + zeta T log Psi(U), and so
+walks from mode to mode. Importance weights undo the flattening. KSGLD is the same
+sampler with a theta that is known from the start. Ten runs are ten independent chains
+of one program, each with its own theta.
 
-As in the paper, each gradient carries noise of variance 0.01. `mh.sample` has noise
-from mini-batches, so the noise is made the data here: N rows z_i with mean 0, one row
-drawn for each step. Row i has the log-likelihood
+As in the paper, each gradient has noise of variance 0.01. In `mh.sample` noise comes
+from mini-batches. The noise is therefore the data of this example: N rows z_i with mean
+0, one of them drawn for each step. Row i has the log-likelihood
 
     (log p(x) + z_i (x - stop_gradient(x))) / N,
 
-whose value is log p(x) / N, and whose gradient is (log p'(x) + z_i) / N: the energy is
-exact and its gradient noisy. The learning rate multiplies the gradient of U/N, so the
-paper's step epsilon, on the gradient of U, is a learning rate of epsilon N.
+with the value log p(x) / N and the gradient (log p'(x) + z_i) / N. So the energy is
+exact, and its gradient is noisy. The paper's step epsilon multiplies the gradient of U.
+The learning rate multiplies the gradient of U/N, so it is epsilon N.
 
     python examples/contour_mixture.py
     python examples/contour_mixture.py --long    # ten times as long, three step sizes
@@ -27,8 +27,8 @@ On JAX, half a minute on two busy CPU cores (--long: 7 minutes):
     SGLD     0.1        4.01        4.01        3.77   0 of 10  10 of 10  100
     KSGLD    0.1        1.21        0.44        0.14  10 of 10   0 of 10   62
 
-A chain climbs above energies of 25 only now and then, so that a few of the paper's 50
-subregions may stay empty: that a warning says so does no harm here.
+A chain rarely climbs above an energy of 25. A few of the paper's 50 subregions may
+therefore stay empty. The warning about them does no harm here.
 
 Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin dynamics
 algorithm for simulations of multi-modal distributions", section 4.1, Fig. 1 and 2.
@@ -84,7 +84,7 @@ def make_noise(seed):
 
 
 class Truth:
-    """What quadrature says of the law and its subregions."""
+    """The target and the masses of its subregions, by quadrature."""
 
     def __init__(self):
         self.x = np.linspace(-20.0, 20.0, 400_001)
@@ -105,7 +105,7 @@ class Truth:
         return log_mass[self.index] + slope * below
 
     def mean_with_theta_weights(self):
-        """The mean that weights theta(J)^zeta give on the law flattened by Psi."""
+        """The mean with weights theta(J)^zeta, if Psi flattens the target."""
         log_weight = np.log(self.masses)[self.index] - self.log_psi()
         weight = self.density * np.exp(ZETA * log_weight)
         return np.sum(weight * self.x) / weight.sum()
@@ -287,7 +287,7 @@ def draw_errors(ax, rows, colours, args):
 
 
 def draw_energies(ax, truth):
-    """The energy, and what is left of it after flattening."""
+    """The energy, and the flattened energy."""
     inside = (truth.x >= -10.0) & (truth.x <= 8.0)
     x, log_psi = truth.x[inside], truth.log_psi()[inside]
     energy = truth.energy[inside]
@@ -338,10 +338,8 @@ def parse(argv):
         action="store_true",
         help=f"10,000,000 iterations, with the step sizes {LONG_STEPS}",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of noise and chains")
-    parser.add_argument(
-        "--quick", action="store_true", help="20,000 iterations, to try out"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of noise and chains")
+    parser.add_argument("--quick", action="store_true", help="20,000 iterations")
     parser.add_argument("--output", default="out/contour_mixture.png")
     args = parser.parse_args(argv)
     if args.steps is None:

@@ -1,20 +1,22 @@
 """CSGLD weighs nine modes where SGLD stays near its start: CSGLD paper, Fig. 3.
 
-The energy is the sum over x_1 and x_2 of (x_i^2 - 10 cos(1.2 pi x_i)) / 3, plus
-|x|^2 - 7 where that is positive: nine modes that matter, the deepest in the middle. All
-chains start in one corner. A chain's estimate are the shares of its draws, weighted for
-CSGLD, in the nine cells that the barriers around the middle cut the plane into; its
-error is the total variation distance between these and the true shares.
+The energy is the sum over x_1 and x_2 of (x_i^2 - 10 cos(1.2 pi x_i)) / 3, plus the
+positive part of |x|^2 - 7. Nine modes matter, and the one in the middle is the deepest.
+All chains start in one corner. The barriers around the middle divide the plane into
+nine cells. Each chain estimates the share of each cell from its draws, with weights for
+CSGLD. The error is the total variation distance between the estimated and the true
+shares.
 
-As in appendix D.3, energy and gradient carry Gaussian noise of variance 0.1. The noise
-is made the data: N rows (e_i, z_i) with mean 0, one row drawn for each step, with the
-log-likelihood
+As in appendix D.3, energy and gradient have Gaussian noise of variance 0.1. The noise
+is the data of this example: N rows (e_i, z_i) with mean 0, one of them drawn for each
+step, with the log-likelihood
 
     (-U(x) + e_i + z_i . (x - stop_gradient(x))) / N,
 
-so that the energy's estimate is U(x) - e_i, and its gradient's that of U minus z_i. The
-learning rate multiplies the gradient of U/N: the paper's 0.001 is 0.001 N here. Each
-iteration evaluates one gradient, or two with reSGLD, which runs two temperatures.
+so that the estimate of the energy is U(x) - e_i, and the estimate of the gradient is
+the gradient of U minus z_i. The learning rate multiplies the gradient of U/N, so the
+paper's 0.001 is 0.001 N here. Each iteration evaluates one gradient. reSGLD runs two
+temperatures, and evaluates two gradients.
 
     python examples/contour_modes.py
 
@@ -50,10 +52,11 @@ from matplotlib import pyplot
 import keras_mhmcmc as mh
 from keras_mhmcmc import plots
 
-# The modes' lowest energies are -6.67 in the middle, -5.75 at the sides and -4.83 in
-# the corners. The first boundary lies above the first of them, with 14% of the law
-# below. At -4.75, above all modes, it would have 56% below and 9% in the subregion that
-# follows: log Psi would fall by 2 nats within 0.25, less than the energy's noise.
+# The lowest energies of the modes are -6.67 in the middle, -5.75 at the sides and -4.83
+# in the corners. The first boundary lies above the first of them, with 14% of the mass
+# below. A first boundary at -4.75, above all modes, would have 56% of the mass below,
+# and 9% in the next subregion: log Psi would fall by 2 nats within 0.25, which is less
+# than the noise of the energy.
 PARTITION = mh.EnergyPartition(energy_min=-6.0, energy_gap=0.25, partitions=100)
 RATE, CYCLIC_RATE = 1e-3, 5e-3
 CYCLES = 20
@@ -89,7 +92,7 @@ def make_noise(seed):
 
 
 class Truth:
-    """What quadrature says: the law on a grid, and the shares of the nine cells."""
+    """The target on a grid, and the shares of the nine cells, by quadrature."""
 
     def __init__(self):
         self.axis = np.linspace(-6.0, 6.0, 2401)
@@ -270,14 +273,12 @@ def parse(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--chains", type=int, default=10, help="independent ones")
+    parser.add_argument("--chains", type=int, default=10, help="independent chains")
     parser.add_argument(
         "--steps", type=int, nargs="+", help="iterations of each chain, of each run"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of noise and chains")
-    parser.add_argument(
-        "--quick", action="store_true", help="10,000 iterations, to try out"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of noise and chains")
+    parser.add_argument("--quick", action="store_true", help="10,000 iterations")
     parser.add_argument("--output", default="out/contour_modes.png")
     args = parser.parse_args(argv)
     if args.steps is None:

@@ -1,9 +1,9 @@
 """Four ways to train one small network on images, compared.
 
-SGD finds one network. SGHMC, RSGLD and CMINT are drop-in optimizers that sample the
-posterior of its weights instead: the samples that are kept predict together, as an
-ensemble. Prints accuracy, calibration, robustness to attacks and how well uncertainty
-tells images of another kind, and saves pictures.
+SGD finds one network. SGHMC, RSGLD and CMINT replace SGD as the optimizer, and give
+samples of the weights. The kept samples predict together, as an ensemble. The example
+prints accuracy, calibration, robustness to attacks, and how well uncertainty detects
+images of another kind. It saves three figures.
 
     python examples/digits.py
     KERAS_BACKEND=torch python examples/digits.py --dataset mnist --data-dir folder
@@ -56,7 +56,7 @@ ATTACKED = 1000  # test images, the first ones
 
 
 def make_model(input_shape, hidden):
-    """An ordinary Keras model: nothing in it knows of sampling."""
+    """An ordinary Keras model, which has no part in the sampling."""
     return keras.Sequential(
         [
             keras.Input(input_shape),
@@ -307,10 +307,10 @@ def parse(argv):
     parser.add_argument("--dataset", choices=list(SETTINGS), default="digits")
     parser.add_argument("--data-dir", help="folder with <dataset>.npz; or download")
     parser.add_argument("--epochs", type=int, help="passes over the training images")
-    parser.add_argument("--steps", type=int, help="of an attack by PGD")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and noise")
+    parser.add_argument("--steps", type=int, help="steps of an attack by PGD")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and noise")
     parser.add_argument("--quick", action="store_true", help="4 epochs, PGD of 5 steps")
-    parser.add_argument("--out", default="out", help="folder for the pictures")
+    parser.add_argument("--out", default="out", help="folder for the figures")
     args = parser.parse_args(argv)
     if args.quick and args.epochs is None:
         args.epochs = 4

@@ -1,14 +1,13 @@
 """Tempering lets a chain cross between two modes: Fig. 2b-f of the MHBT paper.
 
-A mixture of two Gaussians whose means are theta_1 and theta_1 + theta_2, with
-n = 100,000 examples. The components may change places, so the posterior has two modes,
+The data are n = 100,000 examples of a mixture of two Gaussians with the means theta_1
+and theta_1 + theta_2. The components may change places, so the posterior has two modes,
 (0, t) and (t, -t), for t = 0.5, 2 and 4. Mini-batch Metropolis-Hastings (MHBT,
-m = 1000) draws from the posterior tempered to the weight of c_n examples, on which the
-modes are joined; full-batch Metropolis-Hastings draws from the posterior itself. Both
-take a random walk that starts in the first mode. The paper has c_n = 20, or anything
-from 5 to 30. With t = 4 and c_n = 20 the barrier between the modes is 10 nats high, and
-a walk of 100,000 steps crosses it once or not at all: that case is shown with c_n = 8
-as well.
+m = 1000) samples the posterior tempered to the weight of c_n examples. This joins the
+modes. Full-batch Metropolis-Hastings samples the posterior itself. Both make a random
+walk from the first mode. The paper has c_n = 20, or any number from 5 to 30. With t = 4
+and c_n = 20 the barrier between the modes is 10 nats high, and a walk of 100,000 steps
+crosses it once or not at all. The example therefore also shows this case with c_n = 8.
 
     python examples/gaussian_mixture.py
 
@@ -23,7 +22,7 @@ On JAX, 100,000 iterations, 2 minutes on two busy CPU cores:
         4.0  full batch 100,000   0.00          0   0.01   3.70      0.31
         4.0  MHBT             8   0.50        201   4.20   4.21      0.33
 
-share is that of the draws in the second mode, exactly 0.50.
+share is the share of the draws in the second mode. Its exact value is 0.50.
 
 Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible
 SGLD proposal", section 3.1 and Fig. 2b-f.
@@ -50,7 +49,7 @@ def run(target, weight, name, args):
     """The draws of one method, shape (steps, 2), and a row of the table."""
     if name == "MHBT":
         step = 4.2 / weight**0.5  # for an acceptance of about 0.3
-        law = {
+        density = {
             "log_likelihood": target.log_likelihood,
             "log_prior": target.log_prior,
             "data": target.data,
@@ -59,13 +58,13 @@ def run(target, weight, name, args):
     else:
         weight = args.train_size
         step = 4.4 / weight**0.5
-        law = {"log_density": target.log_density}
+        density = {"log_density": target.log_density}
     temperature = args.train_size / weight
     begin = time.perf_counter()
     draws = mh.sample(
         mh.kernels.mhbt(step, temperature=temperature),
         target.modes[0],
-        **law,
+        **density,
         num_steps=args.steps,
         seed=args.seed,
         progress=not args.quick,
@@ -107,12 +106,12 @@ def main(argv=None):
 
 
 LEGEND = """\
-c_n         weight of the data in the law that is sampled; n for the posterior itself
+c_n         weight of the data in the target; n for the posterior itself
 share       of the draws with theta_2 < 0, near the second mode; exactly 0.50
 crossings   how often theta_2 changed its sign
-sd          standard deviation of theta_2, and the exact one of the law that is sampled
-MHBT visits both modes where the weight is low enough for their distance; full batch on
-the posterior stays where it started."""
+sd          standard deviation of theta_2, and the exact one of the target
+MHBT visits both modes if the weight is low enough for their distance. Full batch on the
+posterior stays where it started."""
 
 
 def as_text(rows):
@@ -171,7 +170,7 @@ def save_picture(results, args):
 
 def contours(ax, target, weight, theta, colour):
     """Draws of MHBT over contours of the tempered log posterior."""
-    mirror = mh.targets.mirrored(theta)  # the law's other half, visited or not
+    mirror = mh.targets.mirrored(theta)  # the other half of the target, visited or not
     low, high = np.quantile([*theta, *mirror], [0.001, 0.999], axis=0)
     low, high = (
         np.minimum(low, target.modes.min(0)),
@@ -208,8 +207,8 @@ def parse(argv):
     parser.add_argument("--steps", type=int, help="iterations of each chain")
     parser.add_argument("--train-size", type=int, default=100_000, help="n")
     parser.add_argument("--batch-size", type=int, default=1000, help="m")
-    parser.add_argument("--seed", type=int, default=0, help="of data and chains")
-    parser.add_argument("--quick", action="store_true", help="10,000 steps, to try out")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data and chains")
+    parser.add_argument("--quick", action="store_true", help="10,000 steps")
     parser.add_argument("--output", default="out/gaussian_mixture.png")
     args = parser.parse_args(argv)
     if args.steps is None:

@@ -1,10 +1,10 @@
-"""MINT learns in a fraction of a pass what full-batch chains need many for: Fig. 2.
+"""MINT learns in fewer passes over the data than full-batch chains: MINT paper, Fig. 2.
 
 Bayesian logistic regression tells 1s from 7s in MNIST, with a standard normal prior on
-the weights. MINT decides on batches of 100; tempered MCMC and MCMC decide on all of the
-images, at MINT's temperature and at 1. All are random walks from 0. The mean prediction
-of the draws of the later half of each chain is scored on the test images, against
-passes over the training images.
+the weights. MINT decides on batches of 100. Tempered MCMC and MCMC decide on all
+images, at MINT's temperature and at 1. All chains are random walks from 0. The table
+shows the test accuracy of the mean prediction of the later half of each chain, by the
+number of passes over the training images.
 
     python examples/logistic_1v7.py                           # tensorflow-datasets
     python examples/logistic_1v7.py --data folder/mnist.npz   # x_train, y_train, ...
@@ -17,11 +17,11 @@ On JAX, MNIST, a minute on two busy CPU cores; test accuracy:
     tempered MCMC          —     0.7550     0.9405     0.9751 -0.119      0.76
     MCMC                   —     0.7326     0.8817     0.9728 -0.126      0.53
 
-MINT is at 90% after one pass, and the full-batch chains after tens of them. In the end
-they are better than MINT (the paper has all three above 99%): the noise of batches of
-100 makes MINT wait long for a next move, and none of the walks has converged.
-The left panel compares mean log-likelihoods of batches with the normal law that the
-paper's derivation takes; at a draw of MINT they have a skewness of -1.00.
+MINT reaches 90% after one pass, and the full-batch chains after tens of passes. In the
+end they are better than MINT (in the paper all three are above 99%). The noise of
+batches of 100 makes MINT wait long for a next move. None of the walks has converged.
+The left panel compares mean log-likelihoods of batches with the normal distribution
+that the paper's derivation assumes. At a draw of MINT they have a skewness of -1.00.
 
 Reference: Li and Wong (2017), "Mini-batch tempered MCMC", section 4.2 and Fig. 2.
 """
@@ -208,7 +208,8 @@ def main(argv=None):
     skewness, kurtosis, gap = normality(t)
     print(
         f"Mean log-likelihoods of {len(t):,} batches at a draw of MINT, against the "
-        f"normal law:\nskewness {skewness:.2f}, excess kurtosis {kurtosis:.2f}, "
+        f"normal distribution:\nskewness {skewness:.2f}, "
+        f"excess kurtosis {kurtosis:.2f}, "
         f"largest gap of the distribution functions {gap:.3f}"
     )
     save_picture(rows, t, dataset, args)
@@ -251,7 +252,7 @@ def save_picture(rows, t, dataset, args):
     left.plot(grid, np.exp(-0.5 * grid**2) / math.sqrt(2 * math.pi), color="black")
     left.set(
         xlabel="mean log-likelihood of a batch, standardised",
-        ylabel="density (line: the normal law)",
+        ylabel="density (line: normal distribution)",
         yticks=[],
     )
     for index, row in enumerate(rows):
@@ -295,11 +296,11 @@ def parse(argv):
     parser.add_argument(
         "--data", help=".npz file with x_train, y_train, x_test, y_test"
     )
-    parser.add_argument("--chains", type=int, default=10, help="of each sampler")
+    parser.add_argument("--chains", type=int, default=10, help="chains of each sampler")
     parser.add_argument(
         "--passes", type=float, default=1.0, help="factor of the passes over the data"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the chains")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the chains")
     parser.add_argument("--quick", action="store_true", help="a small data set")
     parser.add_argument("--output", default="out/logistic_1v7.png")
     args = parser.parse_args(argv)

@@ -1,13 +1,13 @@
 """MINT visits both modes of a mixture, SGLD and SGHMC stay in one: MINT paper, Fig. 1.
 
-A mixture of two Gaussians with tied means, and a million examples. Its posterior has
-two modes of equal weight, (0, 1) and (1, -1). MINT draws from the tempered posterior
-with batches of 1000 and lambda = 0.5 tau, by a random walk; SGLD and SGHMC draw from
-the posterior with annealed steps. All chains start in the first mode. The number to
-estimate is the ratio of the law near the first mode to that near the second, from the
-draws within a distance of 0.2 of each: it is 1.00.
+The data are a million examples of a mixture of two Gaussians with tied means. The
+posterior has two modes of equal weight, (0, 1) and (1, -1). MINT makes a random walk on
+the tempered posterior, with batches of 1000 and lambda = 0.5 tau. SGLD and SGHMC sample
+the posterior with annealed steps. All chains start in the first mode. They estimate the
+ratio of the masses near the two modes, from the draws within a distance of 0.2 of each
+mode. The exact ratio is 1.00.
 
-A run is 20 chains of 10,000 steps, and ten runs show how far the estimate varies. (The
+A run is 20 chains of 10,000 steps. Ten runs show how far the estimate varies. (The
 paper has runs of 1,000,000 steps and a distance of 0.01.)
 
     python examples/mint_mixture.py
@@ -196,12 +196,12 @@ def parse(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, help="of MINT")
+    parser.add_argument("--runs", type=int, help="runs of MINT")
     parser.add_argument("--steps", type=int, help="iterations of each chain")
     parser.add_argument("--train-size", type=int, default=1_000_000, help="n")
     parser.add_argument("--batch-size", type=int, default=1000, help="m")
-    parser.add_argument("--seed", type=int, default=0, help="of data and chains")
-    parser.add_argument("--quick", action="store_true", help="1000 steps, to try out")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data and chains")
+    parser.add_argument("--quick", action="store_true", help="1000 steps")
     parser.add_argument("--output", default="out/mint_mixture.png")
     args = parser.parse_args(argv)
     if args.steps is None:

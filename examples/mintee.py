@@ -1,13 +1,13 @@
 """MINTEE on a mixture whose posterior has one mode for each of its components.
 
 Each observation comes from one of p normal distributions with means theta_1..theta_p
-and variance 1, all with the same weight. The data come from theta = (2, 0, ..., 0), so
-that by symmetry the posterior has p modes, far apart: which mean is the one at 2? A
-chain on all of the data stays in the mode that it finds first. MINTEE's cold chain
-visits all of them, by way of hotter chains on smaller batches.
+and variance 1, all with the same weight. The data come from theta = (2, 0, ..., 0). Any
+of the p means may be the one at 2, so the posterior has p modes, far apart. A chain on
+all of the data stays in the first mode that it finds. MINTEE's cold chain visits all
+modes, because it jumps to states of hotter chains on smaller batches.
 
-Prints where each chain has been, ring by ring, and how often the cold chain was in each
-mode, and saves a figure.
+The example prints the rings that each chain has visited, and how often the cold chain
+was in each mode. It saves a figure.
 
     python examples/mintee.py --quick
     KERAS_BACKEND=tensorflow python examples/mintee.py --output mintee.png

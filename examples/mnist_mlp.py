@@ -1,17 +1,17 @@
 """Test errors of a perceptron on images, as in two papers on mini-batch MCMC.
 
 `--figure table1` is table 1 and figure 3 of Wu, Wang and Wong (2020): RSGLD, SGD and
-SGLD over learning rates, many rounds of each, which are the chains of one
+SGLD at several learning rates. The rounds of a method are the chains of one
 `mh.ParallelChains`. `--figure fig3` is figure 3 of Li and Wong (2017): test error by
-epoch of SGD, SGD with momentum, SGLD, SGHMC, MINT and CMINT. Prints the tables and
-saves one picture.
+epoch of SGD, SGD with momentum, SGLD, SGHMC, MINT and CMINT. The example prints the
+tables and saves one figure.
 
     python examples/mnist_mlp.py --quick
     KERAS_BACKEND=jax python examples/mnist_mlp.py --data mnist.npz
 
-The second command took 759 s on 2 CPU cores that others used too. It is far from the
-papers' size (30 rounds or one, of 500 epochs) and does not show what they show. Test
-errors in % on MNIST, after 5 epochs, mean (sd) of 3 chains:
+The second command took 759 s on 2 busy CPU cores. It is far from the papers' size (30
+rounds, or one, of 500 epochs), and does not show the papers' results. Test errors in %
+on MNIST, after 5 epochs, mean (sd) of 3 chains:
 
     rate  RSGLD          SGD          SGLD
     0.05   6.33 (0.30)   4.47 (0.25)  4.47 (0.25)
@@ -19,13 +19,13 @@ errors in % on MNIST, after 5 epochs, mean (sd) of 3 chains:
     0.2    4.54 (0.49)   2.93 (0.20)  2.95 (0.21)
     0.4   32.75 (49.82)  2.66 (0.14)  2.67 (0.20)
 
-RSGLD, of whose steps at most half go down the gradient, is behind in so short a run.
-One of its three chains at 0.4 never left its start; the other two ended at 3.93 and
-4.04. At 0.2 the share of accepted forward proposals fell to 3% by the last epoch. SGD
-does not break down at high rates, as it does in the paper, since Keras' cross-entropy
+At most half of RSGLD's steps go down the gradient, so RSGLD is behind in so short a
+run. One of its three chains at 0.4 never left its start. The other two ended at 3.93
+and 4.04. At 0.2 the share of accepted forward proposals fell to 3% by the last epoch.
+In the paper SGD breaks down at high rates. Here it does not, since Keras' cross-entropy
 from logits cannot overflow. Figure 3 of MINT after 50 epochs: SGD 2.43, SGD-M 2.29,
-SGLD 4.34, SGHMC 3.22, MINT 2.42, CMINT 4.44. In a tenth of the paper's epochs CMINT's
-falling rate comes to rest too early, and its first snapshots are poor.
+SGLD 4.34, SGHMC 3.22, MINT 2.42, CMINT 4.44. In a tenth of the paper's epochs, CMINT's
+rate becomes small too early, and its first snapshots are poor.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def split(arrays, figure, seed):
 
 
 def batch_size(figure, examples):
-    """The paper's, and less for a small set."""
+    """The paper's size, and a smaller one for a small set."""
     return BATCH[figure] if examples >= 10_000 else SMALL_BATCH
 
 
@@ -363,11 +363,13 @@ def parse(argv):
         choices=["digits", "mnist", "fashion_mnist"],
         help="without --data; mnist, or digits with --quick",
     )
-    parser.add_argument("--epochs", type=at_least_one, help="of each fit")
+    parser.add_argument("--epochs", type=at_least_one, help="epochs of each fit")
     parser.add_argument("--chains", type=at_least_one, help="rounds in table 1")
     parser.add_argument("--rates", type=float, nargs="+", help="rates in table 1")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and noise")
-    parser.add_argument("--output", default="out/mnist_mlp.png", help="the picture")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and noise")
+    parser.add_argument(
+        "--output", default="out/mnist_mlp.png", help="file of the figure"
+    )
     args = parser.parse_args(argv)
     if args.dataset is None:
         args.dataset = "digits" if args.quick else "mnist"

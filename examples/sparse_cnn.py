@@ -1,14 +1,14 @@
 """Table 2 and figure 3 of the SG-MCMC-SA paper: sparse convolutional networks.
 
-A small network on images, with Adam, with dropout (at training alone, and at test as
-well), with SGHMC, and with SGHMC-SA, whose spike-and-slab prior learns which weights
-of the first dense layer are small. Prints the accuracies, clean and under attack, and
-saves a picture of both (Deng, Zhang, Liang and Lin, 2019).
+A small network learns images with Adam, with dropout (in training only, and also at
+test time), with SGHMC, and with SGHMC-SA. The spike-and-slab prior of SGHMC-SA learns
+which weights of the first dense layer are small. The example prints the accuracies,
+clean and under attack, and saves a figure of both (Deng, Zhang, Liang and Lin, 2019).
 
     python examples/sparse_cnn.py --quick
     python examples/sparse_cnn.py --data mnist --model 2-conv-bn-3-fc --augment
 
-The second command is the paper's run: it wants a GPU.
+The second command is the paper's run, and needs a GPU.
 """
 
 import argparse
@@ -314,10 +314,10 @@ def parse(argv):
     add("--data-dir", help="folder with <data>.npz; or download")
     add("--model", choices=list(models.NETWORKS), default="2-conv-2-fc")
     add("--augment", action="store_true", help="shift and turn the training images")
-    add("--train-size", type=at_least_one, help="images to train on; all")
+    add("--train-size", type=at_least_one, help="training images; all")
     add("--epochs", type=at_least_one, help="300, or 40")
     add("--batch-size", type=at_least_one, help="1000, or 50")
-    add("--members", type=at_least_one, help="samples kept, at most: 20, or 10")
+    add("--members", type=at_least_one, help="most samples to keep: 20, or 10")
     add("--rate", type=float, help="first learning rate of the samplers; 0.05")
     add("--temperature", type=float, help="of the samplers: 0.1, or 0.3")
     add("--layer-temperatures", action="store_true", help="of SGHMC-SA, appendix D.2")
@@ -325,8 +325,8 @@ def parse(argv):
     add("--delta", type=float, help="first delta of SGHMC-SA; 0.9")
     add("--attacked", type=at_least_one, default=1000, help="test images attacked")
     add("--quick", action="store_true", help="a small network on digits")
-    add("--seed", type=int, default=0, help="of weights and noise")
-    add("--output", default="out/sparse_cnn.png", help="the picture")
+    add("--seed", type=int, default=0, help="seed of weights and noise")
+    add("--output", default="out/sparse_cnn.png", help="file of the figure")
     args = parser.parse_args(argv)
     for key, value in (QUICK if args.quick else DEFAULT).items():
         if getattr(args, key) is None:

@@ -21,8 +21,8 @@ class Network(NamedTuple):
     batch_norm: bool = False  # on FC1
 
 
-# Appendix D.1. It leaves the padding open: this one has 682 and 494 thousand weights,
-# where the paper has 670 and 490 thousand.
+# Appendix D.1 does not give the padding. With this one the networks have 682 and 494
+# thousand weights, and in the paper 670 and 490 thousand.
 NETWORKS = {
     "2-conv-2-fc": Network((32, 64), 5, ("same", "same"), (200,)),
     "2-conv-bn-3-fc": Network((64, 64), 4, ("same", "valid"), (256, 64), True),

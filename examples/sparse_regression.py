@@ -1,18 +1,19 @@
 """Which 3 of 1000 predictors matter? Table 1 and figure 2 of the SG-MCMC-SA paper.
 
-100 examples, 1000 correlated predictors, of which the first three have an effect. With
-a spike-and-slab prior SGLD-SA samples the weights and learns meanwhile which of them
-are small. Beside it: EMVS, the EM algorithm with the same prior, and SGLD with the
-prior N(0, 1). `--logistic` is the paper's appendix C (table 3, figure 4), 500 labels
-instead of numbers, with ESM (Adam) in the place of EMVS.
+There are 100 examples and 1000 correlated predictors. Only the first three predictors
+have an effect. With a spike-and-slab prior, SGLD-SA samples the weights, and learns at
+the same time which of them are small. The example compares it with EMVS, the EM
+algorithm with the same prior, and with SGLD with the prior N(0, 1). `--logistic` is the
+paper's appendix C (table 3, figure 4): 500 labels instead of numbers, and ESM (Adam)
+instead of EMVS.
 
     python examples/sparse_regression.py --quick
     python examples/sparse_regression.py --pairs 1e-3,0.5
     python examples/sparse_regression.py               # four pairs of v0 and sigma
     python examples/sparse_regression.py --logistic
 
-A picture of the first pair is saved. What was measured, and what the paper leaves
-open, stands in docs/examples.md.
+The example saves a figure of the first pair. docs/reproduction.md has the results, and
+docs/examples.md lists what the paper leaves open.
 
 Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
 gradient MCMC with a stochastic approximation adaptation".
@@ -326,7 +327,9 @@ def parse(argv):
         "--methods", nargs="+", help="some of SGLD-SA, EMVS, ESM, SGLD, ridge"
     )
     parser.add_argument("--seeds", type=int, default=1, help="data sets; default: 1")
-    parser.add_argument("--seed", type=int, default=0, help="of the first data set")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the first data set"
+    )
     parser.add_argument(
         "--steps",
         type=int,
@@ -336,7 +339,9 @@ def parse(argv):
     parser.add_argument("--rate", type=float, help="learning rate, times k^(-1/3)")
     parser.add_argument("--long", action="store_true", help="the paper's 500,000 steps")
     parser.add_argument("--quick", action="store_true", help="one pair, 20,000 steps")
-    parser.add_argument("--output", default="sparse_regression.png", help="the picture")
+    parser.add_argument(
+        "--output", default="sparse_regression.png", help="file of the figure"
+    )
     args = parser.parse_args(argv)
     args.problem = LOGISTIC if args.logistic else LINEAR
     if args.methods is None:

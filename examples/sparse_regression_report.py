@@ -23,7 +23,7 @@ MAE, MSE   mean absolute and mean squared error of the mean prediction on the te
 paper      the paper's MAE and MSE, one data set
 beta 1-3   probability that a true predictor is in the slab, the lowest of the three
 others     how many of the 997 others have a probability above 0.5, and above 0.9
-ridge      the exact mean of the law that SGLD samples: prior N(0, 1), the true noise
+ridge      the exact mean of SGLD's target: prior N(0, 1), the true noise
 With several data sets: mean ± standard deviation of MAE and MSE, means of the rest.""",
     "logistic": """\
 MAE, MSE   mean absolute and mean squared difference between the mean predicted

@@ -1,12 +1,13 @@
 """How fast mini-batch chains reach the tempered posterior: Fig. 2a of the MHBT paper.
 
-The mean of normal data, n = 100,000 examples of d = 2 and 5 dimensions. Mini-batch
-Metropolis-Hastings (MHBT, m = 1000, c_n = 20) and full-batch Metropolis-Hastings on
-the posterior at temperature T = n/c_n take the same random walk. Many chains start at
-the prior's mean; after each few iterations their law is compared to the exact one: the
-total variation distance over cells that hold equal shares of the exact law. (The paper
-compares to as many exact draws; here the shares are known.) A finite number of exact
-draws has a distance as well: the floor.
+The target is the mean of n = 100,000 normal examples of d = 2 and 5 dimensions.
+Mini-batch Metropolis-Hastings (MHBT, m = 1000, c_n = 20) and full-batch
+Metropolis-Hastings on the posterior at temperature T = n/c_n make the same random walk.
+Many chains start at the prior's mean. After every few iterations the example compares
+the distribution of the chains with the exact one. It computes the total variation
+distance over cells of equal exact probability. (The paper compares with as many exact
+draws; here the probabilities are known.) A finite number of exact draws also has a
+distance, which is the floor.
 
     python examples/tempered_gaussian.py
     KERAS_BACKEND=torch python examples/tempered_gaussian.py --quick
@@ -19,8 +20,8 @@ On JAX, 10,000 chains, 7 minutes on two busy CPU cores; total variation distance
      5  MHBT           0.980     0.783     0.139     0.062        0.062
      5  full batch     0.980     0.745     0.087     0.069        0.062
 
-Both end where exact draws are: MHBT after about as many iterations (d = 2), or a few
-more (d = 5), each with a hundredth of the data.
+Both end at the distance of exact draws. MHBT needs about as many iterations (d = 2), or
+a few more (d = 5), and each iteration uses a hundredth of the data.
 
 Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible
 SGLD proposal", section 3.1 and Fig. 2a.
@@ -48,9 +49,9 @@ EVERY = 10  # iterations between two comparisons
 
 
 def total_variation(points, mean, deviation, cells):
-    """Distance of the points' law, shape (K, d), to N(mean, deviation^2 I).
+    """Total variation between points, shape (K, d), and N(mean, deviation^2 I).
 
-    Over cells^d cells of equal probability: each axis is cut at the law's quantiles.
+    Each axis is cut at the quantiles, which gives cells^d cells of equal probability.
     """
     cuts = [statistics.NormalDist().inv_cdf(k / cells) for k in range(1, cells)]
     places = np.searchsorted(cuts, (points - mean) / deviation)
@@ -60,7 +61,7 @@ def total_variation(points, mean, deviation, cells):
 
 
 def floor(rng, chains, dimension, cells):
-    """Mean distance of `chains` exact draws to their own law."""
+    """Mean distance of `chains` exact draws to their own distribution."""
     draws = rng.standard_normal((20, chains, dimension))
     return np.mean([total_variation(x, 0.0, 1.0, cells) for x in draws])
 
@@ -73,7 +74,7 @@ def compare(dimension, args):
     deviation = covariance[0, 0] ** 0.5
     step, cells = SETTINGS[dimension].values()
     kernel = mh.kernels.mhbt(step, temperature=temperature)
-    laws = {
+    densities = {
         "MHBT": {
             "log_likelihood": target.log_likelihood,
             "log_prior": target.log_prior,
@@ -85,12 +86,12 @@ def compare(dimension, args):
     rng = np.random.default_rng(args.seed)
     lowest = floor(rng, args.chains, dimension, cells)
     rows = []
-    for name, law in laws.items():
+    for name, density in densities.items():
         begin = time.perf_counter()
         draws = mh.sample(
             kernel,
             np.zeros(dimension),
-            **law,
+            **density,
             num_steps=args.steps,
             num_chains=args.chains,
             every=EVERY,
@@ -197,11 +198,13 @@ def parse(argv):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--chains", type=int, help="independent chains")
-    parser.add_argument("--steps", type=int, default=200, help="iterations of each")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="iterations of each chain"
+    )
     parser.add_argument("--train-size", type=int, default=100_000, help="n")
     parser.add_argument("--batch-size", type=int, default=1000, help="m")
-    parser.add_argument("--seed", type=int, default=0, help="of data and chains")
-    parser.add_argument("--quick", action="store_true", help="400 chains, to try out")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data and chains")
+    parser.add_argument("--quick", action="store_true", help="400 chains")
     parser.add_argument("--output", default="out/tempered_gaussian.png")
     args = parser.parse_args(argv)
     if args.chains is None:

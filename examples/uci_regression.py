@@ -1,15 +1,16 @@
 """Table 1 of the CSGLD paper: regression on four UCI data sets, six methods.
 
-A perceptron with 50 hidden units, batches of 50, and for each method the mean
-prediction of 50 models of the second half of its run, which the importance weights
-average for the contour samplers. Prints the test RMSE, in the target's own unit, beside
-the paper's (Deng, Lin and Liang, 2020).
+The network is a perceptron with 50 hidden units, trained with batches of 50. Each
+method predicts with the mean of 50 models from the second half of its run. For the
+contour samplers this mean uses the importance weights. The example prints the test
+RMSE, in the target's own unit, beside the paper's (Deng, Lin and Liang, 2020).
 
     python examples/uci_regression.py --quick
     python examples/uci_regression.py --data-dir folder --epochs 1000 --repeats 3
 
-`folder` has an .npz file with the arrays X and y for each data set. What was measured,
-and what the paper leaves open, stands in docs/examples.md.
+`folder` has an .npz file with the arrays X and y for each data set.
+docs/reproduction.md has the results, and docs/examples.md lists what the paper leaves
+open.
 """
 
 import argparse
@@ -127,7 +128,7 @@ def make_optimizer(method, n, task, seed, partition=None):
 
 
 def make_partition(energies, task, gap):
-    """What the plain sampler's energies suggest; `gap` is another width, or None."""
+    """The partition for the plain sampler's energies; `gap` replaces its width."""
     partition = mh.suggest_partition(energies)
     # Between the highest subregions theta falls by a third and more at first. With a
     # large zeta and a small width this would turn the gradient round up there.
@@ -145,8 +146,8 @@ def fit(model, optimizer, batches, epochs, callbacks=()):
 def train(method, data, task, partition, epochs, seed):
     """Trains a model. Returns it and its samples, 50 of the second half of the run.
 
-    A contour sampler spends the first half as the plain one: far from the partition, at
-    the energies of fresh weights, it would have nothing to learn.
+    A contour sampler runs as the plain sampler for the first half. At the energies of
+    new weights, far from the partition, it would learn nothing.
     """
     keras.utils.set_random_seed(seed)  # the same first weights and batches for all
     n, batches = len(data.x), Batches(data, seed)
@@ -299,7 +300,7 @@ def parse(argv):
         help="width of a subregion in nats; default: as the energies suggest",
     )
     parser.add_argument("--quick", action="store_true", help="30 epochs, 1 repeat")
-    parser.add_argument("--seed", type=int, default=0, help="of the first repeat")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first repeat")
     parser.add_argument("--output", help="JSON file for the results")
     args = parser.parse_args(argv)
     if args.epochs is not None and args.epochs < FEWEST_EPOCHS:

@@ -1,7 +1,7 @@
-"""All benchmarks of a backend, one after the other, each in a process of its own.
+"""All benchmarks of a backend, one after the other, each in its own process.
 
-Writes a JSON file for each, from which `docs/_build/performance.py` makes
-`docs/performance.md`. Run it on a machine that does nothing else.
+Each benchmark writes a JSON file. `docs/_build/performance.py` makes
+`docs/performance.md` from these files. Run it on a machine that does nothing else.
 
     python examples/benchmarks/all.py --backend jax --out docs/_build/performance
     python docs/_build/performance.py
@@ -41,7 +41,9 @@ def main(arguments=None):
     )
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder")
     parser.add_argument("--only", choices=RUNS, nargs="+", default=list(RUNS))
-    parser.add_argument("--quick", action="store_true", help="shows that all work")
+    parser.add_argument(
+        "--quick", action="store_true", help="short runs that show that all work"
+    )
     parsed = parser.parse_args(arguments)
     parsed.out.mkdir(parents=True, exist_ok=True)
     here = pathlib.Path(__file__).parent

@@ -1,9 +1,10 @@
 """MHBT on mini-batches in a fixed order and in a shuffled one, in one dimension.
 
-The mean of 200 normal numbers, batches of 20, 500 chains of a random walk in `fit`,
-with c_n = m, the default, and c_n = sqrt(m). The law exp(-c_n l_I) on the mean and the
-batch I together is a mixture of normals, one for each batch: of the ten batches of one
-order, or of all batches that shuffling makes.
+The target is the mean of 200 normal numbers. 500 chains make a random walk in `fit`,
+with batches of 20, with c_n = m, the default, and with c_n = sqrt(m). The density
+exp(-c_n l_I) of the mean and the batch I together is a mixture of normals with one
+component for each batch. A fixed order has ten batches. Shuffling makes all batches
+possible.
 
     KERAS_BACKEND=jax python examples/benchmarks/batch_order.py
 """
@@ -22,7 +23,7 @@ EXAMPLES, BATCH = 200, 20
 
 
 def compare(args):
-    """The variance of the mean in each order, and those of the two laws."""
+    """The variance of the mean in each order, and the exact ones."""
     n, m = EXAMPLES, BATCH
     target = np.random.default_rng(args.seed).normal(size=n)
     for weight in (m**0.5, m):
@@ -63,7 +64,7 @@ def compare(args):
             ("shuffled", every, True),
         ):
             exact = mixture_variance(batches, weight)
-            print(f"  {f'exact law, {name}':40}{exact:.3f}")
+            print(f"  {f'exact, {name}':40}{exact:.3f}")
             print(f"  {f'draws, {name}':40}{kept[shuffle]:.3f}", flush=True)
 
 

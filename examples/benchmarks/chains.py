@@ -1,13 +1,14 @@
 """Time of a step of `mh.sample` beside blackjax's kernel in `lax.scan`, on JAX.
 
-SGLD, or contour SGLD with 50 subregions of the energy, on a mixture of two normals in
-one dimension. Both run the same number of steps and
-chains in one process, by turns; both keep every position. The time is that of a run
-less that of a short one, so that compilation and set-up do not count, over the steps.
+The kernels are SGLD, and contour SGLD with 50 subregions of the energy. The target is a
+mixture of two normals in one dimension. Both libraries run the same number of steps and
+chains in one process, by turns, and keep every position. The time of a step is the time
+of a run minus the time of a short run, divided by the difference in steps. So
+compilation and set-up do not count.
 
     python examples/benchmarks/chains.py            # needs blackjax (the `dev` extra)
     python examples/benchmarks/chains.py --kernels csgld
-    KERAS_BACKEND=torch python examples/benchmarks/chains.py      # ours alone
+    KERAS_BACKEND=torch python examples/benchmarks/chains.py      # only ours
 """
 
 import os

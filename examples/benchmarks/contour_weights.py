@@ -1,9 +1,9 @@
-"""What the weights of CSGLD correct where `max_multiplier` is in force.
+"""The error of CSGLD's weights if `max_multiplier` limits the factor of the gradient.
 
-A normal law in 20 dimensions, whose mean energy is 10 nats, with its known density of
-energies. By quadrature: the factor of the gradient at each energy gives the law that is
-sampled with a small step, and the weights of the same code are multiplied with it. Then
-a run.
+The target is a normal distribution in 20 dimensions. Its mean energy is 10 nats, and
+the density of its energies is known. The factor of the gradient at each energy gives
+the distribution that CSGLD samples with a small step. Quadrature combines it with the
+weights of the same code. A run follows for comparison.
 
     KERAS_BACKEND=jax python examples/benchmarks/contour_weights.py
 """

@@ -1,9 +1,9 @@
 """Time of an ensemble's predictions beside that of single compiled models.
 
-Thirty MLPs 784-600-10 predict 10,000 images: as one `mh.Ensemble`, and one after the
-other, by a single model that is compiled once and given each member's weights. Both
-by `predict`, by turns; the time to set the weights is left out. Then the peak memory
-for two chunks and two numbers of images, each in a process of its own.
+Thirty MLPs 784-600-10 predict 10,000 images as one `mh.Ensemble`. A single model, which
+is compiled once, does the same with each member's weights in turn. Both use `predict`,
+by turns. The time to set the weights does not count. Then the program measures the peak
+memory for two chunks and two numbers of images, each in its own process.
 
     KERAS_BACKEND=torch python examples/benchmarks/ensemble.py
 """

@@ -1,9 +1,9 @@
-"""How long the import of keras_mhmcmc takes, beyond that of Keras.
+"""The time to import keras_mhmcmc, without the time to import Keras.
 
-Fresh processes take turns: one imports Keras alone, the other Keras and then
-keras_mhmcmc. Printed are the medians of the whole imports, and of what the second
-process spends on keras_mhmcmc once Keras is there, which is less noisy than their
-difference.
+New processes take turns: one imports Keras alone, the other Keras and then
+keras_mhmcmc. The program prints the medians of the whole imports. It also prints the
+time of the second process for keras_mhmcmc alone, which is less noisy than the
+difference of the whole imports.
 
     KERAS_BACKEND=torch python examples/benchmarks/import_time.py
 """

@@ -1,11 +1,11 @@
 """Inclusion probabilities of SGLD-SA beside exact ones, for ten predictors.
 
-A linear regression with 100 examples, noise 1, and the prior of `mh.SGLDSA`: each
-weight is N(0, v0) or N(0, v1), with probability a half each. sigma and delta are held
-at 1 and 0.5, so that the posterior probability of the slab of each weight is a sum over
-1,024 models, in closed form. Beside it stands the rho of `mh.SGLDSA` from two starts,
-with the weights at least squares, and the fixed points of its recursion, computed in
-float64 without sampling.
+The model is a linear regression with 100 examples, noise 1, and the prior of
+`mh.SGLDSA`: each weight is N(0, v0) or N(0, v1), with probability a half each. sigma
+and delta are fixed at 1 and 0.5, so that the posterior probability of the slab is a sum
+over 1,024 models, in closed form. The program compares it with the rho of `mh.SGLDSA`
+from two starts, with the weights at least squares. It also prints the fixed points of
+the recursion, computed in float64 without sampling.
 
     KERAS_BACKEND=jax python examples/benchmarks/inclusion.py
 """
@@ -53,7 +53,7 @@ def exact_inclusion(x, y):
 
 
 def fixed_point(x, y, start, rounds=2000):
-    """Where rho goes: rho is the mean of eq. (13) over the weights' law given rho."""
+    """The limit of rho. rho is the mean of eq. (13) over the weights given rho."""
     nodes, masses = np.polynomial.hermite_e.hermegauss(61)
     masses = masses / masses.sum()
     rho = np.full(x.shape[1], 0.5 if start is None else start)
@@ -113,7 +113,7 @@ def main(argv=None):
     """Prints the table; returns its columns by their heads."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=10, help="of data and noise")
+    parser.add_argument("--seed", type=int, default=10, help="seed of data and noise")
     args = parser.parse_args(argv)
     x, y = data(args.seed)
     columns = {"exact": exact_inclusion(x, y)}

@@ -1,4 +1,4 @@
-"""What the samplers sample: spreads beside those of the law that each is named after.
+"""The spread of each sampler's draws, compared with the target's spread.
 
 Bayesian logistic regression on scikit-learn's breast cancer data: the first 565
 examples, 30 standardised inputs and a bias, prior N(0, 1). The reference is MALA in
@@ -6,13 +6,13 @@ float64 on all of the data, preconditioned by the curvature at the mode. Ratios 
 means over eigenvectors of the reference's covariance: "stiff" over the five directions
 of least variance, "soft" over the five of most, "all" over all 31.
 
-    KERAS_BACKEND=jax python examples/benchmarks/laws.py                  # all of it
+    KERAS_BACKEND=jax python examples/benchmarks/laws.py                  # all parts
     KERAS_BACKEND=jax python examples/benchmarks/laws.py --only rsgld
 
-Its parts: `rsgld`, the default RSGLD in `fit`, each chain's own spread; `psgld`, PSGLD
-beside SGLD; `metropolis`, MHBT and MINT at their default temperatures and at c_n below
-sqrt(m), beside a closed form; `momentum`, SGLD and SGHMC with mini-batches, beside
-theirs.
+The parts are: `rsgld`, the spread within each chain of the default RSGLD in `fit`;
+`psgld`, PSGLD compared with SGLD; `metropolis`, MHBT and MINT at their default
+temperatures and at c_n below sqrt(m), compared with a closed form; `momentum`, SGLD and
+SGHMC with mini-batches, compared with their closed form.
 """
 
 import argparse
@@ -196,7 +196,7 @@ def rsgld(args):
 
 
 def psgld(args):
-    """PSGLD beside SGLD: the bias of the correction that is left out."""
+    """PSGLD and SGLD: the bias of the omitted correction."""
     _, covariance, start = reference(1.0)
     for batch_size in (EXAMPLES, 113):
         print(f"batches of {batch_size}, variance over that of the posterior")
@@ -226,9 +226,9 @@ def gradient_covariance(draws, batch_size):
 def metropolis(args):
     """MHBT and MINT on mini-batches of 113, at several c_n = N/T.
 
-    The closed form takes the energies of batches for normal and linear: averaged over
-    batches, exp(-c_n l_I) has a precision that is less by c_n^2 times the variance of
-    a batch's gradient. Where nothing is left of it, there is none.
+    The closed form assumes that the energies of batches are normal and linear. Averaged
+    over batches, exp(-c_n l_I) then has a lower precision, by c_n^2 times the variance
+    of a batch's gradient. If no precision is left, there is no closed form.
     """
     m = 113
     for name, weight in (
@@ -293,7 +293,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--chains", type=int, default=20, help="of each `fit`")
+    parser.add_argument("--chains", type=int, default=20, help="chains of each `fit`")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     for name in args.only:

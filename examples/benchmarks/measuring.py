@@ -1,8 +1,8 @@
 """What the benchmarks share: alternating rounds, medians, tables, and their JSON.
 
-The machine that a benchmark runs on does other things as well, and heats up. So what is
-compared takes turns, the order is reversed in every other round, and a ratio is the
-median of the ratios within the rounds.
+The machine of a benchmark also does other work, and heats up. The compared tasks
+therefore take turns, every other round reverses the order, and a ratio is the median of
+the ratios within the rounds.
 """
 
 import argparse

@@ -1,13 +1,14 @@
 """Extra memory of every sampler, in units of the parameters.
 
-The slots are counted: bytes of the optimizer's variables over those of the weights. The
-peak is that of training a perceptron with 25 million weights with batches of 10, less
-the peak of the same training with SGD. On JAX it is what XLA plans for the compiled
-step (arguments, results and temporaries, less what is shared); on TensorFlow and
-PyTorch the peak resident memory of a process of its own, on Linux, after a first `fit`
-has compiled. There the same difference for a perceptron of half a million weights is
-taken off: what does not grow with the weights, such as XLA, which Keras' SGD does not
-load on TensorFlow's CPU.
+The size of the slots is the bytes of the optimizer's variables over the bytes of the
+weights. The peak is the peak memory of training a perceptron with 25 million weights
+and batches of 10, minus the peak of the same training with SGD. On JAX the peak is the
+memory that XLA plans for the compiled step (arguments, results and temporaries, minus
+shared memory). On TensorFlow and PyTorch it is the peak resident memory of a new
+process, on Linux, after a first `fit` has compiled. There the program subtracts the
+same difference for a perceptron of half a million weights. This removes memory that
+does not grow with the weights, such as XLA, which Keras' SGD does not load on
+TensorFlow's CPU.
 
     KERAS_BACKEND=jax python examples/benchmarks/memory.py
 """

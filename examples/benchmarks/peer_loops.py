@@ -1,11 +1,11 @@
 """Training loops of several libraries over one network: the processes of `peers.py`.
 
-Run as `python peer_loops.py LIBRARY`. Says `{"ready": [...]}` or `{"missing": ...}`,
-and then, for each line that it reads, runs each of its loops once over the batches and
-prints the milliseconds of a step by loop.
+Run it as `python peer_loops.py LIBRARY`. It prints `{"ready": [...]}` or
+`{"missing": ...}`. Then, for each line that it reads, it runs each of its loops once
+over the batches, and prints the milliseconds of a step by loop.
 
-The network is a perceptron 784-600-10, the batches are the same 100 examples each, and
-a step changes the weights in the way that is fastest in its library: jitted with
+The network is a perceptron 784-600-10. All libraries use the same batches of 100
+examples. A step changes the weights in the fastest way of its library: jitted with
 donated buffers in JAX, in place on PyTorch.
 """
 

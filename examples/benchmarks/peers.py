@@ -1,17 +1,17 @@
-"""What SGLD adds to a step of SGD: ours beside that of other libraries.
+"""The time that SGLD adds to a step of SGD, here and in other libraries.
 
-A perceptron 784-600-10 (477,010 weights) with batches of 100. Each library runs in a
-process of its own, in its own training loop: ours in Keras' `fit`, blackjax in steps
-jitted one by one, posteriors and torch-sgld in a loop over batches. What is compared is
-the time of a step of SGLD less that of a step of plain SGD in the same loop, so that a
-fast or slow loop does not count; the two medians are printed as well. The processes
-take turns, the others wait meanwhile.
+The network is a perceptron 784-600-10 (477,010 weights), with batches of 100. Each
+library runs in its own process and its own training loop: ours in Keras' `fit`,
+blackjax in steps jitted one by one, posteriors and torch-sgld in a loop over batches.
+The program compares the time of a step of SGLD minus the time of a step of plain SGD in
+the same loop, so that a fast or slow loop does not count. It also prints both medians.
+The processes take turns, and the others wait.
 
     KERAS_BACKEND=jax python examples/benchmarks/peers.py
     pip install posteriors torch-sgld      # blackjax is in the `dev` extra
     KERAS_BACKEND=torch python examples/benchmarks/peers.py
 
-A library that is not installed is left out, and named.
+The program leaves out libraries that are not installed, and names them.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""What RSGLD samples with and without normalising constants, in two dimensions.
+"""The variance of RSGLD with and without normalising constants, in two dimensions.
 
-Mini-batch Metropolis-Hastings with reversible Langevin proposals on the mean of normal
-data (n = 10,000, m = 1000, c_n = 20), learning rate 0.3, noise at the temperature of
-the law. Prints the variance of the draws over that of the tempered posterior. The
-batches alone widen the law by c_n/m, 2%.
+Mini-batch Metropolis-Hastings with reversible Langevin proposals samples the mean of
+normal data (n = 10,000, m = 1000, c_n = 20), with the learning rate 0.3 and noise at
+the temperature of the target. The program prints the variance of the draws over the
+variance of the tempered posterior. The batches alone widen the draws by c_n/m, 2%.
 
     KERAS_BACKEND=jax python examples/benchmarks/reversible_law.py
 """

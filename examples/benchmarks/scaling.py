@@ -1,11 +1,11 @@
-"""How the cost of a step grows: with the weights, with the chains, with kept samples.
+"""How the cost of a step grows with the weights, the chains and the kept samples.
 
-`weights`: a layer of d numbers whose loss is their mean square, from 10^3 to 10^8 as
-far as the memory goes. `chains`: K chains of a perceptron with 3,754 weights, as one
+`weights`: a layer of d numbers whose loss is their mean square, from 10^3 to 10^8 if
+the memory suffices. `chains`: K chains of a perceptron with 3,754 weights, as one
 `mh.ParallelChains`. `samples`: a perceptron 784-600-10 without `PosteriorSamples`, and
-with one that keeps a sample every ten steps, in memory or on the disk; the first
-quarter of the run beside the last one. All optimizers take turns, medians are printed,
-and the exponents of the growth: 1 is linear, 0 is no growth.
+with a callback that keeps a sample every ten steps, in memory or on the disk. This part
+compares the first quarter of the run with the last one. All optimizers take turns. The
+program prints medians, and the exponents of the growth: 1 is linear, 0 is no growth.
 
     KERAS_BACKEND=jax python examples/benchmarks/scaling.py --what weights chains
 """

@@ -1,8 +1,8 @@
 """What a short last mini-batch of an epoch does to Metropolis-Hastings.
 
-Samples the mean of a normal law by MHBT with a random walk, T = N/m, on shuffled epochs
-whose last mini-batch is short, or left away. Prints the variance of the samples over
-that of exp(-U/T). NumPy alone, since nothing of it depends on a backend:
+MHBT with a random walk and T = N/m samples the mean of a normal distribution, on
+shuffled epochs. Their last mini-batch is short, or is left out. The program prints the
+variance of the samples over the variance of exp(-U/T). It needs only NumPy:
 
     python examples/benchmarks/short_batch.py
 """

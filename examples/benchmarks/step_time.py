@@ -1,11 +1,11 @@
-"""What a sampler's step costs: milliseconds, and the ratio to the floor.
+"""The time of a sampler's step, in milliseconds and as a ratio to the floor.
 
-The floor is a step of Keras' SGD in the same `fit`, plus one draw of as many standard
-normals as the model has weights, by the fastest generator of the backend that was
-found. Models: `mlp`, a perceptron 784-600-10 (477,010 weights) with batches of 100;
-`resnet20`, ResNet20 on images of 32x32x3 with batches of 128; `large`, a perceptron of
-25 million weights with batches of 100. The optimizers take turns; medians are printed,
-and of the ratios the quartiles as well.
+The floor is the time of a step of Keras' SGD in the same `fit`, plus the time to draw
+one standard normal number for each weight, with the fastest generator found for the
+backend. The models are `mlp`, a perceptron 784-600-10 (477,010 weights) with batches of
+100; `resnet20`, ResNet20 on images of 32x32x3 with batches of 128; and `large`, a
+perceptron of 25 million weights with batches of 100. The optimizers take turns. The
+program prints medians, and the quartiles of the ratios.
 
     KERAS_BACKEND=jax python examples/benchmarks/step_time.py --model mlp --rounds 15
 """

@@ -4,11 +4,11 @@ Paper: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
 gradient MCMC with a stochastic approximation adaptation", eq. (3) to (17); published as
 "An adaptive empirical Bayesian method for sparse deep learning".
 
-Law: the weights beta have the posterior of their prior N(0, sigma^2 / kappa) given the
-latent variables rho, kappa, sigma and delta; those move to a fixed point of the EM
-step that eq. (13) to (16) are, averaged over that posterior. rho there is a mean-field
-quantity, and not the posterior probability of the slab; where there are several fixed
-points, the start decides.
+Target: given the latent variables rho, kappa, sigma and delta, the weights beta have
+their posterior under the prior N(0, sigma^2 / kappa). Eq. (13) to (16) are an EM step.
+The latent variables move to a fixed point of this step, averaged over the posterior of
+the weights. At the fixed point rho is a mean-field quantity, not the posterior
+probability of the slab. If there are several fixed points, the start decides.
 
 Equations, with the sums over the p weights of one group, and N examples:
 
@@ -21,15 +21,14 @@ Equations, with the sums over the p weights of one group, and N examples:
     (17)  each  <- (1 - omega) old + omega new
     (11)  U     = U of the data + sum kappa beta^2 / (2 sigma^2)
 
-Eq. (13) takes the averaged sigma and delta of the step before. What follows from it in
-the same step, eq. (14) to (16), takes its rho, and not the averaged one: eq. (17) is an
-average of one EM step, and not of averages. In regression sigma is the noise as well:
-there is one for all groups, RSS is the residual sum of squares, and the energy of the
-data is RSS / (2 sigma^2).
+Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) use the
+new rho of eq. (13), not the averaged rho, so that eq. (17) averages EM steps and not
+averages. In regression sigma is also the noise. There is then one sigma for all groups,
+RSS is the residual sum of squares, and the energy of the data is RSS / (2 sigma^2).
 
-Kept is 1 - rho, the probability q of the spike. kappa is affine in it, so that its
-average is kappa of the average and needs no copy of its own; and where q is tiny,
-q / v0 is exact, while 1 - rho would have lost its digits.
+The state holds q = 1 - rho, the probability of the spike. kappa is affine in q, so the
+average of kappa follows from the average of q and needs no copy. If q is tiny, q / v0
+is still exact, while a stored rho would have lost the digits of 1 - rho.
 
 | paper     | name         | shape                | unit                            |
 |-----------|--------------|----------------------|---------------------------------|
