@@ -79,7 +79,7 @@ lint: $(TEST)/.stamp
 
 # Strict: a link that leads nowhere or a name without a docstring is an error.
 BUILD_DOCS := KERAS_BACKEND=jax NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 sh -c \
-    '$(TEST)/bin/mkdocs build --strict && $(TEST)/bin/python docs/_build/check_site.py site'
+    '$(TEST)/bin/mkdocs build --strict && $(TEST)/bin/python docs/tools/check_site.py site'
 
 docs: $(TEST)/.stamp
 	@echo "== documentation"

@@ -10,7 +10,7 @@ The example prints the rings that each chain has visited, and how often the cold
 was in each mode. It saves a figure.
 
     python examples/mintee.py --quick
-    KERAS_BACKEND=tensorflow python examples/mintee.py --output mintee.png
+    KERAS_BACKEND=tensorflow python examples/mintee.py --output out/mintee.png
 """
 
 import argparse
@@ -121,6 +121,7 @@ def draw_figure(draws, path):
         xlabel="chain, from the coldest",
         ylabel="share of states",
     )
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
@@ -131,7 +132,7 @@ def main(arguments=None):
     parser.add_argument("--quick", action="store_true", help="10 modes, in a minute")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num-steps", type=int, help="steps of the coldest chain")
-    parser.add_argument("--output", default="mintee.png", help="the figure's file")
+    parser.add_argument("--output", default="out/mintee.png", help="the figure's file")
     options = parser.parse_args(arguments)
     settings = dict(QUICK if options.quick else FULL)
     if options.num_steps is not None:

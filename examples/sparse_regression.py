@@ -340,7 +340,7 @@ def parse(argv):
     parser.add_argument("--long", action="store_true", help="the paper's 500,000 steps")
     parser.add_argument("--quick", action="store_true", help="one pair, 20,000 steps")
     parser.add_argument(
-        "--output", default="sparse_regression.png", help="file of the figure"
+        "--output", default="out/sparse_regression.png", help="file of the figure"
     )
     args = parser.parse_args(argv)
     args.problem = LOGISTIC if args.logistic else LINEAR

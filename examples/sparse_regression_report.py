@@ -172,9 +172,7 @@ def save_picture(rows, data, problem, args):
         f"{problem.examples} examples, {data.x.shape[1]} predictors, the first three "
         f"have an effect; v0 = {v0:g}, sigma = {sigma:g}, {args.steps:,} steps"
     )
-    folder = os.path.dirname(args.output)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
+    os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
     figure.savefig(args.output, dpi=120)
     pyplot.close(figure)
     print(f"\nsaved {args.output}")

@@ -27,10 +27,10 @@ def benchmark(name):
 
 @pytest.fixture(scope="module")
 def performance():
-    """The module docs/_build/performance.py."""
-    sys.path.append(str(DOCS / "_build"))
-    yield load("../docs/_build/performance")
-    sys.path.remove(str(DOCS / "_build"))
+    """The module docs/tools/performance.py."""
+    sys.path.append(str(DOCS / "tools"))
+    yield load("../docs/tools/performance")
+    sys.path.remove(str(DOCS / "tools"))
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ def test_the_page_is_what_the_generator_makes(performance):
         return
     made = performance.page(performance.load())
     assert performance.PAGE.read_text(encoding="utf-8") == made, (
-        "run `python docs/_build/performance.py`"
+        "run `python docs/tools/performance.py`"
     )
 
 

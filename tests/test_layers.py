@@ -295,8 +295,8 @@ def test_every_public_file_is_reached_from_the_package():
 
 
 def test_the_functions_of_an_eager_step_are_those_of_keras():
-    listed = all_of(parse("_backend/torch/ops.py"))
-    assert listed and all(callable(getattr(keras.ops, name)) for name in listed)
+    names, _ = names_of("_backend/torch/ops.py")
+    assert len(names) > 20 and all(callable(getattr(keras.ops, name)) for name in names)
 
 
 # In the folder of each framework in `_backend`.

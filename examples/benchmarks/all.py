@@ -1,10 +1,10 @@
 """All benchmarks of a backend, one after the other, each in its own process.
 
-Each benchmark writes a JSON file. `docs/_build/performance.py` makes
+Each benchmark writes a JSON file. `docs/tools/performance.py` makes
 `docs/performance.md` from these files. Run it on a machine that does nothing else.
 
-    python examples/benchmarks/all.py --backend jax --out docs/_build/performance
-    python docs/_build/performance.py
+    python examples/benchmarks/all.py --backend jax --out docs/tools/performance
+    python docs/tools/performance.py
 """
 
 import argparse

@@ -81,7 +81,7 @@ def test_with_a_number_of_python(name):
 def test_clip():
     for x in (ROW, ROW[0], ROW[3]):
         for low, high in ((-1.0, 2.0), (tensor(-1.0), tensor(2.0))):
-            given = tensor(x) if np.ndim(x) else tensor(x)
+            given = tensor(x)
             assert_is(ops.clip(given, low, high), np.clip(x, -1.0, 2.0).astype("f4"))
 
 
@@ -89,7 +89,7 @@ def test_clip():
 def test_where(holds):
     condition = tensor(holds, "bool")
     for x, y in ((ROW, 2 * ROW), (ROW, np.float32(7)), (np.float32(7), ROW)):
-        given = [tensor(z) if np.ndim(z) else tensor(z) for z in (x, y)]
+        given = [tensor(x), tensor(y)]
         assert_is(ops.where(condition, *given), np.where(holds, x, y))
     assert_is(ops.where(condition, tensor(1.0), 2.0), np.float32(1 if holds else 2))
     assert_is(ops.where(condition, tensor(ROW), 0.0), np.float32(holds) * ROW)
@@ -137,3 +137,13 @@ def test_what_is_assigned():
     _backend.write(variables, [tensor(3.0), tensor(2 * ROW), tensor(False, "bool")])
     for variable, value in zip(variables, (3.0, 2 * ROW, False), strict=True):
         assert_is(variable.value, np.asarray(value, variable.dtype))
+
+
+@pytest.mark.parametrize("name", ["mean", "sin", "std", "argmax"])
+def test_what_no_step_calls_is_that_of_keras(name):
+    assert getattr(ops, name) is getattr(keras.ops, name)
+
+
+def test_an_unknown_name():
+    with pytest.raises(AttributeError, match="no_such_function"):
+        ops.no_such_function

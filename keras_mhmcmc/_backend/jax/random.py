@@ -23,7 +23,9 @@ __all__ = ["SEED_DTYPE", "NoiseStream", "draw", "draw_from"]
 SEED_DTYPE = "uint32"
 
 # A tensor of at least this many numbers is drawn alone. Each such draw is a program of
-# its own, so smaller tensors are drawn together.
+# its own, so smaller tensors are drawn together. With every tensor drawn alone, steps
+# took the same time, and compiling took longer. On ResNet20 the first
+# step took 11.2 seconds instead of 7.4 with RSGLD, and 7.8 instead of 4.4 with SGLD.
 _LARGE = 2**16
 
 

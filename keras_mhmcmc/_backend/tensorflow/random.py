@@ -20,7 +20,9 @@ __all__ = ["SEED_DTYPE", "NoiseStream", "draw", "draw_from"]
 SEED_DTYPE = "int64"
 
 # A tensor of at least this many numbers is drawn alone. Each such draw is a program of
-# its own, so smaller tensors are drawn together.
+# its own, so smaller tensors are drawn together. With every tensor drawn alone, steps
+# took the same time, and compiling took longer. On ResNet20 the first
+# step took 6.0 seconds instead of 2.8 with SGLD.
 _LARGE = 2**16
 
 

@@ -8,55 +8,10 @@ import torch
 from keras import Variable
 from keras import ops
 
-__all__ = [
-    "all",
-    "any",
-    "argmax",
-    "broadcast_to",
-    "cast",
-    "ceil",
-    "clip",
-    "convert_to_numpy",
-    "convert_to_tensor",
-    "cos",
-    "cumprod",
-    "exp",
-    "expand_dims",
-    "isfinite",
-    "isnan",
-    "log",
-    "log1p",
-    "log_sigmoid",
-    "logaddexp",
-    "logical_and",
-    "logical_or",
-    "logsumexp",
-    "max",
-    "maximum",
-    "minimum",
-    "ones_like",
-    "power",
-    "reshape",
-    "sqrt",
-    "square",
-    "stack",
-    "std",
-    "sum",
-    "take",
-    "unstack",
-    "where",
-    "zeros",
-    "zeros_like",
-]
 
-# Keras' own functions. Few samplers call any of these in a step.
-argmax = ops.argmax
-convert_to_numpy = ops.convert_to_numpy
-cumprod = ops.cumprod
-max = ops.max
-std = ops.std
-take = ops.take
-zeros = ops.zeros
+def __getattr__(name):
+    """Return the function of `keras.ops` where this module has none of its own."""
+    return getattr(ops, name)
 
 
 def convert_to_tensor(x, dtype=None):

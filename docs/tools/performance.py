@@ -1,8 +1,8 @@
 """Makes `docs/performance.md` from the JSON files of the benchmarks.
 
-    python docs/_build/performance.py
+    python docs/tools/performance.py
 
-The files are `docs/_build/performance/BACKEND_NAME.json`. `examples/benchmarks/all.py`
+The files are `docs/tools/performance/BACKEND_NAME.json`. `examples/benchmarks/all.py`
 writes them. After a new measurement run this program again.
 """
 
@@ -195,7 +195,7 @@ def page(results):
         for values in (dates, rounds)
     )
     lines = [
-        "<!-- Made by docs/_build/performance.py from JSON: do not edit. -->",
+        "<!-- Made by docs/tools/performance.py from JSON: do not edit. -->",
         "# Performance",
         "",
         "The cost of a step, compared with the least possible cost and with other",
@@ -335,8 +335,8 @@ def page(results):
         "compilation. These commands measure everything again on a backend:",
         "",
         "```bash",
-        "python examples/benchmarks/all.py --backend jax --out docs/_build/performance",
-        "python docs/_build/performance.py",
+        "python examples/benchmarks/all.py --backend jax --out docs/tools/performance",
+        "python docs/tools/performance.py",
         "```",
         "",
         *provenance(results),

@@ -1,4 +1,4 @@
-"""Checks the built site: `python docs/_build/check_site.py site`.
+"""Checks the built site: `python docs/tools/check_site.py site`.
 
 Every public name has a place in the API pages, no page loads anything from elsewhere,
 and no doctest has become a quotation.
@@ -35,5 +35,7 @@ def complaints(site):
 
 if __name__ == "__main__":
     found = list(complaints(pathlib.Path(sys.argv[1])))
-    print("\n".join(found) or "== the site is complete and loads nothing from elsewhere")
+    print(
+        "\n".join(found) or "== the site is complete and loads nothing from elsewhere"
+    )
     sys.exit(bool(found))

@@ -7,16 +7,31 @@ alone.
 
 import griffe
 
+# Methods that Keras or other modules of the package call, and no user.
+INTERNAL = (
+    "__deepcopy__",
+    "build_for_training",
+    "check_member",
+    "checked_inputs",
+    "choose",
+    "compile_from_config",
+    "examples_seen",
+    "from_config",
+    "get_config",
+    "group_of_each",
+    "log_names",
+)
+
 
 class Examples(griffe.Extension):
-    """Fences the doctests of every docstring, and hides Keras' configuration hooks."""
+    """Fences the doctests of every docstring, and hides internal methods."""
 
     def on_object(self, *, obj, loader, **kwargs):
         if obj.docstring:
             obj.docstring.value = fence_doctests(obj.docstring.value)
 
     def on_class(self, *, cls, loader, **kwargs):
-        for name in ("get_config", "from_config", "compile_from_config"):
+        for name in INTERNAL:
             cls.members.pop(name, None)
 
 
