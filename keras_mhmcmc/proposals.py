@@ -10,6 +10,7 @@ from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import noise_scale
+from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
 from keras_mhmcmc.algorithms.proposals import Proposal
 from keras_mhmcmc.algorithms.proposals import Scales
 
@@ -21,6 +22,7 @@ def __dir__() -> list[str]:
 
 
 _AT_LEAST_ONE = _validate.Interval(1.0)
+_PROBABILITY = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 
 @serializable
@@ -135,6 +137,8 @@ class ReversibleLangevin(Proposal):
         beta: factor of the noise of backward moves, at least 1.
         noise_temperature: temperature of the noise, as in `Langevin`, greater than 0.
             None is 1/train_size, which agrees with the paper's results for networks.
+        forward_probability: probability of a forward move, in (0, 1]. The paper has
+            0.5. With 1 every move goes forward.
         normalized: whether the density ratio has the normalising constants of both
             directions. With True, detailed balance is exact. The default, False, is
             the paper's ratio, without the constants. In low dimension it makes the
@@ -163,7 +167,9 @@ class ReversibleLangevin(Proposal):
         beta: float,
         noise_temperature: float | None = None,
         normalized: bool = False,
+        forward_probability: float = 0.5,
     ) -> None:
+        self.forward_probability = checked_forward_probability(forward_probability)
         self.beta = _validate.number("beta", beta, _AT_LEAST_ONE)
         self.noise_temperature = _checked_noise_temperature(noise_temperature)
         self.normalized = _validate.choice("normalized", normalized, (True, False))
@@ -185,7 +191,9 @@ class ReversibleLangevin(Proposal):
         uniform: Tensor,
         scales: Scales,
     ) -> tuple[Position, Tensor]:
-        return proposals.reversible(position, gradient, normals, uniform, scales)
+        return proposals.reversible(
+            position, gradient, normals, uniform, scales, self.forward_probability
+        )
 
     def log_ratio(
         self,
@@ -197,7 +205,11 @@ class ReversibleLangevin(Proposal):
         distances = proposals.squared_distances(delta, gradient, new_gradient, scales)
         dimension = tensors.size(gradient, like=scales.noise)
         return proposals.reversible_log_ratio(
-            distances, scales.beta, dimension, self.normalized
+            distances,
+            scales.beta,
+            dimension,
+            self.normalized,
+            self.forward_probability,
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -205,7 +217,28 @@ class ReversibleLangevin(Proposal):
             "beta": self.beta,
             "noise_temperature": self.noise_temperature,
             "normalized": self.normalized,
+            "forward_probability": self.forward_probability,
         }
+
+
+def adapted(
+    beta: float | str,
+    beta_adaptation: str | None,
+    noise_temperature: float | None,
+    normalized: bool,
+    forward_probability: float,
+) -> tuple[ReversibleLangevin, BetaAdaptation]:
+    """Return the proposal and the adaptation of these arguments of RSGLD."""
+    adaptation = BetaAdaptation.of(
+        beta,
+        beta_adaptation,
+        normalized,
+        checked_forward_probability(forward_probability),
+    )
+    proposal = ReversibleLangevin(
+        adaptation.first or 1.0, noise_temperature, normalized, forward_probability
+    )
+    return proposal, adaptation
 
 
 def checked_proposal(proposal: Any, default: Proposal) -> Proposal:
@@ -218,6 +251,11 @@ def checked_proposal(proposal: Any, default: Proposal) -> Proposal:
         Proposal,
         "one of `mh.proposals`: RandomWalk(), Langevin(), ReversibleLangevin(beta)",
     )
+
+
+def checked_forward_probability(value: Any) -> float:
+    """Return p, a number in (0, 1]."""
+    return _validate.number("forward_probability", value, _PROBABILITY)
 
 
 def _checked_noise_temperature(value: Any) -> float | None:

@@ -106,17 +106,23 @@ class BetaAdaptation:
             after 16 forward steps.
         rule: "replay", "paper", or None for a fixed beta.
         normalized: whether the density ratio has its normalising constants.
+        forward_probability: probability of a forward move.
         steps: steps of an epoch, at whose end beta is chosen.
     """
 
     first: float | None
     rule: str | None
     normalized: bool
+    forward_probability: float
     steps: int = 0
 
     @classmethod
     def of(
-        cls, beta: float | str, rule: str | None, normalized: bool
+        cls,
+        beta: float | str,
+        rule: str | None,
+        normalized: bool,
+        forward_probability: float,
     ) -> "BetaAdaptation":
         """Return the adaptation of these arguments of `mh.RSGLD`, checked.
 
@@ -127,7 +133,7 @@ class BetaAdaptation:
         if not (isinstance(beta, str) and beta == "auto"):
             first = _validate.number("beta", beta, _AT_LEAST_ONE, hint='Or "auto".')
         rule = _validate.choice("beta_adaptation", rule, ("replay", "paper", None))
-        return cls(first, rule, normalized)
+        return cls(first, rule, normalized, forward_probability)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the adaptation with the steps of an epoch, 1 without data."""
@@ -164,7 +170,7 @@ class BetaAdaptation:
     ) -> Tensor:
         """Return the log density ratio of a move under `beta`."""
         return proposals.reversible_log_ratio(
-            distances, beta, dimension, self.normalized
+            distances, beta, dimension, self.normalized, self.forward_probability
         )
 
     def start(
@@ -199,7 +205,7 @@ class BetaAdaptation:
             return acceptance(ratio, move.energy_log_ratio, move.finite)
 
         def acceptances(trials: Tensor) -> Tensor:
-            # Only forward proposals count, about half of all.
+            # Only forward proposals count.
             none = ops.zeros_like(ops.expand_dims(limit, -1) * trials)
             counts = ops.any(move.forward & move.proposed)
             return tensors.cond(counts, lambda: judge(trials), lambda: none)

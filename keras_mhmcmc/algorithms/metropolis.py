@@ -17,8 +17,10 @@ Equations, with q the density of the proposal:
     MINT's temperature: T = n^(1 - lambda), lambda = alpha log m / log n
 
 A *refresh* proposes the position itself with a new batch. Its densities cancel, so that
-the same rule with the energies alone is an exact move on (theta, I). A refresh follows
-after the current state was put back into a model.
+the same rule with the energies alone is an exact move on (theta, I). With the
+probability rho, `refresh_probability`, a step is a refresh (the paper has rho = 0): a
+state whose batch has an uncommonly small gradient leaves it in this way. A refresh also
+follows after the current state was put back into a model.
 
 The proposals stand in `proposals.py`. RSGLD is this algorithm with a reversible
 proposal whose beta is adapted, `beta_adaptation.py`.
@@ -63,6 +65,7 @@ from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
 
+_REFRESH = _validate.Interval(0.0, 1.0)
 _ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 # What the point that is evaluated next is to the state.
@@ -100,6 +103,7 @@ class Metropolis(Algorithm):
     proposal: proposals.Proposal
     alpha: float | None = None  # MINT's, which gives the temperature
     adaptation: beta_adaptation.BetaAdaptation | None = None  # None: beta is fixed
+    refresh_probability: float = 0.0  # rho
 
     def __post_init__(self) -> None:
         temperature, alpha = self.temperature, self.alpha
@@ -112,6 +116,9 @@ class Metropolis(Algorithm):
             learning_rate=rate_or_none(self.learning_rate),
             temperature=temperature,
             alpha=alpha,
+            refresh_probability=checked_refresh_probability(
+                self.refresh_probability, self.proposal
+            ),
         )
 
     @property
@@ -120,10 +127,12 @@ class Metropolis(Algorithm):
         counts: tuple[str, ...] = ("accepted", "proposed", "nonfinite")
         if self.proposal.has_backward:
             counts += ("forward_accepted", "forward_proposed")
+        if self.refresh_probability > 0.0:
+            counts += ("refresh_accepted", "refresh_proposed")
         return Traits(
             uses_gradient=self.proposal.uses_gradient,
             uses_energy=True,
-            num_uniforms=2,
+            num_uniforms=3 if self.refresh_probability > 0.0 else 2,
             counts=counts,
         )
 
@@ -228,7 +237,7 @@ class Metropolis(Algorithm):
                 adaptation, seen, evaluation.number, self._dimension(state)
             )
         current = Current(*after, Auxiliary(outcome.has_state, adaptation))
-        counts = self._counts(outcome, state.forward)
+        counts = self._counts(outcome, state)
         return current, Info(counts, accepted=outcome.accepted)
 
     def resume(self, state: State, has_state: Tensor) -> Current:
@@ -243,21 +252,25 @@ class Metropolis(Algorithm):
     def move(self, current: Current, evaluation: Evaluation) -> State:
         """Draw the next proposal; a chain without a state stays where it is."""
         has_state, adaptation = current.auxiliary
+        moves, pending = has_state, PROPOSAL * ops.cast(has_state, "int32")
+        if self.refresh_probability > 0.0:
+            refreshes = evaluation.uniforms[2] < self.refresh_probability
+            moves = ops.logical_and(has_state, ~refreshes)
+            pending = ops.where(has_state & refreshes, REFRESH, pending)
         scales = self.proposal.scales(
             evaluation.learning_rate, evaluation.temperature, evaluation.train_size
-        )
-        scales = proposals.Scales(
-            *(
-                ops.where(has_state, ops.cast(scale, "float32"), still)
-                for scale, still in zip(scales, proposals.STILL, strict=True)
-            )
         )
         if self.adaptation is not None:
             adaptation = self.adaptation.start(
                 adaptation, current.gradient, scales, has_state
             )
-            beta = ops.where(has_state, adaptation.beta, proposals.STILL.beta)
-            scales = scales._replace(beta=beta)
+            scales = scales._replace(beta=adaptation.beta)
+        scales = proposals.Scales(
+            *(
+                ops.where(moves, ops.cast(scale, "float32"), still)
+                for scale, still in zip(scales, proposals.STILL, strict=True)
+            )
+        )
         point, forward = self.proposal.propose(
             current.position,
             current.gradient,
@@ -270,7 +283,7 @@ class Metropolis(Algorithm):
             position=current.position,
             gradient=current.gradient,
             energy=current.energy,
-            pending=PROPOSAL * ops.cast(has_state, "int32"),
+            pending=pending,
             forward=forward,
             scales=scales,
             adaptation=adaptation,
@@ -290,19 +303,26 @@ class Metropolis(Algorithm):
             if self.adaptation is not None:
                 beta = state.adaptation.beta
             summary["beta"] = beta
+        if self.refresh_probability > 0.0:
+            summary["refresh_acceptance"] = _share(
+                counts["refresh_accepted"], counts["refresh_proposed"]
+            )
         return summary | {"nonfinite": counts["nonfinite"]}
 
     def _dimension(self, state: State) -> int:
         return tensors.size(state.point, like=state.energy)
 
-    def _counts(self, outcome: "Outcome", forward: Tensor) -> dict[str, Tensor]:
-        accepted = outcome.proposed & outcome.accepted
+    def _counts(self, outcome: "Outcome", state: State) -> dict[str, Tensor]:
+        accepted, forward = outcome.proposed & outcome.accepted, state.forward
+        refreshed = state.pending == REFRESH
         counts = {
             "accepted": accepted,
             "proposed": outcome.proposed,
             "nonfinite": ~outcome.finite,
             "forward_accepted": accepted & forward,
             "forward_proposed": outcome.proposed & forward,
+            "refresh_accepted": refreshed & outcome.accepted,
+            "refresh_proposed": refreshed,
         }
         return {name: ops.cast(counts[name], "float32") for name in self.traits.counts}
 
@@ -387,6 +407,18 @@ def was_modified(delta: Position, pending: Tensor) -> Tensor:
 def checked_alpha(value: Any) -> float:
     """Return alpha of MINT, a number in (0, 1]."""
     return _validate.number("alpha", value, _ALPHA)
+
+
+def checked_refresh_probability(value: Any, proposal: proposals.Proposal) -> float:
+    """Return rho, a number in [0, 1), and 0 unless the proposal is reversible."""
+    value = _validate.number("refresh_probability", value, _REFRESH)
+    if value > 0.0 and not proposal.has_backward:
+        raise ValueError(
+            "Argument `refresh_probability` must be 0 unless the proposal is "
+            "`mh.proposals.ReversibleLangevin(beta)`. "
+            f"Received: refresh_probability={value}, proposal={proposal!r}"
+        )
+    return value
 
 
 def mint_temperature(alpha: float, train_size: int, batch_size: int) -> float:

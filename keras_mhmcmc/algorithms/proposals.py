@@ -8,17 +8,17 @@ Equations, with Z standard normal and Delta = theta' - theta:
 
          random walk   theta' = theta + s Z
     (5)  Langevin      theta' = theta - epsilon grad + s Z
-    (6)  reversible    theta' = theta - epsilon grad + s Z         with probability 1/2
-                       theta' = theta + epsilon grad + s beta Z    with probability 1/2
+    (6)  reversible    theta' = theta - epsilon grad + s Z       with probability p
+                       theta' = theta + epsilon grad + s beta Z  with probability 1 - p
 
     s = sqrt(2 epsilon T_noise / N);  the random walk's s is the learning rate itself
 
-The density of a reversible move, eq. (7), is a mixture of both directions. Everything
-in the ratio of the densities follows from four squared distances (`SquaredDistances`),
-with grad' the gradient at theta':
+The paper has p = 1/2. The density of a reversible move, eq. (7), is a mixture of both
+directions. Everything in the ratio of the densities follows from four squared distances
+(`SquaredDistances`), with grad' the gradient at theta':
 
-    log q(theta -> theta') = log(exp(-out_forward) + c exp(-out_backward / beta^2))
-    log q(theta' -> theta) = log(exp(-back_forward) + c exp(-back_backward / beta^2))
+    q(theta -> theta') = p exp(-out_forward) + (1 - p) c exp(-out_backward / beta^2)
+    q(theta' -> theta) = p exp(-back_forward) + (1 - p) c exp(-back_backward / beta^2)
 
 The distances are near d/2 and the ratio is their difference, so that float32 would lose
 the ratio with millions of weights. But two distances differ by inner products:
@@ -38,17 +38,19 @@ weights with `normalized=True`, which gives exact detailed balance. By default i
 as in the paper's eq. (37) and in its experiments: beta^(-d) leaves no backward move
 alive when d is large.
 
-| paper            | name            | shape             | unit                        |
-|------------------|-----------------|-------------------|-----------------------------|
-| theta, theta'    | `position`      | list of tensors   | weights                     |
-| -g               | `gradient`      | list of tensors   | nats per example and weight |
-| epsilon          | `step`          | scalar, () or (K,)| as in SGD                   |
-| sqrt(2 epsilon)/n| `noise`         | scalar, () or (K,)| weights                     |
-| beta             | `beta`          | scalar, () or (K,)| 1                           |
-| Z                | `normals`       | list of tensors   | 1                           |
-| d                | `dimension`     | int               | weights                     |
+| paper            | name                  | shape              | unit                |
+|------------------|-----------------------|--------------------|---------------------|
+| theta, theta'    | `position`            | list of tensors    | weights             |
+| -g               | `gradient`            | list of tensors    | nats/example/weight |
+| epsilon          | `step`                | scalar, () or (K,) | as in SGD           |
+| sqrt(2 epsilon)/n| `noise`               | scalar, () or (K,) | weights             |
+| beta             | `beta`                | scalar, () or (K,) | 1                   |
+| 1/2, here p      | `forward_probability` | float              | 1                   |
+| Z                | `normals`             | list of tensors    | 1                   |
+| d                | `dimension`           | int                | weights             |
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -138,12 +140,13 @@ def reversible(
     normals: Sequence[Tensor],
     uniform: Tensor,
     scales: Scales,
+    forward_probability: float,
 ) -> tuple[Position, Tensor]:
     """Return the proposed position of a reversible move, eq. (6), and its direction.
 
     The direction is whether the move goes forward, down the gradient.
     """
-    forward = uniform < 0.5
+    forward = uniform < forward_probability
     step = ops.where(forward, -scales.step, scales.step)
     noise = ops.where(forward, scales.noise, scales.noise * scales.beta)
     return tensors.add_terms(position, (step, gradient), (noise, normals)), forward
@@ -183,19 +186,32 @@ def squared_distances(
 
 
 def reversible_log_ratio(
-    distances: SquaredDistances, beta: Tensor, dimension: int, normalized: bool
+    distances: SquaredDistances,
+    beta: Tensor,
+    dimension: int,
+    normalized: bool,
+    forward_probability: float,
 ) -> Tensor:
     """Return log q(theta' -> theta) - log q(theta -> theta') of a reversible move.
 
     `beta` may have one more axis than the distances: one ratio for each of its values.
     """
-    log_constant = -dimension * ops.log(beta) if normalized else 0.0
+    log_constant = _log_odds_of_backward(forward_probability)
+    if normalized:
+        log_constant = log_constant - dimension * ops.log(beta)
     widening = 1.0 / ops.square(beta)
     log_odds = distances.out_forward - distances.out_backward * widening + log_constant
     return ops.logaddexp(
         ops.log_sigmoid(-log_odds) - distances.change_forward,
         ops.log_sigmoid(log_odds) - distances.change_backward * widening,
     )
+
+
+def _log_odds_of_backward(forward_probability: float) -> float:
+    """Return log((1 - p) / p), and -inf if no move goes backward."""
+    if forward_probability == 1.0:
+        return -math.inf
+    return math.log1p(-forward_probability) - math.log(forward_probability)
 
 
 def strong_gradient_limit(distances: SquaredDistances) -> Tensor:

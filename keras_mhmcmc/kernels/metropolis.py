@@ -2,7 +2,6 @@
 
 from keras_mhmcmc import proposals
 from keras_mhmcmc.algorithms.base import checked_learning_rate
-from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
 from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.algorithms.metropolis import checked_alpha
 from keras_mhmcmc.proposals import checked_proposal
@@ -14,6 +13,7 @@ def mhbt(
     *,
     proposal: proposals.Proposal | None = None,
     temperature: float | Schedule | None = None,
+    refresh_probability: float = 0.0,
 ) -> Metropolis:
     """Return mini-batch Metropolis-Hastings (MHBT), a kernel for `mh.sample`.
 
@@ -33,6 +33,9 @@ def mhbt(
             default the draws are wider than exp(-U/T): on a logistic regression
             (N = 565, m = 113) their variance was 4.2 times as large in the stiffest
             directions (`examples/benchmarks/laws.py --only metropolis`).
+        refresh_probability: probability of a refresh, in [0, 1), for a reversible
+            proposal. A refresh proposes the position of the state with the next
+            mini-batch, and accepts by the energies alone. The paper has 0.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -46,7 +49,12 @@ def mhbt(
     reversible SGLD proposal", algorithm 1.
     """
     proposal = checked_proposal(proposal, proposals.RandomWalk())
-    return Metropolis(checked_learning_rate(learning_rate), temperature, proposal)
+    return Metropolis(
+        checked_learning_rate(learning_rate),
+        temperature,
+        proposal,
+        refresh_probability=refresh_probability,
+    )
 
 
 def mint(
@@ -54,6 +62,7 @@ def mint(
     *,
     alpha: float = 0.99,
     proposal: proposals.Proposal | None = None,
+    refresh_probability: float = 0.0,
 ) -> Metropolis:
     """Return mini-batch tempered MCMC, MHBT at T = N / m^alpha, for `mh.sample`.
 
@@ -67,6 +76,9 @@ def mint(
             than exp(-U/T): on the logistic regression of `mhbt` their variance was 4.4
             times as large in the stiffest directions.
         proposal: one of `mh.proposals`. None is `Langevin()`.
+        refresh_probability: probability of a refresh, in [0, 1), for a reversible
+            proposal. A refresh proposes the position of the state with the next
+            mini-batch, and accepts by the energies alone. The paper has 0.
 
     Raises:
         ValueError: an argument is outside its range, or there is no data.
@@ -80,13 +92,21 @@ def mint(
     """
     proposal = checked_proposal(proposal, proposals.Langevin())
     rate = checked_learning_rate(learning_rate)
-    return Metropolis(rate, None, proposal, checked_alpha(alpha))
+    return Metropolis(
+        rate,
+        None,
+        proposal,
+        checked_alpha(alpha),
+        refresh_probability=refresh_probability,
+    )
 
 
 def rsgld(
     learning_rate: float | Schedule,
     *,
     temperature: float | Schedule | None = None,
+    forward_probability: float = 0.5,
+    refresh_probability: float = 0.0,
     beta: float | str = "auto",
     beta_adaptation: str | None = "replay",
     noise_temperature: float | None = None,
@@ -103,6 +123,11 @@ def rsgld(
         learning_rate: epsilon, as in `mh.RSGLD`. A number of at least 0, or a schedule.
         temperature: T, greater than 0, or a schedule. None is N/m with data, and 1 with
             `log_density`.
+        forward_probability: probability of a forward move, in (0, 1]. The paper has
+            0.5.
+        refresh_probability: probability of a refresh, in [0, 1). A refresh proposes the
+            position of the state with the next mini-batch, and accepts by the energies
+            alone. The paper has 0.
         beta: factor of the noise of backward moves, at least 1. "auto" chooses the
             first beta from the first forward proposals.
         beta_adaptation: "replay" chooses beta at the end of each epoch of N // m steps,
@@ -126,9 +151,13 @@ def rsgld(
     Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
     reversible SGLD proposal", section 2.3 and 3.2.
     """
-    adaptation = BetaAdaptation.of(beta, beta_adaptation, normalized)
-    proposal = proposals.ReversibleLangevin(
-        adaptation.first or 1.0, noise_temperature, normalized
+    proposal, adaptation = proposals.adapted(
+        beta, beta_adaptation, noise_temperature, normalized, forward_probability
     )
-    rate = checked_learning_rate(learning_rate)
-    return Metropolis(rate, temperature, proposal, adaptation=adaptation)
+    return Metropolis(
+        checked_learning_rate(learning_rate),
+        temperature,
+        proposal,
+        adaptation=adaptation,
+        refresh_probability=refresh_probability,
+    )

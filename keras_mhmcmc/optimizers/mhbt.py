@@ -37,6 +37,9 @@ class MHBT(Sampler):
             a logistic regression (N = 565, m = 113) their variance was 4.2 times as
             large in the stiffest directions
             (`examples/benchmarks/laws.py --only metropolis`).
+        refresh_probability: probability of a refresh, in [0, 1), for a reversible
+            proposal. A refresh proposes the position of the state with the next
+            mini-batch, and accepts by the energies alone. The paper has 0.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         name: name of the optimizer.
@@ -65,6 +68,7 @@ class MHBT(Sampler):
         batch_size: int,
         proposal: proposals.Proposal | None = None,
         temperature: float | Schedule | None = None,
+        refresh_probability: float = 0.0,
         prior: Prior | None = None,
         seed: int | None = None,
         name: str = "mhbt",
@@ -73,7 +77,9 @@ class MHBT(Sampler):
         proposal = checked_proposal(proposal, proposals.RandomWalk())
         super().__init__(
             learning_rate,
-            algorithm=Metropolis(None, temperature, proposal),
+            algorithm=Metropolis(
+                None, temperature, proposal, refresh_probability=refresh_probability
+            ),
             train_size=train_size,
             batch_size=batch_size,
             prior=prior,
@@ -103,6 +109,9 @@ class MINT(Sampler):
             than exp(-U/T): on the logistic regression of `MHBT` their variance was 4.4
             times as large in the stiffest directions.
         proposal: one of `mh.proposals`. None is `Langevin()`.
+        refresh_probability: probability of a refresh, in [0, 1), for a reversible
+            proposal. A refresh proposes the position of the state with the next
+            mini-batch, and accepts by the energies alone. The paper has 0.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         name: name of the optimizer.
@@ -130,6 +139,7 @@ class MINT(Sampler):
         batch_size: int,
         alpha: float = 0.99,
         proposal: proposals.Proposal | None = None,
+        refresh_probability: float = 0.0,
         prior: Prior | None = None,
         seed: int | None = None,
         name: str = "mint",
@@ -138,7 +148,13 @@ class MINT(Sampler):
         proposal = checked_proposal(proposal, proposals.Langevin())
         super().__init__(
             learning_rate,
-            algorithm=Metropolis(None, None, proposal, checked_alpha(alpha)),
+            algorithm=Metropolis(
+                None,
+                None,
+                proposal,
+                checked_alpha(alpha),
+                refresh_probability=refresh_probability,
+            ),
             train_size=train_size,
             batch_size=batch_size,
             prior=prior,

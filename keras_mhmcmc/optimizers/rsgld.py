@@ -3,11 +3,10 @@
 from typing import Any
 
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
 from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import Prior
-from keras_mhmcmc.proposals import ReversibleLangevin
+from keras_mhmcmc.proposals import adapted
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -15,8 +14,8 @@ from keras_mhmcmc.schedules import Schedule
 class RSGLD(Sampler):
     """Mini-batch Metropolis-Hastings with reversible SGLD proposals.
 
-    Each proposal moves down the gradient (forward) or, equally often, up the gradient
-    with noise beta times wider (backward). It is accepted or rejected on the next
+    Each proposal moves down the gradient (forward) or up the gradient with noise
+    beta times wider (backward). It is accepted or rejected on the next
     mini-batch. A proposal whose loss or gradient is not finite is rejected.
 
     With `normalized=True` and a fixed beta the sampler samples exp(-U/T) approximately.
@@ -33,6 +32,11 @@ class RSGLD(Sampler):
         train_size: number of training examples, N.
         batch_size: number of examples in a mini-batch, m.
         temperature: T, greater than 0, or a schedule. None is N/m (c_n = m).
+        forward_probability: probability of a forward move, in (0, 1]. The paper has
+            0.5.
+        refresh_probability: probability of a refresh, in [0, 1). A refresh proposes the
+            position of the state with the next mini-batch, and accepts by the energies
+            alone. The paper has 0.
         beta: factor of the noise of backward moves, at least 1. "auto" chooses the
             first beta from the first forward proposals.
         beta_adaptation: "replay" chooses the smallest beta that would have given 90% of
@@ -74,6 +78,8 @@ class RSGLD(Sampler):
         train_size: int,
         batch_size: int,
         temperature: float | Schedule | None = None,
+        forward_probability: float = 0.5,
+        refresh_probability: float = 0.0,
         beta: float | str = "auto",
         beta_adaptation: str | None = "replay",
         noise_temperature: float | None = None,
@@ -83,13 +89,18 @@ class RSGLD(Sampler):
         name: str = "rsgld",
         **options: Any,
     ) -> None:
-        adaptation = BetaAdaptation.of(beta, beta_adaptation, normalized)
-        proposal = ReversibleLangevin(
-            adaptation.first or 1.0, noise_temperature, normalized
+        proposal, adaptation = adapted(
+            beta, beta_adaptation, noise_temperature, normalized, forward_probability
         )
         super().__init__(
             learning_rate,
-            algorithm=Metropolis(None, temperature, proposal, adaptation=adaptation),
+            algorithm=Metropolis(
+                None,
+                temperature,
+                proposal,
+                adaptation=adaptation,
+                refresh_probability=refresh_probability,
+            ),
             train_size=train_size,
             batch_size=batch_size,
             prior=prior,

@@ -73,7 +73,9 @@ def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
 
 
 def kernel_acceptance(squared_distances, energy_ratio, trials, normalized, d=D):
-    ratio = proposals.reversible_log_ratio(squared_distances, trials, d, normalized)
+    ratio = proposals.reversible_log_ratio(
+        squared_distances, trials, d, normalized, 0.5
+    )
     return beta_adaptation.acceptance(ratio, tensor(energy_ratio), flag(True))
 
 

@@ -102,14 +102,14 @@ def test_moves_and_their_ratios_are_those_of_each_chain():
         walked = proposals.random_walk(here[0], here[3], scales)
         moved = proposals.langevin(here[0], here[1], here[3], scales)
         tried, forward = proposals.reversible(
-            here[0], here[1], here[3], tensor(uniform), scales
+            here[0], here[1], here[3], tensor(uniform), scales, 0.7
         )
         delta = tensors.subtract(tried, here[0])
         ratio = proposals.langevin_log_ratio(delta, here[1], here[2], scales)
         distances = proposals.squared_distances(delta, here[1], here[2], scales)
         d = tensors.size(delta, like=scales.noise)
         ratios = [
-            proposals.reversible_log_ratio(distances, scales.beta, d, normalized)
+            proposals.reversible_log_ratio(distances, scales.beta, d, normalized, 0.7)
             for normalized in (True, False)
         ]
         limit = proposals.strong_gradient_limit(distances)
@@ -144,7 +144,7 @@ def test_a_proposal_gives_each_chain_its_own_ratio(name):
         scales = proposal.scales(rate, 2.0, 10)
         here = [pick(array) for array in (x, g, new, z)]
         end, forward = proposal.propose(
-            here[0], here[1], here[3], tensor(uniform), scales
+            here[0], here[1], here[3], tensor(uniform), scales, 0.7
         )
         delta = tensors.subtract(end, here[0])
         ratio = proposal.log_ratio(delta, here[1], here[2], scales)

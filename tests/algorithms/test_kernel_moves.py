@@ -34,18 +34,20 @@ DENSITY_SETTINGS = [
 ]
 
 
+@pytest.mark.parametrize("forward_probability", [0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("forward", [True, False])
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize(("d", "step", "noise", "beta"), DENSITY_SETTINGS)
 def test_reversible_ratio_is_that_of_the_mixture_densities(
-    d, step, noise, beta, normalized, forward
+    d, step, noise, beta, normalized, forward, forward_probability
 ):
     step, noise, beta = (float(float32(value)) for value in (step, noise, beta))
     gradient, end, new_gradient = move = a_move(d, step, noise, beta, forward, seed=d)
+    drawn = step, noise, beta, normalized, forward_probability
     expected = oracle.reversible_log_ratio(
-        np.zeros(d), gradient, end, new_gradient, step, noise, beta, normalized
+        np.zeros(d), gradient, end, new_gradient, *drawn
     )
-    assert_ratio(kernel_ratio(move, step, noise, beta, normalized)[0], expected)
+    assert_ratio(kernel_ratio(move, *drawn)[0], expected)
 
 
 @pytest.mark.parametrize(("d", "step", "noise", "beta"), DENSITY_SETTINGS)
@@ -103,7 +105,9 @@ def test_ratio_takes_many_betas_at_once():
     lists = [split(x, 50) for x in (end, gradient, new_gradient)]
     squared_distances = proposals.squared_distances(*lists, scales)
     betas = np.array([1.0, 1.5, 4.0, 100.0])
-    actual = proposals.reversible_log_ratio(squared_distances, tensor(betas), 50, True)
+    actual = proposals.reversible_log_ratio(
+        squared_distances, tensor(betas), 50, True, 0.5
+    )
     expected = [
         oracle.reversible_log_ratio(
             np.zeros(50), gradient, end, new_gradient, 0.1, 0.3, beta, True
@@ -239,11 +243,12 @@ def test_a_proposal_draws_from_the_density_that_its_ratio_is_about(name, uniform
     else:
         noise_temperature = 0.5 if "own" in name else 1 / train_size
         noise = math.sqrt(2 * rate * noise_temperature / train_size)
+        forward_probability = 0.9 if "mostly" in name else 0.5
         expected, way = oracle.reversible(
-            start, gradient, normals, uniform, rate, noise, 2.0
+            start, gradient, normals, uniform, rate, noise, 2.0, forward_probability
         )
         log_q_ratio = oracle.reversible_log_ratio(
-            *moved, rate, noise, 2.0, normalized="own" in name
+            *moved, rate, noise, 2.0, "own" in name, forward_probability
         )
         assert bool(forward) == way
     if not proposal.has_backward:

@@ -86,7 +86,7 @@ def test_proposed_positions_equal_the_oracle(uniform):
     moved = proposals.langevin(*there, scales)
     assert_close(moved, [oracle.langevin(x, g, z, step, noise) for x, g, z in triples])
 
-    moved, forward = proposals.reversible(*there, tensor(uniform), scales)
+    moved, forward = proposals.reversible(*there, tensor(uniform), scales, 0.5)
     expected = [
         oracle.reversible(x, g, z, uniform, step, noise, beta) for x, g, z in triples
     ]

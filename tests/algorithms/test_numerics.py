@@ -60,7 +60,9 @@ def test_log_ratios_are_those_of_float64(d, noise_temperature, forward):
         expected = oracle.reversible_log_ratio(
             start, here, end, there, *settings, BETA, normalized
         )
-        ratio = proposals.reversible_log_ratio(residuals, scales.beta, d, normalized)
+        ratio = proposals.reversible_log_ratio(
+            residuals, scales.beta, d, normalized, 0.5
+        )
         close(ratio, expected)
 
 

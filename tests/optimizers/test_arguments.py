@@ -158,6 +158,10 @@ ACCEPTED = [
     ("noise_temperature", ("RSGLD",), 1e-9, 1e-9),
     ("noise_temperature", ("RSGLD",), None, None),
     ("normalized", ("RSGLD",), True, True),
+    ("forward_probability", ("RSGLD",), 1, 1.0),
+    ("forward_probability", ("RSGLD",), np.float32(0.5), 0.5),
+    ("refresh_probability", ("RSGLD",), 0, 0.0),
+    ("refresh_probability", ("MHBT", "MINT"), 0, 0.0),
     ("alpha", ("MINT",), 1, 1.0),
     ("alpha", ("MINT",), 1e-3, 1e-3),
     ("prior", WITH_PRIOR, None, None),
@@ -265,7 +269,12 @@ def test_the_config_has_every_argument_of_the_constructor(sampler):
         (mh.proposals.Langevin(2), {"noise_temperature": 2.0}),
         (
             mh.proposals.ReversibleLangevin(1, normalized=True),
-            {"beta": 1.0, "noise_temperature": None, "normalized": True},
+            {
+                "beta": 1.0,
+                "noise_temperature": None,
+                "normalized": True,
+                "forward_probability": 0.5,
+            },
         ),
     ],
 )
@@ -284,3 +293,20 @@ def test_the_docstring_names_every_argument(sampler):
     assert set(listed) - {"ValueError", "FloatingPointError"} == set(
         make(sampler).get_config()
     )
+
+
+@pytest.mark.parametrize("make_one", [mh.MHBT, mh.MINT])
+@pytest.mark.parametrize(
+    "proposal", [mh.proposals.RandomWalk(), mh.proposals.Langevin()]
+)
+def test_only_a_reversible_chain_refreshes(make_one, proposal):
+    with pytest.raises(ValueError, match=r"ReversibleLangevin\(beta\).*Received: "):
+        make_one(
+            0.1,
+            train_size=100,
+            batch_size=10,
+            proposal=proposal,
+            refresh_probability=0.1,
+        )
+    with pytest.raises(ValueError, match=r"ReversibleLangevin\(beta\).*Received: "):
+        mh.kernels.mhbt(0.1, proposal=proposal, refresh_probability=0.1)

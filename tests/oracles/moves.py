@@ -16,9 +16,11 @@ def langevin(position, gradient, normals, step, noise):
     return position - step * gradient + noise * normals
 
 
-def reversible(position, gradient, normals, uniform, step, noise, beta):
+def reversible(
+    position, gradient, normals, uniform, step, noise, beta, forward_probability=0.5
+):
     """The proposed position, and whether it went forward (down the gradient)."""
-    if uniform < 0.5:
+    if uniform < forward_probability:
         return position - step * gradient + noise * normals, True
     return position + step * gradient + beta * noise * normals, False
 
@@ -44,11 +46,18 @@ def log_q_langevin(start, gradient, end, step, noise):
     return log_normal(end, start - step * gradient, noise)
 
 
-def log_q_reversible(start, gradient, end, step, noise, beta, normalized):
+def log_q_reversible(
+    start, gradient, end, step, noise, beta, normalized, forward_probability=0.5
+):
     """Log density of the mixture of a move down and a wider move up the gradient."""
     down = log_normal(end, start - step * gradient, noise, normalized)
     up = log_normal(end, start + step * gradient, beta * noise, normalized)
-    return log_sum_exp([np.log(0.5) + down, np.log(0.5) + up])
+    if forward_probability == 1.0:
+        return down
+    backward_probability = 1.0 - forward_probability
+    return log_sum_exp(
+        [np.log(forward_probability) + down, np.log(backward_probability) + up]
+    )
 
 
 def langevin_log_ratio(start, gradient, end, new_gradient, step, noise):
@@ -59,11 +68,20 @@ def langevin_log_ratio(start, gradient, end, new_gradient, step, noise):
 
 
 def reversible_log_ratio(
-    start, gradient, end, new_gradient, step, noise, beta, normalized
+    start,
+    gradient,
+    end,
+    new_gradient,
+    step,
+    noise,
+    beta,
+    normalized,
+    forward_probability=0.5,
 ):
     """log q(end -> start) - log q(start -> end)."""
-    there = log_q_reversible(start, gradient, end, step, noise, beta, normalized)
-    back = log_q_reversible(end, new_gradient, start, step, noise, beta, normalized)
+    drawn = step, noise, beta, normalized, forward_probability
+    there = log_q_reversible(start, gradient, end, *drawn)
+    back = log_q_reversible(end, new_gradient, start, *drawn)
     return back - there
 
 

@@ -6,6 +6,7 @@ from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import sgld
+from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.optimizers.energies import Energies
 from tests.statistics.planting import bug
 from tests.statistics.planting import wrap
@@ -196,10 +197,58 @@ def _(monkeypatch):
         monkeypatch,
         proposals,
         "reversible_log_ratio",
-        lambda real, squared_distances, beta, dimension, normalized: real(
-            squared_distances, beta, dimension, False
+        lambda real, squared_distances, beta, dimension, normalized, p: real(
+            squared_distances, beta, dimension, False, p
         ),
     )
+
+
+@bug(
+    "odds of the directions with the wrong sign",
+    "proposals.reversible_log_ratio",
+    ("rsgld_mostly_forward", "logistic"),
+    kind="odds of proposals",
+    is_short=True,
+)
+def _(monkeypatch):
+    wrap(
+        monkeypatch,
+        proposals,
+        "reversible_log_ratio",
+        lambda real, squared_distances, beta, dimension, normalized, p: real(
+            squared_distances, beta, dimension, normalized, 1.0 - p
+        ),
+    )
+
+
+@bug(
+    "a refresh that also moves",
+    "Metropolis.move",
+    ("rsgld_refreshing", "regression"),
+    kind="move without its density",
+    is_short=True,
+)
+def _(monkeypatch):
+    # A chain that refreshes moves by the noise of a proposal, and is then judged by
+    # the energies alone, at the point where it arrived.
+    def around(real, self, current, evaluation):
+        state = real(self, current, evaluation)
+        scales = self.proposal.scales(
+            evaluation.learning_rate, evaluation.temperature, evaluation.train_size
+        )
+        moved, _ = proposals.reversible(
+            state.point,
+            state.gradient,
+            evaluation.normals,
+            evaluation.uniforms[1],
+            scales,
+            1.0,
+        )
+        refreshes = state.pending == metropolis.REFRESH
+        point = tensors.select(refreshes, moved, state.point)
+        return state._replace(point=point)
+
+    wrap(monkeypatch, metropolis.Metropolis, "move", around)
 
 
 @bug(
@@ -209,9 +258,9 @@ def _(monkeypatch):
     kind="noise scale",
 )
 def _(monkeypatch):
-    def around(real, position, gradient, normals, uniform, scales):
+    def around(real, position, gradient, normals, uniform, scales, p):
         scales = scales._replace(beta=1.0 + 0.0 * scales.beta)
-        return real(position, gradient, normals, uniform, scales)
+        return real(position, gradient, normals, uniform, scales, p)
 
     wrap(monkeypatch, proposals, "reversible", around)
 

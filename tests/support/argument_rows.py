@@ -62,10 +62,10 @@ KINDS_OF_NAMES = {
     "a b beta": kinds.AT_LEAST_ONE,
     "max_multiplier": kinds.AT_LEAST_ONE.or_none,
     "weight_power": kinds.NOT_NEGATIVE.or_none,
-    "beta_1 beta_2 decay jump_probability momentum": kinds.SHARE,
+    "beta_1 beta_2 decay jump_probability momentum refresh_probability": kinds.SHARE,
     "delta": kinds.OPEN_SHARE,
     "initial_inclusion": kinds.OPEN_SHARE.or_none,
-    "alpha": kinds.UP_TO_ONE,
+    "alpha forward_probability": kinds.UP_TO_ONE,
     "energy_min": kinds.NUMBER,
     "adapt keep_all layer_temperatures normalized progress replacement "
     "shared_density": kinds.FLAG,

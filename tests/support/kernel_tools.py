@@ -66,13 +66,15 @@ def split(vector, d):
     return [tensor(vector[:2].reshape(2, 1)), tensor(vector[2:6]), tensor(vector[6:])]
 
 
-def kernel_ratio(move, step, noise, beta, normalized):
+def kernel_ratio(move, step, noise, beta, normalized, forward_probability=0.5):
     gradient, end, new_gradient = move
     d = len(end)
     scales = proposals.Scales(*(tensor(s) for s in (step, noise, beta)))
     lists = [split(x, d) for x in (end, gradient, new_gradient)]
     residuals = proposals.squared_distances(*lists, scales)
-    ratio = proposals.reversible_log_ratio(residuals, scales.beta, d, normalized)
+    ratio = proposals.reversible_log_ratio(
+        residuals, scales.beta, d, normalized, forward_probability
+    )
     return float(ratio), float(proposals.langevin_log_ratio(*lists, scales))
 
 
@@ -86,6 +88,9 @@ PROPOSALS = {
     "Langevin, own noise": mh.proposals.Langevin(noise_temperature=0.01),
     "reversible": mh.proposals.ReversibleLangevin(2.0),
     "reversible, own noise": mh.proposals.ReversibleLangevin(2.0, 0.5, normalized=True),
+    "reversible, mostly forward": mh.proposals.ReversibleLangevin(
+        2.0, forward_probability=0.9
+    ),
 }
 
 

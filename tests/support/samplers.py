@@ -90,7 +90,7 @@ def reversible(target):
     return dict(learning_rate=target.rate(0.5), proposal=proposal)
 
 
-def rsgld(normalized, beta):
+def rsgld(normalized, beta, **options):
     def arguments(target):
         return dict(
             learning_rate=target.rate(0.5),
@@ -98,6 +98,7 @@ def rsgld(normalized, beta):
             beta_adaptation=None,
             noise_temperature=target.temperature,
             normalized=normalized,
+            **options,
         )
 
     return arguments
@@ -232,8 +233,26 @@ SAMPLERS = {
         Law(rsgld(True, 2.5), "exact", ("logistic",)),
         copies=2,
         other=dict(
-            beta=3.0, beta_adaptation="paper", noise_temperature=0.5, normalized=True
+            beta=3.0,
+            beta_adaptation="paper",
+            noise_temperature=0.5,
+            normalized=True,
+            forward_probability=0.8,
+            refresh_probability=0.25,
         ),
+        other_laws={
+            "rsgld_mostly_forward": Law(
+                rsgld(True, 2.5, forward_probability=0.9), "exact", ("logistic",)
+            ),
+            "rsgld_refreshing": Law(
+                rsgld(True, 2.5, refresh_probability=0.3), "exact", ("regression",)
+            ),
+            "rsgld_forward_and_refreshing": Law(
+                rsgld(True, 2.5, forward_probability=0.9, refresh_probability=0.3),
+                "exact",
+                ("regression",),
+            ),
+        },
     ),
     "rsgld_paper": Sampler(
         mh.RSGLD,
