@@ -58,7 +58,7 @@ class RandomWalk(Proposal):
     ) -> tuple[Position, Tensor]:
         return proposals.random_walk(position, normals, scales), uniform < 2.0
 
-    def log_ratio(
+    def log_q_ratio(
         self,
         delta: Position,
         gradient: Position,
@@ -116,7 +116,7 @@ class Langevin(Proposal):
     ) -> tuple[Position, Tensor]:
         return proposals.langevin(position, gradient, normals, scales), uniform < 2.0
 
-    def log_ratio(
+    def log_q_ratio(
         self,
         delta: Position,
         gradient: Position,
@@ -195,7 +195,7 @@ class ReversibleLangevin(Proposal):
             position, gradient, normals, uniform, scales, self.forward_probability
         )
 
-    def log_ratio(
+    def log_q_ratio(
         self,
         delta: Position,
         gradient: Position,

@@ -3,29 +3,32 @@
 Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
 proposal", section 3.2, "Choosing beta".
 
-A forward proposal does not depend on beta. Only its acceptance does. The distances of a
-forward step therefore give its acceptance under any other beta, min(1, r(beta)),
-exactly. The paper runs 100 extra forward steps for each value. Here the steps of the
-run itself are replayed.
+Where a forward proposal goes does not depend on beta. Only whether it is accepted does.
+The distances of a forward step therefore give its acceptance under any other beta,
+min(1, r(beta)), exactly. The paper runs 100 extra forward steps for each value. Here
+the steps of the run itself are replayed.
 
 `replay_*`: at the end of an epoch, take the smallest beta of a grid whose mean
 acceptance reaches 90% of the best, in the strong-gradient regime. Acceptance is not
 monotone in beta. It rises steeply where the regime begins, and then stays. Above the
 regime the move is a random walk, which may be accepted still more often and destroys
-the weights in the end. The rise moves from epoch to epoch. With a beta right at its top
-a whole epoch may accept nothing, so beta - 1 is made a fifth larger.
+the weights in the end. The rise moves from epoch to epoch. A beta exactly where the
+rise ends may be too small in the next epoch, which then accepts nothing. So beta - 1 is
+made a fifth larger.
 
 `paper_*`: the paper's rule. If an epoch's acceptance is above 0.4, beta falls in steps
 of 5%, by 50% at most, while the acceptance of the last 100 forward steps is above 0.7.
-If an epoch's acceptance is below 0.2, beta rises by 5%.
+If an epoch's acceptance is below 0.2, beta rises by 5%. The paper makes 100 new forward
+steps for each trial beta. Here all trials share the last 100 steps of the epoch.
 
 Both rules record each step, and choose at the end of an epoch. For K chains every
 scalar has the shape (K,), and every record a leading chain axis.
 
-| paper | name         | shape          | unit |
-|-------|--------------|----------------|------|
-| beta  | `beta`       | scalar, or (K,)| 1    |
-| r     | `acceptance` | one per trial  | 1    |
+| paper           | name         | shape            | unit  |
+|-----------------|--------------|------------------|-------|
+| beta            | `beta`       | scalar, or (K,)  | 1     |
+| min(1, r(beta)) | `acceptance` | (..., trials)    | 1     |
+| forward steps   | `count`      | scalar, or (K,)  | count |
 """
 
 import dataclasses
@@ -51,11 +54,15 @@ REPLAY_MARGIN = 1.2
 
 PAPER_TRIALS = 14  # 0.95^13 = 0.51, the last step before 50%
 PAPER_WINDOW = 100
+PAPER_STEP = 0.05
+PAPER_ACCEPTED = 0.7  # of the trials, above which beta may fall on
+PAPER_FALL_ABOVE = 0.4  # acceptance of an epoch
+PAPER_RISE_BELOW = 0.2  # acceptance of an epoch
 
 _RANGE = REPLAY_LARGEST / REPLAY_SMALLEST
 _SHARES = [i / (REPLAY_TRIALS - 2) for i in range(REPLAY_TRIALS - 1)]
 _GRID = (1.0, *(1.0 + REPLAY_SMALLEST * _RANGE**share for share in _SHARES))
-_FACTORS = tuple(0.95**i for i in range(PAPER_TRIALS))
+_FACTORS = tuple((1.0 - PAPER_STEP) ** i for i in range(PAPER_TRIALS))
 # Forward steps before the first choice, if the user gives no beta.
 FIRST_CHOICE = 16
 
@@ -211,9 +218,10 @@ class BetaAdaptation:
             return tensors.cond(counts, lambda: judge(trials), lambda: none)
 
         seen = (limit, move.forward, move.accepted, move.proposed)
+        early: Any = None
         if replay:
             replay = replay_record(replay, acceptances(replay_trials(beta)), *seen)
-            ends = (choice_at > 0.0) & (replay.count >= choice_at)
+            early = ends = (choice_at > 0.0) & (replay.count >= choice_at)
             # The intervals between early choices double: gradients still grow.
             factor = 2.0 if self.rule == "replay" else 0.0
             choice_at = ops.where(ends, factor * choice_at, choice_at)
@@ -224,6 +232,9 @@ class BetaAdaptation:
         if paper:
             trials = paper_trials(state.beta)
             paper = paper_record(paper, acceptances(trials), *seen)
+            if early is not None:
+                # The trials of the record are fractions of the beta before.
+                paper = _emptied_where(early, paper)
             beta = _choose_where(is_epoch_end, paper_choose, paper, beta)
             paper = _emptied_where(is_epoch_end, paper)
         return State(beta, choice_at, replay, paper)
@@ -336,9 +347,11 @@ def paper_choose(state: PaperState, beta: Tensor) -> Tensor:
     rows = ops.maximum(ops.minimum(state.count, float(PAPER_WINDOW)), 1.0)
     mean = ops.sum(state.acceptance, axis=-2) / ops.expand_dims(rows, -1)
     # Number of 5% steps: how many trials in a row, from the present beta, exceed 0.7.
-    above = ops.cumprod(ops.cast(mean > 0.7, "float32"), axis=-1)
+    above = ops.cumprod(ops.cast(mean > PAPER_ACCEPTED, "float32"), axis=-1)
     steps = ops.minimum(ops.sum(above, axis=-1), PAPER_TRIALS - 1.0)
     epoch = state.accepted / ops.maximum(state.proposed, 1.0)
-    beta = ops.where(epoch > 0.4, beta * ops.power(0.95, steps), beta)
-    beta = ops.where((epoch < 0.2) & (state.proposed > 0), beta * 1.05, beta)
+    fallen = beta * ops.power(1.0 - PAPER_STEP, steps)
+    beta = ops.where(epoch > PAPER_FALL_ABOVE, fallen, beta)
+    rises = (epoch < PAPER_RISE_BELOW) & (state.proposed > 0)
+    beta = ops.where(rises, beta * (1.0 + PAPER_STEP), beta)
     return ops.maximum(beta, 1.0)

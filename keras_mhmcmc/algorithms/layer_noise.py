@@ -52,6 +52,7 @@ def scaled(normals: Sequence[Tensor], spreads: Tensor) -> Position:
 
 
 def _deviation(gradient: Tensor, has_chains: bool) -> Tensor:
-    if not has_chains:
-        return ops.std(gradient)
-    return ops.std(ops.reshape(gradient, (gradient.shape[0], -1)), axis=1)
+    rows = ops.reshape(gradient, (gradient.shape[0] if has_chains else 1, -1))
+    # One weight has no deviation, and would never get noise.
+    spread = ops.std(rows, axis=1) if rows.shape[1] > 1 else ops.abs(rows[:, 0])
+    return spread if has_chains else spread[0]

@@ -3,36 +3,55 @@
 Papers: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
 proposal", algorithm 1; Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 1.
 
-Target: position and mini-batch together have the density exp(-U_I(theta)/T) nu(I), with
-U_I the energy estimated from batch I. The state keeps the energy and the gradient of
-*its own* batch, and a proposal brings its own. The marginal of theta is approximately
-exp(-U(theta)/T).
+Target: position and mini-batch together have the density (1). The state keeps the
+energy and the gradient that its batch I gave. A proposal is evaluated on a new batch
+I', and keeps what I' gave if it is accepted. The marginal of theta, eq. (3), is
+approximately exp(-U/T).
 
 Equations, with q the density of the proposal:
 
-    log r = -(U_I'(theta') - U_I(theta)) / T
-            + log q_I'(theta' -> theta) - log q_I(theta -> theta')
-    accept (theta', I') if log u < log r, u uniform on (0, 1)
+         U_I(theta) = -n mu_I(theta) - log prior(theta),  mu_I the mean log-likelihood
+                      of the examples in batch I
+    (1)  pi(theta, I) = exp(-U_I(theta) / T) nu(I),   T = n / c_n,   c_n = m by default
+    (2)  log r = -(U_I'(theta') - U_I(theta)) / T
+                 + log q_I'(theta' -> theta) - log q_I(theta -> theta')
+         accept (theta', I') if log u < log r, u uniform on [0, 1)
+    (3)  pi(theta) = exp(-U(theta) / T) * mean over I of exp((U - U_I)(theta) / T)
 
     MINT's temperature: T = n^(1 - lambda), lambda = alpha log m / log n
 
-A *refresh* proposes the position itself with a new batch. Its densities cancel, so that
-the same rule with the energies alone is an exact move on (theta, I). With the
-probability rho, `refresh_probability`, a step is a refresh (the paper has rho = 0): a
-state whose batch has an uncommonly small gradient leaves it in this way. A refresh also
-follows after the current state was put back into a model.
+One step of algorithm 1 is `move`, which draws theta', the evaluation of theta' on I',
+and `decide`, which applies (2) by `acceptance.py`. With the reversible proposal, eq.
+(2) is the paper's (8). `mh.sample` draws I' at random from all batches. In `fit` the
+batches of one epoch share no example, and (1) holds approximately. CMINT is MINT with
+the learning rate `schedules.GeometricCycle`.
+
+A *refresh* proposes the position itself with a new batch. Its two densities q are
+equal, and the energies alone decide: an exact move on (theta, I). A step is a refresh
+with the probability rho. The paper has rho = 0. A refresh frees a state whose batch has
+an uncommonly small gradient. `settle` also makes the next step a refresh, after it has
+put the state back into the model.
 
 The proposals stand in `proposals.py`. RSGLD is this algorithm with a reversible
 proposal whose beta is adapted, `beta_adaptation.py`.
 
-| paper             | name          | shape            | unit                        |
-|-------------------|---------------|------------------|-----------------------------|
-| theta             | `position`    | list of tensors  | weights                     |
-| theta'            | `point`       | list of tensors  | weights                     |
-| -g_I(theta)       | `gradient`    | list of tensors  | nats per example and weight |
-| -n mu_I(theta)    | `energy`      | () or (K,)       | nats                        |
-| T = n / c_n       | `temperature` | scalar, or (K,)  | 1                           |
-| u                 | `uniform`     | () or (K,)       | 1                           |
+| paper          | name                  | shape           | unit                |
+|----------------|-----------------------|-----------------|---------------------|
+| theta          | `position`            | list of tensors | weights             |
+| theta'         | `point`               | list of tensors | weights             |
+| -g_I(theta)    | `gradient`            | list of tensors | nats/example/weight |
+| U_I            | `energy`              | () or (K,)      | nats                |
+| n              | `train_size`          | int             | examples            |
+| m              | `batch_size`          | int             | examples            |
+| T = n / c_n    | `temperature`         | scalar, or (K,) | 1                   |
+| epsilon, delta | `learning_rate`       | scalar, or (K,) | see `proposals.py`  |
+| log q' - log q | `log_q_ratio`         | () or (K,)      | nats                |
+| log r          | `log_ratio`           | () or (K,)      | nats                |
+| u              | `uniforms[0]`         | () or (K,)      | 1                   |
+| alpha of MINT  | `alpha`               | float           | 1                   |
+| rho, here      | `refresh_probability` | float           | 1                   |
+
+Batches I are drawn by `fit` or by `mh.sample`. The state does not hold them.
 """
 
 import dataclasses
@@ -47,6 +66,7 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import beta_adaptation
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
@@ -67,11 +87,6 @@ from keras_mhmcmc.algorithms.tensors import ops
 
 _REFRESH = _validate.Interval(0.0, 1.0)
 _ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
-
-# What the point that is evaluated next is to the state.
-NOTHING = 0  # there is no state yet: the point becomes the state
-PROPOSAL = 1  # a move proposed from the state
-REFRESH = 2  # the state's own position, for a new batch
 
 
 class State(NamedTuple):
@@ -180,7 +195,7 @@ class Metropolis(Algorithm):
             position=slots_like(position, "position"),
             gradient=gradient,
             energy=Slot("energy"),
-            pending=Slot("pending", dtype="int32", value=NOTHING),
+            pending=Slot("pending", dtype="int32", value=acceptance.NOTHING),
             forward=Slot("forward", dtype="bool", value=False),
             scales=proposals.Scales(
                 *(
@@ -204,15 +219,15 @@ class Metropolis(Algorithm):
         move = delta, state.gradient, gradient, state.scales
         distances: Any = None
         if self.adaptation is None:
-            log_q_ratio = self.proposal.log_ratio(*move)
+            log_q_ratio = self.proposal.log_q_ratio(*move)
         else:
             distances = proposals.squared_distances(*move)
             log_q_ratio = self.adaptation.log_q_ratio(
                 distances, state.scales.beta, self._dimension(state)
             )
-        before = Candidate(state.position, state.gradient, state.energy)
-        candidate = Candidate(state.point, gradient, evaluation.energy)
-        after, outcome = accept_or_reject(
+        before = acceptance.Candidate(state.position, state.gradient, state.energy)
+        candidate = acceptance.Candidate(state.point, gradient, evaluation.energy)
+        after, outcome = acceptance.accept_or_reject(
             before,
             candidate,
             state.pending,
@@ -225,7 +240,7 @@ class Metropolis(Algorithm):
         if self.adaptation is not None:
             seen = beta_adaptation.Move(
                 distances,
-                energy_log_ratio(
+                acceptance.energy_log_ratio(
                     state.energy, evaluation.energy, evaluation.temperature
                 ),
                 outcome.finite,
@@ -252,11 +267,11 @@ class Metropolis(Algorithm):
     def move(self, current: Current, evaluation: Evaluation) -> State:
         """Draw the next proposal; a chain without a state stays where it is."""
         has_state, adaptation = current.auxiliary
-        moves, pending = has_state, PROPOSAL * ops.cast(has_state, "int32")
+        moves, pending = has_state, acceptance.PROPOSAL * ops.cast(has_state, "int32")
         if self.refresh_probability > 0.0:
             refreshes = evaluation.uniforms[2] < self.refresh_probability
             moves = ops.logical_and(has_state, ~refreshes)
-            pending = ops.where(has_state & refreshes, REFRESH, pending)
+            pending = ops.where(has_state & refreshes, acceptance.REFRESH, pending)
         scales = self.proposal.scales(
             evaluation.learning_rate, evaluation.temperature, evaluation.train_size
         )
@@ -312,9 +327,9 @@ class Metropolis(Algorithm):
     def _dimension(self, state: State) -> int:
         return tensors.size(state.point, like=state.energy)
 
-    def _counts(self, outcome: "Outcome", state: State) -> dict[str, Tensor]:
+    def _counts(self, outcome: acceptance.Outcome, state: State) -> dict[str, Tensor]:
         accepted, forward = outcome.proposed & outcome.accepted, state.forward
-        refreshed = state.pending == REFRESH
+        refreshed = state.pending == acceptance.REFRESH
         counts = {
             "accepted": accepted,
             "proposed": outcome.proposed,
@@ -325,83 +340,6 @@ class Metropolis(Algorithm):
             "refresh_proposed": refreshed,
         }
         return {name: ops.cast(counts[name], "float32") for name in self.traits.counts}
-
-
-class Candidate(NamedTuple):
-    """A position with the energy and the gradient that one batch gave it."""
-
-    position: Position
-    gradient: Position  # empty for proposals that need none
-    energy: Tensor
-
-
-class Outcome(NamedTuple):
-    """What happened to the point that was evaluated."""
-
-    accepted: Tensor  # bool: the point is the new state
-    proposed: Tensor  # bool: the point was a proposal, no first point and no refresh
-    finite: Tensor  # bool: the energy and the gradient were finite
-    has_state: Tensor  # bool: there is a state now
-    log_ratio: Tensor  # log r of the rule above
-
-
-def energy_log_ratio(energy: Tensor, new_energy: Tensor, temperature: Tensor) -> Tensor:
-    """Return -(U_I'(theta') - U_I(theta)) / T, the energies' part of log r."""
-    return (energy - new_energy) / temperature
-
-
-def accept_or_reject(
-    state: Candidate,
-    candidate: Candidate,
-    pending: Tensor,
-    log_q_ratio: Tensor,
-    restart: Tensor,
-    uniform: Tensor,
-    *,
-    temperature: Tensor,
-) -> tuple[Candidate, Outcome]:
-    """Accept or reject an evaluated point.
-
-    Args:
-        state: the state before the step; arbitrary while `pending` is `NOTHING`.
-        candidate: the point that was evaluated.
-        pending: `NOTHING`, `PROPOSAL` or `REFRESH`, int32, () or (K,).
-        log_q_ratio: log q(theta' -> theta) - log q(theta -> theta'); not finite where
-            the gradient is not.
-        restart: bool, the evaluated point starts a new chain; None: it does not.
-        uniform: uniform noise in (0, 1), () or (K,).
-        temperature: T, greater than 0.
-
-    Returns:
-        The next state, and the `Outcome`.
-    """
-    proposed = pending == PROPOSAL
-    finite = ops.isfinite(candidate.energy) & ops.isfinite(log_q_ratio)
-    log_ratio = energy_log_ratio(state.energy, candidate.energy, temperature)
-    log_ratio = log_ratio + ops.where(proposed, log_q_ratio, 0.0)
-    log_ratio = ops.where(finite, log_ratio, -math.inf)
-
-    first = pending == NOTHING
-    if restart is not None:
-        first = first | restart
-    accepted = finite & (first | (ops.log(uniform) < log_ratio))
-    state = Candidate(
-        # A first point that is not finite is kept, to be evaluated on another batch.
-        position=tensors.select(accepted | first, candidate.position, state.position),
-        gradient=tensors.select(accepted, candidate.gradient, state.gradient),
-        energy=ops.where(accepted, candidate.energy, state.energy),
-    )
-    return state, Outcome(accepted, proposed, finite, ~first | accepted, log_ratio)
-
-
-def was_modified(delta: Position, pending: Tensor) -> Tensor:
-    """Return whether somebody changed the weights after they were settled.
-
-    The pending point of a refresh is the position of the state. Where both differ by
-    `delta`, the state is out of date.
-    """
-    is_elsewhere = tensors.sum_squares(delta, like=pending) > 0
-    return ops.logical_and(pending == REFRESH, is_elsewhere)
 
 
 def checked_alpha(value: Any) -> float:

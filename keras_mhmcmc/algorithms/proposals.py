@@ -1,53 +1,62 @@
 """Proposals of Metropolis-Hastings: where a move goes, and how likely its way back is.
 
 Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
-proposal", eq. (5)-(7) and (37). The paper's ascent direction g of the mean
-log-likelihood is minus our `gradient`, so that the signs read as in SGD.
+proposal", eq. (5) to (7), and eq. (37) and (38) of appendix D of the preprint. The
+paper's ascent direction g of the mean log-likelihood is minus our `gradient`, so that
+the signs read as in SGD.
 
 Equations, with Z standard normal and Delta = theta' - theta:
 
-         random walk   theta' = theta + s Z
+         random walk   theta' = theta + delta Z
     (5)  Langevin      theta' = theta - epsilon grad + s Z
     (6)  reversible    theta' = theta - epsilon grad + s Z       with probability p
                        theta' = theta + epsilon grad + s beta Z  with probability 1 - p
 
-    s = sqrt(2 epsilon T_noise / N);  the random walk's s is the learning rate itself
+    s = sqrt(2 epsilon T_noise / N).  The paper has T_noise = 1/N and p = 1/2.
 
-The paper has p = 1/2. The density of a reversible move, eq. (7), is a mixture of both
-directions. Everything in the ratio of the densities follows from four squared distances
-(`SquaredDistances`), with grad' the gradient at theta':
+The density of a reversible move is a mixture of both directions. Up to the constant
+(2 pi s^2)^(-d/2), which both ways have,
 
-    q(theta -> theta') = p exp(-out_forward) + (1 - p) c exp(-out_backward / beta^2)
-    q(theta' -> theta) = p exp(-back_forward) + (1 - p) c exp(-back_backward / beta^2)
+    (7)  q(theta -> theta') = p exp(-out_forward)
+                              + (1 - p) gamma exp(-out_backward / beta^2)
+         out_forward = |Delta + epsilon grad|^2 / (2 s^2)
+         out_backward = |Delta - epsilon grad|^2 / (2 s^2)
+    (37) gamma = 1: the paper drops the normalising constants, gamma = beta^(-d)
 
-The distances are near d/2 and the ratio is their difference, so that float32 would lose
-the ratio with millions of weights. But two distances differ by inner products:
+`normalized=True` keeps gamma = beta^(-d), which gives exact detailed balance. With it,
+no backward move survives when d is large. For the way back, with grad' the gradient at
+theta', back_forward is |Delta - epsilon grad'|^2 / (2 s^2), and back_backward is
+|Delta + epsilon grad'|^2 / (2 s^2).
 
-    back_forward - out_forward = -epsilon (P + epsilon Q) / (2 s^2)
-    back_backward - out_backward = epsilon (P - epsilon Q) / (2 s^2)
+With d weights the distances are about d/2, and the ratio is a small difference of two
+of them: float32 would lose it. But two distances differ by inner products:
+
+    change_forward = back_forward - out_forward = -epsilon (P + epsilon Q) / (2 s^2)
+    change_backward = back_backward - out_backward = epsilon (P - epsilon Q) / (2 s^2)
     P = 2 Delta.(grad + grad'),  Q = |grad|^2 - |grad'|^2
 
-    log r = log(p_forward exp(out_forward - back_forward)
-                + p_backward exp((out_backward - back_backward) / beta^2))
+    log_odds_backward = out_forward - out_backward / beta^2 + log(gamma (1 - p) / p)
+    p_backward = 1 / (1 + exp(-log_odds_backward)),   p_forward = 1 - p_backward
 
-with p_forward and p_backward the chances that the move went in that direction, given
-where it ended.
+    log q(theta' -> theta) - log q(theta -> theta')
+        = log(p_forward exp(-change_forward)
+              + p_backward exp(-change_backward / beta^2))
 
-c is the ratio of the normalising constants of the two Gaussians. It is beta^(-d) for d
-weights with `normalized=True`, which gives exact detailed balance. By default it is 1,
-as in the paper's eq. (37) and in its experiments: beta^(-d) leaves no backward move
-alive when d is large.
+Here p_forward and p_backward are the probabilities that a move from theta to theta' was
+forward or backward.
 
-| paper            | name                  | shape              | unit                |
-|------------------|-----------------------|--------------------|---------------------|
-| theta, theta'    | `position`            | list of tensors    | weights             |
-| -g               | `gradient`            | list of tensors    | nats/example/weight |
-| epsilon          | `step`                | scalar, () or (K,) | as in SGD           |
-| sqrt(2 epsilon)/n| `noise`               | scalar, () or (K,) | weights             |
-| beta             | `beta`                | scalar, () or (K,) | 1                   |
-| 1/2, here p      | `forward_probability` | float              | 1                   |
-| Z                | `normals`             | list of tensors    | 1                   |
-| d                | `dimension`           | int                | weights             |
+| paper             | name                  | shape              | unit                |
+|-------------------|-----------------------|--------------------|---------------------|
+| theta, theta'     | `position`            | list of tensors    | weights             |
+| Delta             | `delta`               | list of tensors    | weights             |
+| -g                | `gradient`            | list of tensors    | nats/example/weight |
+| epsilon           | `step`                | scalar, () or (K,) | weight^2 example/nat|
+| sqrt(2 epsilon)/n | `noise`, s            | scalar, () or (K,) | weights             |
+| delta             | `noise`               | scalar, () or (K,) | weights             |
+| beta              | `beta`                | scalar, () or (K,) | 1                   |
+| 1/2, here p       | `forward_probability` | float              | 1                   |
+| Z                 | `normals`             | list of tensors    | 1                   |
+| d                 | `dimension`           | int                | count               |
 """
 
 import math
@@ -75,12 +84,12 @@ STILL = Scales(step=0.0, noise=0.0, beta=1.0)  # a move that stays where it is
 
 
 class SquaredDistances(NamedTuple):
-    """Squared distances over 2 s^2, from which the density ratio follows."""
+    """Two squared distances and two differences of such, all divided by 2 s^2."""
 
     out_forward: Tensor  # |Delta + epsilon grad|^2
     out_backward: Tensor  # |Delta - epsilon grad|^2
-    change_forward: Tensor  # |Delta - epsilon grad'|^2 - out_forward
-    change_backward: Tensor  # |Delta + epsilon grad'|^2 - out_backward
+    change_forward: Tensor  # |Delta - epsilon grad'|^2 - |Delta + epsilon grad|^2
+    change_backward: Tensor  # |Delta + epsilon grad'|^2 - |Delta - epsilon grad|^2
 
 
 class Proposal(Configurable):
@@ -108,7 +117,7 @@ class Proposal(Configurable):
         """Return the proposed position, and whether the move goes forward."""
         raise NotImplementedError
 
-    def log_ratio(
+    def log_q_ratio(
         self,
         delta: Position,
         gradient: Position,
@@ -196,14 +205,16 @@ def reversible_log_ratio(
 
     `beta` may have one more axis than the distances: one ratio for each of its values.
     """
-    log_constant = _log_odds_of_backward(forward_probability)
+    log_odds_backward = _log_odds_of_backward(forward_probability)
     if normalized:
-        log_constant = log_constant - dimension * ops.log(beta)
+        log_odds_backward = log_odds_backward - dimension * ops.log(beta)
     widening = 1.0 / ops.square(beta)
-    log_odds = distances.out_forward - distances.out_backward * widening + log_constant
+    log_odds_backward = (
+        distances.out_forward - distances.out_backward * widening + log_odds_backward
+    )
     return ops.logaddexp(
-        ops.log_sigmoid(-log_odds) - distances.change_forward,
-        ops.log_sigmoid(log_odds) - distances.change_backward * widening,
+        ops.log_sigmoid(-log_odds_backward) - distances.change_forward,
+        ops.log_sigmoid(log_odds_backward) - distances.change_backward * widening,
     )
 
 
@@ -219,8 +230,8 @@ def strong_gradient_limit(distances: SquaredDistances) -> Tensor:
 
     Above it, the wide Gaussian of the backward direction explains the forward move
     better than the Gaussian that drew it: out_backward / beta^2 < out_forward. For a
-    long gradient it is the bound of Proposition 1, case 1, 2 epsilon |grad| / (s
-    sqrt(d)); for a short one it comes down to 1.
+    long gradient the limit is 2 epsilon |grad| / (s sqrt(d)), where eq. (38), in the
+    proof of Proposition 1, case 1, changes sign. For a short one it comes down to 1.
     """
     ratio = distances.out_backward / ops.maximum(distances.out_forward, 1e-30)
     return ops.sqrt(ops.maximum(ratio, 1.0))
@@ -229,7 +240,7 @@ def strong_gradient_limit(distances: SquaredDistances) -> Tensor:
 def strong_gradient_beta(gradient: Position, scales: Scales) -> Tensor:
     """Return a beta in the middle of the regime: epsilon |grad| / (s sqrt(d)).
 
-    The strong-gradient regime of Proposition 1, case 1, ends at twice this value.
+    The strong-gradient regime ends at twice this value: see `strong_gradient_limit`.
     """
     length = ops.sqrt(tensors.sum_squares(gradient, like=scales.noise))
     root = tensors.size(gradient, like=scales.noise) ** 0.5

@@ -18,6 +18,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Current
@@ -66,9 +67,9 @@ class ProposingChain(Chain):
             delta = tensors.lazy_difference(
                 state.point, state.position, like=state.pending
             )
-            return metropolis.was_modified(delta, state.pending)
+            return acceptance.was_modified(delta, state.pending)
 
-        is_refresh = state.pending == metropolis.REFRESH
+        is_refresh = state.pending == acceptance.REFRESH
         return _backend.cond(ops.any(is_refresh), compare, lambda: is_refresh)
 
     def between(self, current: Current, accepted: Tensor, keeps: bool) -> Current:
@@ -101,7 +102,7 @@ class ProposingChain(Chain):
         """Return whether any chain has a state."""
         scalars = [self._slots.pending, *self._slots.position]
         return _backend.hold_values(scalars) and bool(
-            np.any(self._pending() != metropolis.NOTHING)
+            np.any(self._pending() != acceptance.NOTHING)
         )
 
     def _pending(self) -> Array:
@@ -111,19 +112,19 @@ class ProposingChain(Chain):
         values = _backend.read(self._parts.state.weights)
         if not self._has_state():
             return values
-        has_state = ops.convert_to_tensor(self._pending() != metropolis.NOTHING)
+        has_state = ops.convert_to_tensor(self._pending() != acceptance.NOTHING)
         return tensors.select(has_state, _backend.read(self._slots.position), values)
 
     def settle(self) -> None:
         if not self._has_state():
             return
         pending, weights = self._pending(), self._parts.state.weights
-        if (pending != metropolis.NOTHING).all():
+        if (pending != acceptance.NOTHING).all():
             _backend.write_copies(weights, self._slots.position)
         else:
             _backend.write(weights, self.state_values())
-        is_nothing = pending == metropolis.NOTHING
-        refresh = np.where(is_nothing, pending, metropolis.REFRESH)
+        is_nothing = pending == acceptance.NOTHING
+        refresh = np.where(is_nothing, pending, acceptance.REFRESH)
         self._slots.pending.assign(refresh)
 
     def propose(self) -> None:
@@ -133,7 +134,7 @@ class ProposingChain(Chain):
         delta = tensors.subtract(state.point, state.position)
         squares = tensors.sum_squares(delta, like=state.energy)
         is_settled = ops.convert_to_numpy(squares) == 0.0
-        goes_on = (self._pending() == metropolis.REFRESH) & is_settled
+        goes_on = (self._pending() == acceptance.REFRESH) & is_settled
         if not goes_on.any():
             return
         has_state = ops.convert_to_tensor(goes_on)
@@ -157,7 +158,7 @@ class ProposingChain(Chain):
     def lost_chains(self) -> Array:
         if not int(ops.convert_to_numpy(self._parts.iterations)):
             return np.zeros(self._slots.pending.shape, bool)
-        return self._pending() == metropolis.NOTHING
+        return self._pending() == acceptance.NOTHING
 
     def has_stopped(self) -> bool:
         return False

@@ -414,3 +414,26 @@ def test_the_papers_rule_on_moves_equals_the_rule_followed_step_by_step(
         state = beta_adaptation.paper_record(state, acceptance, tensor(0.0), *flags)
     chosen = float(beta_adaptation.paper_choose(state, tensor(beta)))
     assert chosen == pytest.approx(oracle.paper_choose(steps, beta), rel=1e-5)
+
+
+def test_an_early_choice_of_beta_empties_the_papers_record():
+    # The rows of the record are for fractions of the beta before.
+    adaptation = beta_adaptation.BetaAdaptation.of("auto", "paper", False, 0.5)
+    adaptation = adaptation.bind_data_size(1000, 10)
+    _, seen = chain_of_moves(beta_adaptation.FIRST_CHOICE + 3, 2.0, False, seed=7)
+    state = beta_adaptation.State(
+        tensor(2.0),
+        tensor(beta_adaptation.FIRST_CHOICE),
+        empty_replay(),
+        empty_paper(),
+    )
+    counts, betas = [], []
+    for number, (distances, energy_ratio) in enumerate(seen):
+        flags = [flag(True) for _ in range(4)]  # finite, forward, accepted, proposed
+        move = beta_adaptation.Move(distances, tensor(energy_ratio), *flags)
+        state = adaptation.update(state, move, tensor(number, "int32"), D)
+        counts.append(int(state.paper.count))
+        betas.append(float(state.beta))
+    first = beta_adaptation.FIRST_CHOICE
+    assert counts == [*range(1, first), 0, 1, 2, 3]
+    assert set(betas[: first - 1]) == {2.0} and betas[first - 1] != 2.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import psgld
 from keras_mhmcmc.algorithms import sghmc
@@ -144,10 +144,10 @@ def test_a_proposal_gives_each_chain_its_own_ratio(name):
         scales = proposal.scales(rate, 2.0, 10)
         here = [pick(array) for array in (x, g, new, z)]
         end, forward = proposal.propose(
-            here[0], here[1], here[3], tensor(uniform), scales, 0.7
+            here[0], here[1], here[3], tensor(uniform), scales
         )
         delta = tensors.subtract(end, here[0])
-        ratio = proposal.log_ratio(delta, here[1], here[2], scales)
+        ratio = proposal.log_q_ratio(delta, here[1], here[2], scales)
         return [*end, forward, ratio]
 
     together = run(tensors_of, uniform, True)
@@ -160,8 +160,8 @@ def test_a_proposal_gives_each_chain_its_own_ratio(name):
 def test_a_refresh_that_moved_is_told_for_each_chain():
     delta = [tensor([[0.0, 0.0], [0.0, 1e-3], [1.0, 0.0], [0.0, 0.0]])]
     pending = tensor([2, 2, 1, 0], "int32")
-    told = ops.convert_to_numpy(metropolis.was_modified(delta, pending))
+    told = ops.convert_to_numpy(acceptance.was_modified(delta, pending))
     assert told.tolist() == [False, True, False, False]
     for k in range(4):
-        alone = metropolis.was_modified([delta[0][k]], pending[k])
+        alone = acceptance.was_modified([delta[0][k]], pending[k])
         assert bool(alone) == told[k]

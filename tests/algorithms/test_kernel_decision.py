@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 from tests.oracles import moves as oracle
@@ -104,7 +104,7 @@ def test_a_first_point_that_is_not_finite_keeps_its_position_and_stays_nothing(
     assert flags(info) == dict(
         accepted=False, proposed=False, finite=False, has_state=False
     )
-    assert_same(state, metropolis.Candidate(new.position, old.gradient, old.energy))
+    assert_same(state, acceptance.Candidate(new.position, old.gradient, old.energy))
 
 
 @pytest.mark.parametrize("log_q_ratio", [-50.0, 0.0, 50.0])
@@ -155,7 +155,7 @@ def test_a_gradient_that_is_not_finite_has_no_finite_ratio(name, bad):
     new_gradient[1] = tensor(poisoned)
     proposal = PROPOSALS[name]
     scales = proposal.scales(tensor(0.1), 1.0, 10)
-    ratio = proposal.log_ratio(delta, gradient, new_gradient, scales)
+    ratio = proposal.log_q_ratio(delta, gradient, new_gradient, scales)
     old, new = two_states(10.0, -1e9)
     new = new._replace(gradient=new_gradient)
     state, info = decide(old, new, 1, ops.convert_to_numpy(ratio))
@@ -175,7 +175,7 @@ def test_before_the_first_move_only_a_gradient_that_is_not_finite_spoils_the_rat
     gradient, new_gradient, delta = (tensors_of(draw(rng)) for _ in range(3))
     new_gradient[2] = tensor(bad)
     scales = proposals.Scales(*map(tensor, proposals.STILL))
-    ratio = PROPOSALS[name].log_ratio(delta, gradient, new_gradient, scales)
+    ratio = PROPOSALS[name].log_q_ratio(delta, gradient, new_gradient, scales)
     if math.isfinite(bad) or not PROPOSALS[name].uses_gradient:
         assert float(ratio) == 0.0
     else:
@@ -187,9 +187,9 @@ def test_weights_that_were_changed_after_a_refresh_start_a_new_chain():
     delta = tensors.subtract(new.position, old.position)
     unmoved = [0.0 * x for x in delta]
     refresh, proposal = tensor(2, "int32"), tensor(1, "int32")
-    assert bool(metropolis.was_modified(delta, refresh))
-    assert not bool(metropolis.was_modified(unmoved, refresh))
-    assert not bool(metropolis.was_modified(delta, proposal))
+    assert bool(acceptance.was_modified(delta, refresh))
+    assert not bool(acceptance.was_modified(unmoved, refresh))
+    assert not bool(acceptance.was_modified(delta, proposal))
     state, info = decide(old, new, 2, restart=True, uniform=1 - 2**-24)
     assert flags(info) == dict(
         accepted=True, proposed=False, finite=True, has_state=True
@@ -203,7 +203,7 @@ def test_a_restart_at_a_point_that_is_not_finite_has_no_state():
     assert flags(info) == dict(
         accepted=False, proposed=False, finite=False, has_state=False
     )
-    assert_same(state, metropolis.Candidate(new.position, old.gradient, old.energy))
+    assert_same(state, acceptance.Candidate(new.position, old.gradient, old.energy))
 
 
 def test_a_walk_without_gradients_is_decided_alike():
@@ -224,9 +224,9 @@ def test_a_learning_rate_of_zero_leaves_the_ratio_of_the_energies():
         end, _ = proposal.propose(position, gradient, normals, tensor(0.75), scales)
         assert_close(end, [ops.convert_to_numpy(x) for x in position], 0, 0)
         delta = tensors.subtract(end, position)
-        ratio = proposal.log_ratio(delta, gradient, new_gradient, scales)
-        old = metropolis.Candidate(position, gradient, tensor(10.0))
-        new = metropolis.Candidate(end, new_gradient, tensor(11.0))
+        ratio = proposal.log_q_ratio(delta, gradient, new_gradient, scales)
+        old = acceptance.Candidate(position, gradient, tensor(10.0))
+        new = acceptance.Candidate(end, new_gradient, tensor(11.0))
         for uniform, accepted in ((0.36, True), (0.38, False)):
             _, info = decide(old, new, 1, ops.convert_to_numpy(ratio), uniform=uniform)
             assert float(info.log_ratio) == pytest.approx(-1.0)
@@ -259,10 +259,10 @@ def test_each_chain_is_decided_as_if_it_were_alone():
     temperature = 1.0 + 0.01 * np.arange(count)
 
     state, info = decide(
-        metropolis.Candidate(
+        acceptance.Candidate(
             tensors_of(position), tensors_of(gradient), tensor(energy)
         ),
-        metropolis.Candidate(
+        acceptance.Candidate(
             tensors_of(new_position), tensors_of(new_gradient), tensor(new_energy)
         ),
         pending,
@@ -274,10 +274,10 @@ def test_each_chain_is_decided_as_if_it_were_alone():
     together = [*state.position, *state.gradient, state.energy, *info]
     for k in range(count):
         alone, alone_info = decide(
-            metropolis.Candidate(
+            acceptance.Candidate(
                 chain(position, k), chain(gradient, k), tensor(energy[k])
             ),
-            metropolis.Candidate(
+            acceptance.Candidate(
                 chain(new_position, k), chain(new_gradient, k), tensor(new_energy[k])
             ),
             pending[k],

@@ -226,7 +226,7 @@ def test_a_proposal_draws_from_the_density_that_its_ratio_is_about(name, uniform
     )
     delta = tensors.subtract(end, [tensor(start)])
     end = ops.convert_to_numpy(end[0]).astype("float64")
-    ratio = proposal.log_ratio(
+    ratio = proposal.log_q_ratio(
         delta, [tensor(gradient)], [tensor(new_gradient)], scales
     )
 

@@ -267,3 +267,13 @@ def test_the_noise_of_a_layer_is_in_proportion_to_its_gradients_spread(chains):
     still = [ops.zeros_like(g) for g in gradient]
     nothing = layer_noise.scaled(normals, layer_noise.update_spreads(unknown, still))
     assert all(float(ops.max(z)) == 0.0 for z in nothing)
+
+
+@pytest.mark.parametrize("chains", [None, 2])
+def test_a_layer_of_one_weight_has_noise_by_the_size_of_its_gradient(chains):
+    lead = () if chains is None else (chains,)
+    gradient = [tensor(np.full(lead, -2.0)), tensor(np.full((*lead, 1), 3.0))]
+    gradient.append(tensor(np.full((*lead, 2), 1.0) * np.array([1.0, -1.0])))
+    unknown = tensor(np.full((*lead, 3), layer_noise.NO_GRADIENT))
+    spreads = ops.convert_to_numpy(layer_noise.update_spreads(unknown, gradient))
+    np.testing.assert_allclose(spreads, np.broadcast_to([2.0, 3.0, 1.0], (*lead, 3)))

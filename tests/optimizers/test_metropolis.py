@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import acceptance
 from tests.support.models import BATCH_SIZE
 from tests.support.models import TRAIN_SIZE
 from tests.support.models import Drive
@@ -35,10 +35,10 @@ def pending(drive):
 
 def test_the_first_point_becomes_the_state():
     drive = Drive(make(), np.ones(20))
-    assert pending(drive) == metropolis.NOTHING
+    assert pending(drive) == acceptance.NOTHING
     state = drive.step(0.7, np.zeros(20))
     np.testing.assert_array_equal(state, np.ones(20))
-    assert pending(drive) == metropolis.PROPOSAL
+    assert pending(drive) == acceptance.PROPOSAL
     assert np.abs(drive.point() - state).max() > 0
     assert drive.optimizer.diagnostics()["energy"] == pytest.approx(TRAIN_SIZE * 0.7)
 
@@ -81,10 +81,10 @@ def test_a_gradient_that_is_not_finite_is_a_rejected_proposal(value):
 def test_a_first_point_that_is_not_finite_is_tried_again():
     drive = Drive(make(), np.ones(20))
     drive.step(np.nan, np.full(20, np.nan))
-    assert pending(drive) == metropolis.NOTHING
+    assert pending(drive) == acceptance.NOTHING
     np.testing.assert_array_equal(drive.point(), np.ones(20))
     drive.step(0.5, np.zeros(20))
-    assert pending(drive) == metropolis.PROPOSAL
+    assert pending(drive) == acceptance.PROPOSAL
     np.testing.assert_array_equal(drive.state(), np.ones(20))
 
 
@@ -93,7 +93,7 @@ def test_settle_puts_the_state_into_the_model():
     state = drive.state()
     drive.optimizer.settle()
     np.testing.assert_array_equal(drive.point(), state)
-    assert pending(drive) == metropolis.REFRESH
+    assert pending(drive) == acceptance.REFRESH
     drive.optimizer.settle()
     np.testing.assert_array_equal(drive.point(), state)
 
@@ -127,7 +127,7 @@ def test_propose_goes_on_after_settle():
     drive.optimizer.settle()
     state = drive.state()
     drive.optimizer.propose()
-    assert pending(drive) == metropolis.PROPOSAL
+    assert pending(drive) == acceptance.PROPOSAL
     assert np.abs(drive.point() - state).max() > 0
     np.testing.assert_array_equal(drive.state(), state)
     proposal = drive.point()

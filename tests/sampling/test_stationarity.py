@@ -16,7 +16,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 from tests.support.models import Drive
@@ -83,17 +83,17 @@ def run(proposal, learning_rate, steps, seed, refresh_every=None):
             [theta], [gradient], [normals], uniforms[0], scales
         )
         proposed = [
-            ops.where(pending[:, None] == metropolis.REFRESH, theta, proposed[0])
+            ops.where(pending[:, None] == acceptance.REFRESH, theta, proposed[0])
         ]
         new_energy, new_gradient = energy_and_gradient(proposed[0], batches)
         delta = tensors.subtract(proposed, [theta])
-        log_q_ratio = proposal.log_ratio(delta, [gradient], [new_gradient], scales)
-        state, info = metropolis.accept_or_reject(
-            metropolis.Candidate([theta], [gradient], energy),
-            metropolis.Candidate(proposed, [new_gradient], new_energy),
+        log_q_ratio = proposal.log_q_ratio(delta, [gradient], [new_gradient], scales)
+        state, info = acceptance.accept_or_reject(
+            acceptance.Candidate([theta], [gradient], energy),
+            acceptance.Candidate(proposed, [new_gradient], new_energy),
             pending,
             log_q_ratio,
-            metropolis.was_modified(delta, pending),
+            acceptance.was_modified(delta, pending),
             uniforms[1],
             temperature=TEMPERATURE,
         )
@@ -103,7 +103,7 @@ def run(proposal, learning_rate, steps, seed, refresh_every=None):
     accepted = []
     for count in range(steps):
         is_refresh = refresh_every is not None and count % refresh_every == 0
-        kind = metropolis.REFRESH if is_refresh else metropolis.PROPOSAL
+        kind = acceptance.REFRESH if is_refresh else acceptance.PROPOSAL
         theta, gradient, energy, accept = advance(
             theta,
             gradient,
@@ -165,15 +165,15 @@ def test_the_papers_ratio_misses_the_target(beta):
 class Wrong(mh.proposals.Langevin):
     """Planted bug: the ratio of the densities upside down."""
 
-    def log_ratio(self, *args, **options):
-        return -super().log_ratio(*args, **options)
+    def log_q_ratio(self, *args, **options):
+        return -super().log_q_ratio(*args, **options)
 
 
 class Symmetric(mh.proposals.Langevin):
     """Planted bug: the drift is taken for symmetric."""
 
-    def log_ratio(self, *args, **options):
-        return 0.0 * super().log_ratio(*args, **options)
+    def log_q_ratio(self, *args, **options):
+        return 0.0 * super().log_q_ratio(*args, **options)
 
 
 @pytest.mark.parametrize("bug", [Wrong, Symmetric])
@@ -183,12 +183,12 @@ def test_a_planted_bug_in_the_ratio_is_caught(bug):
 
 
 def test_a_planted_bug_in_the_temperature_is_caught(monkeypatch):
-    decide = metropolis.accept_or_reject
+    decide = acceptance.accept_or_reject
 
     def hotter(*args, temperature):
         return decide(*args, temperature=1.3 * temperature)
 
-    monkeypatch.setattr(metropolis, "accept_or_reject", hotter)
+    monkeypatch.setattr(acceptance, "accept_or_reject", hotter)
     theta, _ = run(*EXACT["random_walk"], steps=60, seed=11)
     assert smallest_p(theta) < 1e-6
 

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import proposals
@@ -16,7 +17,7 @@ from tests.statistics.planting import wrap
 
 @bug(
     "acceptance at 1.5 T",
-    "metropolis.accept_or_reject",
+    "acceptance.accept_or_reject",
     ("mint", "gaussian"),
     ("mhbt_langevin", "regression"),
     kind="temperature",
@@ -26,12 +27,12 @@ def _(monkeypatch):
     def around(real, *args, temperature):
         return real(*args, temperature=1.5 * temperature)
 
-    wrap(monkeypatch, metropolis, "accept_or_reject", around)
+    wrap(monkeypatch, acceptance, "accept_or_reject", around)
 
 
 @bug(
     "acceptance without the energies",
-    "metropolis.energy_log_ratio",
+    "acceptance.energy_log_ratio",
     ("mhbt_random_walk", "regression"),
     ("rsgld", "logistic"),
     kind="missing term",
@@ -39,7 +40,7 @@ def _(monkeypatch):
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        metropolis,
+        acceptance,
         "energy_log_ratio",
         lambda real, *args: 0.0 * real(*args),
     )
@@ -61,7 +62,7 @@ def _(monkeypatch):
 
 @bug(
     "every proposal accepted",
-    "metropolis.accept_or_reject",
+    "acceptance.accept_or_reject",
     ("mhbt_reversible", "bimodal"),
     kind="acceptance",
     is_short=True,
@@ -71,27 +72,27 @@ def _(monkeypatch):
         uniform = 0.0 * uniform + 1e-30
         return real(state, evaluated, pending, ratio, restart, uniform, **options)
 
-    wrap(monkeypatch, metropolis, "accept_or_reject", around)
+    wrap(monkeypatch, acceptance, "accept_or_reject", around)
 
 
 @bug(
     "every refresh accepted",
-    "metropolis.accept_or_reject",
+    "acceptance.accept_or_reject",
     ("mhbt_langevin", "regression"),
     kind="acceptance",
 )
 def _(monkeypatch):
     def around(real, state, evaluated, pending, ratio, restart, *args, **options):
-        restart = (pending == metropolis.REFRESH) if restart is None else restart
-        restart = restart | (pending == metropolis.REFRESH)
+        restart = (pending == acceptance.REFRESH) if restart is None else restart
+        restart = restart | (pending == acceptance.REFRESH)
         return real(state, evaluated, pending, ratio, restart, *args, **options)
 
-    wrap(monkeypatch, metropolis, "accept_or_reject", around)
+    wrap(monkeypatch, acceptance, "accept_or_reject", around)
 
 
 @bug(
     "stale energy of the state",
-    "metropolis.accept_or_reject",
+    "acceptance.accept_or_reject",
     ("mint", "gaussian"),
     kind="stale value",
     is_short=True,
@@ -99,15 +100,15 @@ def _(monkeypatch):
 def _(monkeypatch):
     def around(real, state, evaluated, pending, *args, **options):
         new, info = real(state, evaluated, pending, *args, **options)
-        kept = ops.where(pending == metropolis.PROPOSAL, state.energy, new.energy)
+        kept = ops.where(pending == acceptance.PROPOSAL, state.energy, new.energy)
         return new._replace(energy=kept), info
 
-    wrap(monkeypatch, metropolis, "accept_or_reject", around)
+    wrap(monkeypatch, acceptance, "accept_or_reject", around)
 
 
 @bug(
     "a rejected point is not taken back",
-    "metropolis.accept_or_reject",
+    "acceptance.accept_or_reject",
     ("rsgld", "logistic"),
     kind="rejected state",
     is_short=True,
@@ -117,7 +118,7 @@ def _(monkeypatch):
         new, info = real(state, evaluated, *args, **options)
         return new._replace(position=evaluated.position), info
 
-    wrap(monkeypatch, metropolis, "accept_or_reject", around)
+    wrap(monkeypatch, acceptance, "accept_or_reject", around)
 
 
 @bug(
@@ -222,29 +223,27 @@ def _(monkeypatch):
 
 
 @bug(
-    "a refresh that also moves",
+    "a refresh that also proposes",
     "Metropolis.move",
     ("rsgld_refreshing", "regression"),
     kind="move without its density",
     is_short=True,
 )
 def _(monkeypatch):
-    # A chain that refreshes moves by the noise of a proposal, and is then judged by
-    # the energies alone, at the point where it arrived.
+    # The point of a refresh is a proposal. To the chain it looks like one that was set.
     def around(real, self, current, evaluation):
         state = real(self, current, evaluation)
         scales = self.proposal.scales(
             evaluation.learning_rate, evaluation.temperature, evaluation.train_size
         )
-        moved, _ = proposals.reversible(
+        moved, _ = self.proposal.propose(
             state.point,
             state.gradient,
             evaluation.normals,
             evaluation.uniforms[1],
             scales,
-            1.0,
         )
-        refreshes = state.pending == metropolis.REFRESH
+        refreshes = state.pending == acceptance.REFRESH
         point = tensors.select(refreshes, moved, state.point)
         return state._replace(point=point)
 

@@ -3,8 +3,8 @@
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import adam
-from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import psgld
 from keras_mhmcmc.algorithms import sghmc
@@ -251,7 +251,7 @@ def _(monkeypatch):
 
 @bug(
     "stale gradient of the state",
-    "metropolis.accept_or_reject",
+    "acceptance.accept_or_reject",
     ("mint", "gaussian"),
     ("rsgld", "logistic"),
     kind="stale value",
@@ -261,12 +261,12 @@ def _(monkeypatch):
         new, info = real(state, *args, **options)
         return new._replace(gradient=state.gradient), info
 
-    wrap(monkeypatch, metropolis, "accept_or_reject", around)
+    wrap(monkeypatch, acceptance, "accept_or_reject", around)
 
 
 @bug(
     "gradient of a rejected point",
-    "metropolis.accept_or_reject",
+    "acceptance.accept_or_reject",
     ("mint", "gaussian"),
     is_subtle=True,
     kind="rejected state",
@@ -276,7 +276,7 @@ def _(monkeypatch):
         new, info = real(state, evaluated, *args, **options)
         return new._replace(gradient=evaluated.gradient), info
 
-    wrap(monkeypatch, metropolis, "accept_or_reject", around)
+    wrap(monkeypatch, acceptance, "accept_or_reject", around)
 
 
 # The prior.

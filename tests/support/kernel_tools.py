@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import metropolis
+from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import proposals
 from tests.oracles import moves as oracle
 
@@ -116,7 +116,7 @@ def assert_chains_equal(together, separate, rtol=1e-6, atol=1e-6):
 
 
 def a_state(rng, energy):
-    return metropolis.Candidate(
+    return acceptance.Candidate(
         tensors_of(draw(rng)), tensors_of(draw(rng)), tensor(energy)
     )
 
@@ -124,7 +124,7 @@ def a_state(rng, energy):
 def decide(
     old, new, pending, log_q_ratio=0.0, restart=False, uniform=0.5, temperature=1.0
 ):
-    return metropolis.accept_or_reject(
+    return acceptance.accept_or_reject(
         old,
         new,
         tensor(pending, "int32"),

@@ -1,0 +1,101 @@
+"""The decision of Metropolis-Hastings: accept or reject what was proposed.
+
+Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
+proposal", algorithm 1 and eq. (2): see `metropolis.py` for the symbols.
+
+    log r = -(U_I'(theta') - U_I(theta)) / T
+            + log q_I'(theta' -> theta) - log q_I(theta -> theta')
+    accept (theta', I') if log u < log r, u uniform on [0, 1)
+
+A refresh has theta' = theta, and its two densities q cancel.
+"""
+
+import math
+from typing import NamedTuple
+
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.tensors import ops
+
+# What the point that is evaluated next is to the state.
+NOTHING = 0  # there is no state yet: the point becomes the state
+PROPOSAL = 1  # a move proposed from the state
+REFRESH = 2  # the state's own position, for a new batch
+
+
+class Candidate(NamedTuple):
+    """A position with the energy and the gradient that one batch gave it."""
+
+    position: Position
+    gradient: Position  # empty for proposals that need none
+    energy: Tensor
+
+
+class Outcome(NamedTuple):
+    """What happened to the point that was evaluated."""
+
+    accepted: Tensor  # bool: the point is the new state
+    proposed: Tensor  # bool: the point was a proposal, no first point and no refresh
+    finite: Tensor  # bool: the energy and the gradient were finite
+    has_state: Tensor  # bool: there is a state now
+    log_ratio: Tensor  # log r of the rule above
+
+
+def energy_log_ratio(energy: Tensor, new_energy: Tensor, temperature: Tensor) -> Tensor:
+    """Return -(U_I'(theta') - U_I(theta)) / T, the energies' part of log r."""
+    return (energy - new_energy) / temperature
+
+
+def accept_or_reject(
+    state: Candidate,
+    candidate: Candidate,
+    pending: Tensor,
+    log_q_ratio: Tensor,
+    restart: Tensor,
+    uniform: Tensor,
+    *,
+    temperature: Tensor,
+) -> tuple[Candidate, Outcome]:
+    """Accept or reject an evaluated point.
+
+    Args:
+        state: the state before the step; arbitrary while `pending` is `NOTHING`.
+        candidate: the point that was evaluated.
+        pending: `NOTHING`, `PROPOSAL` or `REFRESH`, int32, () or (K,).
+        log_q_ratio: log q(theta' -> theta) - log q(theta -> theta'); not finite where
+            the gradient is not.
+        restart: bool, the evaluated point starts a new chain; None: it does not.
+        uniform: uniform noise in [0, 1), () or (K,).
+        temperature: T, greater than 0.
+
+    Returns:
+        The next state, and the `Outcome`.
+    """
+    proposed = pending == PROPOSAL
+    finite = ops.isfinite(candidate.energy) & ops.isfinite(log_q_ratio)
+    log_ratio = energy_log_ratio(state.energy, candidate.energy, temperature)
+    log_ratio = log_ratio + ops.where(proposed, log_q_ratio, 0.0)
+    log_ratio = ops.where(finite, log_ratio, -math.inf)
+
+    first = pending == NOTHING
+    if restart is not None:
+        first = first | restart
+    accepted = finite & (first | (ops.log(uniform) < log_ratio))
+    state = Candidate(
+        # A first point that is not finite is kept, to be evaluated on another batch.
+        position=tensors.select(accepted | first, candidate.position, state.position),
+        gradient=tensors.select(accepted, candidate.gradient, state.gradient),
+        energy=ops.where(accepted, candidate.energy, state.energy),
+    )
+    return state, Outcome(accepted, proposed, finite, ~first | accepted, log_ratio)
+
+
+def was_modified(delta: Position, pending: Tensor) -> Tensor:
+    """Return whether somebody changed the weights after they were settled.
+
+    The pending point of a refresh is the position of the state. Where both differ by
+    `delta`, the state is out of date.
+    """
+    is_elsewhere = tensors.sum_squares(delta, like=pending) > 0
+    return ops.logical_and(pending == REFRESH, is_elsewhere)
