@@ -11,15 +11,17 @@ Equations, with k counted from 1 and g = grad(U/N):
     alpha =  alpha_0 sqrt(1 - beta_2^k) / (1 - beta_1^k)
     theta <- theta - alpha m / (sqrt(v) + epsilon_hat)
 
-| paper          | name               | shape           | unit                        |
-|----------------|--------------------|-----------------|-----------------------------|
-| theta          | `position`         | list of tensors | weights                     |
-| m, v           | `mean`, `square`   | list of tensors | gradient, its square        |
-| g              | `gradient`         | list of tensors | nats per example and weight |
-| k - 1          | `number`           | scalar          | steps                       |
-| alpha_0        | `learning_rate`    | scalar          | weights                     |
-| beta_1, beta_2 | `beta_1`, `beta_2` | float           | 1                           |
-| epsilon_hat    | `epsilon`          | float           | gradient                    |
+| paper       | name            | shape              | unit                            |
+|-------------|-----------------|--------------------|---------------------------------|
+| theta       | `position`      | list of tensors    | weights                         |
+| m           | `mean`          | list of tensors    | nats per example and weight     |
+| v           | `square`        | list of tensors    | (nats per example and weight)^2 |
+| g           | `gradient`      | list of tensors    | nats per example and weight     |
+| k - 1       | `number`        | scalar             | steps                           |
+| alpha_0     | `learning_rate` | scalar             | weights                         |
+| beta_1      | `beta_1`        | float              | 1                               |
+| beta_2      | `beta_2`        | float              | 1                               |
+| epsilon_hat | `epsilon`       | float              | nats per example and weight     |
 """
 
 import dataclasses

@@ -10,14 +10,15 @@ functions, for one chain or for K chains side by side.
 | theta     | `position`      | list of tensors       | weights                     |
 | U         | `energy`        | () or (K,)            | nats                        |
 | grad(U/N) | `gradient`      | like the position     | nats per example and weight |
-| epsilon   | `learning_rate` | scalar, () or (K,)    | as in SGD                   |
+| epsilon   | `learning_rate` | scalar, () or (K,)    | weights^2 examples / nat    |
 | T         | `temperature`   | scalar, () or (K,)    | 1                           |
 | N         | `train_size`    | int                   | examples                    |
 | Z         | `normals`       | like the position     | 1                           |
 | u         | `uniforms`      | n of shape () or (K,) | 1, in [0, 1)                |
 
-The rank of the energy says how many chains there are: () is one chain, and (K,) are K
-chains, whose tensors have a leading axis of length K.
+The learning rate of pSGLD, of Adam and of a random walk is in weights. The rank of the
+energy says how many chains there are: () is one chain, and (K,) are K chains, whose
+tensors have a leading axis of length K.
 """
 
 import abc

@@ -1,54 +1,80 @@
 """Contour stochastic gradient MCMC: a flattened energy, and importance weights.
 
 Papers: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin dynamics
-algorithm for simulations of multi-modal distributions", eq. (5) to (10), (57) and
+algorithm for simulations of multi-modal distributions", eq. (5) to (10), (15), (57) and
 appendix D.1; Deng, Liang, Hao, Lin and Liang (2022), "Interacting contour stochastic
 gradient Langevin dynamics", for the field with exponent 1 and the shared density.
 
 Target: the chain samples exp(-U(x)/T) / Psi(U(x))^zeta. Psi interpolates the masses
 theta(i) of the energy's m subregions. With the importance weights Psi(U(x))^zeta, draws
-have the distribution exp(-U(x)/T).
+have the distribution exp(-U(x)/T), if the factor never reaches its limit. A finite
+step, gradient noise, and a theta that still changes add biases.
 
-Equations, with J the subregion of the point that was just evaluated:
+Equations, with J the subregion of the point x that was just evaluated, N the number of
+training examples and Z standard normal:
 
-    J       = 1 where U <= u_1,  i where u_{i-1} < U <= u_i,  m where U > u_{m-1}
-    theta   <- theta(i) + omega (theta(J)^p + omega rho 1{i >= J}) (1{i = J} - theta(i))
-    factor  = 1 + zeta T (log theta(J) - log theta((J-1) v 1)) / du
-    or        1 + zeta T (log theta((J+1) ^ m) - log theta(J)) / du   (D.1, "forward")
+    (5)  Psi(U)   =  theta(J) exp(slope (U - u_J)),   u_i = u_1 + (i - 1) du
+         or          theta((J+1) ^ m) exp(slope (U - u_J))           ("forward")
+    (6)  slope    =  (log theta(J) - log theta((J-1) v 1)) / du
+         or          (log theta((J+1) ^ m) - log theta(J)) / du      (D.1, "forward")
+         factor   =  1 + zeta T slope
+    (8)  J        =  1 where U <= u_1,  i where u_{i-1} < U <= u_i,  m where U > u_{m-1}
+    (9)  x        <- x - epsilon factor grad(U/N) + sqrt(2 epsilon T / N) Z
+    (10) theta(i) <- theta(i) + omega (theta(J)^p + omega rho 1{i >= J})
+                                      (1{i = J} - theta(i))
 
-    Psi(U)  = theta(J) exp((log theta(J) - log theta((J-1) v 1)) (U - u_J) / du)
+The paper's tau is T, and its epsilon_k is epsilon / N. D.1 prints J ^ m for (J+1) ^ m.
+For CSGHMC the factor enters the step of `sghmc.py`. Eq. (10) has p = zeta, and eq. (15)
+has p = 1, both with rho = 0. Eq. (57) adds rho. If chains share theta (ICSGLD), eq.
+(10) adds the mean over the chains with finite energies.
 
-with p = zeta, eq. (10), or p = 1, eq. (15). The fixed point with p = zeta is the mass
-of each subregion under exp(-U/T), the fixed point with p = 1 this mass to the power
-1/zeta. The factor scales the gradient of U but not the noise. With rho > 0, eq. (57)
-increases the sum of theta, and theta is divided by its sum at each step.
+Order: step 3 of algorithm 1 for x_k runs first, eq. (10), then step 2 from x_k, eq.
+(9), with the new theta. Both steps use one evaluation of x_k.
+
+The fixed point with p = zeta tends to the mass of each subregion under exp(-U/T) as du
+falls to 0; the fixed point with p = 1 becomes proportional to mass^(1/zeta). At a
+finite du both differ from these limits, since Psi is interpolated. The factor scales
+the gradient of U but not the noise. With rho > 0, eq. (57) increases the sum of theta,
+and theta is divided by its sum at each step.
 
 The last subregion has no upper end. There Psi is constant and the factor is 1, as in
-the authors' code for images. Eq. (8) keeps the slope.
+the authors' code for images. Eq. (6) and (9) keep the slope.
 
 The paper weights a draw by theta(J)^zeta, but Psi is not constant inside a subregion.
 On the mixture of the paper's section 4.1, with du = 1 and zeta = 0.75, the weights
 theta(J)^zeta move the mean from 0 to 0.25 (by quadrature). The weights Psi(U)^zeta,
-eq. (5), do not. If the factor is limited, the weights use the limited slope.
+eq. (5), do not. `max_multiplier` limits the absolute value of the factor. If the factor
+reaches the limit, the weights use the limited slope, and Psi jumps at the borders of
+subregions. The density of the chain does not jump, so the weights are approximate.
 
 The state holds log theta: theta of a subregion that is never visited decays without
 end, and float32 would round it to 0. The code counts subregions from 0.
 
-| paper         | name                | shape          | unit           |
-|---------------|---------------------|----------------|----------------|
-| U             | `energy`            | (...)          | nats           |
-| J             | `index`             | (...), int32   | 1, from 0      |
-| log theta     | `log_masses`        | (..., m)       | nats           |
-| omega         | `step_size`         | scalar         | 1              |
-| T             | `temperature`       | scalar         | 1              |
-| u_1           | `energy_min`        | float          | nats           |
-| du            | `energy_gap`        | float          | nats           |
-| m             | `partitions`        | int            | 1              |
-| zeta          | `zeta`              | float          | 1              |
-| p             | `exponent`          | float          | 1              |
-| rho           | `rho`               | float          | 1              |
+| paper            | name             | shape           | unit                        |
+|------------------|------------------|-----------------|-----------------------------|
+| x                | `position`       | list of tensors | weights                     |
+| U                | `energy`         | (...)           | nats                        |
+| grad(U/N)        | `gradient`       | list of tensors | nats per example and weight |
+| J                | `index`          | (...), int32    | 1, from 0                   |
+| log theta        | `log_masses`     | (..., m)        | nats                        |
+| log Psi(U)       | `log_psi`        | (...)           | nats                        |
+| slope            | `slope`          | (...)           | 1                           |
+| factor           | `multiplier`     | (...)           | 1                           |
+| limit, ours      | `max_multiplier` | float           | 1                           |
+| omega            | `step_size`      | scalar          | 1                           |
+| N epsilon_k      | `learning_rate`  | scalar, (...)   | weights^2 examples / nat    |
+| tau, here T      | `temperature`    | scalar, (...)   | 1                           |
+| N                | `train_size`     | int             | examples                    |
+| Z                | `normals`        | list of tensors | 1                           |
+| u_1              | `energy_min`     | float           | nats                        |
+| du               | `energy_gap`     | float           | nats                        |
+| m                | `partitions`     | int             | count                       |
+| zeta             | `zeta`           | float           | 1                           |
+| zeta, of weights | `weight_power`   | float           | 1                           |
+| p                | `exponent`       | float           | 1                           |
+| rho              | `rho`            | float           | 1                           |
 
-(...) is () for one chain and (K,) for K chains.
+(...) is () for one chain and (K,) for K chains. If they share theta, log theta is (m,).
 """
 
 import dataclasses

@@ -5,7 +5,7 @@ algorithm 2; Kou, Zhou and Wong (2006), "Equi-energy sampler with applications i
 statistical inference and statistical mechanics".
 
 Target: chain k = 0..K-1 has the temperature T_k, 1 = T_0 < ... < T_{K-1}, the batch
-size m_k, n = m_0 > ... > m_{K-1}, and the energy level H_k. Position and batch together
+size m_k, n = m_0 > ... > m_{K-1}, and the energy level H_k. Position and order together
 have the density
 
     pi_k(theta, I) = exp(-V_k(h_k(theta, I)) / T_k) nu(I),   V_k(h) = max(h, H_k)
@@ -19,15 +19,19 @@ Ladder, with alpha = 0.995 and c = 10 in the paper:
     m_k = gamma m_{k+1},   T_k = n / m_k^alpha for k > 0,   H_{k+1} = H_k + c T_k
 
 Local move: a Langevin proposal with z standard normal and g = grad log pi_k, which is 0
-where the energy is truncated. (The paper prints eps^2 z, a misprint.) The order I
-stays. A share `REFRESH` of the steps proposes a new I for the same position instead,
-without the two terms in q:
+where the energy is truncated. (The paper prints eps^2 z, a misprint.)
 
     theta' = theta + eps_k^2 / 2 g + eps_k z
     log r = (V_k(h) - V_k(h')) / T_k + log q(theta' -> theta) - log q(theta -> theta')
 
+If m_k < n, a local move keeps the order I. A share `REFRESH` of the steps without a
+jump proposes a new order at the same theta instead, and log r has no q. If m_k = n, a
+local move draws a new order, which h_k does not depend on. The paper draws a new batch
+at each local move.
+
 Jump: (theta', I') is a uniform member of ring j of chain k + 1, where j is the ring of
-the chain's own state as chain k + 1 sees it, H_j <= h_{k+1}(theta, I) < H_{j+1}:
+h_{k+1}(theta, I), the energy of the chain's own state at the batch size of chain k + 1,
+H_j <= h_{k+1}(theta, I) < H_{j+1}. The paper finds the ring by h_k.
 
     log r = (V_k(h_k) - V_k(h_k')) / T_k
             - (V_{k+1}(h_{k+1}) - V_{k+1}(h_{k+1}')) / T_{k+1}
@@ -39,25 +43,43 @@ k = 0 the batch with the further examples is all of the data, in any order.
 
 Energies are differences from a reference, whose energy on all of the data is h_ref:
 
-    h_k(theta, I) = h_ref + n / m_k sum_I (l_i(ref) - l_i(theta)) + log prior terms
+    h_k(theta, I) = h_ref + n / m_k sum (l_i(ref) - l_i(theta))
+                    + log prior(ref) - log prior(theta)
 
-with l_i the log-likelihood of example i. The mean over I is h(theta), as without a
-reference. The noise comes from l_i(theta) - l_i(ref) instead of l_i(theta). Without a
-reference, log r of a move to a new batch would have a standard deviation of 33 nats in
-the paper's mixture at m = 1000, and nothing would be accepted.
+with l_i the log-likelihood of example i, and the sum over the first m_k examples of I.
+The mean over I is h(theta), as without a reference. The noise comes from
+l_i(theta) - l_i(ref) instead of l_i(theta). Without a reference, log r of a move to a
+new batch would have a standard deviation of 33 nats in the paper's mixture at m = 1000,
+and nothing would be accepted.
 
 Steps: after each window of proposals in the burn-in, eps_k is divided by 1.25 if the
 acceptance was below the target range, and multiplied by 1.25 if it was above. After the
 burn-in eps_k is fixed: the target of a chain that goes on adapting is not known.
 
-| paper         | name             | shape            | unit             |
-|---------------|------------------|------------------|------------------|
-| h             | `energy`         | (C,)             | nats             |
-| H_k           | `level`          | scalar           | nats             |
-| T_k           | `temperature`    | scalar           | 1                |
-| D_j, I(theta) | `ring_index`     | (C,)             | index            |
-| -g            | `tempered_gradient` | list of tensors| nats per weight |
-| eps_k         | `step_size`      | (C,)             | weights          |
+The paper writes I(theta) for the ring index j, and has no symbol for the order I.
+
+| paper              | name                | shape           | unit            |
+|--------------------|---------------------|-----------------|-----------------|
+| theta              | `position`          | list of tensors | weights         |
+| I, ours            | `order`             | (rounds, C)     | 1               |
+| z                  | `normals`           | list of tensors | 1               |
+| pi_k               | -                   | (C,)            | 1               |
+| h                  | `energy`            | (C,)            | nats            |
+| h v H_k, here V_k  | `truncated`         | (C,)            | nats            |
+| H_k                | `level`             | scalar          | nats            |
+| T_k                | `temperature`       | scalar          | 1               |
+| m_k                | `batch_sizes`       | (K,)            | examples        |
+| n                  | `train_size`        | int             | examples        |
+| gamma              | `growth`            | float           | 1               |
+| alpha              | `alpha`             | float           | 1               |
+| c                  | `spacing`           | float           | nats            |
+| K                  | `size`              | int             | count           |
+| C, ours            | `num_chains`        | int             | count           |
+| p_ee               | `jump_probability`  | float           | 1               |
+| D_j, I(theta) = j  | `ring_index`        | (C,)            | index           |
+| -g                 | `tempered_gradient` | list of tensors | nats per weight |
+| eps_k              | `step_size`         | (C,)            | weights         |
+| log q' - log q     | `log_q_ratio`       | (C,)            | nats            |
 """
 
 import math

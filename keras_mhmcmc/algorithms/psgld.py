@@ -1,30 +1,33 @@
 """Preconditioned stochastic gradient Langevin dynamics (pSGLD).
 
 Paper: Li, Chen, Carlson and Carin (2016), "Preconditioned stochastic gradient Langevin
-dynamics for deep neural networks", algorithm 1.
+dynamics for deep neural networks", algorithm 1. The paper's epsilon_t is 2 epsilon / N
+here, and its T is 1.
 
 Target: exp(-U(theta)/T), up to the bias of a finite step, of gradient noise, and of the
 curvature correction Gamma(theta). The correction is left out, as in the paper's
-experiments, so that the target is biased where G changes quickly.
+experiments, so the sampled distribution is biased where G changes quickly.
 
 Equations, with N the number of training examples and Z standard normal:
 
-    V     <- a V + (1 - a) grad(U/N)^2
+    V     <- alpha V + (1 - alpha) grad(U/N)^2
     G     =  1 / (lambda + sqrt(V))
     theta <- theta - epsilon G grad(U/N) + sqrt(2 epsilon T G / N) Z
 
-| paper     | name            | shape             | unit                        |
-|-----------|-----------------|-------------------|-----------------------------|
-| theta     | `position`      | list of tensors   | weights                     |
-| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight |
-| V         | `second_moment` | list of tensors   | gradient squared            |
-| G         | `scaling`       | list of tensors   | 1 / gradient                |
-| a         | `decay`         | float             | 1                           |
-| lambda    | `epsilon`       | float             | gradient                    |
-| epsilon   | `learning_rate` | scalar, () or (K,)| weights                     |
-| T         | `temperature`   | scalar, () or (K,)| 1                           |
-| N         | `train_size`    | int               | examples                    |
-| Z         | `normals`       | list of tensors   | 1                           |
+V averages the squares of the gradient with the prior, which is part of U.
+
+| paper     | name            | shape             | unit                           |
+|-----------|-----------------|-------------------|--------------------------------|
+| theta     | `position`      | list of tensors   | weights                        |
+| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight    |
+| V         | `second_moment` | list of tensors   | (nats per example and weight)^2|
+| G         | `scaling`       | list of tensors   | weights examples / nat         |
+| alpha     | `decay`         | float             | 1                              |
+| lambda    | `epsilon`       | float             | nats per example and weight    |
+| epsilon   | `learning_rate` | scalar, () or (K,)| weights                        |
+| T         | `temperature`   | scalar, () or (K,)| 1                              |
+| N         | `train_size`    | int               | examples                       |
+| Z         | `normals`       | list of tensors   | 1                              |
 """
 
 import dataclasses

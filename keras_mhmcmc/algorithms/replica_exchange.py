@@ -10,15 +10,15 @@ product of these distributions as it is.
 Equations, for a cold and a hot replica and d = 1/T_cold - 1/T_hot > 0:
 
     log r = d (U_cold - U_hot) - d^2 (v_cold + v_hot) / 2
-    swap (theta_cold, theta_hot) if log u < log r, u uniform on (0, 1)
+    swap (theta_cold, theta_hot) if log u < log r, u uniform on [0, 1)
 
 A swap is likely where the hot replica has found the lower energy. v is the variance of
 one energy estimate at its position; with v_cold = v_hot = sigma^2 the second term is
-the paper's d^2 sigma^2 (its F = 1). It makes exp(log r) unbiased: the noise of log r
-has the variance c = d^2 (v_cold + v_hot), and the mean of exp(noise) is exp(c / 2). For
-Gaussian noise that is drawn anew at each swap it does more: with x the log ratio of the
-true energies, E min(1, r) = Phi((x - c/2) / sqrt(c)) + exp(x) Phi(-(x + c/2) / sqrt(c))
-is exp(x) times the same expression at -x, so that detailed balance is exact.
+the paper's d^2 sigma^2 (its F = 1). This term makes r unbiased: log r has noise of
+variance c = d^2 (v_cold + v_hot), and the mean of exp(noise) is exp(c / 2). If Gaussian
+noise is drawn anew at each swap, it does more: with x the log ratio of true energies,
+E min(1, r) = Phi((x - c/2) / sqrt(c)) + exp(x) Phi(-(x + c/2) / sqrt(c)) is exp(x)
+times the same expression at -x, so that detailed balance is exact.
 
 Where an energy belongs to the state, as in Metropolis-Hastings on mini-batches, the
 target is that of position and batch together, exp(-U_I(theta)/T), pairs (theta, I) are
@@ -30,12 +30,19 @@ The variance of U_I for a batch of m out of N examples, from the batch itself:
 
 without the last factor for a batch with replacement.
 
-| paper        | name          | shape             | unit    |
-|--------------|---------------|-------------------|---------|
-| U            | `energy`      | (R, K), or (K,)   | nats    |
-| T            | `temperature` | scalar            | 1       |
-| sigma^2, v   | `variance`    | as `energy`       | nats^2  |
-| u            | `uniforms`    | (R - 1, K)        | 1       |
+| paper        | name              | shape           | unit     |
+|--------------|-------------------|-----------------|----------|
+| theta        | `position`        | list of tensors | weights  |
+| U            | `energy`          | (R, K), or (K,) | nats     |
+| tau, here T  | `temperatures`    | (R,)            | 1        |
+| sigma^2, v   | `variance`        | as `energy`     | nats^2   |
+| F            | -                 | scalar          | 1        |
+| u            | `uniforms`        | (R - 1, K)      | 1        |
+| N            | `train_size`      | int             | examples |
+| m            | `size`            | int             | examples |
+| s^2          | `sample_variance` | ()              | nats^2   |
+| 2, here R    | `replicas`        | int             | count    |
+| K, ours      | `num_chains`      | int             | count    |
 """
 
 import dataclasses
@@ -264,9 +271,7 @@ def decide_swaps(
 def pairs_of_turn(replicas: int, turn: Tensor) -> Tensor:
     """Return which neighbours try to swap at a turn, bool (R - 1, 1).
 
-    Even pairs try, then odd pairs.
-
-    Two replicas are one pair, which tries at each turn.
+    Even pairs try, then odd pairs. With two replicas the one pair tries at each turn.
     """
     pairs = ops.reshape(ops.arange(replicas - 1, dtype="int32"), (-1, 1))
     if replicas == 2:

@@ -2,11 +2,13 @@
 
 Paper: Chen, Fox and Guestrin (2014), "Stochastic gradient Hamiltonian Monte Carlo",
 eq. (15), in the form with momentum decay and without the estimate of gradient noise.
+The paper's alpha is 1 - mu here, its eta is epsilon / N, and its T is 1.
 
 Target: exp(-U(theta)/T), up to the bias of a finite step and of gradient noise. On a
-Gaussian with precision L in nats, and eta = epsilon/N, the variance of the position is
-T / (L (1 - eta L / (2 (1 + mu)))). Gradient noise of variance V, in the gradient of
-U/N, raises T there to T + epsilon N V / (2 (1 - mu)).
+Gaussian with precision L, the second derivative of U, in nats / weight^2, and with
+eta = epsilon/N, the variance of the position is T / (L (1 - eta L / (2 (1 + mu)))).
+Gradient noise of variance V, in the gradient of U/N, raises T in this formula to
+T + epsilon N V / (2 (1 - mu)).
 
 Equations, with N the number of training examples and Z standard normal:
 
@@ -16,16 +18,19 @@ Equations, with N the number of training examples and Z standard normal:
 The momentum moves first: the other order uses a gradient that is one step old, and
 doubles the variance at eta L = 0.05, mu = 0.9.
 
-| paper     | name            | shape             | unit                        |
-|-----------|-----------------|-------------------|-----------------------------|
-| theta     | `position`      | list of tensors   | weights                     |
-| v         | `velocity`      | list of tensors   | weights per step            |
-| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight |
-| epsilon   | `learning_rate` | scalar, () or (K,)| as in SGD                   |
-| mu        | `momentum`      | float             | 1; friction is 1 - mu       |
-| T         | `temperature`   | scalar, () or (K,)| 1                           |
-| N         | `train_size`    | int               | examples                    |
-| Z         | `normals`       | list of tensors   | 1                           |
+| paper     | name            | shape             | unit                           |
+|-----------|-----------------|-------------------|--------------------------------|
+| theta     | `position`      | list of tensors   | weights                        |
+| v         | `velocity`      | list of tensors   | weights per step               |
+| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight    |
+| epsilon   | `learning_rate` | scalar, () or (K,)| weights^2 examples / nat       |
+| mu        | `momentum`      | float             | 1; alpha is `friction`         |
+| T         | `temperature`   | scalar, () or (K,)| 1                              |
+| N         | `train_size`    | int               | examples                       |
+| Z         | `normals`       | list of tensors   | 1                              |
+| eta       | -               | scalar            | weights^2 / nat                |
+| L         | -               | scalar            | nats / weight^2                |
+| V         | -               | scalar            | (nats per example and weight)^2|
 """
 
 import dataclasses

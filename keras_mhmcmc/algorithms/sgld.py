@@ -1,25 +1,28 @@
 """Stochastic gradient Langevin dynamics (SGLD).
 
 Paper: Welling and Teh (2011), "Bayesian learning via stochastic gradient Langevin
-dynamics", eq. (4).
+dynamics", eq. (4). The paper's epsilon_t is 2 epsilon / N here, and its T is 1.
 
 Target: exp(-U(theta)/T), up to the bias of a finite step and of gradient noise. On a
-Gaussian with precision L in nats, and eta = epsilon/N, the variance is
-T / (L (1 - eta L / 2)). Gradient noise of variance V, in the gradient of U/N, raises T
-there to T + epsilon N V / 2.
+Gaussian with precision L, the second derivative of U, in nats / weight^2, and with
+eta = epsilon/N, the variance is T / (L (1 - eta L / 2)). Gradient noise of variance V,
+in the gradient of U/N, raises T in this formula to T + epsilon N V / 2.
 
 Equation, with N the number of training examples and Z standard normal:
 
     theta <- theta - epsilon grad(U/N) + sqrt(2 epsilon T / N) Z
 
-| paper     | name            | shape             | unit                        |
-|-----------|-----------------|-------------------|-----------------------------|
-| theta     | `position`      | list of tensors   | weights                     |
-| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight |
-| epsilon   | `learning_rate` | scalar, () or (K,)| as in SGD                   |
-| T         | `temperature`   | scalar, () or (K,)| 1                           |
-| N         | `train_size`    | int               | examples                    |
-| Z         | `normals`       | list of tensors   | 1                           |
+| paper     | name            | shape             | unit                           |
+|-----------|-----------------|-------------------|--------------------------------|
+| theta     | `position`      | list of tensors   | weights                        |
+| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight    |
+| epsilon   | `learning_rate` | scalar, () or (K,)| weights^2 examples / nat       |
+| T         | `temperature`   | scalar, () or (K,)| 1                              |
+| N         | `train_size`    | int               | examples                       |
+| Z         | `normals`       | list of tensors   | 1                              |
+| eta       | -               | scalar            | weights^2 / nat                |
+| L         | -               | scalar            | nats / weight^2                |
+| V         | -               | scalar            | (nats per example and weight)^2|
 """
 
 import dataclasses

@@ -4,46 +4,52 @@ Paper: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
 gradient MCMC with a stochastic approximation adaptation", eq. (3) to (17); published as
 "An adaptive empirical Bayesian method for sparse deep learning".
 
-Target: given the latent variables rho, kappa, sigma and delta, the weights beta have
-their posterior under the prior N(0, sigma^2 / kappa). Eq. (13) to (16) are an EM step.
-The latent variables move to a fixed point of this step, averaged over the posterior of
-the weights. At the fixed point rho is a mean-field quantity, not the posterior
-probability of the slab. If there are several fixed points, the start decides.
+Target: given the latent variables rho, kappa, sigma and delta, exp(-U(beta)/T) with U
+of eq. (11). At T = 1 it is the posterior under the prior N(0, sigma^2 / kappa). Eq.
+(13) to (16) are an EM step. The latent variables move to a fixed point of this step,
+averaged over the target. At the fixed point rho is a mean-field quantity, not the
+posterior probability of the slab. If there are several fixed points, the start decides.
 
 Equations, with the sums over the p weights of one group, and N examples:
 
-    (13)  rho   = a / (a + b),  a = delta N(beta; 0, sigma^2 v1),
-                                b = (1 - delta) N(beta; 0, sigma^2 v0)
+    (11)  U     = U of the data + sum kappa beta^2 / (2 sigma^2) of each group
+                  + sum beta^2 / 2 over the other kernels of a network
+    (13)  rho   = a_j / (a_j + b_j),   a_j = delta N(beta; 0, sigma^2 v1),
+                                       b_j = (1 - delta) N(beta; 0, sigma^2 v0)
     (14)  kappa = (1 - rho) / v0 + rho / v1
     (15)  sigma = sqrt((RSS + sum kappa beta^2 + nu lambda) / (N + p + nu))   regression
           sigma = sqrt((sum kappa beta^2 + nu lambda) / (p + nu + 2))     classification
     (16)  delta = (sum rho + a - 1) / (a + b + p - 2)
     (17)  each  <- (1 - omega) old + omega new
-    (11)  U     = U of the data + sum kappa beta^2 / (2 sigma^2)
 
-Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) use the
-new rho of eq. (13), not the averaged rho, so that eq. (17) averages EM steps and not
-averages. In regression sigma is also the noise. There is then one sigma for all groups,
-RSS is the residual sum of squares, and the energy of the data is RSS / (2 sigma^2).
+Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) take rho
+as eq. (13) gives it, like g of the paper's eq. (17). Only eq. (17) averages, once. (The
+paper's algorithm 1 overwrites rho and kappa by averages before eq. (15) and (16).) Eq.
+(11) takes the averages. In regression sigma is also the noise. There is then one sigma
+for all groups, eq. (15) sums over all of them, RSS is the residual sum of squares, and
+the energy of the data is RSS / (2 sigma^2).
 
 The state holds q = 1 - rho, the probability of the spike. kappa is affine in q, so the
 average of kappa follows from the average of q and needs no copy. If q is tiny, q / v0
 is still exact, while a stored rho would have lost the digits of 1 - rho.
 
-| paper     | name         | shape                | unit                            |
-|-----------|--------------|----------------------|---------------------------------|
-| beta      | `position`   | list of tensors      | weights                         |
-| 1 - rho   | `spike`      | list of tensors      | 1                               |
-| kappa     | -            | tensor               | 1 / v0                          |
-| sigma     | `sigma`      | (..., groups)        | weights, or targets: regression |
-| delta     | `delta`      | (..., groups)        | 1                               |
-| v0, v1    | `v0`, `v1`   | float                | (weights / sigma)^2             |
-| a, b      | `a`, `b`     | float                | weights                         |
-| nu        | `nu`         | float                | 1                               |
-| lambda    | `lam`        | float                | sigma^2                         |
-| RSS       | `rss`        | (...)                | targets^2                       |
-| omega     | `step_size`  | scalar               | 1                               |
-| N         | `train_size` | int                  | examples                        |
+| paper         | name            | shape           | unit                            |
+|---------------|-----------------|-----------------|---------------------------------|
+| beta          | `position`      | list of tensors | weights                         |
+| 1 - rho       | `spike`         | list of tensors | 1                               |
+| kappa         | -               | list of tensors | 1 / v0                          |
+| sigma         | `sigma`         | (..., groups)   | weights, or targets: regression |
+| delta         | `delta`         | (..., groups)   | 1                               |
+| v0, v1        | `v0`, `v1`      | float           | (weights / sigma)^2             |
+| a, b, nu      | `a`, `b`, `nu`  | float           | count                           |
+| lambda        | `lam`           | float           | sigma^2                         |
+| RSS           | `rss`           | (...)           | targets^2                       |
+| omega         | `step_size`     | scalar          | 1                               |
+| k             | `number`        | scalar          | steps                           |
+| N             | `train_size`    | int             | examples                        |
+| p             | `size`          | (groups,)       | count                           |
+| N epsilon^(k) | `learning_rate` | scalar, (...)   | weights^2 examples / nat        |
+| T = 1 / tau   | `temperature`   | scalar, (...)   | 1                               |
 
 (...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
 """
@@ -304,7 +310,7 @@ def _odds_of_spike(latents: Latents, prior: SpikeSlab) -> tuple[Tensor, Tensor]:
     """Return the slope and the constant of eq. (13), each (..., groups).
 
     Eq. (13) reads log((1 - rho) / rho) = slope beta^2 + constant here, since
-    a / (a + b) is 0/0 where a weight is large.
+    a_j / (a_j + b_j) is 0/0 where a weight is large.
     """
     # A share of exactly 0 or 1 would never be left again.
     delta = ops.clip(latents.delta, 1e-30, 1.0 - 1e-7)

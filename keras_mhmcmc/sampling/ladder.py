@@ -40,7 +40,7 @@ class Settings(NamedTuple):
 
     batch_sizes: list[int]
     temperatures: list[float]
-    levels: list[float]  # H_k, nats above the reference's energy
+    levels: list[float]  # H_k, nats above minus the reference's log-likelihood
     starts: list[int]  # the step at which each chain starts
     step_sizes: list[float]  # before their adaptation
     burn_in: int
@@ -55,7 +55,7 @@ class LevelState(NamedTuple):
 
     position: Position
     gradient: Position  # of V_k(h_k)/T_k
-    energy: Tensor  # h_k, nats above the reference's, (C,)
+    energy: Tensor  # h_k, nats above minus the reference's log-likelihood, (C,)
     hotter: Tensor  # h_{k+1} at the same position and order, (C,)
     order: Tensor  # uniforms that determine the order of the data, (rounds, C)
     step_size: Tensor  # (C,)
@@ -295,7 +295,7 @@ class Ladder:
     ) -> tuple[Tensor, Position, Tensor]:
         """Return h_k, its gradient, and h_{k+1} on the same order.
 
-        Energies are nats above the reference's, (C,).
+        Energies are nats above minus the reference's log-likelihood, (C,).
         """
         sizes, n = self.settings.batch_sizes, self._train_size
         hotter_size = sizes[k + 1] if k + 1 < self.size else 1
