@@ -17,6 +17,7 @@ from keras_mhmcmc._backend.keras_internals import made_again
 from keras_mhmcmc._backend.keras_internals import portable
 from keras_mhmcmc._backend.keras_internals import record_loss
 from keras_mhmcmc._backend.keras_internals import refuse_legacy_file
+from keras_mhmcmc._backend.keras_internals import renormalises
 from keras_mhmcmc._backend.keras_internals import step_outputs
 from keras_mhmcmc._backend.keras_internals import training_model
 

@@ -27,6 +27,7 @@ __all__ = [
     "portable",
     "record_loss",
     "refuse_legacy_file",
+    "renormalises",
     "step_outputs",
     "stored_value",
     "training_model",
@@ -57,6 +58,14 @@ def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
     The public `model.layers` has those of the first level only.
     """
     return list(model._flatten_layers())
+
+
+def renormalises(layer: keras.layers.BatchNormalization) -> bool:
+    """Return whether a layer uses batch renormalisation.
+
+    Keras 3.10 has neither the argument nor the attribute.
+    """
+    return getattr(layer, "renorm", False)
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:

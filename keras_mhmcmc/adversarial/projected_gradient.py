@@ -181,7 +181,8 @@ def _step(classifier: Classifier, by_member: bool) -> Callable[..., Any]:
         higher = ops.logical_and(fooled == best_fooled, score > best_score)
         better = ops.logical_or(fooled > best_fooled, higher)
         rows = (-1, *[1] * (len(x.shape) - 1))
-        axes = tuple(range(1, len(x.shape)))
+        # From the last on: on PyTorch, Keras 3.10 reduces one axis after the other.
+        axes = tuple(range(len(x.shape) - 1, 0, -1))
         best = (
             ops.where(ops.reshape(better, rows), point, best_point),
             ops.where(better, score, best_score),

@@ -267,25 +267,21 @@ class Metropolis(Algorithm):
     def move(self, current: Current, evaluation: Evaluation) -> State:
         """Draw the next proposal; a chain without a state stays where it is."""
         has_state, adaptation = current.auxiliary
-        moves, pending = has_state, acceptance.PROPOSAL * ops.cast(has_state, "int32")
-        if self.refresh_probability > 0.0:
-            refreshes = evaluation.uniforms[2] < self.refresh_probability
-            moves = ops.logical_and(has_state, ~refreshes)
-            pending = ops.where(has_state & refreshes, acceptance.REFRESH, pending)
+        is_pending = ops.cast(has_state, "int32")
+        pending = acceptance.PROPOSAL * is_pending
         scales = self.proposal.scales(
             evaluation.learning_rate, evaluation.temperature, evaluation.train_size
         )
+        scales = _still_unless(has_state, scales)
         if self.adaptation is not None:
             adaptation = self.adaptation.start(
                 adaptation, current.gradient, scales, has_state
             )
-            scales = scales._replace(beta=adaptation.beta)
-        scales = proposals.Scales(
-            *(
-                ops.where(moves, ops.cast(scale, "float32"), still)
-                for scale, still in zip(scales, proposals.STILL, strict=True)
-            )
-        )
+            scales = _still_unless(has_state, scales._replace(beta=adaptation.beta))
+        if self.refresh_probability > 0.0:
+            refreshes = evaluation.uniforms[2] < self.refresh_probability
+            pending = ops.where(refreshes, acceptance.REFRESH * is_pending, pending)
+            scales = _still_unless(ops.logical_not(refreshes), scales)
         point, forward = self.proposal.propose(
             current.position,
             current.gradient,
@@ -340,6 +336,16 @@ class Metropolis(Algorithm):
             "refresh_proposed": refreshed,
         }
         return {name: ops.cast(counts[name], "float32") for name in self.traits.counts}
+
+
+def _still_unless(condition: Tensor, scales: proposals.Scales) -> proposals.Scales:
+    """Return the scales of chains where `condition` holds; the others stay in place."""
+    return proposals.Scales(
+        *(
+            ops.where(condition, ops.cast(scale, "float32"), still)
+            for scale, still in zip(scales, proposals.STILL, strict=True)
+        )
+    )
 
 
 def checked_alpha(value: Any) -> float:

@@ -359,7 +359,11 @@ def test_bad_input_of_robustness_curve(name, value, text):
     "build, logits, message",
     [
         (keras.layers.Reshape((2, 1)), False, "must output one tensor of shape"),
-        (lambda x: {"a": x, "b": x}, False, "must output one tensor of shape"),
+        (
+            lambda x: {"a": 1.0 * x, "b": 2.0 * x},
+            False,
+            "must output one tensor of shape",
+        ),
         (lambda x: x - 2.0, False, r"must be numbers in .*pass from_logits=True"),
         (lambda x: 0.1 * x, False, "must have rows that sum.*pass from_logits=True"),
         (lambda x: NAN * x, False, "must be numbers in .*without NaN"),

@@ -12,6 +12,7 @@ import pytest
 
 import keras_mhmcmc as mh
 from tests.support.models import FEATURES
+from tests.support.models import KERAS_VERSION
 from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
@@ -155,6 +156,9 @@ class TestExportOnTorch:
             filled(sequential()).export(tmp_path / "artifact")
         assert os.listdir(tmp_path) == []
 
+    @pytest.mark.skipif(
+        KERAS_VERSION <= (3, 10), reason="Keras 3.10 has no such format"
+    )
     def test_a_program_of_torch(self, tmp_path):
         import torch
 
@@ -233,6 +237,9 @@ def test_a_class_that_keras_does_not_know(tmp_path):
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
 
 
+@pytest.mark.skipif(
+    KERAS_VERSION <= (3, 10), reason="Keras 3.10 saves without a sentence"
+)
 def test_a_class_without_configuration(tmp_path):
     """Keras' own sentence names the class and what it must have."""
     ensemble = filled(built(WithoutConfig, 2))

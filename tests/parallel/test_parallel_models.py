@@ -12,6 +12,7 @@ import pytest
 import keras_mhmcmc as mh
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
+from tests.support.models import KERAS_VERSION
 from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
@@ -120,12 +121,14 @@ def test_convolutions_train_in_a_loop_where_they_cannot_be_vectorised():
         chains = parallel(2, model, strategy=strategy)
         chains.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
         runs[strategy] = chains
-    assert runs["auto"].strategy == ("loop" if BACKEND == "torch" else "vmap")
+    # Keras 3.10 writes convolutions on PyTorch in a way that can be vectorised.
+    needs_loop = BACKEND == "torch" and KERAS_VERSION > (3, 10)
+    assert runs["auto"].strategy == ("loop" if needs_loop else "vmap")
     np.testing.assert_allclose(
         weights(runs["auto"]), weights(runs["loop"]), rtol=1e-3, atol=1e-4
     )
     assert runs["auto"].predict(x, verbose=0).shape == (2, TRAIN_SIZE, CLASSES)
-    if BACKEND == "torch":
+    if needs_loop:
         with pytest.raises(ValueError, match="`strategy`"):
             chains = parallel(2, model, strategy="vmap")
             chains.fit(x, y, batch_size=16, verbose=0)

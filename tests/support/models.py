@@ -8,6 +8,8 @@ from tests.support.samplers import TRAIN_SIZE
 
 FEATURES = 5
 CLASSES = 3
+# The version of Keras, without its last number.
+KERAS_VERSION = tuple(int(part) for part in keras.__version__.split(".")[:2])
 
 
 def numpy(value):
