@@ -204,6 +204,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._sampler.propose()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        batch = self._last_batch(batch)
         # `batch` gives the iteration: on JAX each look at the model copies its state.
         if self._sampler is not None and not self._has_seen_batch:
             self._has_seen_batch = True
@@ -220,6 +221,17 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             # Before other callbacks save the model at the end of the epoch.
             self._finish_epoch()
         self._stop_if_interrupted()
+
+    def _last_batch(self, batch: int) -> int:
+        """Return the number of the last mini-batch that was run.
+
+        With `steps_per_execution`, Keras 3.10 tells the number of the first.
+        """
+        executed = int(self.model.steps_per_execution)
+        if executed > 1 and batch % executed == 0:
+            batch += executed - 1
+        steps = self.params.get("steps")
+        return batch if steps is None else min(batch, steps - 1)
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self._is_inside_fit():
