@@ -21,6 +21,13 @@ class Configurable:
         """Return the arguments of the constructor."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        """Return the call that builds the object."""
+        if type(self).get_config is Configurable.get_config:
+            return super().__repr__()
+        arguments = (f"{name}={value!r}" for name, value in self.get_config().items())
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the object from the arguments of its constructor."""

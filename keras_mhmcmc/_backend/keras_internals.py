@@ -150,14 +150,18 @@ def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
 
     Keras does not tell an optimizer about its model, and a sampler has to see the loss
     that the model was compiled with. The only link is the training step of the model:
-    it calls `scale_loss`, and is then further up the stack. Return None in a custom
-    training loop.
+    it calls `scale_loss` and `apply`, and is then further up the stack. Keras' loss
+    scaling may stand between them. Return None in a custom training loop.
     """
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.Model) and caller.optimizer is optimizer:
-            return caller
+        if isinstance(caller, keras.Model):
+            used = caller.optimizer
+            if isinstance(used, keras.optimizers.LossScaleOptimizer):
+                used = used.inner_optimizer
+            if used is optimizer:
+                return caller
         frame = frame.f_back
     return None
 

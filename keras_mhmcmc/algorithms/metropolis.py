@@ -147,6 +147,7 @@ class Metropolis(Algorithm):
         return Traits(
             uses_gradient=self.proposal.uses_gradient,
             uses_energy=True,
+            counts_weights=self.proposal.counts_weights,
             num_uniforms=3 if self.refresh_probability > 0.0 else 2,
             counts=counts,
         )
@@ -310,10 +311,12 @@ class Metropolis(Algorithm):
             summary["backward_acceptance"] = _share(
                 accepted - forward, proposed - tried
             )
-            beta = state.scales.beta
-            if self.adaptation is not None:
-                beta = state.adaptation.beta
-            summary["beta"] = beta
+            if self.adaptation is None:
+                # Not that of the state's scales, which is 1 in a pending refresh.
+                beta = self.proposal.scales(0.0, 1.0, 1).beta
+                summary["beta"] = np.full(np.shape(counts["accepted"]), beta)
+            else:
+                summary["beta"] = state.adaptation.beta
         if self.refresh_probability > 0.0:
             summary["refresh_acceptance"] = _share(
                 counts["refresh_accepted"], counts["refresh_proposed"]

@@ -93,3 +93,14 @@ def refuse_other_weights(sampled: Sequence[keras.Variable], model: keras.Model) 
             f"model with it. Received: a sampler of {len(sampled)} variables, such as "
             f"{sampled[0].path}, and a model with {len(trained)} other trainable ones"
         )
+
+
+def refuse_loss_scaling(model: keras.Model) -> None:
+    """Raise a `ValueError` if Keras' loss scaling wraps the optimizer of `model`."""
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "Argument `optimizer` of `compile` must not be wrapped in Keras' loss "
+            "scaling, which comes with the policy 'mixed_float16'. Use "
+            "'mixed_bfloat16', or `model.compile(..., auto_scale_loss=False)`. "
+            "Received: optimizer=LossScaleOptimizer"
+        )

@@ -21,8 +21,16 @@ def gradients_of_each(
         gradients: the gradient of each variable, or None.
 
     Raises:
-        ValueError: a variable is not one of the weights, or no gradient is given.
+        ValueError: a variable is not one of the weights, no gradient is given, or the
+            numbers of variables and gradients differ.
     """
+    if len(gradients) != len(variables):
+        raise ValueError(
+            "Argument `grads` must have one gradient, or None, for each of "
+            "`trainable_variables`. If these are left out, the sampler must be built, "
+            "and they are the variables it was built with. "
+            f"Received: {len(gradients)} gradients for {len(variables)} variables"
+        )
     places = {id(weight): place for place, weight in enumerate(weights)}
     found: list[Tensor] = [None] * len(weights)
     for variable, gradient in zip(variables, gradients, strict=True):

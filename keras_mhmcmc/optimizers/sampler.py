@@ -161,17 +161,24 @@ class Sampler(SamplerInterface):
         gradients = list(grads)
         if not gradients:
             return
-        if not self.built:
-            self.build(list(trainable_variables or []))
-        weights = self._parts.state.weights
-        variables = list(
-            weights if trainable_variables is None else trainable_variables
-        )
+        self._check_loss()  # Keras' loss scaling does not call `scale_loss`
+        variables = trainable_variables
+        if variables is not None and not self.built:
+            self.build(list(variables))
+        weights = self._parts.state.weights if self.built else []
+        variables = list(weights if variables is None else variables)
         gradients = gradients_of_each(weights, variables, gradients)
         loss = self._observer.take()
         if loss is None and self.algorithm.traits.uses_energy:
             raise ValueError(compiled_loss.missing(type(self).__name__))
         idle = [i for i, gradient in enumerate(gradients) if gradient is None]
+        if idle and self.algorithm.traits.counts_weights:
+            raise ValueError(
+                "Argument `normalized` must be False if some weights have no gradient: "
+                "their number would enter the density of a proposal. Set "
+                "`trainable = False` for their layers. Received: normalized=True, and "
+                f"no gradient for {len(idle)} of {len(weights)} variables"
+            )
         for i in idle:
             gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
         update = functools.partial(self._update, idle)
@@ -195,6 +202,10 @@ class Sampler(SamplerInterface):
             )
             if energy is not None:
                 energy = energy + self._bound_prior.energy(position, like=energy)
+            # What does not move has no part in the density of a move.
+            gradient = list(gradient)
+            for i in idle:
+                gradient[i] = ops.zeros_like(gradient[i])
 
         def step() -> None:
             self._step(gradient, energy, rate, idle)
@@ -280,6 +291,7 @@ class Sampler(SamplerInterface):
             if model is not None:
                 if self._check_own is not None:
                     self._check_own(model)
+                base_options.refuse_loss_scaling(model)
                 base_options.refuse_other_weights(self.sampled_variables, model)
                 compiled_loss.check_is_mean(model)
             self._is_loss_checked = True

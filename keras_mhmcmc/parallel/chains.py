@@ -19,6 +19,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel import optimizers as parallel_optimizers
 from keras_mhmcmc.parallel.history import ChainHistory
@@ -194,10 +195,12 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         `optimizer` moves each chain by itself.
 
         Raises:
-            ValueError: `optimizer` would mix the chains.
+            ValueError: `optimizer` would mix the chains, or Keras' loss scaling wraps
+                it.
         """
         optimizer = parallel_optimizers.checked(optimizer)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **options)
+        refuse_loss_scaling(self)
         if isinstance(optimizer, Sampler):
             optimizer.use_chains(self.num_chains)
         self.template.compile(optimizer=None, loss=loss, metrics=metrics, **options)

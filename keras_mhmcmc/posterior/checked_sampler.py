@@ -3,6 +3,7 @@
 import keras
 
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
 from keras_mhmcmc.optimizers.base_options import refuse_other_weights
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
@@ -18,13 +19,7 @@ def checked_sampler(model: keras.Model) -> Sampler | None:
             state of another model.
     """
     optimizer = model.optimizer
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        raise ValueError(
-            "Argument `optimizer` of `compile` must not be wrapped in Keras' loss "
-            "scaling, which comes with the policy 'mixed_float16'. Use "
-            "'mixed_bfloat16', or `model.compile(..., auto_scale_loss=False)`. "
-            "Received: optimizer=LossScaleOptimizer"
-        )
+    refuse_loss_scaling(model)
     if isinstance(optimizer, Sampler):
         refuse_other_weights(optimizer.sampled_variables, model)
         return optimizer

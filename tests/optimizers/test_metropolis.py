@@ -1,5 +1,7 @@
 """The bookkeeping of Metropolis-Hastings: proposals in the model, states in slots."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -250,3 +252,95 @@ def test_mint_temperature():
     assert optimizer.temperature == pytest.approx(10_000 / 100**0.99)
     full = mh.MINT(0.1, train_size=100, batch_size=100, alpha=1.0)
     assert full.temperature == pytest.approx(1.0)
+
+
+def apply(optimizer, loss, gradients, variables=None):
+    """One step on several variables, with the loss given by hand."""
+    optimizer.observe_losses(keras.ops.convert_to_tensor(np.float32(loss)))
+    gradients = [
+        None if g is None else keras.ops.convert_to_tensor(np.float32(g))
+        for g in gradients
+    ]
+    optimizer.apply(gradients, variables)
+
+
+def rsgld(**options):
+    return mh.RSGLD(0.1, train_size=10, batch_size=2, seed=0, **options)
+
+
+def test_gradients_that_do_not_match_the_variables_are_refused():
+    variables = [keras.Variable(np.ones(2, "float32")) for _ in range(2)]
+    message = "`grads` must have one gradient.*Received: 1 gradients for "
+    with pytest.raises(ValueError, match=message + "0 variables"):
+        apply(rsgld(), 1.0, [np.ones(2)])
+    optimizer = rsgld()
+    with pytest.raises(ValueError, match=message + "2 variables"):
+        apply(optimizer, 1.0, [np.ones(2)], variables)
+    with pytest.raises(ValueError, match=message + "2 variables"):
+        apply(optimizer, 1.0, [np.ones(2)])
+    apply(optimizer, 1.0, [np.ones(2)] * 2)
+    assert int(optimizer.iterations) == 1
+
+
+def test_normalised_densities_need_a_gradient_of_each_weight():
+    variables = [keras.Variable(np.ones(2, "float32")) for _ in range(2)]
+    optimizer = rsgld(normalized=True)
+    message = "`normalized` must be False.*trainable = False.*no gradient for 1 of 2"
+    with (
+        pytest.warns(UserWarning, match="no gradients for 1 of 2"),
+        pytest.raises(ValueError, match=message),
+    ):
+        apply(optimizer, 1.0, [np.ones(2), None], variables)
+
+
+def test_the_prior_of_weights_that_do_not_move_is_no_part_of_a_move():
+    # The same chain, whatever the prior says of the weight without a gradient.
+    paths = []
+    for value in (0.0, 100.0):
+        moving = keras.Variable(np.ones(3, "float32"))
+        idle = keras.Variable(np.full(2, value, "float32"))
+        optimizer = rsgld(beta=2.0, beta_adaptation=None, prior=mh.priors.Gaussian(1.0))
+        path = []
+        for _ in range(30):
+            point = numpy(moving)
+            loss = 0.5 * float(np.sum(point**2))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                apply(optimizer, loss, [point, None], [moving, idle])
+            path.append(numpy(moving))
+        np.testing.assert_array_equal(numpy(idle), value)
+        paths.append(path)
+    np.testing.assert_allclose(*paths, rtol=1e-4)
+
+
+def test_beta_is_told_while_a_refresh_is_pending():
+    proposal = mh.proposals.ReversibleLangevin(2.0, 1.0, normalized=True)
+    kernel = mh.kernels.mhbt(0.5, proposal=proposal, refresh_probability=0.5)
+    for chains in (1, 3):
+        draws = mh.sample(
+            kernel,
+            [0.0, 0.0],
+            log_density=lambda x: -0.5 * keras.ops.sum(keras.ops.square(x)),
+            num_steps=6,
+            num_chains=chains,
+            progress=False,
+        )
+        np.testing.assert_array_equal(draws.info["beta"], np.full(chains, 2.0))
+
+
+def test_chains_with_gradients_of_different_length_choose_their_own_betas():
+    def sampled(init, chains):
+        return mh.sample(
+            mh.kernels.rsgld(0.5, noise_temperature=1.0, beta_adaptation=None),
+            init,
+            log_density=lambda x: -0.5 * keras.ops.sum(keras.ops.square(x)),
+            num_steps=3,
+            num_chains=chains,
+            progress=False,
+        ).info["beta"]
+
+    starts = np.array([[1.0] * 4, [100.0] * 4], "float32")
+    together = sampled(starts, 2)
+    alone = [float(sampled(start, 1)[0]) for start in starts]
+    np.testing.assert_allclose(together, alone, rtol=1e-5)
+    assert alone[1] > 10 * alone[0]

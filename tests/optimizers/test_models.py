@@ -10,6 +10,7 @@ from tests.support.models import FEATURES
 from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
+from tests.support.models import sequential
 from tests.support.models import weights
 from tests.support.samplers import SAMPLERS
 from tests.support.samplers import TRAIN_SIZE
@@ -136,11 +137,16 @@ def test_mixed_float16_is_refused_with_the_remedy():
     keras.config.set_dtype_policy("mixed_float16")
     try:
         model = compiled(make())
+        # A diffusion moves without the loss, but nothing would check the loss.
+        diffusion = compiled(mh.SGLD(0.1, train_size=96))
+        with pytest.raises(ValueError, match="auto_scale_loss=False"):
+            compiled(make(), mh.ParallelChains(sequential(), 2))
         unscaled = compiled(make(), auto_scale_loss=False)
     finally:
         keras.config.set_dtype_policy("float32")
-    with pytest.raises(ValueError, match="mixed_bfloat16"):
-        fit(model)
+    for scaled in (model, diffusion):
+        with pytest.raises(ValueError, match="mixed_bfloat16"):
+            fit(scaled)
     with pytest.raises(ValueError, match="auto_scale_loss=False"):
         fit(model, callbacks=[mh.PosteriorSamples()])
     assert unscaled.optimizer.built is False
