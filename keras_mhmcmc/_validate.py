@@ -44,7 +44,7 @@ class Interval:
         return f"in {left}{self.low:g}, {self.high:g}{right}"
 
 
-_LARGEST = 3e38  # near the largest float32; the samplers compute in float32
+LARGEST_NUMBER = 3e38  # near the largest float32; the samplers compute in float32
 _SMALLEST = float(np.finfo("float32").tiny)  # the frameworks round smaller values to 0
 LARGEST_INTEGER = 2**31 - 1  # the largest int32; the backends count in int32
 _SHOWN = 500  # characters of a value that an error shows
@@ -62,7 +62,7 @@ def number(name: str, value: Any, interval: Interval, hint: str = "") -> float:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     # Half precision would overflow in a comparison with the largest number.
     plain = value.item() if isinstance(value, np.floating) else value
-    if not is_number or not interval.holds(plain) or abs(plain) > _LARGEST:
+    if not is_number or not interval.holds(plain) or abs(plain) > LARGEST_NUMBER:
         raise ValueError(
             f"Argument `{name}` must be a number that is {interval}.{_space(hint)} "
             f"Received: {name}={shown(value)}"

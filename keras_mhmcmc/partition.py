@@ -245,7 +245,8 @@ def suggest_partition(energies: Any, partitions: int = 100) -> EnergyPartition:
     partitions = _validate.integer("partitions", partitions, 3)
     energies = np.ravel(_validate.array("Argument `energies`", energies))
     finite = energies[np.isfinite(energies)]
-    if finite.size < 10 or finite.max() <= finite.min():
+    smallest = float(np.finfo("float32").tiny) * partitions
+    if finite.size < 10 or finite.max() - finite.min() <= smallest:
         raise ValueError(
             "Argument `energies` must have at least 10 finite energies that differ. "
             f"Received: {energies.size} energies, {finite.size} of them finite"

@@ -263,7 +263,7 @@ def mirrored(theta: npt.ArrayLike) -> Array:
         keep their dtype; integers become float64.
 
     Raises:
-        ValueError: `theta` has another type or shape.
+        ValueError: `theta` has another type or shape, or is not finite.
 
     Example:
 
@@ -277,6 +277,10 @@ def mirrored(theta: npt.ArrayLike) -> Array:
         raise ValueError(
             "Argument `theta` must have the shape (..., 2), for theta_1 and theta_2. "
             f"Received: shape {theta.shape}"
+        )
+    if not np.isfinite(theta).all():
+        raise ValueError(
+            f"Argument `theta` must be finite. Received: theta={_validate.shown(theta)}"
         )
     return np.stack([theta[..., 0] + theta[..., 1], -theta[..., 1]], -1)
 

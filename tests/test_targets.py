@@ -148,3 +148,8 @@ def test_tied_means_moments_by_brute_force(temperature):
 def test_bad_arguments_are_named(build):
     with pytest.raises(ValueError, match="Argument `"):
         build()
+
+
+def test_positions_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match="`theta` must be finite. Received: "):
+        mh.targets.mirrored([0.0, np.nan])

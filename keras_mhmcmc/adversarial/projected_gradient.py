@@ -108,7 +108,7 @@ def pgd(
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     steps = _validate.integer("steps", steps, 1)
     if step_size is None:
-        step_size = 2.5 * epsilon / steps
+        step_size = min(2.5 * epsilon / steps, _validate.LARGEST_NUMBER)
     step_size = _validate.number("step_size", step_size, _validate.NOT_NEGATIVE)
     _validate.instance("random_start", random_start, bool, "True or False")
     _validate.instance("keep_strongest", keep_strongest, bool, "True or False")

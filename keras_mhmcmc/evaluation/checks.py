@@ -14,7 +14,10 @@ _REMEDY = "Apply a softmax to logits first, or a sigmoid if there is one column.
 
 def as_inputs(name: str, x: Any) -> Array:
     """Return `x` as float32 inputs of shape (N, ...), N >= 1, or raise."""
-    if isinstance(x, Mapping) or (isinstance(x, tuple) and np.ndim(x[0]) > 1):
+    several = isinstance(x, Mapping)
+    if isinstance(x, tuple) and x:
+        several = _validate.array(f"Argument `{name}`", x[0]).ndim > 1
+    if several:
         raise ValueError(
             f"Argument `{name}` must be one array: models with several inputs cannot "
             "be evaluated or attacked here. Score their predictions with the functions "

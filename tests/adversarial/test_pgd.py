@@ -305,3 +305,16 @@ def test_bad_arguments(name, value, text):
     good = {"model": model, "x": np.full((4, 2), 0.5), "epsilon": 0.1}
     with pytest.raises(ValueError, match=f"Argument `{name}` {text}"):
         pgd(**{**good, name: value})
+
+
+def test_inputs_of_different_lengths_are_refused():
+    for x in (((0, []), []), ([0.0], [0.0, 1.0])):
+        with pytest.raises(ValueError, match="`x` must be an array of numbers"):
+            Classifier(linear(np.eye(2, 3), np.zeros(3))).probabilities(x)
+
+
+def test_an_attack_of_any_finite_strength_has_a_step():
+    x = np.full((4, 2), 0.5, "float32")
+    model = linear(np.eye(2, 3), np.zeros(3))
+    moved = pgd(model, x, 2.5e38, y=[0] * 4, steps=1)
+    assert np.isfinite(moved).all() and moved.min() >= 0.0 and moved.max() <= 1.0

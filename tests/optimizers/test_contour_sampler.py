@@ -298,3 +298,8 @@ def test_annealing_follows_the_schedules():
     again = type(optimizer).from_config(optimizer.get_config())
     assert again.get_config() == optimizer.get_config()
     assert numpy(again.temperature(6)) == pytest.approx(0.5)
+
+
+def test_energies_that_hardly_differ_make_no_partition():
+    with pytest.raises(ValueError, match="`energies` must have at least 10 finite"):
+        mh.suggest_partition(1e-40 * np.arange(20))

@@ -267,7 +267,7 @@ def _(monkeypatch):
 @bug(
     "gradient of a rejected point",
     "acceptance.accept_or_reject",
-    ("mint", "gaussian"),
+    ("mhbt_langevin", "regression"),
     is_subtle=True,
     kind="rejected state",
 )
