@@ -54,7 +54,16 @@ def optimizers(examples, seed):
     """For each method a function of the learning rate."""
     sizes = {"train_size": examples, "seed": seed}
     return {
-        "RSGLD": lambda rate: mh.RSGLD(rate, batch_size=BATCH, **sizes),
+        "RSGLD": lambda rate: mh.RSGLD(  # with the paper's settings
+            rate,
+            batch_size=BATCH,
+            temperature=examples / BATCH,
+            forward_probability=0.5,
+            refresh_probability=0.0,
+            warm_up=0,
+            rate_adaptation=False,
+            **sizes,
+        ),
         "SGD": lambda rate: keras.optimizers.SGD(rate),
         # The paper's noise: 1/N of what samples the posterior.
         "SGLD": lambda rate: mh.SGLD(rate, temperature=1 / examples, **sizes),

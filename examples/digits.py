@@ -100,7 +100,12 @@ def make_methods(model, n, steps, settings):
             second_half,
         ),
         "RSGLD": (
-            mh.RSGLD(settings["rate"], train_size=n, batch_size=batch_size),
+            mh.RSGLD(
+                settings["rate"],
+                train_size=n,
+                batch_size=batch_size,
+                warm_up=min(500, steps // 4),  # 500 is the default
+            ),
             second_half,
         ),
         "CMINT": (

@@ -64,6 +64,8 @@ BATCH = {"table1": 100, "fig3": 200}
 SMALL_BATCH = 50  # for sets of less than 10,000 images
 HELD_OUT = {"table1": 1 / 12, "fig3": 1 / 6}  # of 60,000 images: 5,000 and 10,000
 METHODS = ("RSGLD", "SGD", "SGLD")
+# The papers' chains, but for RSGLD's rule for beta.
+AT_ONCE = {"refresh_probability": 0.0, "warm_up": 0, "rate_adaptation": False}
 
 
 class Data(NamedTuple):
@@ -181,7 +183,15 @@ def table1(data, sizes, seed):
     """A dict for each learning rate and method: errors in %, acceptance, beta."""
     n, batch = len(data.x), batch_size("table1", len(data.x))
     optimizers = {
-        "RSGLD": lambda rate: mh.RSGLD(rate, train_size=n, batch_size=batch, seed=seed),
+        "RSGLD": lambda rate: mh.RSGLD(
+            rate,
+            train_size=n,
+            batch_size=batch,
+            temperature=n / batch,
+            seed=seed,
+            forward_probability=0.5,
+            **AT_ONCE,
+        ),
         "SGD": lambda rate: keras.optimizers.SGD(rate),
         # The paper's noise: 1/N of what samples the posterior.
         "SGLD": lambda rate: mh.SGLD(rate, train_size=n, temperature=1 / n, seed=seed),
@@ -291,6 +301,7 @@ def fig3_optimizers(n, batch, cycle, weights, seed):
     mint = options | {
         "batch_size": batch,
         "proposal": mh.proposals.ReversibleLangevin(beta),
+        **AT_ONCE,
     }
     cyclic = mh.schedules.GeometricCycle(
         0.22, cycle, decay=0.9, decay_steps=max(cycle // 10, 1), growth=2

@@ -10,9 +10,9 @@ from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import noise_scale
-from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
 from keras_mhmcmc.algorithms.proposals import Proposal
 from keras_mhmcmc.algorithms.proposals import Scales
+from keras_mhmcmc.algorithms.proposals import SquaredDistances
 
 __all__ = ["Langevin", "Proposal", "RandomWalk", "ReversibleLangevin"]
 
@@ -169,7 +169,9 @@ class ReversibleLangevin(Proposal):
         normalized: bool = False,
         forward_probability: float = 0.5,
     ) -> None:
-        self.forward_probability = checked_forward_probability(forward_probability)
+        self.forward_probability = _validate.number(
+            "forward_probability", forward_probability, _PROBABILITY
+        )
         self.beta = _validate.number("beta", beta, _AT_LEAST_ONE)
         self.noise_temperature = _checked_noise_temperature(noise_temperature)
         self.normalized = _validate.choice("normalized", normalized, (True, False))
@@ -205,12 +207,13 @@ class ReversibleLangevin(Proposal):
     ) -> Tensor:
         distances = proposals.squared_distances(delta, gradient, new_gradient, scales)
         dimension = tensors.size(gradient, like=scales.noise)
+        return self.log_q_ratio_at(distances, scales.beta, dimension)
+
+    def log_q_ratio_at(
+        self, distances: SquaredDistances, beta: Tensor, dimension: int
+    ) -> Tensor:
         return proposals.reversible_log_ratio(
-            distances,
-            scales.beta,
-            dimension,
-            self.normalized,
-            self.forward_probability,
+            distances, beta, dimension, self.normalized, self.forward_probability
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -220,26 +223,6 @@ class ReversibleLangevin(Proposal):
             "normalized": self.normalized,
             "forward_probability": self.forward_probability,
         }
-
-
-def adapted(
-    beta: float | str,
-    beta_adaptation: str | None,
-    noise_temperature: float | None,
-    normalized: bool,
-    forward_probability: float,
-) -> tuple[ReversibleLangevin, BetaAdaptation]:
-    """Return the proposal and the adaptation of these arguments of RSGLD."""
-    adaptation = BetaAdaptation.of(
-        beta,
-        beta_adaptation,
-        normalized,
-        checked_forward_probability(forward_probability),
-    )
-    proposal = ReversibleLangevin(
-        adaptation.first or 1.0, noise_temperature, normalized, forward_probability
-    )
-    return proposal, adaptation
 
 
 def checked_proposal(proposal: Any, default: Proposal) -> Proposal:
@@ -252,11 +235,6 @@ def checked_proposal(proposal: Any, default: Proposal) -> Proposal:
         Proposal,
         "one of `mh.proposals`: RandomWalk(), Langevin(), ReversibleLangevin(beta)",
     )
-
-
-def checked_forward_probability(value: Any) -> float:
-    """Return p, a number in (0, 1]."""
-    return _validate.number("forward_probability", value, _PROBABILITY)
 
 
 def _checked_noise_temperature(value: Any) -> float | None:

@@ -2,18 +2,16 @@
 
 import ast
 import importlib
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import pytest
 
-import keras_mhmcmc
+from tests.support.package_files import FRAMEWORKS
+from tests.support.package_files import PACKAGE
+from tests.support.package_files import files
+from tests.support.package_files import frameworks_of
 
-PACKAGE = Path(keras_mhmcmc.__file__).parent
-FRAMEWORKS = {"jax", "jaxlib", "tensorflow", "torch"}
 HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
 
 # The rooms of the package, the lowest first. A file imports from rooms below its own,
@@ -57,24 +55,9 @@ INSIDE_FUNCTIONS = {
 MAY_ASK_FOR_THE_BACKEND = {"_backend/__init__.py", "_backend/keras_internals.py"}
 
 
-def files():
-    """Paths of the package's files, relative to it."""
-    return sorted(
-        path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
-    )
-
-
 def module_of(path):
     """The row of the table that a file belongs to."""
     return path.split("/")[0].removesuffix(".py")
-
-
-def frameworks_of(path):
-    """The frameworks that a file may import: that of its folder in `_backend`."""
-    room, *folders = path.split("/")[:-1] or [""]
-    if room != "_backend":
-        return set()
-    return {"jax", "jaxlib"} if folders == ["jax"] else set(folders)
 
 
 def parse(path):
@@ -338,65 +321,3 @@ def test_only_pytorch_has_files_of_its_own():
         folder = f"_backend/{framework}/"
         there = {path.removeprefix(folder) for path in files() if folder in path}
         assert there == {f"{name}.py" for name in ("__init__", *PARTS)}
-
-
-def start_import(statement):
-    """A process that imports in a fresh interpreter and prints what was loaded."""
-    code = (
-        f"{statement}; import sys; "
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    )
-    path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": path.rstrip(os.pathsep)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.mark.in_turn("torch")
-def test_importing_the_package_loads_nothing_that_keras_does_not_load():
-    processes = [start_import(f"import {name}") for name in ("keras", "keras_mhmcmc")]
-    outputs = [process.communicate(timeout=120) for process in processes]
-    for process, (_, errors) in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, errors
-    alone, together = (set(output.split()) for output, _ in outputs)
-    assert "keras_mhmcmc" in together
-    assert "keras_mhmcmc" not in alone
-    assert (together - alone) & (FRAMEWORKS | HEAVY) == set()
-
-
-# Imports each module in a process of its own that has Keras and nothing of this
-# package, not even its `__init__`, which would import the rooms in a lucky order.
-IMPORT_EACH = """
-import importlib, os, sys, types, keras
-package = types.ModuleType("keras_mhmcmc")
-package.__path__ = [sys.argv[1]]
-sys.modules["keras_mhmcmc"] = package
-for name in sys.argv[2:]:
-    if os.fork() == 0:
-        try:
-            importlib.import_module(name)
-        except BaseException as error:
-            print(name, repr(error), flush=True)
-        os._exit(0)
-    os.wait()
-"""
-
-
-@pytest.mark.in_turn("torch")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_each_module_can_be_imported_first():
-    running = keras.backend.backend()
-    names = [
-        "keras_mhmcmc." + path.removesuffix(".py").replace("/", ".")
-        for path in files()
-        if path != "__init__.py" and frameworks_of(path) <= {running, "jaxlib"}
-    ]
-    names = [name.removesuffix(".__init__") for name in names]
-    command = [sys.executable, "-c", IMPORT_EACH, str(PACKAGE), *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "" and len(names) > 80

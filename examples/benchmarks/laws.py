@@ -16,6 +16,7 @@ SGHMC with mini-batches, compared with their closed form.
 """
 
 import argparse
+import itertools
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -174,21 +175,36 @@ def in_fit(optimizer, batch_size, args, epochs, every):
     return draws.reshape(*draws.shape[:2], DIMENSION), history.history["acceptance"][-1]
 
 
+def paper(batch_size):
+    """The arguments of RSGLD that the paper has, but for the rule for beta."""
+    return {
+        "temperature": EXAMPLES / batch_size,
+        "forward_probability": 0.5,
+        "refresh_probability": 0.0,
+        "warm_up": 0,
+        "rate_adaptation": False,
+    }
+
+
 def rsgld(args):
-    """The default RSGLD, as a user writes it: the spread within each chain."""
+    """RSGLD with its defaults and with the paper's: the spread within each chain."""
     _, posterior, _ = reference(1.0)
-    for batch_size in (EXAMPLES, 113):
+    for batch_size, is_paper in itertools.product((EXAMPLES, 113), (False, True)):
         optimizer = mh.RSGLD(
             0.5,
             train_size=EXAMPLES,
             batch_size=batch_size,
             prior=mh.priors.Gaussian(1.0),
             seed=args.seed,
+            **(paper(batch_size) if is_paper else {}),
         )
         epochs = args.steps * batch_size // EXAMPLES
         draws, accepted = in_fit(optimizer, batch_size, args, epochs, every=10)
         _, tempered, _ = reference(EXAMPLES / batch_size)
-        print(f"RSGLD(0.5, batch_size={batch_size}), accepted {accepted:.2f}")
+        settings = "the paper's settings" if is_paper else "the defaults"
+        print(
+            f"RSGLD(0.5, batch_size={batch_size}), {settings}, {accepted:.2f} accepted"
+        )
         for name, covariance in (("T = 1", posterior), ("T = N/m", tempered)):
             spread = ratios(draws, covariance)
             spread = {key: value**0.5 for key, value in spread.items()}

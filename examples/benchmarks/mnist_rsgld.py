@@ -34,7 +34,17 @@ def run(seed, epochs, data):
         ]
     )
     model.compile(
-        optimizer=mh.RSGLD(0.2, train_size=len(x), batch_size=100, seed=seed),
+        optimizer=mh.RSGLD(
+            0.2,
+            train_size=len(x),
+            batch_size=100,
+            temperature=len(x) / 100,
+            forward_probability=0.5,
+            refresh_probability=0.0,
+            warm_up=0,
+            rate_adaptation=False,
+            seed=seed,
+        ),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )

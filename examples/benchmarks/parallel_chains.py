@@ -29,7 +29,9 @@ OPTIMIZERS = {
     "SGD": lambda size: keras.optimizers.SGD(0.1),
     "Adam": lambda size: keras.optimizers.Adam(1e-3),
     "SGLD": lambda size: mh.SGLD(0.1, train_size=size, seed=0),
-    "RSGLD": lambda size: mh.RSGLD(0.1, train_size=size, batch_size=BATCH, seed=0),
+    "RSGLD": lambda size: mh.RSGLD(
+        0.1, train_size=size, batch_size=BATCH, warm_up=0, seed=0
+    ),
 }
 
 

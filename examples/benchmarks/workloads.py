@@ -81,7 +81,7 @@ def optimizers(batch_size=100):
         "SGHMC": mh.SGHMC(0.01, train_size=SIZE),
         "MHBT, random walk": mh.MHBT(1e-4, **sizes),
         "MHBT, Langevin": mh.MHBT(0.1, proposal=langevin, **sizes),
-        "RSGLD": mh.RSGLD(0.1, **sizes),
+        "RSGLD": mh.RSGLD(0.1, warm_up=0, **sizes),
         "MINT": mh.MINT(0.1, **sizes),
         "CSGLD, 200 bins": contour(mh.CSGLD, 200),
         "CSGLD, 10000 bins": contour(mh.CSGLD, 10_000),

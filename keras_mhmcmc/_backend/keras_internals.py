@@ -1,7 +1,7 @@
 """All that the package takes from the private interface of Keras, with the reasons.
 
 Each function stands for something that Keras 3 does without offering it. A test in
-`tests/test_keras_internals.py` fails if a new version does it in another way.
+`tests/backend/test_keras_internals.py` fails if a new version does it in another way.
 """
 
 import contextlib

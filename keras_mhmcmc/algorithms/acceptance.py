@@ -22,6 +22,7 @@ from keras_mhmcmc.algorithms.tensors import ops
 NOTHING = 0  # there is no state yet: the point becomes the state
 PROPOSAL = 1  # a move proposed from the state
 REFRESH = 2  # the state's own position, for a new batch
+WARM_UP = 3  # a plain gradient step from the state, which is accepted if it is finite
 
 
 class Candidate(NamedTuple):
@@ -36,7 +37,7 @@ class Outcome(NamedTuple):
     """What happened to the point that was evaluated."""
 
     accepted: Tensor  # bool: the point is the new state
-    proposed: Tensor  # bool: the point was a proposal, no first point and no refresh
+    proposed: Tensor  # bool: the point was a proposal
     finite: Tensor  # bool: the energy and the gradient were finite
     has_state: Tensor  # bool: there is a state now
     log_ratio: Tensor  # log r of the rule above
@@ -62,7 +63,8 @@ def accept_or_reject(
     Args:
         state: the state before the step; arbitrary while `pending` is `NOTHING`.
         candidate: the point that was evaluated.
-        pending: `NOTHING`, `PROPOSAL` or `REFRESH`, int32, () or (K,).
+        pending: what the point is to the state, one of the integers above, int32, ()
+            or (K,).
         log_q_ratio: log q(theta' -> theta) - log q(theta -> theta'); not finite where
             the gradient is not.
         restart: bool, the evaluated point starts a new chain; None: it does not.
@@ -81,7 +83,8 @@ def accept_or_reject(
     first = pending == NOTHING
     if restart is not None:
         first = first | restart
-    accepted = finite & (first | (ops.log(uniform) < log_ratio))
+    is_free = first | (pending == WARM_UP)
+    accepted = finite & (is_free | (ops.log(uniform) < log_ratio))
     state = Candidate(
         # A first point that is not finite is kept, to be evaluated on another batch.
         position=tensors.select(accepted | first, candidate.position, state.position),

@@ -54,6 +54,7 @@ class Traits(NamedTuple):
     # Whether a prior is added to energy and gradient before a step.
     takes_prior: bool = True
     has_weights: bool = False  # whether draws have importance weights
+    warm_up: int = 0  # first steps, which are burn-in
     # Whether a decision depends on the number of weights that move.
     counts_weights: bool = False
     counts: tuple[str, ...] = ()  # names of what `Info.counts` adds up

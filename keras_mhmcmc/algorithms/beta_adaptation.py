@@ -9,12 +9,14 @@ min(1, r(beta)), exactly. The paper runs 100 extra forward steps for each value.
 the steps of the run itself are replayed.
 
 `replay_*`: at the end of an epoch, take the smallest beta of a grid whose mean
-acceptance reaches 90% of the best, in the strong-gradient regime. Acceptance is not
-monotone in beta. It rises steeply where the regime begins, and then stays. Above the
-regime the move is a random walk, which may be accepted still more often and destroys
-the weights in the end. The rise moves from epoch to epoch. A beta exactly where the
-rise ends may be too small in the next epoch, which then accepts nothing. So beta - 1 is
-made a fifth larger.
+acceptance reaches 90% of the best. Acceptance is not monotone in beta. It rises steeply
+where the strong-gradient regime begins, and then stays. Where backward moves begin to
+be accepted, at beta = sqrt(a) |grad'| with a = epsilon^2 / (2 s^2), the move is a
+random walk. It may be accepted still more often, and destroys the weights in the end.
+So the grid is cut at a fifth of this beta, or at the end of the strong-gradient regime
+where the latter is larger, as in low dimension. The rise moves from epoch to epoch. A
+beta exactly where the rise ends may be too small in the next epoch, which then accepts
+nothing. So beta - 1 is made a fifth larger.
 
 `paper_*`: the paper's rule. If an epoch's acceptance is above 0.4, beta falls in steps
 of 5%, by 50% at most, while the acceptance of the last 100 forward steps is above 0.7.
@@ -32,6 +34,7 @@ scalar has the shape (K,), and every record a leading chain axis.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 from typing import Self
@@ -51,6 +54,7 @@ REPLAY_SMALLEST = 1e-4
 REPLAY_LARGEST = 1e5
 REPLAY_SHARE = 0.9
 REPLAY_MARGIN = 1.2
+REPLAY_ONSET = 0.2  # of the beta at which backward moves are accepted
 
 PAPER_TRIALS = 14  # 0.95^13 = 0.51, the last step before 50%
 PAPER_WINDOW = 100
@@ -71,7 +75,7 @@ class ReplayState(NamedTuple):
     """Sums over the forward steps since beta was chosen."""
 
     acceptance: Tensor  # (..., trials)
-    limit: Tensor  # upper ends of the strong-gradient regime
+    limit: Tensor  # the sum of the largest betas to choose
     count: Tensor  # forward steps
 
 
@@ -104,6 +108,9 @@ class Move(NamedTuple):
     proposed: Tensor
 
 
+RatioAt = Callable[[proposals.SquaredDistances, Tensor], Tensor]
+
+
 @dataclasses.dataclass(frozen=True)
 class BetaAdaptation:
     """How RSGLD chooses beta.
@@ -112,25 +119,15 @@ class BetaAdaptation:
         first: the first beta. None chooses one from the first gradient, and again
             after 16 forward steps.
         rule: "replay", "paper", or None for a fixed beta.
-        normalized: whether the density ratio has its normalising constants.
-        forward_probability: probability of a forward move.
         steps: steps of an epoch, at whose end beta is chosen.
     """
 
     first: float | None
     rule: str | None
-    normalized: bool
-    forward_probability: float
     steps: int = 0
 
     @classmethod
-    def of(
-        cls,
-        beta: float | str,
-        rule: str | None,
-        normalized: bool,
-        forward_probability: float,
-    ) -> "BetaAdaptation":
+    def of(cls, beta: float | str, rule: str | None) -> Self:
         """Return the adaptation of these arguments of `mh.RSGLD`, checked.
 
         Raises:
@@ -140,7 +137,7 @@ class BetaAdaptation:
         if not (isinstance(beta, str) and beta == "auto"):
             first = _validate.number("beta", beta, _AT_LEAST_ONE, hint='Or "auto".')
         rule = _validate.choice("beta_adaptation", rule, ("replay", "paper", None))
-        return cls(first, rule, normalized, forward_probability)
+        return cls(first, rule)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the adaptation with the steps of an epoch, 1 without data."""
@@ -172,14 +169,6 @@ class BetaAdaptation:
             paper,
         )
 
-    def log_q_ratio(
-        self, distances: proposals.SquaredDistances, beta: Tensor, dimension: int
-    ) -> Tensor:
-        """Return the log density ratio of a move under `beta`."""
-        return proposals.reversible_log_ratio(
-            distances, beta, dimension, self.normalized, self.forward_probability
-        )
-
     def start(
         self, state: State, gradient: Position, scales: Any, has_state: Tensor
     ) -> State:
@@ -187,28 +176,33 @@ class BetaAdaptation:
         if self.first is not None:
             return state
         known = state.beta
+        is_due = has_state & (known <= 0.0)
 
         def choose() -> Tensor:
-            chosen = proposals.strong_gradient_beta(gradient, scales)
-            return ops.where(known > 0.0, known, ops.where(has_state, chosen, 0.0))
+            chosen = proposals.strong_gradient_beta(gradient, scales, like=has_state)
+            return ops.where(is_due, chosen, known)
 
-        return state._replace(
-            beta=tensors.cond(ops.all(known > 0.0), lambda: known, choose)
-        )
+        return state._replace(beta=tensors.cond(ops.any(is_due), choose, lambda: known))
 
-    def update(self, state: State, move: Move, number: Tensor, dimension: int) -> State:
-        """Return the state after one more move, with a new beta if one is due."""
+    def update(
+        self, state: State, move: Move, number: Tensor, log_q_ratio_at: RatioAt
+    ) -> State:
+        """Return the state after one more move, with a new beta if one is due.
+
+        `log_q_ratio_at` gives the log density ratio of `move.distances` under values
+        of beta.
+        """
         if self.first is not None and self.rule is None:
             return state
         beta, choice_at, replay, paper = state
         is_epoch_end = (number + 1) % self.steps == 0
-        limit = proposals.strong_gradient_limit(move.distances)
+        limit = replay_limit(move.distances)
 
         def judge(trials: Tensor) -> Tensor:
             distances = proposals.SquaredDistances(
                 *(ops.expand_dims(x, -1) for x in move.distances)
             )
-            ratio = self.log_q_ratio(distances, trials, dimension)
+            ratio = log_q_ratio_at(distances, trials)
             return acceptance(ratio, move.energy_log_ratio, move.finite)
 
         def acceptances(trials: Tensor) -> Tensor:
@@ -265,6 +259,14 @@ def acceptance(log_q_ratio: Tensor, energy_log_ratio: Tensor, finite: Tensor) ->
     log_r = log_q_ratio + ops.expand_dims(energy_log_ratio, -1)
     share = ops.exp(ops.minimum(log_r, 0.0))
     return ops.where(ops.expand_dims(finite, -1), share, 0.0)
+
+
+def replay_limit(distances: proposals.SquaredDistances) -> Tensor:
+    """Return the largest beta that one forward move allows to choose."""
+    return ops.maximum(
+        proposals.strong_gradient_limit(distances),
+        REPLAY_ONSET * proposals.onset_of_backward(distances),
+    )
 
 
 def replay_trials(beta: Tensor) -> Tensor:
@@ -354,4 +356,5 @@ def paper_choose(state: PaperState, beta: Tensor) -> Tensor:
     beta = ops.where(epoch > PAPER_FALL_ABOVE, fallen, beta)
     rises = (epoch < PAPER_RISE_BELOW) & (state.proposed > 0)
     beta = ops.where(rises, beta * (1.0 + PAPER_STEP), beta)
-    return ops.maximum(beta, 1.0)
+    # Without a proposal, as in a warm-up, beta may not be chosen yet.
+    return ops.where(state.proposed > 0, ops.maximum(beta, 1.0), beta)

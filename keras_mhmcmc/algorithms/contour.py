@@ -243,13 +243,6 @@ class ContourSampler(OverDiffusion):
         return {name: ops.cast(value, "float32") for name, value in counts.items()}
 
 
-def partition_index(energy: Tensor, contour: Contour) -> Tensor:
-    """Return J, the subregion of each energy; 0 if the energy is not finite."""
-    above = ops.ceil((energy - contour.energy_min) / contour.energy_gap)
-    above = ops.where(ops.isfinite(energy), above, ops.zeros_like(above))
-    return ops.cast(ops.clip(above, 0, contour.partitions - 1), "int32")
-
-
 class Place(NamedTuple):
     """An energy and its subregion."""
 
@@ -260,7 +253,10 @@ class Place(NamedTuple):
 
 def locate(energy: Tensor, contour: Contour) -> Place:
     """Return the `Place` of each energy."""
-    return Place(energy, partition_index(energy, contour), ops.isfinite(energy))
+    finite = ops.isfinite(energy)
+    above = ops.ceil((energy - contour.energy_min) / contour.energy_gap)
+    above = ops.clip(ops.where(finite, above, 0.0), 0, contour.partitions - 1)
+    return Place(energy, ops.cast(above, "int32"), finite)
 
 
 def update_log_masses(

@@ -88,8 +88,8 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.algorithms import tempering
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 
@@ -103,7 +103,7 @@ def ladder(train_size: int, batch_sizes: Sequence[int], alpha: float) -> list[fl
     return [
         1.0
         if size == train_size
-        else metropolis.mint_temperature(alpha, train_size, size)
+        else tempering.mint_temperature(alpha, train_size, size)
         for size in batch_sizes
     ]
 

@@ -55,7 +55,9 @@ Batches I are drawn by `fit` or by `mh.sample`. The state does not hold them.
 """
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -68,8 +70,11 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import beta_adaptation
+from keras_mhmcmc.algorithms import next_point
 from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.algorithms import tempering
 from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import SHARE
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Current
 from keras_mhmcmc.algorithms.base import Evaluation
@@ -83,10 +88,8 @@ from keras_mhmcmc.algorithms.base import checked_temperature
 from keras_mhmcmc.algorithms.base import rate_or_none
 from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
+from keras_mhmcmc.algorithms.rate_adaptation import RateAdaptation
 from keras_mhmcmc.algorithms.tensors import ops
-
-_REFRESH = _validate.Interval(0.0, 1.0)
-_ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 
 class State(NamedTuple):
@@ -96,17 +99,20 @@ class State(NamedTuple):
     position: Position
     gradient: Position  # empty for proposals that need none
     energy: Tensor  # () or (K,)
-    pending: Tensor  # int32: `NOTHING`, `PROPOSAL` or `REFRESH`
+    pending: Tensor  # int32: `NOTHING`, `PROPOSAL`, `REFRESH` or `WARM_UP`
     forward: Tensor  # bool: whether the pending move goes down the gradient
     scales: proposals.Scales
     adaptation: Any  # `beta_adaptation.State`, or () if beta is fixed
+    rate: Any  # `rate_adaptation.State`, or () if the rate is not adapted
 
 
 class Auxiliary(NamedTuple):
     """What `decide` hands to `move` besides the state."""
 
     has_state: Tensor  # bool
+    finite: Tensor  # bool: the evaluated point was
     adaptation: Any
+    rate: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,21 +125,31 @@ class Metropolis(Algorithm):
     alpha: float | None = None  # MINT's, which gives the temperature
     adaptation: beta_adaptation.BetaAdaptation | None = None  # None: beta is fixed
     refresh_probability: float = 0.0  # rho
+    warm_up: int = 0  # first moves, which are plain gradient steps
+    rate_adaptation: RateAdaptation | None = None
+    energy_weight: Callable[[int], float] = float  # c_n of m, if T is None
 
     def __post_init__(self) -> None:
         temperature, alpha = self.temperature, self.alpha
         if temperature is not None:
             temperature = checked_temperature(temperature, _validate.POSITIVE)
         if alpha is not None:
-            alpha = checked_alpha(alpha)
+            alpha = tempering.checked_alpha(alpha)
         set_checked(
             self,
             learning_rate=rate_or_none(self.learning_rate),
             temperature=temperature,
             alpha=alpha,
-            refresh_probability=checked_refresh_probability(
-                self.refresh_probability, self.proposal
+            refresh_probability=_validate.number(
+                "refresh_probability", self.refresh_probability, SHARE
             ),
+            warm_up=_validate.integer("warm_up", self.warm_up, 0),
+        )
+        proposals.only_if_reversible(
+            self.proposal,
+            refresh_probability=self.refresh_probability,
+            warm_up=self.warm_up,
+            rate_adaptation=self.rate_adaptation is not None,
         )
 
     @property
@@ -149,6 +165,8 @@ class Metropolis(Algorithm):
             uses_energy=True,
             counts_weights=self.proposal.counts_weights,
             num_uniforms=3 if self.refresh_probability > 0.0 else 2,
+            # One step more evaluates where the last move went.
+            warm_up=self.warm_up + 1 if self.warm_up else 0,
             counts=counts,
         )
 
@@ -162,12 +180,22 @@ class Metropolis(Algorithm):
                     "examples, and there are none with `log_density`. Use "
                     "`mh.kernels.mhbt(..., temperature=...)`. Received: mint"
                 )
-            temperature = mint_temperature(self.alpha, train_size, batch_size)
+            temperature = tempering.mint_temperature(self.alpha, train_size, batch_size)
         elif temperature is None:
-            temperature = train_size / batch_size if train_size and batch_size else 1.0
+            temperature = 1.0
+            if train_size and batch_size:
+                temperature = train_size / self.energy_weight(batch_size)
+        rate_adaptation = self.rate_adaptation
         if adaptation is not None:
             adaptation = adaptation.bind_data_size(train_size, batch_size)
-        return dataclasses.replace(self, temperature=temperature, adaptation=adaptation)
+        if rate_adaptation is not None:
+            rate_adaptation = rate_adaptation.bind_data_size(train_size, batch_size)
+        return dataclasses.replace(
+            self,
+            temperature=temperature,
+            adaptation=adaptation,
+            rate_adaptation=rate_adaptation,
+        )
 
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
         """Return the algorithm as it is."""
@@ -205,6 +233,7 @@ class Metropolis(Algorithm):
                 )
             ),
             adaptation=() if self.adaptation is None else self.adaptation.init(),
+            rate=() if self.rate_adaptation is None else self.rate_adaptation.init(),
         )
 
     def point(self, state: State) -> Position:
@@ -223,9 +252,7 @@ class Metropolis(Algorithm):
             log_q_ratio = self.proposal.log_q_ratio(*move)
         else:
             distances = proposals.squared_distances(*move)
-            log_q_ratio = self.adaptation.log_q_ratio(
-                distances, state.scales.beta, self._dimension(state)
-            )
+            log_q_ratio = self._log_q_ratio_at(state, distances, state.scales.beta)
         before = acceptance.Candidate(state.position, state.gradient, state.energy)
         candidate = acceptance.Candidate(state.point, gradient, evaluation.energy)
         after, outcome = acceptance.accept_or_reject(
@@ -250,9 +277,18 @@ class Metropolis(Algorithm):
                 outcome.proposed,
             )
             adaptation = self.adaptation.update(
-                adaptation, seen, evaluation.number, self._dimension(state)
+                adaptation,
+                seen,
+                evaluation.number,
+                functools.partial(self._log_q_ratio_at, state),
             )
-        current = Current(*after, Auxiliary(outcome.has_state, adaptation))
+        rate = state.rate
+        if self.rate_adaptation is not None:
+            rate = self.rate_adaptation.update(
+                rate, state.forward, outcome.accepted, outcome.proposed
+            )
+        auxiliary = Auxiliary(outcome.has_state, outcome.finite, adaptation, rate)
+        current = Current(*after, auxiliary)
         counts = self._counts(outcome, state)
         return current, Info(counts, accepted=outcome.accepted)
 
@@ -262,43 +298,47 @@ class Metropolis(Algorithm):
             state.position,
             state.gradient,
             state.energy,
-            Auxiliary(has_state, state.adaptation),
+            Auxiliary(has_state, has_state, state.adaptation, state.rate),
         )
 
     def move(self, current: Current, evaluation: Evaluation) -> State:
         """Draw the next proposal; a chain without a state stays where it is."""
-        has_state, adaptation = current.auxiliary
-        is_pending = ops.cast(has_state, "int32")
-        pending = acceptance.PROPOSAL * is_pending
-        scales = self.proposal.scales(
-            evaluation.learning_rate, evaluation.temperature, evaluation.train_size
-        )
-        scales = _still_unless(has_state, scales)
-        if self.adaptation is not None:
-            adaptation = self.adaptation.start(
-                adaptation, current.gradient, scales, has_state
-            )
-            scales = _still_unless(has_state, scales._replace(beta=adaptation.beta))
+        has_state, finite, adaptation, rate = current.auxiliary
+        learning_rate, uniform = evaluation.learning_rate, evaluation.uniforms[1]
+        refreshes: Tensor = None
+        warms_up: Tensor = None
         if self.refresh_probability > 0.0:
             refreshes = evaluation.uniforms[2] < self.refresh_probability
-            pending = ops.where(refreshes, acceptance.REFRESH * is_pending, pending)
-            scales = _still_unless(ops.logical_not(refreshes), scales)
+        if self.warm_up > 0:
+            warms_up = evaluation.number < self.warm_up
+            uniform = ops.where(warms_up, 0.0, uniform)  # forward
+        kind = next_point.next_kind(has_state, refreshes, warms_up)
+        if self.rate_adaptation is not None:
+            factor = ops.where(kind == acceptance.WARM_UP, 1.0, rate.factor)
+            learning_rate = learning_rate * factor
+            rate = rate._replace(learning_rate=learning_rate)
+        scales = self.proposal.scales(
+            learning_rate, evaluation.temperature, evaluation.train_size
+        )
+        if self.adaptation is not None:
+            adaptation = self.adaptation.start(
+                adaptation, current.gradient, scales, next_point.has_beta(kind)
+            )
+            scales = scales._replace(beta=adaptation.beta)
+        scales = next_point.scales_of(kind, scales, finite if self.warm_up else None)
         point, forward = self.proposal.propose(
-            current.position,
-            current.gradient,
-            evaluation.normals,
-            evaluation.uniforms[1],
-            scales,
+            current.position, current.gradient, evaluation.normals, uniform, scales
         )
         return State(
             point=point,
             position=current.position,
             gradient=current.gradient,
             energy=current.energy,
-            pending=pending,
+            pending=kind,
             forward=forward,
             scales=scales,
             adaptation=adaptation,
+            rate=rate,
         )
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
@@ -311,66 +351,38 @@ class Metropolis(Algorithm):
             summary["backward_acceptance"] = _share(
                 accepted - forward, proposed - tried
             )
-            if self.adaptation is None:
-                # Not that of the state's scales, which is 1 in a pending refresh.
-                beta = self.proposal.scales(0.0, 1.0, 1).beta
-                summary["beta"] = np.full(np.shape(counts["accepted"]), beta)
-            else:
-                summary["beta"] = state.adaptation.beta
+            adaptation = state.scales if self.adaptation is None else state.adaptation
+            # 0 is a beta that is not chosen yet.
+            summary["beta"] = np.where(adaptation.beta > 0, adaptation.beta, math.nan)
+        if self.rate_adaptation is not None:
+            summary["learning_rate"] = state.rate.learning_rate
         if self.refresh_probability > 0.0:
             summary["refresh_acceptance"] = _share(
                 counts["refresh_accepted"], counts["refresh_proposed"]
             )
         return summary | {"nonfinite": counts["nonfinite"]}
 
-    def _dimension(self, state: State) -> int:
-        return tensors.size(state.point, like=state.energy)
+    def _log_q_ratio_at(
+        self, state: State, distances: proposals.SquaredDistances, beta: Tensor
+    ) -> Tensor:
+        dimension = tensors.size(state.point, like=state.energy)
+        return self.proposal.log_q_ratio_at(distances, beta, dimension)
 
     def _counts(self, outcome: acceptance.Outcome, state: State) -> dict[str, Tensor]:
-        accepted, forward = outcome.proposed & outcome.accepted, state.forward
-        refreshed = state.pending == acceptance.REFRESH
+        accepted = outcome.proposed & outcome.accepted
         counts = {
             "accepted": accepted,
             "proposed": outcome.proposed,
             "nonfinite": ~outcome.finite,
-            "forward_accepted": accepted & forward,
-            "forward_proposed": outcome.proposed & forward,
-            "refresh_accepted": refreshed & outcome.accepted,
-            "refresh_proposed": refreshed,
         }
-        return {name: ops.cast(counts[name], "float32") for name in self.traits.counts}
-
-
-def _still_unless(condition: Tensor, scales: proposals.Scales) -> proposals.Scales:
-    """Return the scales of chains where `condition` holds; the others stay in place."""
-    return proposals.Scales(
-        *(
-            ops.where(condition, ops.cast(scale, "float32"), still)
-            for scale, still in zip(scales, proposals.STILL, strict=True)
-        )
-    )
-
-
-def checked_alpha(value: Any) -> float:
-    """Return alpha of MINT, a number in (0, 1]."""
-    return _validate.number("alpha", value, _ALPHA)
-
-
-def checked_refresh_probability(value: Any, proposal: proposals.Proposal) -> float:
-    """Return rho, a number in [0, 1), and 0 unless the proposal is reversible."""
-    value = _validate.number("refresh_probability", value, _REFRESH)
-    if value > 0.0 and not proposal.has_backward:
-        raise ValueError(
-            "Argument `refresh_probability` must be 0 unless the proposal is "
-            "`mh.proposals.ReversibleLangevin(beta)`. "
-            f"Received: refresh_probability={value}, proposal={proposal!r}"
-        )
-    return value
-
-
-def mint_temperature(alpha: float, train_size: int, batch_size: int) -> float:
-    """Return MINT's temperature n^(1 - lambda), with n^lambda = m^alpha."""
-    return train_size / batch_size**alpha
+        if self.proposal.has_backward:
+            counts["forward_accepted"] = accepted & state.forward
+            counts["forward_proposed"] = outcome.proposed & state.forward
+        if self.refresh_probability > 0.0:
+            refreshed = state.pending == acceptance.REFRESH
+            counts["refresh_accepted"] = refreshed & outcome.accepted
+            counts["refresh_proposed"] = refreshed
+        return {name: ops.cast(value, "float32") for name, value in counts.items()}
 
 
 def _share(part: Array, whole: Array) -> Array:

@@ -129,6 +129,26 @@ class Proposal(Configurable):
         """Return log q(theta' -> theta) - log q(theta -> theta'), () or (K,)."""
         raise NotImplementedError
 
+    def log_q_ratio_at(
+        self, distances: SquaredDistances, beta: Tensor, dimension: int
+    ) -> Tensor:
+        """Return the same under `beta`, for proposals whose beta is adapted.
+
+        `beta` may have one more axis than the distances: a ratio for each value.
+        """
+        raise NotImplementedError
+
+
+def only_if_reversible(proposal: Proposal, **settings: Any) -> None:
+    """Refuse settings that are not off, unless the proposal is reversible."""
+    for name, value in settings.items():
+        if value and not proposal.has_backward:
+            raise ValueError(
+                f"Argument `{name}` must be {type(value)()!r} unless the proposal is "
+                "`mh.proposals.ReversibleLangevin(beta)`. "
+                f"Received: {name}={value}, proposal={proposal!r}"
+            )
+
 
 def random_walk(
     position: Position, normals: Sequence[Tensor], scales: Scales
@@ -239,13 +259,28 @@ def strong_gradient_limit(distances: SquaredDistances) -> Tensor:
     return ops.sqrt(ops.maximum(ratio, 1.0))
 
 
-def strong_gradient_beta(gradient: Position, scales: Scales) -> Tensor:
+def onset_of_backward(distances: SquaredDistances) -> Tensor:
+    """Return sqrt(a) |grad'|, a = epsilon^2 / (2 s^2), from a forward move.
+
+    Backward moves are accepted from about this beta on: where the noise of one weight,
+    beta s sqrt(2), is as long as the whole step epsilon |grad'|. The gradient is that
+    of the proposal. Gradients of states are shorter, since a state waits longest where
+    its batch has a short one.
+    """
+    # a |grad|^2, up to noise, and a (|grad'|^2 - |grad|^2)
+    here = 0.25 * (distances.out_backward - distances.out_forward)
+    change = 0.5 * (distances.change_forward + distances.change_backward)
+    return ops.sqrt(ops.maximum(here + change, 0.0))
+
+
+def strong_gradient_beta(gradient: Position, scales: Scales, like: Tensor) -> Tensor:
     """Return a beta in the middle of the regime: epsilon |grad| / (s sqrt(d)).
 
     The strong-gradient regime ends at twice this value: see `strong_gradient_limit`.
+    The shape of `like` is () or (K,), for K chains.
     """
-    length = ops.sqrt(tensors.sum_squares(gradient, like=scales.noise))
-    root = tensors.size(gradient, like=scales.noise) ** 0.5
+    length = ops.sqrt(tensors.sum_squares(gradient, like=like))
+    root = tensors.size(gradient, like=like) ** 0.5
     beta = scales.step * length / (ops.maximum(scales.noise, 1e-30) * root)
     return ops.maximum(beta, 1.0)
 

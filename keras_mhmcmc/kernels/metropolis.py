@@ -2,8 +2,9 @@
 
 from keras_mhmcmc import proposals
 from keras_mhmcmc.algorithms.base import checked_learning_rate
+from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
 from keras_mhmcmc.algorithms.metropolis import Metropolis
-from keras_mhmcmc.algorithms.metropolis import checked_alpha
+from keras_mhmcmc.algorithms.tempering import checked_alpha
 from keras_mhmcmc.proposals import checked_proposal
 from keras_mhmcmc.schedules import Schedule
 
@@ -151,8 +152,9 @@ def rsgld(
     Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
     reversible SGLD proposal", section 2.3 and 3.2.
     """
-    proposal, adaptation = proposals.adapted(
-        beta, beta_adaptation, noise_temperature, normalized, forward_probability
+    adaptation = BetaAdaptation.of(beta, beta_adaptation)
+    proposal = proposals.ReversibleLangevin(
+        adaptation.first or 1.0, noise_temperature, normalized, forward_probability
     )
     return Metropolis(
         checked_learning_rate(learning_rate),

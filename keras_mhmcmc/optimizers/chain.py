@@ -100,6 +100,10 @@ class Chain(abc.ABC):
         """Mark the current state as a sample."""
 
     @abc.abstractmethod
+    def freeze(self) -> None:
+        """End the adaptation of the learning rate: samples are kept from now on."""
+
+    @abc.abstractmethod
     def sample_info(self) -> SampleInfo:
         """Return energy and weight of the sample that was marked last."""
 

@@ -50,6 +50,11 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Return whether samples have importance weights."""
         return self.algorithm.traits.has_weights
 
+    @property
+    def warm_up(self) -> int:
+        """Return the number of first steps that are burn-in."""
+        return self.algorithm.traits.warm_up
+
     def _current_temperature(self) -> Tensor:
         """Return the temperature of the next step, as a step takes it."""
         if isinstance(self.temperature, Schedule):
@@ -118,6 +123,11 @@ class SamplerInterface(keras.optimizers.Optimizer):
                 energy of this sample is known, when `sample_info` still describes it.
         """
         self._chain.mark_sample(listener)
+
+    def freeze(self) -> None:
+        """End the adaptation of the learning rate, as the first sample does."""
+        if self.built:
+            self._chain.freeze()
 
     def await_sample(self, iteration: int, listener: Callable[[], None]) -> None:
         """Call `listener()` for the sample of `iteration`, if it was marked last."""

@@ -5,7 +5,8 @@ from typing import Any
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms.metropolis import Metropolis
-from keras_mhmcmc.algorithms.metropolis import checked_alpha
+from keras_mhmcmc.algorithms.tempering import checked_alpha
+from keras_mhmcmc.optimizers.network_defaults import network_settings
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.proposals import checked_proposal
@@ -39,7 +40,14 @@ class MHBT(Sampler):
             (`examples/benchmarks/laws.py --only metropolis`).
         refresh_probability: probability of a refresh, in [0, 1), for a reversible
             proposal. A refresh proposes the position of the state with the next
-            mini-batch, and accepts by the energies alone. The paper has 0.
+            mini-batch, and accepts by the energies alone. The paper has 0. None is 0.1
+            for a reversible proposal, and 0 for others.
+        warm_up: number of first steps that are plain gradient steps, for a reversible
+            proposal. They are burn-in. None is 500 for a reversible proposal, and 0 for
+            others.
+        rate_adaptation: whether the learning rate follows the forward acceptance, for a
+            reversible proposal, until the first sample is kept. None is True for a
+            reversible proposal whose rate is no schedule.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         name: name of the optimizer.
@@ -68,18 +76,21 @@ class MHBT(Sampler):
         batch_size: int,
         proposal: proposals.Proposal | None = None,
         temperature: float | Schedule | None = None,
-        refresh_probability: float = 0.0,
+        refresh_probability: float | None = None,
+        warm_up: int | None = None,
+        rate_adaptation: bool | None = None,
         prior: Prior | None = None,
         seed: int | None = None,
         name: str = "mhbt",
         **options: Any,
     ) -> None:
         proposal = checked_proposal(proposal, proposals.RandomWalk())
+        settings = network_settings(
+            proposal, learning_rate, refresh_probability, warm_up, rate_adaptation
+        )
         super().__init__(
             learning_rate,
-            algorithm=Metropolis(
-                None, temperature, proposal, refresh_probability=refresh_probability
-            ),
+            algorithm=Metropolis(None, temperature, proposal, **settings),
             train_size=train_size,
             batch_size=batch_size,
             prior=prior,
@@ -109,9 +120,9 @@ class MINT(Sampler):
             than exp(-U/T): on the logistic regression of `MHBT` their variance was 4.4
             times as large in the stiffest directions.
         proposal: one of `mh.proposals`. None is `Langevin()`.
-        refresh_probability: probability of a refresh, in [0, 1), for a reversible
-            proposal. A refresh proposes the position of the state with the next
-            mini-batch, and accepts by the energies alone. The paper has 0.
+        refresh_probability: as in `MHBT`.
+        warm_up: as in `MHBT`.
+        rate_adaptation: as in `MHBT`.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         name: name of the optimizer.
@@ -139,21 +150,22 @@ class MINT(Sampler):
         batch_size: int,
         alpha: float = 0.99,
         proposal: proposals.Proposal | None = None,
-        refresh_probability: float = 0.0,
+        refresh_probability: float | None = None,
+        warm_up: int | None = None,
+        rate_adaptation: bool | None = None,
         prior: Prior | None = None,
         seed: int | None = None,
         name: str = "mint",
         **options: Any,
     ) -> None:
         proposal = checked_proposal(proposal, proposals.Langevin())
+        settings = network_settings(
+            proposal, learning_rate, refresh_probability, warm_up, rate_adaptation
+        )
         super().__init__(
             learning_rate,
             algorithm=Metropolis(
-                None,
-                None,
-                proposal,
-                checked_alpha(alpha),
-                refresh_probability=refresh_probability,
+                None, None, proposal, checked_alpha(alpha), **settings
             ),
             train_size=train_size,
             batch_size=batch_size,

@@ -113,6 +113,9 @@ class MovingChain(Chain):
         iteration = int(ops.convert_to_numpy(self._parts.iterations))
         self._parts.energies.mark(iteration, listener)
 
+    def freeze(self) -> None:
+        """Do nothing: the rate is not adapted."""
+
     def sample_info(self) -> SampleInfo:
         return self._parts.energies.of_sample()
 

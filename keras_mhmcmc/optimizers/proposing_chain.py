@@ -24,6 +24,7 @@ from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Current
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import leaves
+from keras_mhmcmc.algorithms.rate_adaptation import FLOOR
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
@@ -37,11 +38,12 @@ class ProposingChain(Chain):
     def __init__(self, algorithm: metropolis.Metropolis) -> None:
         self._algorithm = algorithm
         self._accepted: Tensor = None
+        self._keeps = False  # whether some weights have no gradient
 
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
         self._parts = parts
         self._slots = parts.state.structure
-        self._watch = Standstill(parts.name)
+        self._watch = Standstill(parts.name, self._algorithm.refresh_probability)
 
     def run(
         self,
@@ -82,6 +84,7 @@ class ProposingChain(Chain):
             [*slots.position, *slots.gradient, slots.energy],
             [*current.position, *current.gradient, current.energy],
         )
+        self._keeps = keeps
         if keeps:
             return current
         weights = self._parts.state.weights
@@ -128,8 +131,8 @@ class ProposingChain(Chain):
         self._slots.pending.assign(refresh)
 
     def propose(self) -> None:
-        if not self._has_state():
-            return
+        if self._keeps or not self._has_state():
+            return  # a weight without a gradient must stay where it is
         parts, state = self._parts, self._parts.state.read()
         delta = tensors.subtract(state.point, state.position)
         squares = tensors.sum_squares(delta, like=state.energy)
@@ -143,13 +146,27 @@ class ProposingChain(Chain):
             position=tensors.select(has_state, state.position, state.point)
         )
         evaluation = parts.evaluate(state.point, [], None, parts.learning_rate())
+        # The move of the last step is drawn again.
+        evaluation = evaluation._replace(number=evaluation.number - 1)
         current = self._algorithm.resume(state, has_state)
         start = _backend.donated(parts.state.weights, current.position)
         new = self._algorithm.move(current._replace(position=start), evaluation)
         self.store(new)
 
     def mark_sample(self, listener: Callable[[], None] | None) -> None:
-        """Do nothing: the state was evaluated when it was proposed."""
+        # The state was evaluated when it was proposed: nobody has to wait.
+        self.freeze()
+
+    def freeze(self) -> None:
+        if self._is_adapting().any():
+            adapts = self._slots.rate.adapts
+            adapts.assign(np.zeros(adapts.shape, bool))
+
+    def _is_adapting(self) -> Array:
+        """Return whether the learning rate of each chain is adapted now."""
+        if not self._slots.rate:
+            return np.zeros(self._slots.pending.shape, bool)
+        return ops.convert_to_numpy(self._slots.rate.adapts)
 
     def sample_info(self) -> SampleInfo:
         energy = ops.convert_to_numpy(self._slots.energy)
@@ -167,19 +184,41 @@ class ProposingChain(Chain):
         return reason_of_loss(self._parts.name, self.lost_chains())
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
-        temperature = self._parts.temperature()
-        self._watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
-        energy = ops.convert_to_numpy(self._slots.energy)
-        self._watch.look_at_energy(energy, temperature)
+        temperature, watch = self._parts.temperature(), self._watch
+        rate = float(ops.convert_to_numpy(self._parts.learning_rate()))
+        watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
+        if self._steps() <= self._algorithm.traits.warm_up:
+            return
+        watch.look_at_energy(ops.convert_to_numpy(self._slots.energy), temperature)
+        if self._is_adapting().all():
+            factor = ops.convert_to_numpy(self._slots.rate.factor)
+            lowest = factor < 1.01 * FLOOR  # whatever the last digit of float32
+            watch.look_at_rate(lowest, rate=rate, temperature=temperature)
+        else:
+            self._look_at_acceptance(counts)
+
+    def _look_at_acceptance(self, counts: dict[str, Array]) -> None:
+        rate = self._parts.learning_rate()
+        if self._slots.rate:
+            rate = self._slots.rate.learning_rate
         self._watch.look(
             counts["accepted"],
             counts["proposed"],
-            rate=float(ops.convert_to_numpy(self._parts.learning_rate())),
-            temperature=temperature,
+            rate=float(np.min(ops.convert_to_numpy(rate))),
+            temperature=self._parts.temperature(),
         )
+
+    def _steps(self) -> int:
+        return int(ops.convert_to_numpy(self._parts.iterations))
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
         self.settle()
         is_known = _backend.hold_values(self._parts.state.all)
-        if is_known and not self._watch.has_looked and sys.exc_info()[1] is None:
+        if not is_known or sys.exc_info()[1] is not None:
+            return
+        if not self._watch.has_looked:
             self.look_at_epoch(counts())
+        if not self._watch.has_looked and self._steps() > self._algorithm.warm_up:
+            # No sample was kept: the rate adapted to the end.
+            self._look_at_acceptance(counts())
+        self._watch.look_at_warm_up(self._steps(), self._algorithm.warm_up)

@@ -282,7 +282,7 @@ class Sampler(SamplerInterface):
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Keep the training loss for the next `apply`; return it unchanged."""
-        self._check_loss()
+        self._check_loss()  # before a framework differentiates what is no mean
         return self._observer.observe(loss)
 
     def _check_loss(self) -> None:
@@ -320,7 +320,6 @@ class Sampler(SamplerInterface):
 
     def observe_losses(self, losses: Tensor) -> None:
         """Keep the training losses of the chains, shape (K,), for the next `apply`."""
-        self._check_loss()
         self._observer.keep(losses)
 
     def take_accepted(self) -> Tensor:

@@ -11,6 +11,8 @@ from keras_mhmcmc._warn import warn
 # at the chain's earlier acceptance is less than `_UNLIKELY`.
 _MANY = 20
 _UNLIKELY = 1e-5
+# A state with a lucky batch waits for a refresh that is accepted: for a few of them.
+_REFRESHES = 5
 # Largest spacing of float32 at the energy, in units of the temperature, at which
 # rounding does not decide. The table is in `docs/chains.md`.
 _COARSE = 0.125
@@ -21,10 +23,14 @@ class Standstill:
 
     Args:
         name: of the sampler, for the warnings.
+        refresh_probability: of a step, which lets a chain wait longer.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, refresh_probability: float = 0.0) -> None:
         self._name = name
+        self._many: float = _MANY
+        if refresh_probability > 0.0:
+            self._many = max(_MANY, _REFRESHES / refresh_probability)
         self._in_a_row: Any = 0  # rejected proposals in a row, () or (chains,)
         self._accepted: Any = 0  # so far, () or (chains,)
         self._proposed: Any = 0
@@ -49,7 +55,7 @@ class Standstill:
         self._proposed = self._proposed + proposed
         before = self._accepted / np.maximum(self._proposed - idle, 1.0)
         chance = (1.0 - before) ** idle  # 1 if the chain never accepted a proposal
-        is_still = idle >= _MANY
+        is_still = idle >= self._many
         is_still &= (chance < _UNLIKELY) | (self._accepted == 0)
         if is_still.any():
             self._tell(
@@ -59,6 +65,31 @@ class Standstill:
                 "samples are copies of one state. Lower the learning rate, raise the "
                 "temperature, or start from weights that an optimizer has found. Now: "
                 f"learning_rate={rate:.3g}, temperature={temperature:.3g}",
+            )
+
+    def look_at_warm_up(self, steps: int, warm_up: int) -> None:
+        """Warn if a run of so many steps ends in the warm-up."""
+        made = min(steps, warm_up)
+        if warm_up and 0 < steps <= warm_up + 1:
+            self._tell(
+                "warm-up",
+                f"{self._name} is still in its warm-up: it made {made} of {warm_up} "
+                "plain gradient steps, and no sample yet. Train for more epochs, or "
+                f"make the optimizer with a smaller `warm_up`. Now: warm_up={warm_up}",
+            )
+
+    def look_at_rate(
+        self, is_lowest: Array, *, rate: float, temperature: float
+    ) -> None:
+        """Warn if the adaptation has lowered the learning rate as far as it can."""
+        if is_lowest.any():
+            self._tell(
+                "rate",
+                f"{self._name} lowered its learning rate to a thousandth"
+                f"{_of_chains(is_lowest)}, and still rejects forward moves. Raise the "
+                "temperature, lower the learning rate of the warm-up, or make the "
+                f"batches larger. Now: learning_rate={rate:.3g}, "
+                f"temperature={temperature:.3g}",
             )
 
     def look_at_lost(self, is_lost: Array, reason: str) -> None:

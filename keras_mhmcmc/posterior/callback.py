@@ -52,7 +52,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     Args:
         burn_in: iterations of the optimizer before the first sample, an integer that
-            is at least 0. Defaults to 0.
+            is at least 0. Defaults to 0. A longer `warm_up` of the sampler counts.
         every: iterations between samples, an integer that is at least 1. Defaults to
             None: one sample at the end of each epoch. With `steps_per_execution` above
             1, the callback keeps the first state that it sees after each multiple.
@@ -119,6 +119,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._sizes = FitSizes()
         self._interrupts = Interrupts()
         self._sampler: Sampler | None = None
+        self._warm_up = 0  # of the sampler
         self._reason: str | None = None  # why there was nothing to keep
         self._is_training = False
         self._is_open = False
@@ -166,10 +167,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a new callback with the same arguments and without samples.
-
-        KerasTuner copies callbacks for each trial.
-        """
+        """Return an empty callback with the same arguments, as KerasTuner needs it."""
         if self.directory is not None:
             raise ValueError(
                 "A callback with a `directory` must not be copied, since two runs "
@@ -185,6 +183,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._sampler = checked_sampler(self.model)
+        self._warm_up = 0 if self._sampler is None else self._sampler.warm_up
         self._is_open = False
         self._is_training = True
         self._is_epoch_finished = True
@@ -293,7 +292,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._epoch_diagnostics = sampler.diagnostics()
             sampler.settle()
             model.stop_training |= sampler.has_stopped()
-        if self.every is None and iteration > self.burn_in:
+        if self.every is None and iteration > max(self.burn_in, self._warm_up):
             self._keep(model, iteration)
         records = self._store.records
         is_kept = len(records) > 0 and records[-1].iteration > self._epoch_start
@@ -308,6 +307,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._check_reachable(epoch)
         self._store.open(self.model, self._iteration)
         self._is_open = True
+        if self._sampler is not None and len(self) > 0:
+            self._sampler.freeze()
         if self._sampler is not None and self._is_newest_awaited():
             iteration = self._store.records[-1].iteration
             listener = functools.partial(self._revise, self._sampler, iteration)
@@ -320,6 +321,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _next_due(self, passed: int) -> int:
         """Return the first iteration after `passed` that may be kept."""
+        passed = max(passed, self._warm_up)
         if self.every is None:  # if an epoch ends there
             return max(self.burn_in, passed) + 1
         multiple = max(passed - self.burn_in, 0) // self.every + 1
@@ -380,13 +382,16 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _check_reachable(self, epoch: int) -> None:
         """Refuse a `fit` that ends before the first sample."""
-        steps = self.params.get("steps") or math.inf
-        last = self._iteration + steps * (self.params["epochs"] - epoch)
+        epochs = self.params["epochs"] - epoch
+        last = self._iteration + epochs * (self.params.get("steps") or math.inf)
         first = self._next_due(self._passed())
+        is_long = self._warm_up > self.burn_in
         if len(self) == 0 and last < first:
+            lower = "`warm_up` of the optimizer" if is_long else "them"
+            warm_up = f", warm_up={self._warm_up - 1}" if is_long else ""
             raise ValueError(
                 "Arguments `burn_in` and `every` must leave an iteration to keep: this "
                 f"`fit` ends at iteration {last}, and the first sample would be kept "
-                f"at {first}. Lower them, or train for more epochs. "
-                f"Received: burn_in={self.burn_in}, every={self.every}"
+                f"at {first}. Lower {lower}, or train for more epochs. "
+                f"Received: burn_in={self.burn_in}, every={self.every}{warm_up}"
             )

@@ -1,4 +1,4 @@
-"""How beta is chosen, against the rules followed step by step in float64."""
+"""How replay chooses beta, against brute force in float64."""
 
 import math
 
@@ -10,73 +10,16 @@ from keras_mhmcmc.algorithms import beta_adaptation
 from keras_mhmcmc.algorithms import proposals
 from tests.oracles import adaptation as oracle
 from tests.oracles import moves as oracle_moves
+from tests.support.adaptation_moves import NOISE
+from tests.support.adaptation_moves import STEP
+from tests.support.adaptation_moves import D
+from tests.support.adaptation_moves import assert_same
+from tests.support.adaptation_moves import chain_of_moves
+from tests.support.adaptation_moves import empty_replay
+from tests.support.adaptation_moves import flag
+from tests.support.adaptation_moves import kernel_acceptance
+from tests.support.adaptation_moves import record
 from tests.support.kernel_tools import tensor
-
-
-def flag(value):
-    return tensor(value, "bool")
-
-
-def record(function, state, acceptance, limit, forward, accepted, proposed):
-    flags = map(flag, (forward, accepted, proposed))
-    return function(state, tensor(acceptance), tensor(limit), *flags)
-
-
-def assert_same(state, expected):
-    for pair in zip(state, expected, strict=True):
-        np.testing.assert_array_equal(*map(ops.convert_to_numpy, pair))
-
-
-# Moves of a chain: what the kernels see of them, and what the oracle does. In six
-# dimensions the acceptance changes slowly with beta, from 0.02 at 1 to 0.97 at 5.
-D, STEP, NOISE = 6, 0.25, 0.0625
-
-
-def chain_of_moves(count, beta, normalized, seed, d=D, length=1.0, change=0.4):
-    """Oracle steps, and the same moves as the kernels see them, with energy ratios."""
-    rng = np.random.default_rng(seed)
-    steps, seen = [], []
-    scales = proposals.Scales(tensor(STEP), tensor(NOISE), tensor(beta))
-    for _ in range(count):
-        gradient = length * rng.normal(size=d).astype("float32").astype("float64")
-        new_gradient = 0.8 * gradient + change * length * rng.normal(size=d)
-        new_gradient = new_gradient.astype("float32").astype("float64")
-        start = np.zeros(d)
-        end, forward = oracle_moves.reversible(
-            start, gradient, rng.normal(size=d), rng.uniform(), STEP, NOISE, beta
-        )
-        end = end.astype("float32").astype("float64")
-        energy_ratio = float(np.float32(rng.normal(scale=0.5)))
-
-        def acceptance(
-            trial, move=(start, gradient, end, new_gradient), energy=energy_ratio
-        ):
-            ratio = oracle_moves.reversible_log_ratio(
-                *move, STEP, NOISE, trial, normalized
-            )
-            return math.exp(min(ratio + energy, 0.0))
-
-        steps.append(
-            dict(
-                forward=forward,
-                proposed=bool(rng.uniform() < 0.9),
-                accepted=bool(rng.uniform() < acceptance(beta)),
-                limit=oracle_moves.strong_gradient_limit(
-                    start, gradient, end, STEP, NOISE
-                ),
-                acceptance=acceptance,
-            )
-        )
-        lists = [[tensor(x)] for x in (end, gradient, new_gradient)]
-        seen.append((proposals.squared_distances(*lists, scales), energy_ratio))
-    return steps, seen
-
-
-def kernel_acceptance(squared_distances, energy_ratio, trials, normalized, d=D):
-    ratio = proposals.reversible_log_ratio(
-        squared_distances, trials, d, normalized, 0.5
-    )
-    return beta_adaptation.acceptance(ratio, tensor(energy_ratio), flag(True))
 
 
 def test_acceptance_is_one_at_most_and_none_where_something_is_not_finite():
@@ -86,16 +29,6 @@ def test_acceptance_is_one_at_most_and_none_where_something_is_not_finite():
     )
     expected = [[math.exp(-2.0), 1.0, 1.0], [0.0, 0.0, 0.0]]
     np.testing.assert_allclose(ops.convert_to_numpy(shares), expected, rtol=1e-6)
-
-
-# Replay.
-
-
-def empty_replay():
-    trials = beta_adaptation.REPLAY_TRIALS
-    return beta_adaptation.ReplayState(
-        tensor(np.zeros(trials)), tensor(0.0), tensor(0.0)
-    )
 
 
 def test_replay_tries_betas_from_one_to_a_hundred_thousand():
@@ -117,7 +50,7 @@ def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
         acceptance = kernel_acceptance(
             squared_distances, energy_ratio, trials, normalized, d
         )
-        limit = proposals.strong_gradient_limit(squared_distances)
+        limit = beta_adaptation.replay_limit(squared_distances)
         flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
         state = beta_adaptation.replay_record(state, acceptance, limit, *flags)
 
@@ -288,152 +221,24 @@ def test_replay_without_a_forward_step_keeps_beta():
     assert float(beta_adaptation.replay_choose(empty_replay(), tensor(4.5))) == 4.5
 
 
-# The paper's rule.
-
-
-def empty_paper():
-    shape = beta_adaptation.PAPER_WINDOW, beta_adaptation.PAPER_TRIALS
-    return beta_adaptation.PaperState(
-        tensor(np.zeros(shape)), *map(tensor, (0.0, 0.0, 0.0))
+@pytest.mark.parametrize("growth", [0.5, 1.0, 3.0])
+def test_the_largest_beta_is_below_what_backward_moves_need(growth):
+    # In many dimensions the strong-gradient regime ends long before.
+    d, length = 20_000, 3.0
+    rng = np.random.default_rng(5)
+    gradient = rng.normal(size=d).astype("float32").astype("float64")
+    gradient *= length / np.linalg.norm(gradient)
+    new_gradient = (growth * np.roll(gradient, 1)).astype("float32").astype("float64")
+    noise = STEP * length / 1e4
+    end = -STEP * gradient + noise * rng.normal(size=d)
+    lists = [[tensor(x)] for x in (end, gradient, new_gradient)]
+    scales = proposals.Scales(tensor(STEP), tensor(noise), tensor(1.0))
+    distances = proposals.squared_distances(*lists, scales)
+    limit = float(beta_adaptation.replay_limit(distances))
+    seen = oracle_moves.replay_limit(
+        np.zeros(d), gradient, end, new_gradient, STEP, noise
     )
-
-
-def run_paper(steps, beta):
-    """The kernel's choice after these oracle steps."""
-    state = empty_paper()
-    trials = ops.convert_to_numpy(beta_adaptation.paper_trials(tensor(beta)))
-    for step in steps:
-        row = [step["acceptance"](float(trial)) for trial in trials]
-        flags = [step[name] for name in ("forward", "accepted", "proposed")]
-        state = record(beta_adaptation.paper_record, state, row, 0.0, *flags)
-    return float(beta_adaptation.paper_choose(state, tensor(beta)))
-
-
-def epoch(count, accepted, acceptance, forward_share=0.5, proposed=True):
-    """An epoch with this share of accepted steps and this acceptance of beta."""
-    return [
-        dict(
-            forward=k % 100 < 100 * forward_share,
-            proposed=proposed,
-            accepted=k < round(accepted * count),
-            acceptance=acceptance,
-        )
-        for k in range(count)
-    ]
-
-
-def test_paper_trials_fall_by_five_percent_each():
-    trials = ops.convert_to_numpy(beta_adaptation.paper_trials(tensor(20.0)))
-    expected = [20 * 0.95**k for k in range(beta_adaptation.PAPER_TRIALS)]
-    np.testing.assert_allclose(trials, expected, rtol=1e-6)
-    assert trials[-1] > 10.0 > 0.95 * trials[-1]
-
-
-def saturating(middle):
-    """Acceptance that grows with beta and crosses 0.7 at `middle`."""
-    return lambda beta: 1 / (1 + 3 / 7 * (middle / beta) ** 4)
-
-
-PAPER_CASES = {
-    "0.4 exactly starts nothing": (epoch(100, 0.40, lambda beta: 1.0), 1.0),
-    "above 0.4 and not above 0.7": (epoch(100, 0.41, lambda beta: 0.69), 1.0),
-    "above 0.4 and above 0.7 is capped": (epoch(100, 0.41, lambda b: 0.71), 0.95**13),
-    "one step": (epoch(100, 0.5, saturating(19.5)), 0.95),
-    "several steps": (epoch(100, 0.5, saturating(15.0)), 0.95**6),
-    "between 0.2 and 0.4": (epoch(100, 0.3, lambda beta: 1.0), 1.0),
-    "0.2 exactly": (epoch(100, 0.20, lambda beta: 1.0), 1.0),
-    "below 0.2": (epoch(100, 0.19, lambda beta: 1.0), 1.05),
-    "nothing accepted": (epoch(100, 0.0, lambda beta: 0.0), 1.05),
-    "no forward step": (epoch(100, 0.5, lambda beta: 1.0, forward_share=0.0), 1.0),
-    "nothing proposed": (epoch(100, 1.0, lambda beta: 1.0, proposed=False), 1.0),
-    "no step at all": ([], 1.0),
-}
-
-
-@pytest.mark.parametrize("name", PAPER_CASES)
-def test_the_papers_rule(name):
-    steps, factor = PAPER_CASES[name]
-    assert oracle.paper_choose(steps, 20.0) == pytest.approx(20.0 * factor)
-    assert run_paper(steps, 20.0) == pytest.approx(20.0 * factor, rel=1e-5)
-
-
-def test_the_papers_rule_stops_at_the_first_trial_that_fails():
-    # Acceptance that is high again further down must not be reached.
-    steps = epoch(100, 0.5, lambda beta: 0.1 if 15 < beta < 17 else 0.9)
-    assert run_paper(steps, 20.0) == pytest.approx(20 * 0.95**4, rel=1e-5)
-    assert oracle.paper_choose(steps, 20.0) == pytest.approx(20 * 0.95**4)
-
-
-def test_the_papers_rule_never_goes_below_one():
-    assert run_paper(epoch(100, 0.9, lambda beta: 0.9), 1.2) == 1.0
-    assert run_paper(epoch(100, 0.9, lambda beta: 0.9), 1.0) == 1.0
-
-
-@pytest.mark.parametrize(("first", "last"), [(0.0, 1.0), (1.0, 0.0)])
-def test_the_papers_rule_tests_the_last_hundred_forward_steps_only(first, last):
-    steps = epoch(130, 0.5, lambda beta: first, forward_share=1.0)
-    steps += epoch(200, 0.5, lambda beta: last, forward_share=0.5)
-    assert len([step for step in steps[130:] if step["forward"]]) == 100
-    expected = 20.0 * (0.95**13 if last == 1.0 else 1.0)
-    assert run_paper(steps, 20.0) == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_papers_rule_ignores_backward_steps_and_what_was_not_proposed():
-    state = record(
-        beta_adaptation.paper_record,
-        empty_paper(),
-        np.full(beta_adaptation.PAPER_TRIALS, 0.5),
-        0.0,
-        True,
-        True,
-        True,
-    )
-    bad = np.full(beta_adaptation.PAPER_TRIALS, math.nan)
-    backward = record(beta_adaptation.paper_record, state, bad, 0.0, False, True, True)
-    assert_same(backward[:2], state[:2])
-    assert [float(x) for x in backward[2:]] == [2.0, 2.0]
-    refresh = record(beta_adaptation.paper_record, state, bad, 0.0, True, True, False)
-    assert_same(refresh, state)
-
-
-@pytest.mark.parametrize("normalized", [False, True])
-@pytest.mark.parametrize(
-    ("seed", "beta"), [(1, 3.0), (2, 3.0), (4, 1.5), (5, 6.0), (6, 1.0)]
-)
-def test_the_papers_rule_on_moves_equals_the_rule_followed_step_by_step(
-    seed, beta, normalized
-):
-    steps, seen = chain_of_moves(60, beta, normalized, seed)
-    state = empty_paper()
-    trials = beta_adaptation.paper_trials(tensor(beta))
-    for step, (squared_distances, energy_ratio) in zip(steps, seen, strict=True):
-        acceptance = kernel_acceptance(
-            squared_distances, energy_ratio, trials, normalized
-        )
-        flags = [flag(step[name]) for name in ("forward", "accepted", "proposed")]
-        state = beta_adaptation.paper_record(state, acceptance, tensor(0.0), *flags)
-    chosen = float(beta_adaptation.paper_choose(state, tensor(beta)))
-    assert chosen == pytest.approx(oracle.paper_choose(steps, beta), rel=1e-5)
-
-
-def test_an_early_choice_of_beta_empties_the_papers_record():
-    # The rows of the record are for fractions of the beta before.
-    adaptation = beta_adaptation.BetaAdaptation.of("auto", "paper", False, 0.5)
-    adaptation = adaptation.bind_data_size(1000, 10)
-    _, seen = chain_of_moves(beta_adaptation.FIRST_CHOICE + 3, 2.0, False, seed=7)
-    state = beta_adaptation.State(
-        tensor(2.0),
-        tensor(beta_adaptation.FIRST_CHOICE),
-        empty_replay(),
-        empty_paper(),
-    )
-    counts, betas = [], []
-    for number, (distances, energy_ratio) in enumerate(seen):
-        flags = [flag(True) for _ in range(4)]  # finite, forward, accepted, proposed
-        move = beta_adaptation.Move(distances, tensor(energy_ratio), *flags)
-        state = adaptation.update(state, move, tensor(number, "int32"), D)
-        counts.append(int(state.paper.count))
-        betas.append(float(state.beta))
-    first = beta_adaptation.FIRST_CHOICE
-    assert counts == [*range(1, first), 0, 1, 2, 3]
-    assert set(betas[: first - 1]) == {2.0} and betas[first - 1] != 2.0
+    assert limit == pytest.approx(seen, rel=2e-3)
+    onset = STEP * growth * length / (2**0.5 * noise)
+    assert limit == pytest.approx(onset / 5, rel=0.01)
+    assert limit > 4 * float(proposals.strong_gradient_limit(distances))

@@ -50,7 +50,7 @@ def a_log_theta(theta):
 )
 def test_the_index_is_that_of_the_boundaries(energy):
     expected = oracle.index_of(energy, oracle.boundaries(2.0, 0.5, 12))
-    actual = contour.partition_index(tensor(energy), settings_with().contour)
+    actual = contour.locate(tensor(energy), settings_with().contour).index
     assert int(actual) == expected
 
 
@@ -229,7 +229,7 @@ def weighted_mean(difference, step_weights):
         energy_gap=1.0, partitions=50, difference=difference, max_multiplier=None
     ).contour
     energies = tensor(energy)
-    index = ops.convert_to_numpy(contour.partition_index(energies, settings))
+    index = ops.convert_to_numpy(contour.locate(energies, settings).index)
     mass = np.bincount(index, np.exp(-energy), 50)
     log_masses = tensor(np.log(np.maximum(mass / mass.sum(), 1e-30)))
     rows = ops.broadcast_to(log_masses[None], (len(energy), 50))

@@ -113,7 +113,7 @@ def test_moves_and_their_ratios_are_those_of_each_chain():
             for normalized in (True, False)
         ]
         limit = proposals.strong_gradient_limit(distances)
-        guess = proposals.strong_gradient_beta(here[1], scales)
+        guess = proposals.strong_gradient_beta(here[1], scales, scales.noise)
         return [
             *walked, *moved, *tried, forward, ratio, *distances, *ratios, limit, guess
         ]  # fmt: skip

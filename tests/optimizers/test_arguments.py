@@ -144,7 +144,8 @@ ACCEPTED = [
     ("temperature", LANGEVIN, 0, 0.0),
     ("temperature", LANGEVIN, np.float32(0.25), 0.25),
     ("temperature", ("MHBT", "RSGLD"), 1e-6, 1e-6),
-    ("temperature", ("MHBT", "RSGLD"), None, 10.0),  # N/m
+    ("temperature", ("MHBT",), None, 10.0),  # N/m
+    ("temperature", ("RSGLD",), None, 50 / 10**0.5),  # N / (2 sqrt(m))
     ("momentum", ("SGHMC",), 0, 0.0),
     ("momentum", ("SGHMC",), 0.999, 0.999),
     ("decay", ("PSGLD",), 0, 0.0),
@@ -208,8 +209,7 @@ def test_a_schedule_is_accepted_as_temperature(sampler):
 def test_the_temperatures_of_the_papers_are_the_defaults():
     for sampler in LANGEVIN:
         assert make(sampler).temperature == 1.0
-    for sampler in ("MHBT", "RSGLD"):  # c_n = N / T is the batch size
-        assert 100 / make(sampler).temperature == pytest.approx(10)
+    assert 100 / make("MHBT").temperature == pytest.approx(10)  # c_n = N / T = m
     # MINT's c_n = N^lambda with lambda = alpha log m / log N, which is m^alpha.
     assert 100 / make("MINT").temperature == pytest.approx(10**0.99)
     assert 100 / make("MINT", alpha=0.5).temperature == pytest.approx(10**0.5)
@@ -300,7 +300,8 @@ def test_the_docstring_names_every_argument(sampler):
     "proposal", [mh.proposals.RandomWalk(), mh.proposals.Langevin()]
 )
 def test_only_a_reversible_chain_refreshes(make_one, proposal):
-    with pytest.raises(ValueError, match=r"ReversibleLangevin\(beta\).*Received: "):
+    received = rf"ReversibleLangevin\(beta\).*Received: .*{re.escape(repr(proposal))}"
+    with pytest.raises(ValueError, match=received):
         make_one(
             0.1,
             train_size=100,
@@ -308,5 +309,6 @@ def test_only_a_reversible_chain_refreshes(make_one, proposal):
             proposal=proposal,
             refresh_probability=0.1,
         )
-    with pytest.raises(ValueError, match=r"ReversibleLangevin\(beta\).*Received: "):
+    assert repr(proposal).startswith(f"{type(proposal).__name__}(")
+    with pytest.raises(ValueError, match=received):
         mh.kernels.mhbt(0.1, proposal=proposal, refresh_probability=0.1)

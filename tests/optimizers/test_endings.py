@@ -39,7 +39,7 @@ class Press(keras.callbacks.Callback):
                 signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("name", ["rsgld", "sghmc"])
+@pytest.mark.parametrize("name", ["rsgld_paper", "sghmc"])
 def test_ctrl_c_leaves_the_state_in_the_model(name, tmp_path, ctrl_c):
     model = compiled(SAMPLERS[name].make(seed=3))
     posterior = mh.PosteriorSamples(every=1, directory=tmp_path)
@@ -57,7 +57,7 @@ def test_ctrl_c_leaves_the_state_in_the_model(name, tmp_path, ctrl_c):
 
 @pytest.mark.in_turn("torch")
 def test_ctrl_c_loses_no_sample_of_several_callbacks(ctrl_c):
-    model = compiled(SAMPLERS["rsgld"].make(seed=3))
+    model = compiled(SAMPLERS["rsgld_paper"].make(seed=3))
     first, second = mh.PosteriorSamples(every=1), mh.PosteriorSamples(every=1)
     with pytest.raises(KeyboardInterrupt):
         fit(model, callbacks=[first, second, Press()])
@@ -66,7 +66,7 @@ def test_ctrl_c_loses_no_sample_of_several_callbacks(ctrl_c):
 
 
 def test_a_second_ctrl_c_interrupts_at_once(ctrl_c):
-    model = compiled(SAMPLERS["rsgld"].make(seed=3))
+    model = compiled(SAMPLERS["rsgld_paper"].make(seed=3))
     posterior = mh.PosteriorSamples(every=1)
     with pytest.raises(KeyboardInterrupt):
         fit(model, callbacks=[posterior, Press(times=2)])
@@ -189,7 +189,7 @@ def test_early_stopping_on_the_energy_as_the_docs_have_it():
 
 
 @pytest.mark.parametrize("callbacks", [0, 1])
-@pytest.mark.parametrize("name", ["rsgld", "sghmc"])
+@pytest.mark.parametrize("name", ["rsgld_paper", "sghmc"])
 def test_layers_that_are_frozen_after_a_fit_ask_for_a_new_sampler(name, callbacks):
     model = compiled(SAMPLERS[name].make(seed=3))
     posterior = mh.PosteriorSamples(every=1)

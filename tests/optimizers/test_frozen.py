@@ -13,6 +13,7 @@ from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import numpy
+from tests.support.samplers import AT_ONCE
 
 pytestmark = pytest.mark.in_turn("torch")
 
@@ -24,7 +25,7 @@ def sgld(**options):
 
 
 def rsgld(**options):
-    return mh.RSGLD(0.05, train_size=96, batch_size=16, seed=0, **options)
+    return mh.RSGLD(0.05, train_size=96, batch_size=16, seed=0, **AT_ONCE | options)
 
 
 def pretrained(seed=0):

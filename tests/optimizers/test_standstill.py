@@ -15,6 +15,7 @@ from tests.support.models import compiled
 from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
+from tests.support.samplers import PAPER
 from tests.support.samplers import SAMPLERS
 
 # What is compared lies on the host, the same on all backends.
@@ -31,10 +32,12 @@ def told(model, pattern, **options):
 
 def rsgld(rate, **options):
     options = {"train_size": TRAIN_SIZE, "batch_size": BATCH_SIZE} | options
+    temperature = TRAIN_SIZE / BATCH_SIZE
+    options = {"temperature": temperature} | PAPER | options
     return mh.RSGLD(rate, beta=1.5, seed=1, **options)
 
 
-@pytest.mark.parametrize("name", ["rsgld", "mint", "mhbt_random_walk"])
+@pytest.mark.parametrize("name", ["mint", "mhbt_random_walk"])
 def test_a_chain_that_accepts_nothing(name):
     config = SAMPLERS[name].make(seed=3).get_config() | {"learning_rate": 1e4}
     model = compiled(type(SAMPLERS[name].make()).from_config(config))
@@ -81,6 +84,17 @@ def test_a_chain_that_accepts_one_in_five_is_left_alone():
     with pytest.warns(UserWarning, match="none of the last [56]0 proposals"):
         for _ in range(10):
             watch.look(np.array(0), np.array(10), rate=0.1, temperature=1.0)
+
+
+def test_a_chain_with_refreshes_is_given_time_for_five_of_them():
+    watch = standstill.Standstill("RSGLD", refresh_probability=0.1)
+    watch.look(np.array(50), np.array(100), rate=0.1, temperature=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(4):
+            watch.look(np.array(0), np.array(12), rate=0.1, temperature=1.0)
+    with pytest.warns(UserWarning, match="none of the last 60 proposals"):
+        watch.look(np.array(0), np.array(12), rate=0.1, temperature=1.0)
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])

@@ -108,3 +108,16 @@ def strong_gradient_limit(start, gradient, end, step, noise):
         middle = (low + high) / 2
         low, high = (low, middle) if is_beyond(np.exp(middle)) else (middle, high)
     return np.exp(high)
+
+
+def replay_limit(start, gradient, end, new_gradient, step, noise):
+    """The largest beta that a forward move allows to choose.
+
+    The way back of a forward move is a backward move. Where its noise is as long as its
+    step, beta is sqrt(a) |grad'|, and a fifth of it may be chosen.
+    """
+    scale = 1.0 / (2.0 * noise**2)
+    squares = new_gradient @ new_gradient - gradient @ gradient
+    here = -step * scale * ((end - start) @ gradient)
+    onset = max(here + scale * step**2 * squares, 0.0) ** 0.5
+    return max(strong_gradient_limit(start, gradient, end, step, noise), onset / 5)

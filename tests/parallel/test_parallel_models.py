@@ -21,6 +21,7 @@ from tests.support.models import optimizer_state
 from tests.support.models import sequential
 from tests.support.models import weights
 from tests.support.samplers import BATCH_SIZE
+from tests.support.samplers import PAPER
 from tests.support.samplers import TRAIN_SIZE
 
 pytestmark = pytest.mark.in_turn("torch")
@@ -30,7 +31,7 @@ BACKEND = keras.backend.backend()
 
 def rsgld(**options):
     options = {"train_size": TRAIN_SIZE, "batch_size": BATCH_SIZE, "seed": 3} | options
-    return mh.RSGLD(0.1, **options)
+    return mh.RSGLD(0.1, **PAPER | options)
 
 
 def parallel(num_chains=3, model=None, optimizer=None, strategy="auto", **options):

@@ -13,6 +13,7 @@ import keras_mhmcmc as mh
 from keras_mhmcmc import plots
 from tests.support.plot_tools import chains
 from tests.support.plot_tools import draws_of
+from tests.support.samplers import AT_ONCE
 
 pytestmark = pytest.mark.in_turn("torch")
 
@@ -153,7 +154,7 @@ def test_energy_refuses_what_does_not_fit(arguments, message):
 
 def test_acceptance_and_beta_of_a_fit_are_drawn():
     _, _, history = fitted(
-        mh.RSGLD(1e-3, train_size=64, batch_size=16, seed=0), epochs=3
+        mh.RSGLD(1e-3, train_size=64, batch_size=16, seed=0, **AT_ONCE), epochs=3
     )
     shares, beta = plots.acceptance(history).axes
     assert len(shares.lines) == 3

@@ -10,6 +10,7 @@ import keras_mhmcmc as mh
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import compiled
+from tests.support.samplers import PAPER
 
 
 def fit(optimizer, count=30, model=None, y=None, **options):
@@ -30,7 +31,7 @@ def fit(optimizer, count=30, model=None, y=None, **options):
 
 def rsgld(train_size, batch_size):
     return mh.RSGLD(
-        0.05, train_size=train_size, batch_size=batch_size, beta=1.5, seed=1
+        0.05, train_size=train_size, batch_size=batch_size, beta=1.5, seed=1, **PAPER
     )
 
 

@@ -24,6 +24,7 @@ from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
 from tests.support.models import weights
+from tests.support.samplers import PAPER
 
 pytestmark = pytest.mark.in_turn("torch")
 
@@ -36,7 +37,7 @@ def sgld(**options):
 
 
 def rsgld():
-    return mh.RSGLD(0.1, train_size=TRAIN_SIZE, batch_size=BATCH_SIZE, seed=3)
+    return mh.RSGLD(0.1, train_size=TRAIN_SIZE, batch_size=BATCH_SIZE, seed=3, **PAPER)
 
 
 class StateOfEachStep(keras.callbacks.Callback):

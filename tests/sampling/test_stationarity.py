@@ -21,6 +21,7 @@ from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tensors
 from tests.support.models import Drive
 from tests.support.models import numpy
+from tests.support.samplers import PAPER
 
 pytestmark = pytest.mark.in_turn("torch")
 
@@ -237,6 +238,7 @@ def test_rsgld_samples_a_conjugate_posterior_through_fit():
             beta_adaptation=None,
             noise_temperature=temperature,
             normalized=True,
+            **PAPER,
             prior=mh.priors.Gaussian(scale),
             seed=6,
         ),

@@ -7,6 +7,7 @@ from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import sgld
+from keras_mhmcmc.algorithms import tempering
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.optimizers.energies import Energies
 from tests.statistics.planting import bug
@@ -123,14 +124,14 @@ def _(monkeypatch):
 
 @bug(
     "temperature of MINT without alpha",
-    "metropolis.mint_temperature",
+    "tempering.mint_temperature",
     ("mint", "gaussian"),
     kind="temperature",
 )
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        metropolis,
+        tempering,
         "mint_temperature",
         lambda real, alpha, size, batch: size / batch,
     )

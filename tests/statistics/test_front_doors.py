@@ -34,6 +34,8 @@ def test_a_kernel_has_the_law_of_its_optimizer(sampler):
     arguments = {name: config[name] for name in shared}
     if "proposal" in shared:
         arguments["proposal"] = optimizer.algorithm.proposal
+    if "refresh_probability" in shared:  # None follows from the proposal
+        arguments["refresh_probability"] = optimizer.algorithm.refresh_probability
     for name in ("partition", "prior"):
         if name in shared:
             arguments[name] = optimizer.arguments[name]

@@ -54,7 +54,7 @@ KINDS_OF_NAMES = {
     "batch_size bins cycle_steps decay_steps dimension every max_chains max_draws "
     "max_rows num_chains num_members num_steps ring_capacity ring_steps samples steps "
     "train_size": kinds.COUNT,
-    "burn_in seed split": kinds.INTEGER,
+    "burn_in seed split warm_up": kinds.INTEGER,
     "chunk max_samples num_draws": kinds.COUNT.or_none,
     "energy_gap lam noise_std nu offset sigma v0 v1 zeta": kinds.POSITIVE,
     "noise_temperature maximum": kinds.POSITIVE.or_none,
@@ -67,7 +67,7 @@ KINDS_OF_NAMES = {
     "initial_inclusion": kinds.OPEN_SHARE.or_none,
     "alpha forward_probability": kinds.UP_TO_ONE,
     "energy_min": kinds.NUMBER,
-    "adapt keep_all layer_temperatures normalized progress replacement "
+    "adapt keep_all layer_temperatures normalized progress rate_adaptation replacement "
     "shared_density": kinds.FLAG,
     "from_logits keep_strongest random_start true_label": kinds.STRICT_FLAG,
     "learning_rate temperature": RATE,

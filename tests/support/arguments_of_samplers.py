@@ -48,11 +48,16 @@ SPARSE = dict(
 )
 OF_SPARSE = dict(prior=mh.priors.SpikeSlab(**SPIKE_SLAB))
 BETA = (kinds.AT_LEAST_ONE | ["automatic"]).but("auto")
+OF_A_START = dict(
+    refresh_probability=kinds.SHARE.or_none,
+    warm_up=kinds.INTEGER.or_none,
+    rate_adaptation=kinds.FLAG.or_none,
+)
 OF_SAMPLERS = {
     "PSGLD": dict(epsilon=kinds.POSITIVE),
-    "MHBT": dict(temperature=OPEN_RATE),
+    "MHBT": dict(temperature=OPEN_RATE, **OF_A_START),
     "RSGLD": dict(temperature=OPEN_RATE, beta=BETA),
-    "MINT": dict(train_size=kinds.integer(2)),  # log N must not be 0
+    "MINT": dict(train_size=kinds.integer(2), **OF_A_START),  # log N must not be 0
     "CSGLD": CONTOUR,
     "CSGHMC": CONTOUR,
     "SGLDSA": SPARSE,

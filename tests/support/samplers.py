@@ -67,6 +67,11 @@ class Sampler(NamedTuple):
         return self.optimizer(**sizes | self.arguments | options)
 
 
+# RSGLD without a warm-up, as a run of few steps needs it.
+AT_ONCE = dict(warm_up=0, rate_adaptation=False)
+# RSGLD as in the paper, but for the temperature and the rule for beta.
+PAPER = dict(forward_probability=0.5, refresh_probability=0.0, **AT_ONCE)
+
 # Arguments for the targets of the suite.
 
 
@@ -87,7 +92,12 @@ def random_walk(target):
 
 def reversible(target):
     proposal = mh.proposals.ReversibleLangevin(1.5, target.temperature, normalized=True)
-    return dict(learning_rate=target.rate(0.5), proposal=proposal)
+    return dict(
+        learning_rate=target.rate(0.5),
+        proposal=proposal,
+        refresh_probability=0.0,
+        **AT_ONCE,
+    )
 
 
 def rsgld(normalized, beta, **options):
@@ -98,7 +108,7 @@ def rsgld(normalized, beta, **options):
             beta_adaptation=None,
             noise_temperature=target.temperature,
             normalized=normalized,
-            **options,
+            **PAPER | options,
         )
 
     return arguments
@@ -222,14 +232,18 @@ SAMPLERS = {
     "mhbt_reversible": Sampler(
         mh.MHBT,
         mh.kernels.mhbt,
-        dict(learning_rate=0.05, proposal=mh.proposals.ReversibleLangevin(beta=1.5)),
+        dict(
+            learning_rate=0.05,
+            proposal=mh.proposals.ReversibleLangevin(beta=1.5),
+            **AT_ONCE,
+        ),
         Law(reversible, "exact", ("bimodal",)),
         copies=2,
     ),
     "rsgld": Sampler(
         mh.RSGLD,
         mh.kernels.rsgld,
-        dict(learning_rate=0.1),
+        dict(learning_rate=0.1, warm_up=2),
         Law(rsgld(True, 2.5), "exact", ("logistic",)),
         copies=2,
         other=dict(
@@ -239,6 +253,7 @@ SAMPLERS = {
             normalized=True,
             forward_probability=0.8,
             refresh_probability=0.25,
+            **AT_ONCE,
         ),
         other_laws={
             "rsgld_mostly_forward": Law(
@@ -257,7 +272,12 @@ SAMPLERS = {
     "rsgld_paper": Sampler(
         mh.RSGLD,
         mh.kernels.rsgld,
-        dict(learning_rate=0.1, beta=2.0, beta_adaptation="paper"),
+        dict(
+            learning_rate=0.1,
+            beta=2.0,
+            beta_adaptation="paper",
+            **PAPER,
+        ),
         # The paper's ratio has a law of its own, which is too narrow.
         Law(rsgld(False, 2.0), "simulated", ("correlated",)),
         copies=2,

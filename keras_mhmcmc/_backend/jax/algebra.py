@@ -1,11 +1,13 @@
 """JAX: the arithmetic of a step, on lists of tensors, with sums in float32."""
 
-from typing import Any
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
+from keras_mhmcmc._backend.arithmetic import Difference
+from keras_mhmcmc._backend.arithmetic import add_product
+from keras_mhmcmc._backend.arithmetic import affine
+from keras_mhmcmc._backend.arithmetic import between
+from keras_mhmcmc._backend.arithmetic import lazy_difference
 from keras_mhmcmc._backend.jax.core import cond
 
 __all__ = [
@@ -47,18 +49,6 @@ def select(condition, xs, ys):
     return [jnp.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
-class _Difference(NamedTuple):
-    """A difference x - y that is not computed yet."""
-
-    x: Any
-    y: Any
-
-
-def lazy_difference(xs, ys):
-    """Return x - y for lists of tensors, for `sum_products` alone."""
-    return [_Difference(x, y) for x, y in zip(xs, ys, strict=True)]
-
-
 def pick(values, index):
     """Return values[..., index], with an index for each row of the last axis."""
     return jnp.take_along_axis(values, index[..., None], axis=-1)[..., 0]
@@ -73,7 +63,7 @@ def sum_products(function, *lists):
     rows = []
     for arrays in zip(*lists, strict=True):
         pairs = function(*_made(arrays, 0))
-        if any(isinstance(x, _Difference) for x in arrays):
+        if any(isinstance(x, Difference) for x in arrays):
             # Each sum computes the differences again, which takes no memory.
             pairs = [function(*_made(arrays, i))[i] for i in range(len(pairs))]
         rows.append([jnp.sum(x * y) for x, y in pairs])
@@ -84,7 +74,7 @@ def _made(arrays, index):
     """Return arrays in float32 at least, with differences for the sum `index`."""
     made = []
     for x in arrays:
-        if isinstance(x, _Difference):
+        if isinstance(x, Difference):
             # XLA would compute one difference for all sums, and keep it in memory. This
             # zero prevents that: XLA does not know its value, and each sum has its own.
             zero = jnp.where(jnp.isnan(x.y.ravel()[0]), index, 0)
@@ -136,21 +126,6 @@ def map_and_sum(function, *arrays):
     return results, [jnp.sum(x if y is None else x * y) for x, y in pairs]
 
 
-def affine(x, slope, constant):
-    """Return slope x + constant."""
-    return slope * x + constant
-
-
 def sigmoid_of_affine(x, slope, constant):
     """Return sigmoid(slope x + constant)."""
     return jax.nn.sigmoid(slope * x + constant)
-
-
-def add_product(x, y, z):
-    """Return x + y z."""
-    return x + y * z
-
-
-def between(x, y, share):
-    """Return x + share (y - x)."""
-    return x + share * (y - x)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from keras_mhmcmc._backend import loss_observer
 from keras_mhmcmc._backend.keras_internals import stored_value
 
 __all__ = [
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 
-class LossObserver:
+class LossObserver(loss_observer.LossObserver):
     """A carrier of the training loss from `scale_loss` to `apply`.
 
     The two run in different traces. Keras differentiates a function that calls
@@ -40,12 +41,7 @@ class LossObserver:
     which `apply` runs next.
     """
 
-    def __init__(self):
-        self._loss = None
-
     def observe(self, loss):
-        """Return `loss` unchanged, and keep its value for `take`."""
-
         @jax.custom_vjp
         def identity(value):
             return value
@@ -59,15 +55,6 @@ class LossObserver:
 
         identity.defvjp(forward, backward)
         return identity(loss)
-
-    def keep(self, loss):
-        """Keep a value of the loss that is not part of a differentiated function."""
-        self._loss = loss
-
-    def take(self):
-        """Return the loss of this step, or None. Each loss is handed out once."""
-        loss, self._loss = self._loss, None
-        return loss
 
 
 def refuse_replicas():

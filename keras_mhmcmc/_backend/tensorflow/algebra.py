@@ -1,11 +1,14 @@
 """TensorFlow: the arithmetic of a step, on lists of tensors, with sums in float32."""
 
 import math
-from typing import Any
-from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_mhmcmc._backend.arithmetic import Difference
+from keras_mhmcmc._backend.arithmetic import add_product
+from keras_mhmcmc._backend.arithmetic import affine
+from keras_mhmcmc._backend.arithmetic import between
+from keras_mhmcmc._backend.arithmetic import lazy_difference
 from keras_mhmcmc._backend.tensorflow.core import accelerated
 
 __all__ = [
@@ -51,18 +54,6 @@ def select(condition, xs, ys):
     return [tf.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
-def lazy_difference(xs, ys):
-    """Return x - y for lists of tensors, for `sum_products` alone."""
-    return [_Difference(x, y) for x, y in zip(xs, ys, strict=True)]
-
-
-class _Difference(NamedTuple):
-    """A difference x - y that is not computed yet."""
-
-    x: Any
-    y: Any
-
-
 def pick(values, index):
     """Return values[..., index], with an index for each row of the last axis."""
     return tf.gather(values, index, batch_dims=index.shape.rank)
@@ -88,7 +79,7 @@ def _are_large(arrays):
 
 
 def _factors(function, arrays):
-    made = [x.x - x.y if isinstance(x, _Difference) else x for x in arrays]
+    made = [x.x - x.y if isinstance(x, Difference) else x for x in arrays]
     return function(*map(_at_least_float32, made))
 
 
@@ -186,21 +177,6 @@ def map_and_sum(function, *arrays):
     return results, _sums_in_pieces(factors, arrays)
 
 
-def affine(x, slope, constant):
-    """Return slope x + constant."""
-    return slope * x + constant
-
-
 def sigmoid_of_affine(x, slope, constant):
     """Return sigmoid(slope x + constant)."""
     return tf.sigmoid(slope * x + constant)
-
-
-def add_product(x, y, z):
-    """Return x + y z."""
-    return x + y * z
-
-
-def between(x, y, share):
-    """Return x + share (y - x)."""
-    return x + share * (y - x)

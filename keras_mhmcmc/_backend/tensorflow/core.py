@@ -4,6 +4,8 @@ import math
 
 import tensorflow as tf
 
+from keras_mhmcmc._backend import loss_observer
+
 __all__ = [
     "LossObserver",
     "accelerated",
@@ -30,27 +32,14 @@ __all__ = [
 _COMPILED_WEIGHTS = 2**16
 
 
-class LossObserver:
+class LossObserver(loss_observer.LossObserver):
     """A carrier of the training loss from `scale_loss` to `apply`.
 
     The two run in one graph, so the loss is kept as it is.
     """
 
-    def __init__(self):
-        self._loss = None
-
     def observe(self, loss):
-        """Return `loss` unchanged, and keep its value for `take`."""
         self._loss = tf.stop_gradient(loss)
-        return loss
-
-    def keep(self, loss):
-        """Keep a value of the loss that is not part of a differentiated function."""
-        self._loss = loss
-
-    def take(self):
-        """Return the loss of this step, or None. Each loss is handed out once."""
-        loss, self._loss = self._loss, None
         return loss
 
 

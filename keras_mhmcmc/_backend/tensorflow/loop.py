@@ -24,12 +24,7 @@ def with_arrays(function):
 def map_chains(function, constants, differentiate, auxiliary=False):
     """Return a function that evaluates all chains, with gradients.
 
-    `function(position, extra, constants)` evaluates one chain. The new function takes
-    `position` and `extra`, lists of tensors with a chain axis. It returns the values,
-    shape (K,), and the gradients with respect to the position. The list of gradients is
-    empty unless `differentiate` is set. With `auxiliary`, `function` returns a value
-    and a list of other numbers. The new function then also returns the list of these
-    numbers, each of shape (K,).
+    `jax/loop.py` describes the arguments and the result.
     """
 
     def one(elements):
@@ -57,21 +52,7 @@ def map_chains(function, constants, differentiate, auxiliary=False):
 def compile_chains(step, noise, records, capacity, fuse=True):
     """Return a loop of many steps, compiled once, which keeps the records that are due.
 
-    Args:
-        step: function of (state, constants, noise, number of the step). It returns the
-            next state, a list of tensors to record, and a list of counts.
-        noise: function of (seed, number of the step). It returns the noise of the step.
-        records: function of a state and constants. It returns what `step` records and
-            counts. It is only traced, for the shapes of the results.
-        capacity: how many records one call can keep.
-        fuse: whether TensorFlow compiles with XLA. The other backends ignore it.
-
-    Returns:
-        A function of (state, constants, seed, start, steps, first, every). The last
-        five are integers, and may have other values in each call. The function runs
-        `steps` steps, from the step number `start` on. It records the step that comes
-        after `first` others, and then each `every`-th step. It returns the state, the
-        records with a new first axis, and the sums of the counts over all steps.
+    `jax/loop.py` describes the arguments and the result.
     """
 
     shapes = []

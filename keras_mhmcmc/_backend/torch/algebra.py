@@ -66,7 +66,7 @@ def _constant(values, dtype, device):
 
 def pick(values, index):
     """Return values[..., index], with an index for each row of the last axis."""
-    return values.take_along_dim(index[..., None].long(), dim=-1)[..., 0]
+    return values.gather(-1, index.long().unsqueeze(-1)).squeeze(-1)
 
 
 def select(condition, xs, ys):

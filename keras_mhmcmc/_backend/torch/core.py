@@ -5,6 +5,7 @@ import importlib.util
 import torch
 from keras import tree
 
+from keras_mhmcmc._backend import loss_observer
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
 
@@ -31,28 +32,15 @@ __all__ = [
 ]
 
 
-class LossObserver:
+class LossObserver(loss_observer.LossObserver):
     """A carrier of the training loss from `scale_loss` to `apply`.
 
     The two run eagerly, so the loss is kept as it is.
     """
 
-    def __init__(self):
-        self._loss = None
-
     @torch.compiler.disable
     def observe(self, loss):
-        """Return `loss` unchanged, and keep its value for `take`."""
         self._loss = loss.detach()
-        return loss
-
-    def keep(self, loss):
-        """Keep a value of the loss that is not part of a differentiated function."""
-        self._loss = loss
-
-    def take(self):
-        """Return the loss of this step, or None. Each loss is handed out once."""
-        loss, self._loss = self._loss, None
         return loss
 
 

@@ -1,0 +1,103 @@
+"""Adapt the learning rate of a Metropolis-Hastings chain to its forward acceptance.
+
+Not in the papers. Along a direction of curvature lambda, a forward step of the rate
+epsilon multiplies the gradient by 1 - epsilon lambda. It is accepted only if
+epsilon lambda < 2, whatever beta: see the docs, "Why a chain of a network freezes". SGD
+bounces out of such a valley. Metropolis-Hastings refuses each step, and needs a smaller
+rate.
+
+The forward proposals come in windows. A window has n proposals, a of them accepted.
+With f the factor of the rate, epsilon' = f epsilon:
+
+    f <- max(0.7 f, FLOOR)   if a / n < LOW
+    f <- min(1.1 f, 1)       if a / n > HIGH
+    n <- min(2 n, steps of an epoch)
+
+The first window has 16 proposals. Before the first sample is kept, this is burn-in: how
+a chain came to its rate does not matter for what it samples with a fixed one. With the
+first kept sample the factor is frozen. At the floor the rate is not what is wrong: the
+temperature is too low, or the weights are useless.
+
+| here        | name            | shape           | unit                 |
+|-------------|-----------------|-----------------|----------------------|
+| f           | `factor`        | scalar, or (K,) | 1                    |
+| f epsilon   | `learning_rate` | scalar, or (K,) | weight^2 example/nat |
+| n           | `window`        | scalar, or (K,) | count                |
+| a           | `accepted`      | scalar, or (K,) | count                |
+"""
+
+import dataclasses
+from typing import NamedTuple
+from typing import Self
+
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.tensors import ops
+
+FIRST_WINDOW = 16.0
+LOW = 0.25
+HIGH = 0.5
+FALL = 0.7
+RISE = 1.1
+FLOOR = 1e-3
+
+
+class State(NamedTuple):
+    """The factor of the rate, and the forward proposals of the window so far."""
+
+    factor: Tensor  # f
+    learning_rate: Tensor  # of the newest move, with the factor
+    window: Tensor  # n
+    accepted: Tensor
+    proposed: Tensor
+    adapts: Tensor  # bool: no sample was kept yet
+
+
+@dataclasses.dataclass(frozen=True)
+class RateAdaptation:
+    """How the learning rate follows the acceptance.
+
+    Attributes:
+        steps: steps of an epoch, the longest window.
+    """
+
+    steps: int = 1
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the adaptation with the steps of an epoch, 1 without data."""
+        steps = train_size // batch_size if train_size and batch_size else 1
+        return dataclasses.replace(self, steps=steps)
+
+    def init(self) -> State:
+        """Return the slots of the state."""
+        return State(
+            Slot("rate_factor", value=1.0),
+            Slot("adapted_learning_rate"),
+            Slot("rate_window", value=FIRST_WINDOW),
+            Slot("rate_accepted"),
+            Slot("rate_proposed"),
+            Slot("rate_adapts", dtype="bool", value=True),
+        )
+
+    def update(
+        self, state: State, forward: Tensor, accepted: Tensor, proposed: Tensor
+    ) -> State:
+        """Return the state after one more decision, with a new factor if one is due."""
+        counts = ops.cast(forward & proposed & state.adapts, "float32")
+        tried = state.proposed + counts
+        taken = state.accepted + counts * ops.cast(accepted, "float32")
+        ends = tried >= state.window
+        share = taken / ops.maximum(tried, 1.0)
+        fallen = ops.maximum(FALL * state.factor, FLOOR)
+        lower = ops.where(share < LOW, fallen, state.factor)
+        higher = ops.minimum(RISE * state.factor, 1.0)
+        factor = ops.where(share > HIGH, higher, lower)
+        longest = max(float(self.steps), FIRST_WINDOW)
+        return state._replace(
+            factor=ops.where(ends, factor, state.factor),
+            window=ops.where(
+                ends, ops.minimum(2.0 * state.window, longest), state.window
+            ),
+            accepted=ops.where(ends, 0.0, taken),
+            proposed=ops.where(ends, 0.0, tried),
+        )

@@ -1,0 +1,42 @@
+"""Settings with which reversible proposals move a network."""
+
+from typing import Any
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc.algorithms.proposals import Proposal
+from keras_mhmcmc.algorithms.rate_adaptation import RateAdaptation
+from keras_mhmcmc.schedules import Schedule
+
+WARM_UP = 500
+REFRESH_PROBABILITY = 0.1
+
+
+def network_settings(
+    proposal: Proposal,
+    learning_rate: Any,
+    refresh_probability: float | None,
+    warm_up: int | None,
+    rate_adaptation: bool | None,
+) -> dict[str, Any]:
+    """Return the settings of `Metropolis`. None is the default of the proposal.
+
+    A schedule of the learning rate is not adapted by default: it has its own rates.
+    """
+    is_reversible = proposal.has_backward
+    if refresh_probability is None:
+        refresh_probability = REFRESH_PROBABILITY if is_reversible else 0.0
+    if warm_up is None:
+        warm_up = WARM_UP if is_reversible else 0
+    if rate_adaptation is None:
+        rate_adaptation = is_reversible and not isinstance(learning_rate, Schedule)
+    return {
+        "refresh_probability": refresh_probability,
+        "warm_up": warm_up,
+        "rate_adaptation": adaptation_or_none(rate_adaptation),
+    }
+
+
+def adaptation_or_none(rate_adaptation: Any) -> RateAdaptation | None:
+    """Return how the rate is adapted; None: it is not."""
+    _validate.choice("rate_adaptation", rate_adaptation, (True, False))
+    return RateAdaptation() if rate_adaptation else None
