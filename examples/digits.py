@@ -74,6 +74,7 @@ def make_methods(model, n, steps, settings):
     samples: its last iterate is the network that it finds.
     """
     batch_size = settings["batch_size"]
+    warm_up = min(500, steps // 4)  # 500 is the default, and too much for `--quick`
     # 25 samples, evenly spread over the second half of the run.
     second_half = {"burn_in": steps // 2, "every": math.ceil(steps / 50)}
 
@@ -104,7 +105,7 @@ def make_methods(model, n, steps, settings):
                 settings["rate"],
                 train_size=n,
                 batch_size=batch_size,
-                warm_up=min(500, steps // 4),  # 500 is the default
+                warm_up=warm_up,
             ),
             second_half,
         ),
@@ -114,6 +115,7 @@ def make_methods(model, n, steps, settings):
                 train_size=n,
                 batch_size=batch_size,
                 proposal=mh.proposals.ReversibleLangevin(beta),
+                warm_up=warm_up,
             ),
             {"burn_in": 5 * cycle, "every": cycle},
         ),
