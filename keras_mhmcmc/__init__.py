@@ -36,6 +36,7 @@ from keras_mhmcmc.sampling import Draws
 from keras_mhmcmc.sampling import equi_energy
 from keras_mhmcmc.sampling import replica_exchange
 from keras_mhmcmc.sampling import sample
+from keras_mhmcmc.tuning import suggest_learning_rate
 
 __all__ = [
     "CSGHMC",
@@ -72,6 +73,7 @@ __all__ = [
     "replica_exchange",
     "sample",
     "schedules",
+    "suggest_learning_rate",
     "suggest_partition",
     "targets",
 ]

@@ -36,6 +36,7 @@ ROOMS = [
     "optimizers",
     "sampling",
     "parallel",
+    "tuning",
     "ensemble",
     "posterior",
     "evaluation",

@@ -15,6 +15,7 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc import _validate
 from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.tuning import LearningRateTable
 from tests.support import arguments_of_chains
 from tests.support import arguments_of_models
 from tests.support import arguments_of_samplers
@@ -60,6 +61,7 @@ UNCHECKED = {
     "ParallelChains.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
     "priors.Gaussian.bind": {"variables"},  # called by the optimizers
     "prune": {"x", "y", "batch_size"},  # as for `keras.Model.evaluate`
+    "suggest_learning_rate": {"x", "y"},  # as for `keras.Model.fit`
 }
 NEEDS = {
     "plots.*": ["matplotlib"],
@@ -190,6 +192,8 @@ def check_use(result):
         finite(result.info["energy"])
     elif isinstance(result, mh.metrics.Reliability):
         finite(result.accuracy[result.count > 0])
+    elif isinstance(result, LearningRateTable):
+        finite(result.column("start"))
     elif hasattr(result, "rows"):
         finite([[row[key] for key in ("accuracy", "nll")] for row in result.rows])
     elif hasattr(result, "get_config"):
@@ -216,7 +220,14 @@ def is_quick(name):
 
 
 # A call that works takes more than a second.
-SLOW = ("sample", "replica_exchange", "equi_energy", "ParallelChains", "prune")
+SLOW = (
+    "sample",
+    "replica_exchange",
+    "equi_energy",
+    "ParallelChains",
+    "prune",
+    "suggest_learning_rate",
+)
 # Rows of which nothing is drawn, and why.
 NOT_DRAWN = {
     "Ensemble.recalibrate without normalisation": "what varies is the model",

@@ -7,6 +7,7 @@ from keras_mhmcmc.plots.chains import rank
 from keras_mhmcmc.plots.chains import trace
 from keras_mhmcmc.plots.densities import contours
 from keras_mhmcmc.plots.energies import energy
+from keras_mhmcmc.plots.rates import learning_rates
 from keras_mhmcmc.plots.sparsity import inclusion
 from keras_mhmcmc.plots.training import acceptance
 
@@ -16,6 +17,7 @@ __all__ = [
     "contours",
     "energy",
     "inclusion",
+    "learning_rates",
     "rank",
     "reliability",
     "robustness",

@@ -11,6 +11,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import plots
+from keras_mhmcmc.tuning import LearningRateTable
 from tests.support.plot_tools import chains
 from tests.support.plot_tools import draws_of
 from tests.support.samplers import AT_ONCE
@@ -327,3 +328,39 @@ def test_a_spike_and_slab_sampler_is_drawn():
 def test_inclusion_refuses_what_does_not_fit(probabilities, message):
     with pytest.raises(ValueError, match=message):
         plots.inclusion(probabilities)
+
+
+def rate_rows(acceptance):
+    ends = [1.8, 0.2, 0.5, 1e9, np.nan]
+    verdicts = ["too slow", "passes", "passes", "does not fall", "not finite"]
+    return [
+        {
+            "learning_rate": 10.0 ** (place - 3),
+            "start": 2.0,
+            "end": end,
+            "acceptance": acceptance,
+            "verdict": verdict,
+        }
+        for place, (end, verdict) in enumerate(zip(ends, verdicts, strict=True))
+    ]
+
+
+def test_learning_rates_are_drawn_with_the_suggested_one():
+    table = LearningRateTable(rate_rows(np.nan), "SGHMC", "energy per example")
+    (ax,) = plots.learning_rates(table).axes
+    low, high = ax.get_ylim()
+    assert low < 0.2 and 2.0 < high < 4.0  # whatever diverges
+    points = np.concatenate([group.get_offsets() for group in ax.collections])
+    assert sorted(points[:, 0]) == [row["learning_rate"] for row in table.rows]
+    assert (points[:, 1] < high).all()
+    lines = {line.get_label(): line for line in ax.lines}
+    assert lines["suggested rate: 0.1"].get_xdata()[0] == 0.1
+    assert lines["before the run"].get_ydata()[0] == 2.0
+    assert ax.get_xscale() == "log" and "SGHMC" in ax.get_title()
+
+
+def test_learning_rates_of_a_metropolis_sampler_have_a_second_panel():
+    rows = rate_rows(0.4)
+    _, ax = plots.learning_rates(LearningRateTable(rows, "RSGLD", "loss")).axes
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), 40.0)
+    assert "least: 25%" in texts(ax.get_legend())

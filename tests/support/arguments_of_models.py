@@ -8,6 +8,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.evaluation.evaluate import EvaluationTable
+from keras_mhmcmc.tuning import LearningRateTable
 from tests.support import kinds
 from tests.support.argument_rows import BY_NAME
 from tests.support.argument_rows import MODEL
@@ -41,6 +42,13 @@ def network(*layers):
     """A built model from inputs of shape (3,) to two probabilities."""
     head = keras.layers.Dense(2, activation="softmax")
     return keras.Sequential([keras.Input((3,)), *(make() for make in layers), head])
+
+
+@functools.cache
+def compiled_network():
+    model = network()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
 
 
 @functools.cache
@@ -199,6 +207,8 @@ NO_ATTACKS = [
 FIRST = {"model": "a", "epsilon": 0.0, "accuracy": 0.5, "nll": 0.1, "entropy": 0.1}
 QUALITY = {k: 0.5 for k in ("accuracy", "nll", "brier", "ece", "entropy")}
 QUALITY |= {"model": "a", "members": 1, "mutual_information": np.nan}
+RATE = {"learning_rate": 0.1, "start": 2.0, "end": 1.0, "verdict": "passes"}
+RATE |= {"acceptance": np.nan}
 NO_ROWS = [None, 1, "a", [], {}, [1], [{}], [None], [{"model": "a"}], np.ones((2, 2))]
 NO_TABLES = [[FIRST, {"model": "b"}], [FIRST | {"epsilon": "a"}]]
 NO_TABLES += [[FIRST, FIRST | {"model": "b", "epsilon": 0.5}]]
@@ -259,6 +269,16 @@ TABLES = {
     ),
     "evaluate of models": row(
         lambda: dict(models={"a": network()}, x=X4, y=Y4), **OF_MODELS
+    ),
+    "suggest_learning_rate": row(
+        lambda: dict(
+            model=compiled_network(), x=X4, y=Y4, optimizer="adam", rates=[0.1], steps=4
+        ),
+        optimizer=listed("adamm", 1, [], keras.layers.Dense(2)),
+        rates=listed([], None, 0.1, "a", [0.0], [-0.1], [np.nan], [0.1, None], {0.1}),
+        steps=kinds.integer(4),
+        batch_size=kinds.COUNT.or_none,
+        verbose=choice(0, 1),
     ),
     "evaluation.EvaluationTable": row(
         dict(rows=[QUALITY]),
@@ -353,6 +373,10 @@ PLOTS = {
         probabilities=listed(None, 1, [], {}, P4, {"a": 2 * P4}, {"a": P4[:3]}),
         labels=LABELS,
         also={"probabilities": {"labels"}},
+    ),
+    "learning_rates": row(
+        dict(table=LearningRateTable([RATE], "SGD", "loss")),
+        table=listed(*NO_ROWS, *NO_MODELS, LearningRateTable),
     ),
     "robustness": row(
         dict(table=mh.adversarial.RobustnessTable([FIRST])),
