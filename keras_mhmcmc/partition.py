@@ -1,7 +1,9 @@
 """Partitions of the energy for the contour samplers, and advice on choosing them."""
 
 import dataclasses
+import math
 from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -9,12 +11,17 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.algorithms import pilot
 from keras_mhmcmc.algorithms.base import Diffusion
 from keras_mhmcmc.algorithms.contour import Contour
-from keras_mhmcmc.algorithms.contour import ContourSampler
+from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
 from keras_mhmcmc.schedules import RobbinsMonro
 from keras_mhmcmc.schedules import Schedule
 
+# Subregions and steps of `partition="auto"`. `docs/contour.md` has the measurements.
+PARTITIONS = 100
+PILOT_STEPS = 1000
+_FEWEST_PILOT_STEPS = 2 * pilot.FEWEST
 _ANYTHING = _validate.Interval(-np.inf)
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 # Iterations at which a schedule of step sizes is checked.
@@ -91,10 +98,32 @@ def checked_energy_partition(partition: Any) -> EnergyPartition:
     )
 
 
+def _checked_or_auto(
+    partition: Any, masses: Any, adapt: bool
+) -> EnergyPartition | None:
+    """Return the partition, or None for "auto", or raise a `ValueError`."""
+    if not isinstance(partition, str) or partition != "auto":
+        return _validate.instance(
+            "partition",
+            partition,
+            EnergyPartition,
+            'an `mh.EnergyPartition` or "auto". `mh.suggest_partition(energies)` makes '
+            "one from the energies of a short pilot run",
+        )
+    if masses is not None or not adapt:
+        raise ValueError(
+            "Argument `partition` must be an `mh.EnergyPartition` with `masses` or "
+            "`adapt=False`, since masses belong to known subregions. Received: "
+            f"partition='auto', masses={_validate.shown(masses)}, adapt={adapt}"
+        )
+    return None
+
+
 def contour_sampler(
     base: Diffusion,
     *,
-    partition: EnergyPartition,
+    partition: EnergyPartition | Literal["auto"],
+    pilot_steps: int,
     zeta: float,
     step_size: float | Schedule | None,
     random_field: str,
@@ -112,7 +141,10 @@ def contour_sampler(
     Raises:
         ValueError: an argument is outside its range.
     """
-    checked_energy_partition(partition)
+    given = _checked_or_auto(partition, masses, adapt)
+    steps = _validate.integer("pilot_steps", pilot_steps, _FEWEST_PILOT_STEPS)
+    finder = None if given else pilot.Pilot(steps, PARTITIONS, is_shared)
+    partitions = given.partitions if given else PARTITIONS
     zeta = _validate.number("zeta", zeta, _validate.POSITIVE)
     _validate.choice("random_field", random_field, ("zeta", "one"))
     _validate.choice("difference", difference, ("backward", "forward"))
@@ -129,9 +161,9 @@ def contour_sampler(
         )
     rho = _validate.number("rho", rho, _validate.NOT_NEGATIVE)
     contour = Contour(
-        energy_min=partition.energy_min,
-        energy_gap=partition.energy_gap,
-        partitions=partition.partitions,
+        energy_min=given.energy_min if given else math.nan,
+        energy_gap=given.energy_gap if given else math.nan,
+        partitions=partitions,
         zeta=zeta,
         exponent=zeta if random_field == "zeta" else 1.0,
         rho=rho,
@@ -143,16 +175,17 @@ def contour_sampler(
         raise ValueError(
             "Argument `masses` must be given with `adapt=False`: the sampler learns "
             "no masses, and needs one mass for each of the "
-            f"{partition.partitions} subregions. Received: masses=None"
+            f"{partitions} subregions. Received: masses=None"
         )
     return ContourSampler(
         base,
         contour,
         _checked_step_size(step_size, rho),
-        _log_masses(masses, partition.partitions),
+        _log_masses(masses, partitions),
         adapt,
         is_shared,
         counts_visits,
+        finder,
     )
 
 
@@ -209,7 +242,7 @@ def _log_masses(masses: Any, partitions: int) -> Array:
     return (logs - np.log(np.exp(logs).sum())).astype("float32")
 
 
-def suggest_partition(energies: Any, partitions: int = 100) -> EnergyPartition:
+def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPartition:
     """Return a partition for a contour sampler, from the energies of a pilot run.
 
     The first subregion ends at the 10% quantile of the energies, so that the lowest
@@ -246,19 +279,25 @@ def suggest_partition(energies: Any, partitions: int = 100) -> EnergyPartition:
     energies = np.ravel(_validate.array("Argument `energies`", energies))
     finite = energies[np.isfinite(energies)]
     smallest = float(np.finfo("float32").tiny) * partitions
-    if finite.size < 10 or finite.max() - finite.min() <= smallest:
+    if finite.size < pilot.FEWEST or finite.max() - finite.min() <= smallest:
         raise ValueError(
             "Argument `energies` must have at least 10 finite energies that differ. "
             f"Received: {energies.size} energies, {finite.size} of them finite"
             + (f", between {finite.min()} and {finite.max()}" if finite.size else "")
         )
-    low = np.quantile(finite, 0.1)
-    gap = 2.0 * (finite.max() - low) / (partitions - 2)
+    low = np.quantile(finite, pilot.LOW_SHARE)
+    gap = pilot.width(low, finite.max(), partitions, reach=2.0)
     return EnergyPartition(float(low), float(gap), partitions)
 
 
-def _fix(low: float, high: float, partitions: int) -> str:
-    """Return the advice of a warning: a partition for energies from low to high."""
+def fix(low: float, high: float, partitions: int) -> str:
+    """Return the advice of a warning: a partition for energies from low to high.
+
+    Args:
+        low: lowest energy, nats.
+        high: highest energy, nats.
+        partitions: number of subregions.
+    """
     low, high = float(low), float(high)
     first = low + 0.05 * (high - low)
     gap = max(2.0 * (high - first) / max(partitions - 2, 1), 1e-6)
@@ -270,17 +309,23 @@ def _fix(low: float, high: float, partitions: int) -> str:
     )
 
 
-def outside_message(
-    below: float, above: float, low: float, high: float, partitions: int
-) -> str | None:
+def fix_of_pilot(steps: int) -> str:
+    """Return the advice of a warning about a partition that a pilot found."""
+    return (
+        "The pilot ended before the energies were stationary: make the sampler with a "
+        "larger `pilot_steps`, or with an `mh.EnergyPartition`, such as "
+        "`mh.suggest_partition(posterior.energies)`. "
+        f"Now: partition='auto', pilot_steps={steps}"
+    )
+
+
+def outside_message(below: float, above: float, advice: str) -> str | None:
     """Return a warning about energies outside the partition, or None.
 
     Args:
         below: share of the energies in the first subregion.
         above: share of the energies in the last subregion.
-        low: lowest energy, nats.
-        high: highest energy, nats.
-        partitions: number of subregions.
+        advice: sentences that say the remedy.
     """
     if above > _MOST_ABOVE:
         where = f"{above:.0%} of the energies lie above the last boundary"
@@ -290,7 +335,7 @@ def outside_message(
         return None
     return (
         f"{where} of the partition, where a contour sampler does the same as the plain "
-        f"sampler. {_fix(low, high, partitions)}"
+        f"sampler. {advice}"
     )
 
 
@@ -324,16 +369,18 @@ def empty_message(visits: Array, contour: Contour) -> str | None:
     )
 
 
-def run_message(visits: Array, low: float, high: float, contour: Contour) -> str | None:
+def visits_message(visits: Array, advice: str) -> str | None:
+    """Return a warning about the visits outside a partition, shape (m,), or None."""
+    total = max(visits.sum(), 1)
+    return outside_message(visits[0] / total, visits[-1] / total, advice)
+
+
+def run_message(visits: Array, contour: Contour, advice: str) -> str | None:
     """Return a warning about the energies of a whole run, or None.
 
     Args:
         visits: of each subregion, shape (m,).
-        low: lowest energy, nats.
-        high: highest energy, nats.
         contour: the partition.
+        advice: sentences that say the remedy for energies outside of it.
     """
-    total = max(visits.sum(), 1)
-    below, above = visits[0] / total, visits[-1] / total
-    message = outside_message(below, above, low, high, len(visits))
-    return message or empty_message(visits, contour)
+    return visits_message(visits, advice) or empty_message(visits, contour)

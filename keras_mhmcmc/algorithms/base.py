@@ -55,6 +55,8 @@ class Traits(NamedTuple):
     takes_prior: bool = True
     has_weights: bool = False  # whether draws have importance weights
     warm_up: int = 0  # first steps, which are burn-in
+    # Name and value of the argument that sets them, for messages.
+    warm_up_argument: tuple[str, int] = ("warm_up", 0)
     # Whether a decision depends on the number of weights that move.
     counts_weights: bool = False
     counts: tuple[str, ...] = ()  # names of what `Info.counts` adds up

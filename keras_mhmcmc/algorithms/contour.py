@@ -47,6 +47,9 @@ eq. (5), do not. `max_multiplier` limits the absolute value of the factor. If th
 reaches the limit, the weights use the limited slope, and Psi jumps at the borders of
 subregions. The density of the chain does not jump, so the weights are approximate.
 
+With a pilot (`pilot.py`), u_1 and du are tensors that the first steps find. Until then
+du is infinite, and the factor is 1.
+
 The state holds log theta: theta of a subregion that is never visited decays without
 end, and float32 would round it to 0. The code counts subregions from 0.
 
@@ -77,40 +80,18 @@ end, and float32 would round it to 0. The code counts subregions from 0.
 (...) is () for one chain and (K,) for K chains. If they share theta, log theta is (m,).
 """
 
-import dataclasses
-from collections.abc import Sequence
-from typing import Any
 from typing import NamedTuple
-from typing import Self
 
-import numpy as np
-
-from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Current
-from keras_mhmcmc.algorithms.base import Diffusion
-from keras_mhmcmc.algorithms.base import Evaluation
-from keras_mhmcmc.algorithms.base import Info
-from keras_mhmcmc.algorithms.base import OverDiffusion
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Rate
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import at_step
 from keras_mhmcmc.algorithms.tensors import ops
-
-# Steps between two normalisations of theta to the sum 1. The exponentials of all
-# subregions cost more than the rest of a step of one small chain.
-_ROUNDINGS = 16
-_COUNTS = ("steps", "partition", "multiplier", "below", "above")
 
 
 class Contour(NamedTuple):
-    """The fixed numbers of a contour sampler."""
+    """The fixed numbers of a contour sampler, and a partition."""
 
-    energy_min: float
-    energy_gap: float
+    energy_min: float | Tensor  # a tensor, () or (K,), if a pilot found it
+    energy_gap: float | Tensor
     partitions: int
     zeta: float
     exponent: float
@@ -118,129 +99,6 @@ class Contour(NamedTuple):
     is_forward: bool  # whether the factor looks at the next subregion
     max_multiplier: float | None
     weight_power: float
-
-
-class State(NamedTuple):
-    """The state of the base, and the learned masses."""
-
-    base: Any  # its first field is `point`
-    log_masses: Tensor  # (..., m), or (m,) if all chains share them
-    visits: Any  # int32, (..., m), or () if visits are not counted
-
-
-class Auxiliary(NamedTuple):
-    """What `decide` hands to `move` besides the position."""
-
-    base: Any
-    log_masses: Tensor
-    visits: Any
-    multiplier: Tensor
-
-
-@dataclasses.dataclass(frozen=True)
-class ContourSampler(OverDiffusion):
-    """CSGLD and CSGHMC: a diffusion on an energy that its own visits flatten.
-
-    Attributes:
-        base: the diffusion.
-        contour: the fixed numbers.
-        step_size: omega, a number or a schedule that falls.
-        log_masses: log theta before the first step, shape (m,).
-        adapt: whether theta is learned. The sampler with a fixed theta is KSGLD.
-        is_shared: whether all chains learn one theta together (ICSGLD).
-        counts_visits: whether the state counts the visits of each subregion.
-    """
-
-    base: Diffusion
-    contour: Contour
-    step_size: Rate
-    log_masses: Array
-    adapt: bool = True
-    is_shared: bool = False
-    counts_visits: bool = False
-
-    @property
-    def traits(self) -> Traits:
-        """What the algorithm needs and gives."""
-        return self.base.traits._replace(
-            uses_energy=True,
-            has_weights=True,
-            counts=_COUNTS if self.counts_visits else (),
-        )
-
-    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
-        """Return the algorithm as it is."""
-        return self
-
-    def energy_unit(self, number: int) -> float | None:
-        """Return the width of a subregion."""
-        return self.contour.energy_gap
-
-    def init(self, position: Position) -> State:
-        """Return the state before the first step."""
-        bins = (self.contour.partitions,)
-        log_masses = Slot(
-            "log_masses", bins, value=self.log_masses, is_shared=self.is_shared
-        )
-        visits = Slot("visits", bins, "int32") if self.counts_visits else ()
-        return State(self.base.init(position), log_masses, visits)
-
-    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
-        """Update theta with the energy of the point, and return the point's weight."""
-        settings, number = self.contour, evaluation.number
-        place = locate(evaluation.energy, settings)
-        log_masses = state.log_masses
-        if self.adapt:
-            update = update_shared_log_masses if self.is_shared else update_log_masses
-            size = at_step(self.step_size, number)
-            learned = update(log_masses, place, size, settings)
-            # With rho the sum grows at each step, otherwise by rounding alone.
-            is_due = number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
-            log_masses = tensors.cond(
-                is_due, lambda: normalized(learned), lambda: learned
-            )
-        per_chain = log_masses
-        if self.is_shared:
-            shape = (evaluation.energy.shape[0], settings.partitions)
-            per_chain = ops.broadcast_to(log_masses[None], shape)
-        multiplier, log_weight = multiplier_and_log_weight(
-            per_chain, place, evaluation.temperature, settings
-        )
-        current, _ = self.base.decide(state.base, evaluation)
-        visits, counts = (), {}
-        if self.counts_visits:
-            visits = visited(state.visits, place, settings)
-            counts = self._counts(place, multiplier)
-        auxiliary = Auxiliary(current.auxiliary, log_masses, visits, multiplier)
-        return current._replace(auxiliary=auxiliary), Info(counts, log_weight)
-
-    def move(self, current: Current, evaluation: Evaluation) -> State:
-        """Move as the base does, with the gradient times the multiplier."""
-        base, log_masses, visits, multiplier = current.auxiliary
-        base = self.base.move(
-            current._replace(auxiliary=base),
-            evaluation._replace(multiplier=multiplier),
-        )
-        return State(base, log_masses, visits)
-
-    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the mean number of the subregion, from 1, and the mean multiplier."""
-        if not self.counts_visits:
-            return {}
-        steps = np.where(counts["steps"] > 0, counts["steps"], np.nan)
-        names = ("partition", "multiplier")
-        return {name: counts[name] / steps for name in names}
-
-    def _counts(self, place: "Place", multiplier: Tensor) -> dict[str, Tensor]:
-        last = self.contour.partitions - 1
-        counts = {
-            "steps": ops.ones_like(multiplier),
-            "partition": place.index + 1,
-            "multiplier": multiplier,
-            "below": place.index == 0,
-            "above": place.index == last,
-        }
-        return {name: ops.cast(value, "float32") for name, value in counts.items()}
 
 
 class Place(NamedTuple):

@@ -167,6 +167,7 @@ class Metropolis(Algorithm):
             num_uniforms=3 if self.refresh_probability > 0.0 else 2,
             # One step more evaluates where the last move went.
             warm_up=self.warm_up + 1 if self.warm_up else 0,
+            warm_up_argument=("warm_up", self.warm_up),
             counts=counts,
         )
 

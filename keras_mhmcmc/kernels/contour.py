@@ -1,11 +1,14 @@
 """Build the kernels for `mh.sample` on a flattened energy: CSGLD and CSGHMC."""
 
+from typing import Literal
+
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms.base import checked_learning_rate
-from keras_mhmcmc.algorithms.contour import ContourSampler
+from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
 from keras_mhmcmc.algorithms.sghmc import SGHMC
 from keras_mhmcmc.algorithms.sgld import SGLD
+from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import contour_sampler
 from keras_mhmcmc.schedules import Schedule
@@ -14,7 +17,8 @@ from keras_mhmcmc.schedules import Schedule
 def csgld(
     learning_rate: float | Schedule,
     *,
-    partition: EnergyPartition,
+    partition: EnergyPartition | Literal["auto"] = "auto",
+    pilot_steps: int = PILOT_STEPS,
     zeta: float = 0.75,
     temperature: float | Schedule = 1.0,
     step_size: float | Schedule | None = None,
@@ -36,13 +40,21 @@ def csgld(
 
     Args:
         learning_rate: step, as in `mh.CSGLD`. A number of at least 0, or a schedule.
-        partition: `mh.EnergyPartition`, the subregions of the energy in nats.
-            `mh.suggest_partition` makes one.
+        partition: "auto", or an `mh.EnergyPartition`, the subregions of the energy in
+            nats. With "auto", the first steps are a pilot: plain steps of SGLD. The
+            energies of its second half make a partition of 100 subregions. It begins at
+            their 10% quantile, and the last subregion begins four times as far above it
+            as the highest energy. Each chain finds its own, and with
+            `shared_density` all chains find one.
+        pilot_steps: number of steps of the pilot, at least 20. The `burn_in` of
+            `mh.sample` must be at least as long. An `mh.EnergyPartition` needs no
+            pilot, and this argument has no effect then. Defaults to 1000.
         zeta: power that flattens the energy, greater than 0. With 1 the histogram of
             the energies becomes flat. Defaults to 0.75.
         temperature: T, at least 0, or a schedule.
         step_size: omega, the step of the learned masses: a decreasing schedule, or a
-            number in (0, 1). None is `mh.schedules.RobbinsMonro()`.
+            number in (0, 1). None is `mh.schedules.RobbinsMonro()`. A schedule begins
+            after the pilot.
         random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J).
         difference: "backward" or "forward", the kind of difference that gives the slope
             of log theta.
@@ -53,7 +65,7 @@ def csgld(
             exact unless `max_multiplier` is active.
         rho: bias of the update towards low energies, eq. (57), at least 0.
         masses: initial theta, the positive mass of each subregion, shape (partitions,).
-            None is a linear decrease.
+            None is a linear decrease, and must be chosen with "auto".
         adapt: whether theta is learned. False keeps `masses` fixed (KSGLD).
         shared_density: whether all chains learn one theta together (ICSGLD). By default
             each chain learns its own.
@@ -77,6 +89,7 @@ def csgld(
     return contour_sampler(
         SGLD(checked_learning_rate(learning_rate), temperature),
         partition=partition,
+        pilot_steps=pilot_steps,
         zeta=zeta,
         step_size=step_size,
         random_field=random_field,
@@ -93,7 +106,8 @@ def csgld(
 def csghmc(
     learning_rate: float | Schedule,
     *,
-    partition: EnergyPartition,
+    partition: EnergyPartition | Literal["auto"] = "auto",
+    pilot_steps: int = PILOT_STEPS,
     zeta: float = 0.75,
     momentum: float = 0.9,
     temperature: float | Schedule = 1.0,
@@ -114,9 +128,11 @@ def csghmc(
 
     Args:
         learning_rate: step, as in `mh.CSGHMC`. A number of at least 0, or a schedule.
-        partition: `mh.EnergyPartition`, the subregions of the energy in nats.
-            `mh.kernels.csgld` describes this argument and the others, except
+        partition: "auto", or an `mh.EnergyPartition`, the subregions of the energy in
+            nats. `mh.kernels.csgld` describes this argument and the others, except
             `momentum`, in detail.
+        pilot_steps: number of plain steps of SGHMC that find the partition with "auto",
+            at least 20. Defaults to 1000.
         zeta: power that flattens the energy, greater than 0.
         momentum: share of the velocity that each step keeps, in [0, 1).
         temperature: T, at least 0, or a schedule.
@@ -147,6 +163,7 @@ def csghmc(
     return contour_sampler(
         SGHMC(checked_learning_rate(learning_rate), temperature, momentum),
         partition=partition,
+        pilot_steps=pilot_steps,
         zeta=zeta,
         step_size=step_size,
         random_field=random_field,

@@ -1,12 +1,14 @@
 """Contour SGLD and contour SGHMC as Keras optimizers."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms import sghmc
 from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.optimizers.contour import ContourOptimizer
+from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import contour_sampler
 from keras_mhmcmc.priors import Prior
@@ -33,14 +35,22 @@ class CSGLD(ContourOptimizer):
         learning_rate: factor of the gradient of the mean loss, as in
             `keras.optimizers.SGD`. A number of at least 0, or a schedule.
         train_size: number of training examples, N.
-        partition: `mh.EnergyPartition`, the subregions of the energy in nats. The first
-            subregion must end a little above the lowest energies of a pilot run.
-            `mh.suggest_partition` makes such a partition.
+        partition: "auto", or an `mh.EnergyPartition`, the subregions of the energy in
+            nats. With "auto", the first steps are a pilot: plain steps of SGLD. The
+            energies of its second half make a partition of 100 subregions. It begins at
+            their 10% quantile, and the last subregion begins four times as far above it
+            as the highest energy. Each chain of an `mh.ParallelChains` finds its
+            own.
+        pilot_steps: number of steps of the pilot, at least 20. They are burn-in:
+            `mh.PosteriorSamples` keeps no sample of them. The energies must be
+            stationary in its second half. An `mh.EnergyPartition` needs no pilot, and
+            this argument has no effect then. Defaults to 1000.
         zeta: power that flattens the energy, greater than 0. With 1 the histogram of
             the energies becomes flat. Defaults to 0.75.
         temperature: T, at least 0, or a schedule (simulated annealing).
         step_size: omega, the step of the learned masses: a decreasing schedule, or a
-            number in (0, 1). None is `mh.schedules.RobbinsMonro()`.
+            number in (0, 1). None is `mh.schedules.RobbinsMonro()`. A schedule begins
+            after the pilot.
         random_field: "zeta" updates the masses with theta(J)^zeta, "one" with theta(J).
             Choose "one" if zeta is much larger than 1.
         difference: "backward" or "forward", the kind of difference that gives the slope
@@ -56,7 +66,8 @@ class CSGLD(ContourOptimizer):
             weighted samples do not have the density exp(-U/T).
         rho: bias of the update towards low energies, eq. (57), at least 0.
         masses: initial theta, the positive mass of each subregion, shape (partitions,).
-            The sum may differ from 1. None is a linear decrease.
+            The sum may differ from 1. None is a linear decrease, and must be chosen
+            with "auto".
         adapt: whether theta is learned. False keeps `masses` fixed (KSGLD).
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
@@ -73,13 +84,9 @@ class CSGLD(ContourOptimizer):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.CSGLD(
-    ...     0.01,
-    ...     train_size=1000,
-    ...     partition=mh.EnergyPartition(
-    ...         energy_min=200.0, energy_gap=20.0, partitions=100
-    ...     ),
-    ... )
+    >>> optimizer = mh.CSGLD(0.01, train_size=1000)
+    >>> known = mh.EnergyPartition(energy_min=200.0, energy_gap=20.0, partitions=100)
+    >>> optimizer = mh.CSGLD(0.01, train_size=1000, partition=known)
 
     Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
     dynamics algorithm for simulations of multi-modal distributions", algorithm 1.
@@ -90,7 +97,8 @@ class CSGLD(ContourOptimizer):
         learning_rate: float | Schedule,
         *,
         train_size: int,
-        partition: EnergyPartition,
+        partition: EnergyPartition | Literal["auto"] = "auto",
+        pilot_steps: int = PILOT_STEPS,
         zeta: float = 0.75,
         temperature: float | Schedule = 1.0,
         step_size: float | Schedule | None = None,
@@ -112,6 +120,7 @@ class CSGLD(ContourOptimizer):
             algorithm=contour_sampler(
                 sgld.SGLD(None, temperature),
                 partition=partition,
+                pilot_steps=pilot_steps,
                 zeta=zeta,
                 step_size=step_size,
                 random_field=random_field,
@@ -145,9 +154,11 @@ class CSGHMC(ContourOptimizer):
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
             0, or a schedule.
         train_size: number of training examples, N.
-        partition: `mh.EnergyPartition`, the subregions of the energy in nats.
-            `mh.suggest_partition` makes one. `mh.CSGLD` describes this argument and all
-            arguments up to `adapt`, except `momentum`, in detail.
+        partition: "auto", or an `mh.EnergyPartition`, the subregions of the energy in
+            nats. `mh.CSGLD` describes this argument and all arguments up to `adapt`,
+            except `momentum`, in detail.
+        pilot_steps: number of plain steps of SGHMC that find the partition with "auto",
+            at least 20. They are burn-in. Defaults to 1000.
         zeta: power that flattens the energy, greater than 0.
         momentum: share of the velocity that each step keeps, in [0, 1).
         temperature: T, at least 0, or a schedule.
@@ -177,9 +188,7 @@ class CSGHMC(ContourOptimizer):
     >>> optimizer = mh.CSGHMC(
     ...     mh.schedules.CyclicalCosine(0.01, cycle_steps=1000),
     ...     train_size=1000,
-    ...     partition=mh.EnergyPartition(
-    ...         energy_min=200.0, energy_gap=20.0, partitions=100
-    ...     ),
+    ...     pilot_steps=2000,
     ...     zeta=1.0,
     ... )
 
@@ -191,7 +200,8 @@ class CSGHMC(ContourOptimizer):
         learning_rate: float | Schedule,
         *,
         train_size: int,
-        partition: EnergyPartition,
+        partition: EnergyPartition | Literal["auto"] = "auto",
+        pilot_steps: int = PILOT_STEPS,
         zeta: float = 0.75,
         momentum: float = 0.9,
         temperature: float | Schedule = 1.0,
@@ -214,6 +224,7 @@ class CSGHMC(ContourOptimizer):
             algorithm=contour_sampler(
                 sghmc.SGHMC(None, temperature, momentum),
                 partition=partition,
+                pilot_steps=pilot_steps,
                 zeta=zeta,
                 step_size=step_size,
                 random_field=random_field,

@@ -55,6 +55,11 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Return the number of first steps that are burn-in."""
         return self.algorithm.traits.warm_up
 
+    @property
+    def warm_up_argument(self) -> tuple[str, int]:
+        """Return name and value of the argument that sets `warm_up`."""
+        return self.algorithm.traits.warm_up_argument
+
     def _current_temperature(self) -> Tensor:
         """Return the temperature of the next step, as a step takes it."""
         if isinstance(self.temperature, Schedule):

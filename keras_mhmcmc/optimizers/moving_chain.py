@@ -154,8 +154,9 @@ class MovingChain(Chain):
         self._reported = 0  # another `fit` speaks again of the same chains
         state = self._parts.state
         if self._watch is not None and _backend.hold_values(state.all):
-            visits = ops.convert_to_numpy(state.structure.visits)
-            self._watch.look_at_end(visits, *self._parts.energies.extremes())
+            steps = int(ops.convert_to_numpy(self._parts.iterations))
+            extremes = self._parts.energies.extremes()
+            self._watch.look_at_end(state.arrays(), steps, *extremes)
 
     def _report(self) -> None:
         """Warn or raise if chains were stopped since the last call."""

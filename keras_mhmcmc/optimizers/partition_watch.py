@@ -5,17 +5,25 @@ import numpy as np
 from keras_mhmcmc import partition
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms.contour import Contour
+from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
+from keras_mhmcmc.algorithms.contour_sampler import State
+from keras_mhmcmc.optimizers.standstill import warm_up_message
 
 _FEWEST = 10  # energies that are enough to judge a partition
 
 
 class PartitionWatch:
-    """A watch over the energies of a run, which warns at most once."""
+    """A watch over the energies of a run, which warns at most once.
 
-    def __init__(self, contour: Contour) -> None:
-        self._contour = contour
-        self._has_warned = False
+    Args:
+        name: of the sampler, for the warnings.
+        algorithm: of the sampler.
+    """
+
+    def __init__(self, name: str, algorithm: ContourSampler) -> None:
+        self._name = name
+        self._algorithm = algorithm
+        self._told: set[str] = set()
 
     def look_at_epoch(
         self, counts: dict[str, Array], lowest: float, highest: float
@@ -30,22 +38,38 @@ class PartitionWatch:
         steps = np.sum(counts["steps"])
         if steps >= _FEWEST:
             below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
-            count = self._contour.partitions
-            self._warn(partition.outside_message(below, above, lowest, highest, count))
+            advice = self._advice(lowest, highest)
+            self._tell("partition", partition.outside_message(below, above, advice))
 
-    def look_at_end(self, visits: Array, lowest: float, highest: float) -> None:
-        """Warn if a run left subregions empty between others.
+    def look_at_end(
+        self, state: State, steps: int, lowest: float, highest: float
+    ) -> None:
+        """Warn if a run ends in the pilot, or left subregions empty between others.
 
         Args:
-            visits: number of visits of each subregion, (..., partitions).
+            state: of the algorithm, numpy arrays.
+            steps: of the run.
             lowest: lowest energy of the run, nats.
             highest: highest energy of the run, nats.
         """
-        visits = visits.reshape(-1, self._contour.partitions).sum(0)
-        if visits.sum() >= _FEWEST:
-            self._warn(partition.run_message(visits, lowest, highest, self._contour))
+        self._tell("pilot", warm_up_message(self._name, steps, self._algorithm.traits))
+        contour = self._algorithm.contour
+        visits = state.visits.reshape(-1, contour.partitions).sum(0)
+        if visits.sum() < _FEWEST:
+            return
+        advice = self._advice(lowest, highest)
+        if self._algorithm.pilot is None:
+            self._tell("partition", partition.run_message(visits, contour, advice))
+        else:  # each chain has a partition of its own, and the pilot was in all of it
+            self._tell("partition", partition.visits_message(visits, advice))
 
-    def _warn(self, message: str | None) -> None:
-        if message is not None and not self._has_warned:
-            self._has_warned = True
+    def _advice(self, lowest: float, highest: float) -> str:
+        if self._algorithm.pilot is not None:
+            return partition.fix_of_pilot(self._algorithm.pilot.steps)
+        return partition.fix(lowest, highest, self._algorithm.contour.partitions)
+
+    def _tell(self, what: str, message: str | None) -> None:
+        """Warn, unless there was a warning of this kind."""
+        if message is not None and what not in self._told:
+            self._told.add(what)
             warn(message)

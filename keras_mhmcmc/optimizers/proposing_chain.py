@@ -221,4 +221,4 @@ class ProposingChain(Chain):
         if not self._watch.has_looked and self._steps() > self._algorithm.warm_up:
             # No sample was kept: the rate adapted to the end.
             self._look_at_acceptance(counts())
-        self._watch.look_at_warm_up(self._steps(), self._algorithm.warm_up)
+        self._watch.look_at_warm_up(self._steps(), self._algorithm.traits)

@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.algorithms.base import Traits
 
 # A chain stands still after so many rejected proposals in a row, if their probability
 # at the chain's earlier acceptance is less than `_UNLIKELY`.
@@ -67,16 +68,11 @@ class Standstill:
                 f"learning_rate={rate:.3g}, temperature={temperature:.3g}",
             )
 
-    def look_at_warm_up(self, steps: int, warm_up: int) -> None:
+    def look_at_warm_up(self, steps: int, traits: Traits) -> None:
         """Warn if a run of so many steps ends in the warm-up."""
-        made = min(steps, warm_up)
-        if warm_up and 0 < steps <= warm_up + 1:
-            self._tell(
-                "warm-up",
-                f"{self._name} is still in its warm-up: it made {made} of {warm_up} "
-                "plain gradient steps, and no sample yet. Train for more epochs, or "
-                f"make the optimizer with a smaller `warm_up`. Now: warm_up={warm_up}",
-            )
+        message = warm_up_message(self._name, steps, traits)
+        if message is not None:
+            self._tell("warm-up", message)
 
     def look_at_rate(
         self, is_lowest: Array, *, rate: float, temperature: float
@@ -115,6 +111,18 @@ class Standstill:
         if what not in self._told:
             self._told.add(what)
             warn(message)
+
+
+def warm_up_message(name: str, steps: int, traits: Traits) -> str | None:
+    """Return a warning if a run of so many steps ends in its plain first steps."""
+    if not 0 < steps <= traits.warm_up:
+        return None
+    argument, count = traits.warm_up_argument
+    return (
+        f"{name} made {min(steps, count)} of its {count} plain first steps, and no "
+        "sample yet. Train for more epochs, or make the optimizer with a smaller "
+        f"`{argument}`. Now: {argument}={count}"
+    )
 
 
 def reason_of_loss(name: str, is_lost: Array) -> str:

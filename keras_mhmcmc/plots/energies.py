@@ -138,7 +138,19 @@ def _regions(
                 "Argument `optimizer` must have run: call `model.fit` first. "
                 f"Received: optimizer={optimizer!r}"
             )
-        partition = optimizer.partition
+        found = optimizer.partition
+        if not isinstance(found, EnergyPartition):
+            raise ValueError(
+                "Argument `optimizer` must have one partition, but "
+                + (
+                    "its pilot has not ended. Train for more than `pilot_steps` steps. "
+                    if found is None
+                    else "each of its chains has found its own. Give `partition`, "
+                    "`masses` and `visits` of one chain instead. "
+                )
+                + f"Received: optimizer={optimizer!r}"
+            )
+        partition = found
         masses, visits = optimizer.learned_masses(), optimizer.visits()
     elif partition is not None:
         checked_energy_partition(partition)

@@ -52,7 +52,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     Args:
         burn_in: iterations of the optimizer before the first sample, an integer that
-            is at least 0. Defaults to 0. A longer `warm_up` of the sampler counts.
+            is at least 0. Defaults to 0. A longer `warm_up` or pilot of the sampler
+            counts.
         every: iterations between samples, an integer that is at least 1. Defaults to
             None: one sample at the end of each epoch. With `steps_per_execution` above
             1, the callback keeps the first state that it sees after each multiple.
@@ -385,10 +386,11 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         epochs = self.params["epochs"] - epoch
         last = self._iteration + epochs * (self.params.get("steps") or math.inf)
         first = self._next_due(self._passed())
-        is_long = self._warm_up > self.burn_in
         if len(self) == 0 and last < first:
-            lower = "`warm_up` of the optimizer" if is_long else "them"
-            warm_up = f", warm_up={self._warm_up - 1}" if is_long else ""
+            lower, warm_up = "them", ""
+            if self._sampler is not None and self._warm_up > self.burn_in:
+                name, value = self._sampler.warm_up_argument
+                lower, warm_up = f"`{name}` of the optimizer", f", {name}={value}"
             raise ValueError(
                 "Arguments `burn_in` and `every` must leave an iteration to keep: this "
                 f"`fit` ends at iteration {last}, and the first sample would be kept "

@@ -10,12 +10,16 @@ from keras import ops
 from keras_mhmcmc import partition
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms import contour
+from keras_mhmcmc.algorithms import contour_sampler
 from keras_mhmcmc.algorithms import spike_slab
+from keras_mhmcmc.algorithms.base import map_leaves
 from keras_mhmcmc.sampling.draws import named_leaves
 
 
 def of_contour(
-    algorithm: contour.ContourSampler, state: contour.State, energy: Array
+    algorithm: contour_sampler.ContourSampler,
+    state: contour_sampler.State,
+    energy: Array,
 ) -> dict[str, Array]:
     """Return the learned masses, and the number of draws in each subregion.
 
@@ -27,29 +31,42 @@ def of_contour(
         energy: of the draws, nats, (chain, draw).
 
     Returns:
-        `masses` and `visits`, shape (chain, partitions).
+        `masses` and `visits`, shape (chain, partitions). With a pilot also `energy_min`
+        and `energy_gap` of the partition that it found, shape (chain,).
     """
-    settings = algorithm.contour
-    place = contour.locate(ops.convert_to_tensor(energy), settings)
-    index, finite = map(ops.convert_to_numpy, (place.index, place.finite))
-    visits = np.array(
-        [
-            np.bincount(row[known], minlength=settings.partitions)
-            for row, known in zip(index, finite, strict=True)
-        ]
-    )
+    state = map_leaves(ops.convert_to_numpy, state)
+    settings = algorithm.contour_of(state)
+    count, pilot = len(energy), algorithm.pilot
+    low, gap = (np.zeros(count) + x for x in settings[:2])
+    own = [
+        settings._replace(energy_min=float(x), energy_gap=float(y))
+        for x, y in zip(low, gap, strict=True)
+    ]
+    visits = np.array([_visits(row, one) for row, one in zip(energy, own, strict=True)])
     known = energy[np.isfinite(energy)]
     if known.size > 0:
-        message = partition.run_message(
-            visits.sum(0), known.min(), known.max(), settings
-        )
+        total = visits.sum(0)
+        if pilot is None:
+            advice = partition.fix(known.min(), known.max(), settings.partitions)
+            message = partition.run_message(total, settings, advice)
+        else:
+            advice = partition.fix_of_pilot(pilot.steps)
+            message = partition.visits_message(total, advice)
         if message is not None:
             warnings.warn(message, stacklevel=4)
-    log_masses = np.asarray(ops.convert_to_numpy(state.log_masses), "float64")
-    return {
+    log_masses = np.asarray(state.log_masses, "float64")
+    report = {
         "masses": np.broadcast_to(np.exp(log_masses), visits.shape),
         "visits": visits,
     }
+    return report if pilot is None else report | {"energy_min": low, "energy_gap": gap}
+
+
+def _visits(energy: Array, settings: contour.Contour) -> Array:
+    """Return the number of energies in each subregion, shape (partitions,)."""
+    place = contour.locate(ops.convert_to_tensor(energy), settings)
+    index, finite = map(ops.convert_to_numpy, (place.index, place.finite))
+    return np.bincount(index[finite], minlength=settings.partitions)
 
 
 def of_spike_slab(

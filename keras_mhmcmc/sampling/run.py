@@ -16,7 +16,7 @@ from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import at_step
 from keras_mhmcmc.algorithms.base import map_leaves
-from keras_mhmcmc.algorithms.contour import ContourSampler
+from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import reports
@@ -142,6 +142,7 @@ def sample(
         shapes = [tuple(ops.shape(x)) for x in position]
         algorithm = bound_to_weights(algorithm, structure, shapes)
         state = resume.first_state(algorithm, position)
+    check_warm_up(algorithm, start, plan)
     program = Program(algorithm, target, structure, shapes)
     if start == 0:
         program.check_start(state, seed)
@@ -295,6 +296,18 @@ class Program:
             info,
             state,
             outcome.interrupted,
+        )
+
+
+def check_warm_up(algorithm: Algorithm, start: int, plan: loop.Plan) -> None:
+    """Refuse a burn-in that is shorter than the plain first steps of the algorithm."""
+    name, count = algorithm.traits.warm_up_argument
+    least = algorithm.traits.warm_up - start
+    if plan.burn_in < least:
+        raise ValueError(
+            f"Argument `burn_in` must be at least {least}, since the first {count} "
+            f"steps of the kernel are plain. Raise it, or make the kernel with a "
+            f"smaller `{name}`. Received: burn_in={plan.burn_in}, {name}={count}"
         )
 
 

@@ -80,7 +80,7 @@ def test_a_fit_that_ends_in_the_warm_up_is_refused_or_told():
         ValueError, match=r"`fit` ends at iteration 12, .*`warm_up` of .*warm_up=500"
     ):
         fit(model, epochs=2, callbacks=[mh.PosteriorSamples()])
-    with pytest.warns(UserWarning, match="12 of 500 plain gradient steps"):
+    with pytest.warns(UserWarning, match="12 of its 500 plain first steps"):
         fit(model, epochs=2, callbacks=[])
 
 

@@ -180,6 +180,59 @@ def test_a_suggested_partition_holds_the_pilot_and_more():
     assert (draws.position.min(axis=1) < -4).mean() > 0.5
 
 
+# The pilot of `partition="auto"`.
+
+
+def auto(build=mh.kernels.csghmc, **options):
+    return build(0.1, **{"pilot_steps": 60} | options)
+
+
+def run_auto(kernel, **options):
+    settings = dict(init=4.0, num_steps=200, num_chains=3, burn_in=60, seed=1)
+    return mh.sample(kernel, log_density=mixture, progress=False, **settings | options)
+
+
+def rule(energies):
+    low = np.quantile(energies.astype("float64"), 0.1)
+    return low, 4.0 * (energies.max() - low) / 98
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_pilot_of_a_kernel_is_the_plain_kernel(shared):
+    plain = run_auto(mh.kernels.sghmc(0.1), burn_in=0)
+    draws = run_auto(auto(shared_density=shared))
+    # The first draw after the pilot is where its last step went.
+    np.testing.assert_allclose(draws.position[:, 0], plain.position[:, 60], rtol=1e-5)
+    kept = plain.info["energy"][:, 30:60]
+    expected = [rule(kept)] * 3 if shared else [rule(row) for row in kept]
+    actual = np.stack([draws.info["energy_min"], draws.info["energy_gap"]], axis=1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(draws.position[:, 10:] - plain.position[:, 70:]).max() > 1e-3
+    assert (draws.info["visits"].sum(axis=1) == 140).all()
+    # A visit belongs to the subregion of its own chain's partition.
+    for k, (low, gap) in enumerate(actual):
+        bounds = oracle.boundaries(low, gap, 100)
+        index = [oracle.index_of(u, bounds) for u in draws.info["energy"][k]]
+        visits = np.bincount(index, minlength=100)
+        assert np.abs(visits - draws.info["visits"][k]).sum() <= 2  # rounding
+
+
+def test_a_run_goes_on_bit_for_bit_after_the_pilot():
+    whole = run_auto(auto())
+    first = run_auto(auto(), num_steps=61)
+    second = run_auto(auto(), init=first.state, num_steps=139, burn_in=0)
+    np.testing.assert_array_equal(second.position, whole.position[:, 1:])
+    np.testing.assert_array_equal(second.info["masses"], whole.info["masses"])
+
+
+def test_draws_of_the_pilot_are_refused_with_the_remedy():
+    message = r"`burn_in` must be at least 60, .*smaller `pilot_steps`.*burn_in=59"
+    with pytest.raises(ValueError, match=message):
+        run_auto(auto(), burn_in=59)
+    with pytest.raises(ValueError, match="pilot_steps=1000"):
+        run_auto(mh.kernels.csgld(0.1))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -187,7 +240,8 @@ def test_a_suggested_partition_holds_the_pilot_and_more():
         ({"zeta": -1.0}, "`zeta`"),
         ({"partition": None}, "`partition` must be .*`mh.suggest_partition"),
         ({"partition": (2.0, 0.5, 12)}, "`partition` must be an `mh.EnergyPartition`"),
-        ({"partition": "auto"}, r"`partition` must be .* Received: partition='auto'"),
+        ({"partition": "Auto"}, r"`partition` must be .* Received: partition='Auto'"),
+        ({"pilot_steps": 0}, r"`pilot_steps` must be .* Received: pilot_steps=0"),
         ({"masses": np.ones(11)}, r"`masses` must have one number for each of the 12"),
         ({"masses": np.r_[np.ones(11), 0.0]}, r"`masses` .* masses\[11\]=0.0"),
         ({"masses": np.r_[np.nan, np.ones(11)]}, r"`masses` .* masses\[0\]=nan"),

@@ -36,6 +36,7 @@ STEP_SIZES = [
 NO_MASSES = [1.0, "abc", {"a": 1}, True]
 CONTOUR = dict(
     partition=instance(mh.EnergyPartition, mh.EnergyPartition, PARTITION, 20),
+    pilot_steps=kinds.integer(20),
     step_size=(number("(0, 1)") | STEP_SIZES).but(SCHEDULE).or_none,
     rho=kinds.NOT_NEGATIVE | [1e30],  # the density would become negative
     masses=array(np.ones(20), "(0, inf)", *NO_MASSES, shapes=[19, 21, (1, 20)]).or_none,

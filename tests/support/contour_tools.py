@@ -9,6 +9,7 @@ from keras_mhmcmc.partition import contour_sampler
 
 BASE = dict(
     partition=EnergyPartition(energy_min=2.0, energy_gap=0.5, partitions=12),
+    pilot_steps=100,
     zeta=0.75,
     step_size=None,
     random_field="zeta",
