@@ -44,7 +44,8 @@ class Draws:
             its step, shape (chain, draw). `acceptance` and the other counts of the
             kernel cover the steps after the burn-in, shape (chain,). Contour kernels
             add `masses`, the learned mass of each subregion, and `visits`, the number
-            of draws in each subregion, shape (chain, partitions).
+            of draws in each subregion, shape (chain, partitions). With
+            `partition="auto"` they add `energy_min` and `energy_gap`, shape (chain,).
         state: a `ChainState`, for `init` of a later run.
         interrupted: whether Ctrl-C stopped the run.
         levels: with `keep_all` of `mh.replica_exchange` and `mh.equi_energy`, a tuple
