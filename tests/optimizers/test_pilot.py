@@ -165,6 +165,17 @@ def test_one_line_in_compile_is_enough():
     assert np.isfinite(posterior.weights).all() and np.ptp(posterior.weights) > 0
 
 
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch runs eagerly")
+def test_the_end_of_the_pilot_compiles_nothing_again():
+    optimizer = csghmc()
+    traces, step = [], optimizer._step
+    optimizer._step = lambda *args: (traces.append(1), step(*args))[1]
+    model = compiled(optimizer)
+    fit(model, epochs=8, callbacks=[mh.PosteriorSamples()])
+    # TensorFlow traces twice where an optimizer creates variables.
+    assert len(traces) == (1 if keras.backend.backend() == "jax" else 2)
+
+
 @both
 @pytest.mark.parametrize("first", [2, 4, 6])
 def test_a_saved_model_goes_on_bit_for_bit(make, first, tmp_path):
