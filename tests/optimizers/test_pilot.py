@@ -177,6 +177,7 @@ def test_the_end_of_the_pilot_compiles_nothing_again():
 
 
 @both
+@pytest.mark.filterwarnings("ignore:.* of the energies lie below")
 @pytest.mark.parametrize("first", [2, 4, 6])
 def test_a_saved_model_goes_on_bit_for_bit(make, first, tmp_path):
     """Saved in the first half of the pilot, in its last half, and after it."""

@@ -27,8 +27,10 @@ MIXTURE = dict(partition=mh.EnergyPartition(2.0, 1.0, 50), zeta=0.75)
 
 @long_run
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_contour_chain_crosses_where_sgld_does_not(shared):
-    kernel = mh.kernels.csgld(0.1, **MIXTURE, shared_density=shared)
+@pytest.mark.parametrize("options", [MIXTURE, {}])
+def test_a_contour_chain_crosses_where_sgld_does_not(options, shared):
+    """With the partition of the paper, and with the one of a pilot."""
+    kernel = mh.kernels.csgld(0.1, **options, shared_density=shared)
     run = functools.partial(
         mh.sample,
         init=4.0,
@@ -44,7 +46,8 @@ def test_a_contour_chain_crosses_where_sgld_does_not(shared):
     means = np.average(draws.position, axis=1, weights=draws.weights)
     assert (means < 3).mean() > 0.5
     assert (run(mh.kernels.sgld(0.1)).position.mean(axis=1) > 3).mean() > 0.8
-    assert draws.info["masses"].shape == draws.info["visits"].shape == (20, 50)
+    count = 50 if options else 100
+    assert draws.info["masses"].shape == draws.info["visits"].shape == (20, count)
     assert (draws.info["visits"].sum(axis=1) == len(draws)).all()
     np.testing.assert_allclose(draws.info["masses"].sum(axis=1), 1, atol=1e-5)
     if shared:
