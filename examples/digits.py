@@ -1,9 +1,9 @@
-"""Four ways to train one small network on images, compared.
+"""Six ways to train one small network on images, compared.
 
-SGD finds one network. SGHMC, RSGLD and CMINT replace SGD as the optimizer, and give
-samples of the weights. The kept samples predict together, as an ensemble. The example
-prints accuracy, calibration, robustness to attacks, and how well uncertainty detects
-images of another kind. It saves three figures.
+SGD and Adam find one network. PSGLD, SGHMC, RSGLD and CMINT replace them as the
+optimizer, and give samples of the weights. The kept samples predict together, as an
+ensemble. The example prints accuracy, calibration, robustness to attacks, and how well
+uncertainty detects images of another kind. It saves three figures.
 
     python examples/digits.py
     KERAS_BACKEND=torch python examples/digits.py --dataset mnist --data-dir folder
@@ -38,6 +38,7 @@ SMALL = {
     "temperature": 1.0,  # of SGHMC; 1 is the posterior, and less is closer to SGD
     "prior": 1.0,  # of SGHMC: standard deviation of each weight
     "rate": 0.1,  # of RSGLD
+    "psgld": 0.005,  # rate of PSGLD
 }
 LARGE = {
     "hidden": 600,
@@ -46,10 +47,12 @@ LARGE = {
     "temperature": 0.1,
     "prior": 0.1,
     "rate": 0.2,
+    "psgld": 0.001,
 }
 # Clothes fill more of the image than digits: gradients are longer, steps shorter.
 SETTINGS = {"digits": SMALL, "mnist": LARGE, "fashion_mnist": LARGE | {"rate": 0.05}}
 
+METHODS = ("SGD", "Adam", "PSGLD", "SGHMC", "RSGLD", "CMINT")
 STRENGTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # of an attack; pixels are in [0, 1]
 IN_TABLE = {"fgsm": (0.05, 0.1, 0.2), "pgd": (0.05, 0.1)}
 ATTACKED = 1000  # test images, the first ones
@@ -91,6 +94,16 @@ def make_methods(model, n, steps, settings):
 
     return {
         "SGD": (keras.optimizers.SGD(0.1, momentum=0.9), None),
+        "Adam": (keras.optimizers.Adam(0.001), None),
+        "PSGLD": (
+            mh.PSGLD(
+                settings["psgld"],
+                train_size=n,
+                temperature=0.03,
+                prior=mh.priors.Gaussian(2.0),
+            ),
+            second_half,
+        ),
         "SGHMC": (
             mh.SGHMC(
                 0.1,
@@ -171,7 +184,7 @@ def main(argv=None):
     )
 
     rows, classifiers, probabilities = [], {}, {}
-    for name in ("SGD", "SGHMC", "RSGLD", "CMINT"):
+    for name in METHODS:
         print(name, flush=True)
         keras.utils.set_random_seed(args.seed)  # all start from the same weights
         model = make_model(x_train.shape[1:], settings["hidden"])
@@ -224,7 +237,7 @@ def out_of_distribution(args, x_test, y_test):
 
 
 LEGEND = """\
-members     networks whose mean probability predicts; 1 for SGD, which finds one
+members     networks whose mean probability predicts; SGD and Adam find one
 accuracy    share of the test images that is classified correctly
 NLL         mean negative log-likelihood of the test labels, nats; lower is better
 ECE         expected calibration error, |confidence - accuracy|; lower is better

@@ -24,11 +24,11 @@ def quick_run(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_digits_compares_four_methods(quick_run):
+def test_digits_compares_six_methods(quick_run):
     rows, _ = quick_run
-    assert list(rows) == ["SGD", "SGHMC", "RSGLD", "CMINT"]
-    assert rows["SGD"]["members"] == 1
-    assert all(rows[name]["members"] > 1 for name in list(rows)[1:])
+    assert list(rows) == ["SGD", "Adam", "PSGLD", "SGHMC", "RSGLD", "CMINT"]
+    assert rows["SGD"]["members"] == rows["Adam"]["members"] == 1
+    assert all(rows[name]["members"] > 1 for name in list(rows)[2:])
     for name, row in rows.items():
         # After four epochs; guessing would give 0.1. The steps down are half of those
         # of a Metropolis-Hastings sampler, and some are rejected.
