@@ -10,7 +10,8 @@ at the ends of the epochs in the second half.
     python examples/advice.py --table
 
 The rows go to `--out` as they come, and the same command goes on where it was stopped.
-docs/choosing.md has the tables, and the advice that follows from them.
+`examples/results/advice.jsonl` has the rows so far: a part of the choice for digits
+and fashion.
 """
 
 import argparse
@@ -176,6 +177,7 @@ def run(problem, method, setting, seed, data, robust):
     if runs > 1:
         ensemble = together(problem, [found[0] for found in trained])
     row = {"problem": problem, "method": method, "setting": setting, "seed": seed}
+    row["backend"] = keras.backend.backend()
     row["seconds"] = round(seconds, 1)
     row["steps"] = runs * int(model.optimizer.iterations.numpy())
     for name, predictor in (("last", model), ("ensemble", ensemble)):
