@@ -35,7 +35,7 @@ import keras_mhmcmc as mh
 
 SEED = 1000  # of the runs that choose; those that are scored have 0, 1, ...
 MOMENTUM = 0.9
-SECTION_MEMBERS = 5  # the first members, to see what more of them are worth
+FEW = 5  # members, evenly spread, to see what more of them are worth
 
 
 def grid(**values):
@@ -188,8 +188,8 @@ def run(problem, method, setting, seed, data, robust):
         if name == "ensemble":
             weights = np.asarray(ensemble.averaging_weights)
         row[name] = problems.quality(problem, outputs, weights, data, noise)
-        if name == "ensemble" and len(outputs) > SECTION_MEMBERS:
-            few = slice(None, None, max(len(outputs) // SECTION_MEMBERS, 1))
+        if name == "ensemble" and len(outputs) > FEW:
+            few = np.linspace(0, len(outputs) - 1, FEW).round().astype(int)
             share = weights[few] / weights[few].sum()
             scores = problems.quality(problem, outputs[few], share, data, noise)
             row["few"] = {"members": len(share), **scores}

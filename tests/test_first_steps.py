@@ -74,7 +74,7 @@ def test_the_ensemble_pays(first_steps):
 
 @pytest.mark.slow_on("jax", "tensorflow")
 def test_temperatures_are_compared(capsys):
-    temperatures = load("benchmarks/temperatures")
+    temperatures = load("temperatures")
     means = temperatures.main(["--seeds", "1", "--epochs", "20"])
     assert list(means) == list(temperatures.TEMPERATURES)
     lines = capsys.readouterr().out.splitlines()

@@ -12,7 +12,6 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import contour_sampler
 from keras_mhmcmc.algorithms import spike_slab
-from keras_mhmcmc.algorithms.base import map_leaves
 from keras_mhmcmc.sampling.draws import named_leaves
 
 
@@ -34,15 +33,16 @@ def of_contour(
         `masses` and `visits`, shape (chain, partitions). With a pilot also `energy_min`
         and `energy_gap` of the partition that it found, shape (chain,).
     """
-    state = map_leaves(ops.convert_to_numpy, state)
-    settings = algorithm.contour_of(state)
-    count, pilot = len(energy), algorithm.pilot
-    low, gap = (np.zeros(count) + x for x in settings[:2])
-    own = [
-        settings._replace(energy_min=float(x), energy_gap=float(y))
-        for x, y in zip(low, gap, strict=True)
-    ]
-    visits = np.array([_visits(row, one) for row, one in zip(energy, own, strict=True)])
+    settings, pilot = algorithm.contour_of(state), algorithm.pilot
+    # The chains last: each may have a partition of its own.
+    place = contour.locate(ops.convert_to_tensor(energy.T), settings)
+    index, finite = (ops.convert_to_numpy(x).T for x in (place.index, place.finite))
+    visits = np.array(
+        [
+            np.bincount(row[known], minlength=settings.partitions)
+            for row, known in zip(index, finite, strict=True)
+        ]
+    )
     known = energy[np.isfinite(energy)]
     if known.size > 0:
         total = visits.sum(0)
@@ -54,19 +54,16 @@ def of_contour(
             message = partition.visits_message(total, advice)
         if message is not None:
             warnings.warn(message, stacklevel=4)
-    log_masses = np.asarray(state.log_masses, "float64")
+    log_masses = np.asarray(ops.convert_to_numpy(state.log_masses), "float64")
     report = {
         "masses": np.broadcast_to(np.exp(log_masses), visits.shape),
         "visits": visits,
     }
-    return report if pilot is None else report | {"energy_min": low, "energy_gap": gap}
-
-
-def _visits(energy: Array, settings: contour.Contour) -> Array:
-    """Return the number of energies in each subregion, shape (partitions,)."""
-    place = contour.locate(ops.convert_to_tensor(energy), settings)
-    index, finite = map(ops.convert_to_numpy, (place.index, place.finite))
-    return np.bincount(index[finite], minlength=settings.partitions)
+    if pilot is not None:
+        for name in ("energy_min", "energy_gap"):
+            found = ops.convert_to_numpy(getattr(settings, name))
+            report[name] = np.broadcast_to(found, len(energy))
+    return report
 
 
 def of_spike_slab(

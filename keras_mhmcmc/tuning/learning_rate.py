@@ -22,6 +22,7 @@ from keras_mhmcmc.tuning.trial import Outcome
 from keras_mhmcmc.tuning.trial import Trials
 from keras_mhmcmc.tuning.trial import at_rate
 from keras_mhmcmc.tuning.trial import borrowed
+from keras_mhmcmc.tuning.trial import inner_of
 
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _BATCH_SIZE = 32  # the default of `fit`
@@ -128,7 +129,7 @@ def suggest_learning_rate(
             outcomes.append(trials.run(rate))
             if bar is not None:
                 bar.add(1)
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_of(optimizer)
     measure = "energy per example" if isinstance(inner, Sampler) else "loss"
     return LearningRateTable(
         _rows(tried, start, outcomes), type(inner).__name__, measure
@@ -216,7 +217,7 @@ def _checked_rates(rates: Any) -> list[float]:
 
 
 def _batch_size(batch_size: int | None, optimizer: keras.optimizers.Optimizer) -> int:
-    given = getattr(optimizer, "batch_size", None)
+    given = optimizer.batch_size if isinstance(optimizer, Sampler) else None
     if batch_size is None:
         return given or _BATCH_SIZE
     batch_size = _validate.integer("batch_size", batch_size, 1)

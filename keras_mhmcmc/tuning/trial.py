@@ -33,6 +33,13 @@ class Outcome(NamedTuple):
     is_finite: bool
 
 
+def inner_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Return the optimizer whose loss is scaled, or the optimizer itself."""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return optimizer.inner_optimizer
+    return optimizer
+
+
 def at_rate(
     optimizer: keras.optimizers.Optimizer, rate: float, seed: int
 ) -> keras.optimizers.Optimizer:
@@ -124,8 +131,7 @@ class Trials:
     def run(self, rate: float) -> Outcome:
         """Return what a run at this rate shows."""
         _assign(self._first)
-        inner = getattr(self._optimizer, "inner_optimizer", self._optimizer)
-        inner.learning_rate = rate
+        inner_of(self._optimizer).learning_rate = rate
         batches, losses = self._stream(), [0.0]
         judged = self._steps // 2
         unjudged = self._steps - judged

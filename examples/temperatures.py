@@ -1,6 +1,6 @@
 """Which temperature? The README's network and sampler at several, on held-out images.
 
-    python examples/benchmarks/temperatures.py
+    python examples/temperatures.py
 
 A fifth of the training images is held out. For each temperature the example prints the
 accuracy, the negative log-likelihood (NLL) and the calibration error (ECE) of the last
@@ -8,18 +8,14 @@ sample and of the ensemble, means over the seeds.
 """
 
 import argparse
-import os
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
-
+import first_steps  # first: it sets the backend
 import keras
 import numpy as np
 
 import keras_mhmcmc as mh
 
 TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
-SCORES = ("accuracy", "nll", "ece")
-BATCH = 96
 
 
 def run(temperature, seed, epochs):
@@ -28,34 +24,13 @@ def run(temperature, seed, epochs):
     order = np.random.default_rng(0).permutation(len(x))
     held_out, kept = np.split(order, [len(x) // 5])
     keras.utils.set_random_seed(seed)
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(64, "relu"),
-            keras.layers.Dense(10, "softmax"),
-        ]
-    )
-    sampler = mh.PSGLD(
-        0.005,
-        train_size=len(kept),
-        temperature=temperature,
-        prior=mh.priors.Gaussian(2.0),
-        seed=seed,
-    )
-    model.compile(optimizer=sampler, loss="sparse_categorical_crossentropy")
-    posterior = mh.PosteriorSamples(burn_in=-(-len(kept) // BATCH) * epochs // 2)
-    model.fit(
-        x[kept],
-        y[kept],
-        batch_size=BATCH,
-        epochs=epochs,
-        verbose=0,
-        callbacks=[posterior],
-    )
+    steps = -(-len(kept) // first_steps.BATCH) * epochs
+    posterior = mh.PosteriorSamples(burn_in=steps // 2)
+    sampler = first_steps.sampler(len(kept), seed, temperature)
+    model = first_steps.train(sampler, x[kept], y[kept], epochs, [posterior])
     models = {"last": model, "ensemble": posterior.ensemble(model)}
     rows = mh.evaluate(models, x[held_out], y[held_out]).rows
-    return [float(row[score]) for row in rows for score in SCORES]
+    return [float(row[score]) for row in rows for score in first_steps.SCORES]
 
 
 def main(argv=None):
@@ -64,7 +39,7 @@ def main(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--epochs", type=int, default=first_steps.EPOCHS)
     args = parser.parse_args(argv)
     print("| temperature | last sample: accuracy, NLL, ECE | ensemble |\n|---|---|---|")
     means = {}
