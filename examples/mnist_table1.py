@@ -1,18 +1,22 @@
 """Table 1 of Wu, Wang and Wong (2020) at its own size: RSGLD, SGD and SGLD on MNIST.
 
 A perceptron 784-600-10, 55,000 images, batches of 100, 500 epochs, the test error of
-several rounds. The rounds of a method are the chains of one `mh.ParallelChains`. RSGLD
-runs twice: with this package's defaults, and with the paper's settings. The paper's SGD
-breaks down at large rates. Here it does so with a softmax that overflows, which is the
-method `SGD-naive`.
+several rounds. The rounds of a method are the chains of one `mh.ParallelChains`. The
+images are the paper's: the last 55,000 of MNIST's 60,000, as in the TensorFlow tutorial
+of its time. RSGLD runs twice: with this package's defaults, and with the paper's
+settings. The paper's SGD breaks down at large rates. Here it does so with a softmax
+that overflows, which is the method `SGD-naive`. RMSprop and Adam are for the curves of
+figure 3b, at a rate of 0.001.
 
     python examples/mnist_table1.py --data mnist.npz --out out/table1
     python examples/mnist_table1.py --data mnist.npz --out out/table1 --rates 0.4 \
         --methods RSGLD --epochs 100
+    python examples/mnist_table1.py --results examples/results/table1.jsonl --table
 
 The state of each run is saved every 25 epochs, under `--out`. The same command goes on
-where it was stopped, and with more `--epochs` a finished run continues. `--table` only
-prints the table of what is there.
+where it was stopped, and with more `--epochs` a finished run continues. A finished run
+is a line of `--results`, and is not run again. `--table` only prints the lines that are
+there, and draws their curves with `--picture`.
 """
 
 import argparse
@@ -26,6 +30,8 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import keras
 import mnist_mlp as mlp
 import numpy as np
+from matplotlib import pyplot
+from matplotlib import ticker
 
 import keras_mhmcmc as mh
 
@@ -34,7 +40,9 @@ BATCH, HIDDEN = mlp.BATCH["table1"], mlp.HIDDEN["table1"]
 # 0.4 has an error of 2.14% after 75 epochs.
 STDDEV = 0.03
 RATES = (0.05, 0.1, 0.2, 0.4, 0.6)
-METHODS = ("RSGLD", "RSGLD-paper", "SGD", "SGLD", "SGD-naive")
+METHODS = ("RSGLD", "RSGLD-paper", "SGD", "SGLD", "SGD-naive", "RMSprop", "Adam")
+OWN_RATES = {"RMSprop": (0.001,), "Adam": (0.001,)}
+SHOWN = 10  # epochs between two errors in the file of results
 BLOCK = 25  # epochs between two saved states
 BURN_IN, EVERY = 250, 10  # epochs before the first sample, and between two
 LOGS = ("forward_acceptance", "refresh_acceptance", "beta", "learning_rate")
@@ -53,6 +61,16 @@ class NaiveCrossEntropy(keras.losses.Loss):
         return -keras.ops.sum(labels * keras.ops.log(shares), axis=-1)
 
 
+def paper_split(arrays):
+    """Hold out the first twelfth of the training images, 5,000 of MNIST's 60,000.
+
+    The paper took its data from the TensorFlow tutorial, which split them like this.
+    """
+    x, y, x_test, y_test = arrays
+    held = len(x) // 12
+    return mlp.Data(x[held:], y[held:], x[:held], y[:held], x_test, y_test)
+
+
 def make_optimizer(method, rate, n, seed):
     """The optimizer of a method."""
     if method == "RSGLD":
@@ -60,6 +78,8 @@ def make_optimizer(method, rate, n, seed):
     if method == "RSGLD-paper":
         sizes = {"train_size": n, "batch_size": BATCH, "temperature": n / BATCH}
         return mh.RSGLD(rate, seed=seed, **sizes, **PAPER)
+    if method in ("RMSprop", "Adam"):
+        return getattr(keras.optimizers, method)(rate)
     if method == "SGLD":  # the paper's noise: 1/n of what samples the posterior
         return mh.SGLD(rate, train_size=n, temperature=1 / n, seed=seed)
     return keras.optimizers.SGD(rate)
@@ -80,6 +100,10 @@ def new_chains(method, rate, data, args):
 
 def train(method, rate, data, args):
     """Train up to `args.epochs`, from the saved state on. Returns the record."""
+    for record in read_results(args.results):
+        found = record["method"], record["rate"], record["epochs"], record["chains"]
+        if found == (method, rate, args.epochs, args.chains):
+            return record
     folder = Path(args.out) / f"{method}_{rate:g}"
     folder.mkdir(parents=True, exist_ok=True)
     state, notes = folder / "chains.keras", folder / "record.json"
@@ -87,8 +111,6 @@ def train(method, rate, data, args):
     if notes.exists():
         record = json.loads(notes.read_text())
     done = len(record["errors"])
-    if done >= args.epochs:
-        return record
     chains = (
         keras.saving.load_model(state) if done else new_chains(method, rate, data, args)
     )
@@ -123,9 +145,29 @@ def train(method, rate, data, args):
         done = last
         notes.write_text(json.dumps(record))
         print(line(record), f"of {args.epochs} epochs", flush=True)
-    record["scores"] = scores(chains, folder, x_test, y_test)
-    notes.write_text(json.dumps(record))
-    return record
+    found = result(record, scores(chains, folder, x_test, y_test))
+    with Path(args.results).open("a") as file:
+        file.write(json.dumps(found) + "\n")
+    return found
+
+
+def result(record, scored):
+    """What is kept of a finished run: one line of the file of results."""
+    errors = np.array(record["errors"])  # epochs, chains
+    shown = errors[SHOWN - 1 :: SHOWN]
+    found = {"method": record["method"], "rate": record["rate"]}
+    found |= {"epochs": len(errors), "chains": errors.shape[1]}
+    found["errors"] = [[round(error, 2) for error in row] for row in shown.tolist()]
+    for name, summary in (("forward_acceptance", np.nanmin), ("beta", np.nanmedian)):
+        if name in record["logs"]:
+            found[name] = float(summary(np.array(record["logs"][name], float)))
+    return {**found, **scored, "seconds": round(record["seconds"])}
+
+
+def read_results(path):
+    """The finished runs."""
+    text = Path(path).read_text() if Path(path).exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 class States(keras.callbacks.Callback):
@@ -183,44 +225,78 @@ def line(record):
     parts = [f"{record['method']} {record['rate']:g}: {len(errors)}"]
     parts.append(f"error {median:.2f}%")
     for name in LOGS:
-        if name in logs:
+        if name in logs and np.isfinite(logs[name][-1]).any():  # NaN: warming up
             parts.append(f"{name} {np.nanmean(logs[name][-1]):.3g}")
     parts.append(f"{record['seconds']:.0f} s")
     return ", ".join(parts)
 
 
-def table(args):
-    """Print a line for each run that is there."""
-    print(
-        "method        rate  epochs  test error: median (lowest to highest)  NLL  ECE"
-    )
-    for notes in sorted(Path(args.out).glob("*/record.json")):
-        record = json.loads(notes.read_text())
+def table(records):
+    """A line for each finished run: median (lowest to highest) of the chains."""
+    lines = [
+        "| method | rate | epochs | test error, % | NLL, ECE of the last state | "
+        "error, NLL, ECE of the ensemble | lowest forward acceptance | minutes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    order = {method: place for place, method in enumerate(METHODS)}
+    for record in sorted(records, key=lambda r: (r["rate"], order[r["method"]])):
         last = np.array(record["errors"][-1])
-        cells = [
-            f"{record['method']:12s} {record['rate']:5g} {len(record['errors']):7d}"
-        ]
+        cells = [record["method"], f"{record['rate']:g}", str(record["epochs"])]
         cells.append(f"{np.median(last):.2f} ({last.min():.2f} to {last.max():.2f})")
-        for name, found in record.get("scores", {}).items():
-            if found:
-                accuracy, nll, ece = np.median(found, axis=0)
-                error = 100 * (1 - accuracy)
-                cells.append(f"{name}: {error:.2f}% NLL {nll:.4f} ECE {ece:.4f}")
-        if "forward_acceptance" in record["logs"]:
-            shares = np.array(record["logs"]["forward_acceptance"], float)
-            cells.append(f"forward acceptance at least {np.nanmin(shares):.2f}")
-        print("  ".join(cells))
+        _, nll, ece = np.median(record["last"], axis=0)
+        cells.append(f"{nll:.4f}, {ece:.4f}")
+        cells.append("—")
+        if record["ensemble"]:
+            accuracy, nll, ece = np.median(record["ensemble"], axis=0)
+            cells[-1] = f"{100 * (1 - accuracy):.2f}, {nll:.4f}, {ece:.4f}"
+        share = record.get("forward_acceptance")
+        cells.append("—" if share is None else f"{share:.2f}")
+        cells.append(f"{record['seconds'] / 60:.0f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(records, path):
+    """Draw the test error by epoch: the median of the chains, and their range."""
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+    for place, record in enumerate(records):
+        errors = np.array(record["errors"])
+        epochs = SHOWN * np.arange(1, len(errors) + 1)
+        label = f"{record['method']}, {record['rate']:g}"
+        color = f"C{place}"
+        axes.plot(epochs, np.median(errors, axis=1), color=color, label=label)
+        axes.fill_between(
+            epochs, errors.min(axis=1), errors.max(axis=1), color=color, alpha=0.2, lw=0
+        )
+    axes.set(xlabel="epoch", ylabel="test error, %", yscale="log")
+    axes.yaxis.set_major_formatter(ticker.ScalarFormatter())
+    axes.yaxis.set_minor_formatter(ticker.ScalarFormatter())
+    axes.grid(which="both", alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=150)
 
 
 def main(argv=None):
-    """Run what is missing, and print the table. Returns the records."""
+    """Run what is missing, and print the table. Returns the finished runs."""
     args = parse(argv)
-    records = []
     if not args.table:
-        data = mlp.split(mlp.load(args), "table1", args.seed)
+        data = paper_split(mlp.load(args))
         for rate in args.rates:
-            records += [train(method, rate, data, args) for method in args.methods]
-    table(args)
+            for method in args.methods:
+                if method not in OWN_RATES:
+                    train(method, rate, data, args)
+        for method in args.methods:
+            for rate in OWN_RATES.get(method, ()):
+                train(method, rate, data, args)
+    records = read_results(args.results)
+    print(table(records))
+    if args.picture is not None:
+        drawn = [
+            record
+            for record in records
+            if record["rate"] in (*args.rates, *OWN_RATES.get(record["method"], ()))
+        ]
+        draw(drawn, args.picture)
     return records
 
 
@@ -231,13 +307,18 @@ def parse(argv):
     )
     parser.add_argument("--data", default="mnist.npz", help="images and labels")
     parser.add_argument("--out", default="out/table1", help="folder of the states")
+    parser.add_argument("--results", help="file of finished runs, default under --out")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--rates", nargs="+", type=float, default=RATES)
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--chains", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--table", action="store_true", help="only print the table")
-    return parser.parse_args(argv)
+    parser.add_argument("--picture", help="file for the curves of --rates")
+    args = parser.parse_args(argv)
+    if args.results is None:
+        args.results = str(Path(args.out) / "results.jsonl")
+    return args
 
 
 if __name__ == "__main__":

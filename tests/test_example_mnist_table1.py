@@ -1,0 +1,81 @@
+"""examples/mnist_table1.py: its data, its runs, and what it keeps of them."""
+
+import json
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+from tests.support.example_tools import load
+
+
+@pytest.fixture
+def table1(monkeypatch):
+    """The module examples/mnist_table1.py, with a small network and short blocks."""
+    module = load("mnist_table1")
+    sizes = {"HIDDEN": 16, "STDDEV": 0.3, "BLOCK": 1, "BURN_IN": 1, "EVERY": 1}
+    for name, value in sizes.items():
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(module, "SHOWN", 1)
+    return module
+
+
+@pytest.fixture
+def command(tmp_path):
+    """A command line with 1,200 small images, with a white pixel for the label."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(1200) % 10
+    images = rng.integers(100, size=(1200, 3, 4), dtype="uint8")
+    images.reshape(1200, 12)[np.arange(1200), labels] = 255
+    arrays = {"x_train": images, "y_train": labels}
+    path = tmp_path / "images.npz"
+    np.savez(path, **arrays, x_test=images[:200], y_test=labels[:200])
+    folder = ["--data", str(path), "--out", str(tmp_path / "out")]
+    return [*folder, "--rates", "0.4", "--chains", "2"]
+
+
+def test_the_first_twelfth_is_held_out(table1):
+    x, y = np.arange(60)[:, None], np.arange(60)
+    data = table1.paper_split([x, y, x[:3], y[:3]])
+    np.testing.assert_array_equal(data.y, np.arange(5, 60))
+    np.testing.assert_array_equal(data.x[:, 0], data.y)
+    np.testing.assert_array_equal(data.y_held, np.arange(5))
+
+
+@pytest.mark.slow_on("torch")
+def test_a_run_goes_on_and_is_kept(table1, command, tmp_path, capsys):
+    sgd = [*command, "--methods", "SGD"]
+    table1.main([*sgd, "--epochs", "2"])
+    stopped = json.loads((tmp_path / "out/SGD_0.4/record.json").read_text())
+    records = table1.main([*sgd, "--epochs", "3"])
+    assert [record["epochs"] for record in records] == [2, 3]
+    # The first epochs were not run again.
+    assert records[1]["errors"][:2] == records[0]["errors"]
+    assert records[1]["seconds"] >= round(stopped["seconds"])
+    assert np.shape(records[1]["last"]) == (2, 3)
+    # A network that has learned nothing has an error of 90%.
+    assert max(records[1]["errors"][-1]) < 80
+    capsys.readouterr()
+    assert table1.main([*sgd, "--epochs", "3"]) == records
+    assert "SGD 0.4:" not in capsys.readouterr().out  # nothing was trained
+
+
+@pytest.mark.slow
+def test_every_method_has_a_row_and_a_curve(table1, command, tmp_path):
+    picture = tmp_path / "picture.png"
+    methods = [name for name in table1.METHODS if name != "RSGLD"]  # warms up too long
+    arguments = ["--methods", *methods, "--epochs", "3", "--picture", str(picture)]
+    records = table1.main([*command, *arguments])
+    assert {record["method"] for record in records} == set(methods)
+    rows = {record["method"]: record for record in records}
+    assert rows["Adam"]["rate"] == rows["RMSprop"]["rate"] == 0.001
+    assert 0 <= rows["RSGLD-paper"]["forward_acceptance"] <= 1
+    assert "forward_acceptance" not in rows["SGD"]
+    text = table1.table(records)
+    assert all(f"| {method} |" in text for method in methods)
+    height, width = pyplot.imread(picture).shape[:2]
+    assert height > 500 and width > height
