@@ -28,7 +28,7 @@ import numpy as np
 
 import keras_mhmcmc as mh
 
-EPOCHS, BATCH = 300, 96
+HIDDEN, EPOCHS, BATCH = 200, 200, 96
 TEMPERATURE = 0.03
 SCORES = ("accuracy", "nll", "ece")
 LAST, ENSEMBLE = "PSGLD, last sample", "PSGLD, ensemble"
@@ -40,7 +40,7 @@ def train(optimizer, x, y, epochs, callbacks=()):
         [
             keras.Input((8, 8, 1)),
             keras.layers.Flatten(),
-            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(HIDDEN, "relu"),
             keras.layers.Dense(10, "softmax"),
         ]
     )

@@ -19,6 +19,14 @@ CODE = {
     for page in PAGES
 }
 BACKENDS = ("jax", "tensorflow", "torch")
+# Runs that take minutes are short here. Examples with their settings have tests.
+SHORTER = {
+    "README.md": (("epochs=200", "epochs=12"), ("burn_in=1500", "burn_in=100")),
+    "quickstart.md": (
+        ("epochs=5000", "epochs=20"),
+        ("burn_in=7500, every=150", "burn_in=100, every=20"),
+    ),
+}
 
 
 def on_one_backend(index):
@@ -68,12 +76,18 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
     elif first_line != "# after the blocks above":
         blocks = blocks[-1:]
     code = "".join(blocks)
-    if page == PAGES[0]:  # trains long: `test_first_steps.py` sees that it pays
-        code = code.replace("epochs=300", "epochs=12").replace("=2250", "=100")
+    for long, short in SHORTER.get(page.name, ()):
+        code = code.replace(long, short)
     if "mh.plots" in code:
         pytest.importorskip("matplotlib").use("Agg")
         pytest.importorskip("arviz")
     exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
+
+
+def test_what_the_tests_shorten_is_on_the_page():
+    for page in PAGES:
+        for long, _ in SHORTER.get(page.name, ()):
+            assert sum(block.count(long) for block in CODE[page]) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ def test_the_readme_has_the_settings_of_the_example(first_steps):
     block = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
     assert f"epochs={first_steps.EPOCHS}" in block
     assert f"batch_size={first_steps.BATCH}" in block
+    assert f"Dense({first_steps.HIDDEN}, " in block
+    steps = -(-1437 // first_steps.BATCH) * first_steps.EPOCHS
+    assert f"burn_in={steps // 2})" in block
     found = first_steps.optimizers(1437, 0)
     config = found["PSGLD"].get_config()
     shown = re.search(
