@@ -1,9 +1,8 @@
 """The README's first snippet over several seeds: does its ensemble pay?
 
 One small network learns scikit-learn's digits four times: with SGD, with Adam, with
-Adam and weight decay, and with PSGLD, whose samples make an ensemble. The settings were
-chosen on a fifth of the training images; docs/choosing.md says how the temperature was.
-The scores are those of the test images.
+Adam and weight decay, and with PSGLD, whose samples make an ensemble. docs/choosing.md
+says how the settings were chosen. The scores are those of the test images.
 
     python examples/first_steps.py --seeds 5
     KERAS_BACKEND=torch python examples/first_steps.py --seeds 5
