@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
+from tests.support.devices import simulated_devices
 from tests.support.models import compiled
 from tests.support.models import fit
 from tests.support.models import sequential
@@ -45,7 +46,7 @@ def in_new_process(arguments, **environment):
 )
 def test_eight_devices_make_the_chain_of_one(names):
     """`DataParallel` and `ModelParallel`, on simulated devices."""
-    flags = "--xla_force_host_platform_device_count=8"
+    flags = simulated_devices(8)
     runs = json.loads(in_new_process(["-m", SCRIPT, *names], XLA_FLAGS=flags))
     assert set(runs) == set(names)
     for run in runs.values():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
+from tests.support.devices import simulated_devices
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import KERAS_VERSION
@@ -348,10 +349,10 @@ for strategy in ("vmap", "loop"):
 """
     root = str(pathlib.Path(__file__).parents[2])
     processes = []
-    for devices in ("1", "4"):
-        flags = f"--xla_force_host_platform_device_count={devices}"
+    for devices in (1, 4):
+        flags = simulated_devices(devices)
         process = subprocess.Popen(
-            [sys.executable, "-c", script, devices],
+            [sys.executable, "-c", script, str(devices)],
             env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": root},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
