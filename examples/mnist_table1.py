@@ -274,6 +274,7 @@ def draw(records, path):
     axes.grid(which="both", alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=150)
+    pyplot.close(figure)
 
 
 def main(argv=None):
