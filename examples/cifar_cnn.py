@@ -17,8 +17,10 @@ SGLD proposal", section 3.2 and Table 2.
 """
 
 import argparse
+import json
 import os
 import time
+from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # the fastest one on a CPU here
 
@@ -121,8 +123,13 @@ def main(argv=None):
                 f"{seconds:7.0f}",
                 flush=True,
             )
-            rows.append({"rate": rate, "method": method, "errors": errors})
+            row = {"rate": rate, "method": method, "errors": errors}
+            rows.append(row | {"seconds": seconds, "accepted": acceptance})
     print("\naccepted: share of accepted forward proposals in the last epoch")
+    if args.json is not None:
+        written = [{**row, "errors": row["errors"].tolist()} for row in rows]
+        text = json.dumps({"epochs": args.epochs, "rows": written}, indent=1)
+        Path(args.json).write_text(text + "\n")
     return rows
 
 
@@ -137,6 +144,7 @@ def parse(argv):
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", help="file for the rows")
     parser.add_argument("--quick", action="store_true", help="synthetic images")
     return parser.parse_args(argv)
 

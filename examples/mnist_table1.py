@@ -15,8 +15,9 @@ figure 3b, at a rate of 0.001.
 
 The state of each run is saved every 25 epochs, under `--out`. The same command goes on
 where it was stopped, and with more `--epochs` a finished run continues. A finished run
-is a line of `--results`, and is not run again. `--table` only prints the lines that are
-there, and draws their curves with `--picture`.
+is a line of `--results`, and is not run again. `--minutes` stops a run after the block
+of epochs in which the time is over. `--table` only prints the lines that are there, and
+draws their curves with `--picture`. `--quick` runs two epochs on random images.
 """
 
 import argparse
@@ -99,7 +100,10 @@ def new_chains(method, rate, data, args):
 
 
 def train(method, rate, data, args):
-    """Train up to `args.epochs`, from the saved state on. Returns the record."""
+    """Train up to `args.epochs`, from the saved state on.
+
+    Returns the record, or None if the time was over before.
+    """
     for record in read_results(args.results):
         found = record["method"], record["rate"], record["epochs"], record["chains"]
         if found == (method, rate, args.epochs, args.chains):
@@ -116,6 +120,8 @@ def train(method, rate, data, args):
     )
     x, y, x_test, y_test = data.x, data.y, data.x_test, data.y_test
     while done < args.epochs:
+        if time.perf_counter() > args.deadline:
+            return None
         last = min(done + BLOCK, args.epochs)
         callbacks = [States()]
         if last > BURN_IN:
@@ -154,7 +160,7 @@ def train(method, rate, data, args):
 def result(record, scored):
     """What is kept of a finished run: one line of the file of results."""
     errors = np.array(record["errors"])  # epochs, chains
-    shown = errors[SHOWN - 1 :: SHOWN]
+    shown = errors[min(SHOWN, len(errors)) - 1 :: SHOWN]
     found = {"method": record["method"], "rate": record["rate"]}
     found |= {"epochs": len(errors), "chains": errors.shape[1]}
     found["errors"] = [[round(error, 2) for error in row] for row in shown.tolist()]
@@ -280,15 +286,14 @@ def draw(records, path):
 def main(argv=None):
     """Run what is missing, and print the table. Returns the finished runs."""
     args = parse(argv)
+    is_complete = True
     if not args.table:
-        data = paper_split(mlp.load(args))
-        for rate in args.rates:
-            for method in args.methods:
-                if method not in OWN_RATES:
-                    train(method, rate, data, args)
-        for method in args.methods:
-            for rate in OWN_RATES.get(method, ()):
-                train(method, rate, data, args)
+        images = random_images() if args.quick else mlp.load(args)
+        data = paper_split(images)
+        runs = [(m, r) for r in args.rates for m in args.methods if m not in OWN_RATES]
+        runs += [(m, r) for m in args.methods for r in OWN_RATES.get(m, ())]
+        for method, rate in runs:
+            is_complete &= train(method, rate, data, args) is not None
     records = read_results(args.results)
     print(table(records))
     if args.picture is not None:
@@ -298,7 +303,18 @@ def main(argv=None):
             if record["rate"] in (*args.rates, *OWN_RATES.get(record["method"], ()))
         ]
         draw(drawn, args.picture)
+    if not is_complete:
+        print(f"stopped after {args.minutes:g} minutes; the same command goes on")
+    elif args.json is not None:
+        Path(args.json).write_text(json.dumps({"rows": records}, indent=1) + "\n")
     return records
+
+
+def random_images():
+    """Images and labels of the size of MNIST's that teach nothing."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((1200, 784), dtype="float32"), rng.integers(10, size=1200)
+    return x, y, x[:100], y[:100]
 
 
 def parse(argv):
@@ -314,9 +330,16 @@ def parse(argv):
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--chains", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=np.inf, help="then stop")
+    parser.add_argument("--json", help="file for the runs, once all are finished")
+    parser.add_argument("--quick", action="store_true", help="shows that it works")
     parser.add_argument("--table", action="store_true", help="only print the table")
     parser.add_argument("--picture", help="file for the curves of --rates")
     args = parser.parse_args(argv)
+    args.deadline = time.perf_counter() + 60 * args.minutes
+    if args.quick:
+        args.methods, args.rates = ["RSGLD", "SGD"], [0.4]
+        args.epochs, args.chains = 2, 2
     if args.results is None:
         args.results = str(Path(args.out) / "results.jsonl")
     return args

@@ -157,7 +157,7 @@ def _version(package):
         return None
 
 
-def report(script, parsed, rows, packages=()):
+def report(script, parsed, rows, packages=(), complete=True):
     """Writes the results as JSON, if `--json` asks for it.
 
     Args:
@@ -165,6 +165,7 @@ def report(script, parsed, rows, packages=()):
         parsed: its parsed arguments.
         rows: list of dicts, a line of the benchmark's table each.
         packages: names of further packages whose versions count.
+        complete: whether these are all rows.
     """
     if not parsed.json:
         return
@@ -174,6 +175,7 @@ def report(script, parsed, rows, packages=()):
         "date": datetime.date.today().isoformat(),
         "rounds": parsed.rounds,
         "quick": parsed.quick,
+        "complete": complete,
         "machine": machine(),
         "versions": versions(*packages),
         "rows": [{key: rounded(value) for key, value in row.items()} for row in rows],
@@ -229,6 +231,8 @@ def as_text(value):
         return "-"
     if isinstance(value, list):
         return " to ".join(as_text(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     if abs(value) >= 100:

@@ -4,8 +4,8 @@ The size of the slots is the bytes of the optimizer's variables over the bytes o
 weights. The peak is the peak memory of training a perceptron with 25 million weights
 and batches of 10, minus the peak of the same training with SGD. On JAX the peak is the
 memory that XLA plans for the compiled step (arguments, results and temporaries, minus
-shared memory). On TensorFlow and PyTorch it is the peak resident memory of a new
-process, on Linux, after a first `fit` has compiled. There the program subtracts the
+shared memory). On a GPU, TensorFlow and PyTorch count what they have allocated there.
+On a CPU it is the peak resident memory of a new process, on Linux, after a first `fit` has compiled. There the program subtracts the
 same difference for a perceptron of half a million weights. This removes memory that
 does not grow with the weights, such as XLA, which Keras' SGD does not load on
 TensorFlow's CPU.
@@ -86,11 +86,31 @@ def resident_peak(model, x, y):
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
 
 
+def allocated_peak(model, x, y):
+    """Bytes that the backend has allocated on the GPU at the peak of some steps."""
+    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+        model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+        return torch.cuda.max_memory_allocated()
+    import tensorflow as tf
+
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+
+
 def one(model_name, name):
     """Bytes of the weights, of the slots and of the peak, of this optimizer."""
     model, weights, slots = build(model_name, name)
-    is_planned = keras.backend.backend() == "jax"
-    peak = planned_peak if is_planned else resident_peak
+    if keras.backend.backend() == "jax":
+        peak = planned_peak
+    elif measuring.machine()["accelerator"] is not None:
+        peak = allocated_peak
+    else:
+        peak = resident_peak
     return weights, slots, peak(model, *batches(model_name))
 
 

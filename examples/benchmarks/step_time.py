@@ -100,10 +100,10 @@ def draws_of(draw, repeats):
     return lambda: measuring.seconds(run) / repeats * 1e3
 
 
-def measure(name, chosen, rounds):
+def measure(name, chosen, rounds, steps=None):
     """Rows of one model: milliseconds and ratio of each optimizer and of the floor."""
     workload = workloads.WORKLOADS[name]
-    x, y = workloads.data(name, workload.steps)
+    x, y = workloads.data(name, steps or workload.steps)
     every = workloads.optimizers(workload.batch)
     if not chosen:
         skipped = () if name == "mlp" else workloads.VARIANTS
@@ -136,6 +136,9 @@ def measure(name, chosen, rounds):
             }
         )
     rows[-1]["generator"] = fastest
+    rows[-1]["generators_ms"] = {
+        key: measuring.rounded(statistics.median(figures[key,])) for key in draws
+    }
     rows[-1]["draw_ms"] = statistics.median(figures[fastest,])
     return rows
 
@@ -147,16 +150,17 @@ def main(arguments=None):
         "--model", choices=workloads.WORKLOADS, nargs="+", default=["mlp"]
     )
     parser.add_argument("--only", nargs="+", help="optimizers to time besides SGD")
+    parser.add_argument("--steps", type=int, help="in a round, for a fast device")
     parser.add_argument("--dtype-policy", help='of Keras, such as "mixed_bfloat16"')
     parsed = measuring.parse(parser, arguments)
     if parsed.quick:
-        parsed.model, parsed.rounds = ["tiny"], 2
+        parsed.model, parsed.rounds, parsed.steps = ["tiny"], 2, None
         parsed.only = (parsed.only or ["SGLD", "RSGLD"])[:2]
     if parsed.dtype_policy:
         keras.config.set_dtype_policy(parsed.dtype_policy)
     everything = []
     for name in parsed.model:
-        rows = measure(name, parsed.only, parsed.rounds)
+        rows = measure(name, parsed.only, parsed.rounds, parsed.steps)
         floor = rows[-1]
         measuring.print_table(
             f"{name}, {floor['weights']:,} weights, medians of {parsed.rounds} rounds",
@@ -170,7 +174,7 @@ def main(arguments=None):
         )
         print(
             f"the floor has {floor['draw_ms']:.2f} ms for the normals, by "
-            f"{floor['generator']}"
+            f"{floor['generator']}; all generators: {floor['generators_ms']}"
         )
         everything += rows
     measuring.report(__file__, parsed, everything)

@@ -24,6 +24,7 @@ WORKLOADS = {
     "mlp": Workload((784, 600, 10), 100, 100),
     "resnet20": Workload(None, 128, 2),
     "large": Workload((784, 4620, 4620, 10), 100, 8),
+    "small": Workload((20, 64, 32, 10), 100, 40),
     "tiny": Workload((20, 8, 10), 100, 3),  # to try the tools
 }
 # Settings of a sampler that is there already; left out where a step takes long.
@@ -69,40 +70,41 @@ def data(name, steps):
     return x, rng.integers(0, 10, count)
 
 
-def optimizers(batch_size=100):
+def optimizers(batch_size=100, size=SIZE, seed=None):
     """One of each, with settings of the size of those of the papers' networks."""
-    sizes = {"train_size": SIZE, "batch_size": batch_size}
+    told = {"train_size": size, "seed": seed}
+    sizes = {"batch_size": batch_size, **told}
     langevin = mh.proposals.Langevin()
     return {
         "SGD": keras.optimizers.SGD(0.1),
         "Adam": keras.optimizers.Adam(1e-3),
-        "SGLD": mh.SGLD(0.1, train_size=SIZE),
-        "PSGLD": mh.PSGLD(1e-3, train_size=SIZE),
-        "SGHMC": mh.SGHMC(0.01, train_size=SIZE),
+        "SGLD": mh.SGLD(0.1, **told),
+        "PSGLD": mh.PSGLD(1e-3, **told),
+        "SGHMC": mh.SGHMC(0.01, **told),
         "MHBT, random walk": mh.MHBT(1e-4, **sizes),
         "MHBT, Langevin": mh.MHBT(0.1, proposal=langevin, **sizes),
         "RSGLD": mh.RSGLD(0.1, warm_up=0, **sizes),
         "MINT": mh.MINT(0.1, **sizes),
-        "CSGLD, 200 bins": contour(mh.CSGLD, 200),
-        "CSGLD, 10000 bins": contour(mh.CSGLD, 10_000),
-        "CSGHMC, 200 bins": contour(mh.CSGHMC, 200),
-        "SGLD-SA": sparse(mh.SGLDSA, 0.1),
-        "SGHMC-SA": sparse(mh.SGHMCSA, 0.01),
-        "ESM": sparse(mh.ESM, 1e-3),
+        "CSGLD, 200 bins": contour(mh.CSGLD, 200, told),
+        "CSGLD, 10000 bins": contour(mh.CSGLD, 10_000, told),
+        "CSGHMC, 200 bins": contour(mh.CSGHMC, 200, told),
+        "SGLD-SA": sparse(mh.SGLDSA, 0.1, told),
+        "SGHMC-SA": sparse(mh.SGHMCSA, 0.01, told),
+        "ESM": sparse(mh.ESM, 1e-3, told),
     }
 
 
-def contour(sampler, partitions):
+def contour(sampler, partitions, told):
     """A contour sampler whose subregions reach over the energies of the run."""
     return sampler(
         0.1 if sampler is mh.CSGLD else 0.01,
-        train_size=SIZE,
         partition=mh.EnergyPartition(100.0, 30_000.0 / partitions, partitions),
         zeta=1.0,
+        **told,
     )
 
 
-def sparse(sampler, rate):
+def sparse(sampler, rate, told):
     """A spike-and-slab sampler of all kernels."""
     prior = mh.priors.SpikeSlab("kernel", v0=1e-3, v1=1.0)
-    return sampler(rate, train_size=SIZE, prior=prior)
+    return sampler(rate, prior=prior, **told)
