@@ -5,10 +5,10 @@ weights. The peak is the peak memory of training a perceptron with 25 million we
 and batches of 10, minus the peak of the same training with SGD. On JAX the peak is the
 memory that XLA plans for the compiled step (arguments, results and temporaries, minus
 shared memory). On a GPU, TensorFlow and PyTorch count what they have allocated there.
-On a CPU it is the peak resident memory of a new process, on Linux, after a first `fit` has compiled. There the program subtracts the
-same difference for a perceptron of half a million weights. This removes memory that
-does not grow with the weights, such as XLA, which Keras' SGD does not load on
-TensorFlow's CPU.
+On a CPU it is the peak resident memory of a new process, on Linux, after a first `fit`
+has compiled. There the program subtracts the same difference for a perceptron of half a
+million weights. This removes memory that does not grow with the weights, such as XLA,
+which Keras' SGD does not load on TensorFlow's CPU.
 
     KERAS_BACKEND=jax python examples/benchmarks/memory.py
 """

@@ -1,9 +1,9 @@
 """The cost of K chains of `mh.ParallelChains`, as a multiple of K single fits.
 
 The network is a perceptron 784-600-10 (477,010 weights) or 20-64-32-10 (3,754 weights),
-trained with batches of 100, or ResNet20 with batches of 128. The chains and the single model take turns, so that a busy
-machine slows both alike. Compilation does not count. The program prints the medians of
-the rounds. With a ratio of 1 nothing is gained.
+trained with batches of 100, or ResNet20 with batches of 128. The chains and the single
+model take turns, so that a busy machine slows both alike. Compilation does not count.
+The program prints the medians of the rounds. With a ratio of 1 nothing is gained.
 
     KERAS_BACKEND=jax python examples/benchmarks/parallel_chains.py --model large
 """
