@@ -8,6 +8,8 @@
 #                                  pyproject.toml declares
 # make test-optimised              the contract on JAX as XLA optimises it for users
 # make demos                       the digits example, quick, on all three backends
+# make accelerator                 what is to be measured on an accelerator;
+#                                  ARGS=--quick shows on a CPU that it works
 # make docs                        the documentation site, in site/
 #
 # All set up what they need under .venv/ on the first call, and set it up again
@@ -19,6 +21,7 @@ BACKENDS      ?= jax tensorflow torch
 PYTEST_ARGS   ?=
 JOBS          ?= 2
 DEMO_ARGS     ?=
+ARGS          ?=
 
 VENVS      := .venv
 TEST       := $(VENVS)/test
@@ -42,7 +45,7 @@ PACKAGE_torch      := $(TORCH)
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demos test test-all test-oldest test-optimised coverage lint docs clean
+.PHONY: help accelerator demo demos test test-all test-oldest test-optimised coverage lint docs clean
 
 help:
 	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
@@ -55,6 +58,9 @@ help:
 	@echo "make test-oldest     tests with the oldest Keras that is declared"
 	@echo "make test-optimised  the contract on JAX as XLA optimises it for users"
 	@echo "make demos   the digits example, quick, on all three backends"
+	@echo "make accelerator  what is to be measured on an accelerator (BACKENDS='jax torch'"
+	@echo "             selects, ARGS='--data-dir folder' is passed on, ACCELERATED_PYTHON="
+	@echo "             names a Python whose backends use it; ARGS=--quick also on a CPU)"
 	@echo "make coverage  lines of the package that the tests of all backends reach"
 	@echo "make lint    style and types alone"
 	@echo "make docs    the documentation site, in site/index.html"
@@ -147,6 +153,16 @@ demos: $(TEST)/.stamp
 	    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 $(TEST)/bin/python \
 	        examples/digits.py --quick --out $(VENVS)/out || exit 1; \
 	done
+
+# The packages of .venv/test use the CPU. On an accelerator, name a Python that has others.
+ACCELERATED_PYTHON ?= $(TEST)/bin/python
+accelerator: $(if $(filter $(TEST)/%,$(ACCELERATED_PYTHON)),$(TEST)/.stamp)
+	@failed=""; \
+	for backend in $(BACKENDS); do \
+	    KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 $(ACCELERATED_PYTHON) \
+	        examples/accelerator.py $(ARGS) || failed="$$failed $$backend"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "== not finished:$$failed" >&2; exit 1; fi
 
 coverage: $(TEST)/.stamp
 	@rm -f .coverage

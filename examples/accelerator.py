@@ -11,7 +11,7 @@ what is left.
 
 `folder` has mnist.npz and cifar10.npz. Without `--data-dir` the stages that need them
 are left out. `--quick` runs each stage small and short on random data, also on a CPU,
-to show that it works. `docs/tools/accelerator.py` puts the results into the pages.
+to show that it works. `docs/tools/accelerator_rows.py` puts the results into the pages.
 """
 
 import argparse

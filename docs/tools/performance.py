@@ -3,12 +3,14 @@
     python docs/tools/performance.py
 
 The files are `docs/tools/performance/BACKEND_NAME.json`. `examples/benchmarks/all.py`
-writes them. After a new measurement run this program again.
+writes them. The section on accelerators comes from the files of
+`docs/tools/accelerator_rows.py`. After a new measurement run this program again.
 """
 
 import json
 import pathlib
 
+import accelerator_rows
 from performance_bars import BACKENDS
 from performance_bars import BARS
 
@@ -292,6 +294,7 @@ def page(results):
             {"optimizer": "optimizer"},
             {"slots": "slots", "peak": "peak"},
         ),
+        *accelerator_rows.performance_lines(accelerator_rows.load()),
         "## How the cost grows",
         "",
         "The exponent describes the growth since the previous row of the same",
