@@ -35,7 +35,9 @@ def _drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Mo
         custom = {type(model).__name__: type(model)}
         member = keras.saving.deserialize_keras_object(config, custom_objects=custom)
     except (NotImplementedError, TypeError, ValueError) as error:
-        raise ValueError(_REMEDY.format(error)) from error
+        # Keras prints the whole configuration first, and the reason last.
+        reason = str(error).strip().rsplit("\n", 1)[-1]
+        raise ValueError(_REMEDY.format(reason)) from error
     finally:
         random.setstate(state)
     shapes = [[tuple(v.shape) for v in one.variables] for one in (member, model)]
@@ -47,8 +49,9 @@ def _drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Mo
 
 _REMEDY = (
     "Argument `model` must be a model that Keras can rebuild from its configuration, "
-    "since each chain draws its own initial weights. Give its class `get_config` and "
-    "`from_config`, register the class with "
+    "since each chain draws its own initial weights. Let the constructor of its class "
+    "take `**kwargs` and pass them to `super().__init__`. Give the class `get_config` "
+    "if the constructor has arguments of its own, register it with "
     "`keras.saving.register_keras_serializable`, and build the model with an input "
     "shape. Received: a model that cannot be rebuilt: {}"
 )

@@ -272,6 +272,24 @@ def test_a_model_that_cannot_be_made_again_is_refused():
     assert mh.ParallelChains(model, 1).num_chains == 1
 
 
+def test_a_constructor_without_keyword_arguments_is_named():
+    """As people write a first subclass; Keras' own message is a page long."""
+
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.head = keras.layers.Dense(CLASSES)
+
+        def call(self, inputs):
+            return self.head(inputs)
+
+    model = Net()
+    model(data()[0])
+    with pytest.raises(ValueError, match=r"`\*\*kwargs`.*'trainable'") as caught:
+        mh.ParallelChains(model, 2)
+    assert len(str(caught.value)) < 700 and caught.value.__cause__ is not None
+
+
 @pytest.mark.parametrize(
     "options",
     [
