@@ -6,7 +6,8 @@ images are the paper's: the last 55,000 of MNIST's 60,000, as in the TensorFlow 
 of its time. RSGLD runs twice: with this package's defaults, and with the paper's
 settings. The paper's SGD breaks down at large rates. Here it does so with a softmax
 that overflows, which is the method `SGD-naive`. RMSprop and Adam are for the curves of
-figure 3b, at a rate of 0.001.
+figure 3b, at a rate of 0.001. The ensemble of a chain averages 25 of its states from the
+second half of the epochs, for SGD as well.
 
     python examples/mnist_table1.py --data mnist.npz --out out/table1
     python examples/mnist_table1.py --data mnist.npz --out out/table1 --rates 0.4 \
@@ -45,7 +46,7 @@ METHODS = ("RSGLD", "RSGLD-paper", "SGD", "SGLD", "SGD-naive", "RMSprop", "Adam"
 OWN_RATES = {"RMSprop": (0.001,), "Adam": (0.001,)}
 SHOWN = 10  # epochs between two errors in the file of results
 BLOCK = 25  # epochs between two saved states
-BURN_IN, EVERY = 250, 10  # epochs before the first sample, and between two
+SAMPLES = 25  # of the second half of the epochs
 LOGS = ("forward_acceptance", "refresh_acceptance", "beta", "learning_rate")
 PAPER = {"forward_probability": 0.5, "beta_adaptation": "paper", **mlp.AT_ONCE}
 
@@ -124,8 +125,8 @@ def train(method, rate, data, args):
             return None
         last = min(done + BLOCK, args.epochs)
         callbacks = [States()]
-        if last > BURN_IN:
-            callbacks.append(samples_of(folder, len(x)))
+        if last > args.epochs // 2:
+            callbacks.append(samples_of(folder, len(x), args.epochs))
         keras.utils.set_random_seed(args.seed + done)  # the order of the batches
         begin = time.perf_counter()
         chains.fit(
@@ -151,7 +152,8 @@ def train(method, rate, data, args):
         done = last
         notes.write_text(json.dumps(record))
         print(line(record), f"of {args.epochs} epochs", flush=True)
-    found = result(record, scores(chains, folder, x_test, y_test))
+    samples = samples_in(folder, args.epochs)
+    found = result(record, scores(chains, samples, x_test, y_test))
     with Path(args.results).open("a") as file:
         file.write(json.dumps(found) + "\n")
     return found
@@ -165,8 +167,9 @@ def result(record, scored):
     found |= {"epochs": len(errors), "chains": errors.shape[1]}
     found["errors"] = [[round(error, 2) for error in row] for row in shown.tolist()]
     for name, summary in (("forward_acceptance", np.nanmin), ("beta", np.nanmedian)):
-        if name in record["logs"]:
-            found[name] = float(summary(np.array(record["logs"][name], float)))
+        values = np.array(record["logs"].get(name, []), float)
+        if np.isfinite(values).any():  # NaN: warming up
+            found[name] = float(summary(values))
     return {**found, **scored, "seconds": round(record["seconds"])}
 
 
@@ -193,23 +196,30 @@ class States(keras.callbacks.Callback):
             self.model.optimizer.settle()
 
 
-def samples_of(folder, n):
-    """The callback that keeps samples of the later epochs."""
+def samples_of(folder, n, epochs):
+    """The callback that keeps samples of the second half of the epochs."""
     steps = n // BATCH
     return mh.PosteriorSamples(
-        burn_in=BURN_IN * steps, every=EVERY * steps, directory=folder / "samples"
+        burn_in=epochs // 2 * steps,
+        every=max(1, epochs // (2 * SAMPLES)) * steps,
+        directory=samples_in(folder, epochs),
     )
 
 
-def scores(chains, folder, x_test, y_test):
+def samples_in(folder, epochs):
+    """Where the samples are. A longer run has others."""
+    return folder / f"samples_{epochs}"
+
+
+def scores(chains, samples, x_test, y_test):
     """Accuracy, NLL and ECE of each chain's state and of the chain's ensemble."""
     found = {"last": [], "ensemble": []}
     probabilities = keras.ops.softmax(
         chains.predict(x_test, batch_size=1000, verbose=0)
     )
     found["last"] = [three(p, y_test) for p in np.asarray(probabilities)]
-    if (folder / "samples").exists():
-        posterior = mh.PosteriorSamples.load(folder / "samples")
+    if samples.exists():
+        posterior = mh.PosteriorSamples.load(samples)
         members = posterior.ensemble(chains).predict_members(x_test, batch_size=1000)
         members = np.asarray(keras.ops.softmax(members))
         by_chain = members.reshape(-1, chains.num_chains, *members.shape[1:])

@@ -17,10 +17,9 @@ from tests.support.example_tools import load
 def table1(monkeypatch):
     """The module examples/mnist_table1.py, with a small network and short blocks."""
     module = load("mnist_table1")
-    sizes = {"HIDDEN": 16, "STDDEV": 0.3, "BLOCK": 1, "BURN_IN": 1, "EVERY": 1}
+    sizes = {"HIDDEN": 16, "STDDEV": 0.3, "BLOCK": 1, "SHOWN": 1}
     for name, value in sizes.items():
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(module, "SHOWN", 1)
     return module
 
 
