@@ -6,8 +6,8 @@ images are the paper's: the last 55,000 of MNIST's 60,000, as in the TensorFlow 
 of its time. RSGLD runs twice: with this package's defaults, and with the paper's
 settings. The paper's SGD breaks down at large rates. Here it does so with a softmax
 that overflows, which is the method `SGD-naive`. RMSprop and Adam are for the curves of
-figure 3b, at a rate of 0.001. The ensemble of a chain averages 25 of its states from the
-second half of the epochs, for SGD as well.
+figure 3b, at a rate of 0.001. The ensemble of a chain averages 25 of its states from
+the second half of the epochs, for SGD as well.
 
     python examples/mnist_table1.py --data mnist.npz --out out/table1
     python examples/mnist_table1.py --data mnist.npz --out out/table1 --rates 0.4 \
@@ -73,10 +73,10 @@ def paper_split(arrays):
     return mlp.Data(x[held:], y[held:], x[:held], y[:held], x_test, y_test)
 
 
-def make_optimizer(method, rate, n, seed):
-    """The optimizer of a method."""
+def make_optimizer(method, rate, n, seed, **options):
+    """The optimizer of a method. `options` are RSGLD's."""
     if method == "RSGLD":
-        return mh.RSGLD(rate, train_size=n, batch_size=BATCH, seed=seed)
+        return mh.RSGLD(rate, train_size=n, batch_size=BATCH, seed=seed, **options)
     if method == "RSGLD-paper":
         sizes = {"train_size": n, "batch_size": BATCH, "temperature": n / BATCH}
         return mh.RSGLD(rate, seed=seed, **sizes, **PAPER)
@@ -92,8 +92,10 @@ def new_chains(method, rate, data, args):
     keras.utils.set_random_seed(args.seed)
     model = mlp.perceptron(data.x.shape[1], HIDDEN, STDDEV**2, seed=args.seed)
     chains = mh.ParallelChains(model, args.chains, seed=args.seed)
+    # A quick run is shorter than the warm-up.
+    options = {"warm_up": 0} if args.quick else {}
     chains.compile(
-        optimizer=make_optimizer(method, rate, len(data.x), args.seed),
+        optimizer=make_optimizer(method, rate, len(data.x), args.seed, **options),
         loss=NaiveCrossEntropy() if method == "SGD-naive" else mlp.cross_entropy(),
         metrics=["accuracy"],
     )

@@ -14,7 +14,9 @@ from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
 from keras_mhmcmc.ensemble import prune
 from keras_mhmcmc.evaluation import Classifier
+from keras_mhmcmc.evaluation import corrupt
 from keras_mhmcmc.evaluation import evaluate
+from keras_mhmcmc.evaluation import evaluate_shift
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
@@ -59,10 +61,12 @@ __all__ = [
     "SGLD",
     "SGLDSA",
     "adversarial",
+    "corrupt",
     "datasets",
     "diagnostics",
     "equi_energy",
     "evaluate",
+    "evaluate_shift",
     "kernels",
     "losses",
     "metrics",

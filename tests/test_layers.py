@@ -50,6 +50,7 @@ AT_THE_TOP = {"posterior": {"h5py"}}
 INSIDE_FUNCTIONS = {
     "diagnostics": {"arviz", "pandas"},
     "_table": {"pandas"},
+    "evaluation": {"scipy"},
     "plots": {"matplotlib"},
     "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }

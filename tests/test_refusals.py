@@ -19,6 +19,7 @@ from keras_mhmcmc.tuning import LearningRateTable
 from tests.support import arguments_of_chains
 from tests.support import arguments_of_models
 from tests.support import arguments_of_samplers
+from tests.support import arguments_of_shift
 from tests.support import wild
 from tests.support.argument_rows import BY_NAME
 
@@ -26,7 +27,10 @@ pytestmark = pytest.mark.in_turn("torch")
 
 # "name" or "name of something" -> row
 TABLE = (
-    arguments_of_samplers.TABLE | arguments_of_chains.TABLE | arguments_of_models.TABLE
+    arguments_of_samplers.TABLE
+    | arguments_of_chains.TABLE
+    | arguments_of_models.TABLE
+    | arguments_of_shift.TABLE
 )
 
 # What has no row, and why.

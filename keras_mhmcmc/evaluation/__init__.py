@@ -1,6 +1,8 @@
 """Class probabilities of models, and scores of them."""
 
 from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.corruptions import corrupt
 from keras_mhmcmc.evaluation.evaluate import evaluate
+from keras_mhmcmc.evaluation.shift import evaluate_shift
 
-__all__ = ["Classifier", "evaluate"]
+__all__ = ["Classifier", "corrupt", "evaluate", "evaluate_shift"]

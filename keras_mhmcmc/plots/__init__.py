@@ -8,6 +8,7 @@ from keras_mhmcmc.plots.chains import trace
 from keras_mhmcmc.plots.densities import contours
 from keras_mhmcmc.plots.energies import energy
 from keras_mhmcmc.plots.rates import learning_rates
+from keras_mhmcmc.plots.shift import shift
 from keras_mhmcmc.plots.sparsity import inclusion
 from keras_mhmcmc.plots.training import acceptance
 
@@ -21,6 +22,7 @@ __all__ = [
     "rank",
     "reliability",
     "robustness",
+    "shift",
     "trace",
 ]
 
