@@ -1,11 +1,26 @@
 """Adversarial attacks, and scores of models under attack."""
 
+from keras_mhmcmc.adversarial.auto_gradient import apgd
 from keras_mhmcmc.adversarial.curve import robustness_curve
 from keras_mhmcmc.adversarial.gradient_sign import fgsm
 from keras_mhmcmc.adversarial.projected_gradient import pgd
+from keras_mhmcmc.adversarial.square_search import square
+from keras_mhmcmc.adversarial.strongest_of import strongest
 from keras_mhmcmc.adversarial.table import RobustnessTable
+from keras_mhmcmc.adversarial.transfer_table import TransferTable
+from keras_mhmcmc.adversarial.transferred import transfer
 
-__all__ = ["RobustnessTable", "fgsm", "pgd", "robustness_curve"]
+__all__ = [
+    "RobustnessTable",
+    "TransferTable",
+    "apgd",
+    "fgsm",
+    "pgd",
+    "robustness_curve",
+    "square",
+    "strongest",
+    "transfer",
+]
 
 
 def __dir__() -> list[str]:

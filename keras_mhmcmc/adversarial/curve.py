@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +14,10 @@ import numpy.typing as npt
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.adversarial import inputs
+from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
-from keras_mhmcmc.adversarial.projected_gradient import pgd
+from keras_mhmcmc.adversarial.strongest_of import strongest
 from keras_mhmcmc.adversarial.table import CONFIDENCE
 from keras_mhmcmc.adversarial.table import RobustnessTable
 from keras_mhmcmc.evaluation import metrics
@@ -25,9 +25,11 @@ from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifiers
 
-ATTACKS = ("fgsm", "pgd")
-PGD_OPTIONS: dict[str, Any] = pgd.__kwdefaults__ or {}
-Attack = Literal["fgsm", "pgd"] | Callable[..., Any]
+Attack = named_attacks.Attack | Literal["strongest"]
+WITH_STRONGEST: dict[str, Callable[..., Array]] = {
+    **named_attacks.ATTACKS,
+    "strongest": strongest,
+}
 
 
 def robustness_curve(
@@ -37,7 +39,7 @@ def robustness_curve(
     epsilons: Sequence[float],
     *,
     attack: Attack = "fgsm",
-    true_label: bool = False,
+    true_label: bool = True,
     member: int | None = None,
     abstain_below: float | None = None,
     from_logits: bool | Mapping[str, bool] = False,
@@ -58,14 +60,16 @@ def robustness_curve(
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
         epsilons: strengths of the attack, the largest change of an input, in units of
             `x`, each at least 0. 0 scores the clean inputs.
-        attack: "fgsm", "pgd" or a function. The function is called as
+        attack: "fgsm", "pgd", "apgd", "square" or "strongest", the functions of these
+            names; "apgd_margin", which is `apgd` with the margin loss; or a function.
+            The function is called as
             `attack(classifier, x, epsilon, y=labels, clip=clip)` with an
             `mh.Classifier`, and returns inputs with the shape of `x`. Defaults to
             "fgsm".
         true_label: whether the attack raises the loss of `y`. If False, it raises the
             loss of the model's own prediction for the clean input. Then the attack
             moves misclassified examples away from their wrong class. Defaults to
-            False.
+            True.
         member: index of the member of every model whose loss the attack raises. The
             scores are those of the whole model. They show what an attacker achieves
             with one posterior sample. Defaults to None: the loss of the mean
@@ -81,14 +85,15 @@ def robustness_curve(
         batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
         verbose: 1 shows a progress bar that counts models times strengths, 2 prints a
             line for each model when it is done, and 0 shows nothing. Defaults to 0.
-        options: arguments of `pgd`, such as `steps`. Only for `attack="pgd"`.
+        options: arguments of the named attack, such as `steps` of "pgd", `queries` of
+            "square", or `attacks` of "strongest". "fgsm" and functions take none.
 
     Returns:
         A `RobustnessTable`. Print it, or use its `column`, `rows` or `to_pandas()`.
 
     Raises:
-        ValueError: an argument is outside its range, or a model's outputs are not
-            probabilities.
+        ValueError: an argument is outside its range, a model's outputs are not
+            probabilities, or a model has no gradient for an attack that needs one.
 
     Example:
 
@@ -99,7 +104,7 @@ def robustness_curve(
     >>> model.set_weights([np.array([[-1.0, 1.0]]), np.array([0.5, -0.5])])
     >>> x = np.array([[0.125], [0.375], [0.625], [0.875]])
     >>> print(robustness_curve({"small": model}, x, [0, 0, 1, 1], [0.0, 0.25, 0.5]))
-    FGSM on each model's own predictions, by strength epsilon
+    FGSM on the true labels, by strength epsilon
     accuracy      0   0.25    0.5
     small    1.0000 0.5000 0.0000
 
@@ -114,13 +119,7 @@ def robustness_curve(
     interval = _validate.NOT_NEGATIVE
     strengths = [_validate.number("epsilons", value, interval) for value in epsilons]
     classifiers = as_classifiers(models, from_logits, batch_size)
-    is_name = isinstance(attack, str) and attack in ATTACKS
-    if not callable(attack) and not is_name:
-        raise ValueError(
-            "Argument `attack` must be 'fgsm', 'pgd' or a function. "
-            f"Received: attack={_validate.shown(attack)}"
-        )
-    _check_options(attack, options)
+    check_attack(attack, options)
     if member is not None and callable(attack):
         raise ValueError(
             "Argument `member` must be None if `attack` is a function, which chooses "
@@ -143,7 +142,7 @@ def robustness_curve(
         attacked = labels if true_label else np.argmax(clean, axis=1)
         if max(strengths) > 0.0:
             given = (classifier, x, attacked, limits, member_of[name], options)
-            make = _attacker(attack, *given)
+            make = attacker(attack, *given)
         for epsilon in strengths:
             probabilities = clean
             if epsilon > 0.0:
@@ -156,34 +155,23 @@ def robustness_curve(
             seconds = time.perf_counter() - begin
             sizes = f"{len(strengths)} epsilons, {len(x)} inputs"
             print(f"{name}: {sizes}, {seconds:.1f} s")
-    title, details = _names(attack, options)
+    title, details = names_of(attack, options)
     whose = "the true labels" if true_label else "each model's own predictions"
     if member is not None:
         whose += f" by its member {member}"
     caption = f"{title}{details} on {whose}, by strength epsilon"
+    if isinstance(attack, str):
+        caption = caption[0].upper() + caption[1:]
     return RobustnessTable(rows, title, caption, abstain_below)
 
 
-def _check_options(attack: Attack, options: dict[str, Any]) -> None:
-    """Raise a `ValueError` if the attack does not take these options."""
-    if options and attack != "pgd":
-        raise ValueError(
-            f'Arguments {_listed(options)} must be omitted unless attack="pgd", '
-            f"which takes them. Received: attack={attack!r}"
-        )
-    unknown = [name for name in options if name not in PGD_OPTIONS]
-    if unknown:
-        raise ValueError(
-            f"Arguments {_listed(unknown)} must be omitted: the options are "
-            f"{_listed(PGD_OPTIONS)}. Received: {sorted(options)}"
-        )
+def check_attack(attack: Any, options: dict[str, Any]) -> None:
+    """Raise a `ValueError` unless `attack` is an attack that takes the options."""
+    named_attacks.check("attack", attack, tuple(WITH_STRONGEST))
+    named_attacks.check_options(attack, options, WITH_STRONGEST)
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _attacker(
+def attacker(
     attack: Attack,
     classifier: Classifier,
     x: Array,
@@ -196,26 +184,13 @@ def _attacker(
     if attack == "fgsm":
         directions = signs(classifier, x, labels, member)  # once for all strengths
         return lambda epsilon: objective.move(x, epsilon, directions, limits)
-    if attack == "pgd":
-        return lambda epsilon: pgd(
-            classifier, x, epsilon, y=labels, clip=limits, member=member, **options
-        )
-    return lambda epsilon: _checked_result(
-        attack(classifier, x, epsilon, y=labels, clip=limits), x.shape
+    if attack == "strongest":
+        given = {"clip": limits, "member": member, **options}
+        return lambda epsilon: strongest(classifier, x, labels, epsilon, **given)
+    run = named_attacks.run
+    return lambda epsilon: run(
+        "attack", attack, classifier, x, epsilon, labels, limits, member, options
     )
-
-
-def _checked_result(result: Any, shape: tuple[int, ...]) -> Array:
-    """Return the result of a user's attack in float32, or raise a `ValueError`."""
-    subject = "Argument `attack`"
-    result = _validate.array(f"{subject} is a function. Its result", result, "float32")
-    if result.shape != shape or not np.isfinite(result).all():
-        raise ValueError(
-            f"{subject} must be a function that returns finite inputs with the shape "
-            f"of `x`, {shape}. Received: a function that returns shape {result.shape}, "
-            f"with {np.sum(~np.isfinite(result))} values that are not finite"
-        )
-    return result
 
 
 def _scores(
@@ -239,12 +214,20 @@ def _scores(
     return scores
 
 
-def _names(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
+def names_of(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
     """Return the attack's name and its details."""
-    if attack == "fgsm":
-        return "FGSM", ""
-    if attack == "pgd":
-        options = PGD_OPTIONS | options
+    if not isinstance(attack, str):
+        return named_attacks.title(attack), ""
+    options = named_attacks.options_of(attack, WITH_STRONGEST) | options
+    if attack == "strongest":
+        titles = [named_attacks.title(inner) for inner in options["attacks"]]
+        return "the strongest", f" of {', '.join(titles)}"
+    details = f" of {options['queries']} queries" if "queries" in options else ""
+    if "steps" in options:
         start = "a random" if options["random_start"] else "the clean"
-        return "PGD", f" of {options['steps']} steps from {start} input"
-    return getattr(attack, "__name__", "the given attack"), ""
+        details = f" of {options['steps']} steps from {start} input"
+        if options["restarts"] > 1:
+            details += f", {options['restarts']} runs"
+    if options.get("norm") == "l2":
+        details += ", in the L2 ball,"
+    return named_attacks.title(attack), details

@@ -100,5 +100,5 @@ def signs(
     gradients = classifier.map(gradient, x, labels.astype("int32"))
     broken = int(np.sum(~np.isfinite(gradients)))
     lost = int(np.sum(~np.any(gradients.reshape(len(x), -1), axis=1)))
-    objective.check_gradients(classifier, len(x), lost, broken)
+    objective.check_gradients(classifier, x, labels, lost, broken)
     return np.sign(gradients)

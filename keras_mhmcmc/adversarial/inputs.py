@@ -45,7 +45,14 @@ def attacked_labels(classifier: Classifier, x: Array, y: npt.ArrayLike | None) -
 
     They are `y`, or the model's own predictions if `y` is None.
     """
+    return clean_and_labels(classifier, x, y)[1]
+
+
+def clean_and_labels(
+    classifier: Classifier, x: Array, y: npt.ArrayLike | None
+) -> tuple[Array, Array]:
+    """Return the probabilities of clean inputs (N, C), and the labels (N,)."""
     clean = classifier.probabilities(x)
     if y is None:
-        return np.argmax(clean, axis=1)
-    return as_labels("y", y, *clean.shape)
+        return clean, np.argmax(clean, axis=1)
+    return clean, as_labels("y", y, *clean.shape)

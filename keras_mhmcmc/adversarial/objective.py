@@ -1,7 +1,8 @@
-"""The objective of attacks: the log odds against a label, and their gradient."""
+"""The objective of attacks and its gradient, on a model or one of its members."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -10,73 +11,84 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _warn
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial.inputs import Limits
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.classifier import Classifier
 
-# From (x, labels, member, values) to (gradient, score, fooled); see `ascent`.
-Ascent = Callable[
-    [Tensor, Tensor, Tensor, Sequence[Tensor]], tuple[Tensor, Tensor, Tensor]
-]
 
-
-def ascent(classifier: Classifier, by_member: bool) -> Ascent:
+def ascent(
+    classifier: Classifier, by_member: bool, loss: losses.Loss = "cross_entropy"
+) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """Return the function that evaluates the objective and its gradient.
 
-    The function takes inputs (n, ...), labels (n,), the index of a member, and the
-    values of the model's variables. It returns the gradient (n, ...), the log odds
-    against the labels (n,), and whether the model predicts another class (n,). If
-    `by_member` is False, the objective is that of the whole model, and the index is
-    ignored.
+    The function takes inputs (n, ...), labels (n,), the index of a member, the values
+    of the model's variables, and the classes (n,) at which a targeted loss aims. It
+    returns the gradient (n, ...), the loss (n,), and whether the model predicts another
+    class than the label (n,). If `by_member` is False, the objective is that of the
+    whole model, and the index is ignored.
     """
+    evaluate_loss = _loss(classifier, by_member, loss)
 
-    def objective(
-        x: Tensor, labels: Tensor, member: Tensor, values: Sequence[Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        outputs = classifier.outputs(x, values, member if by_member else None)
-        odds, score = log_odds(outputs, labels, classifier.from_logits)
-        prediction = ops.argmax(_two_columns(outputs, classifier.from_logits), axis=1)
-        fooled = ops.not_equal(ops.cast(prediction, "int32"), labels)
+    def objective(x: Tensor, *arguments: Any) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        value, score, fooled = evaluate_loss(x, *arguments)
         # The second term makes the gradient zero, not None, if outputs ignore x.
-        return ops.sum(odds) + 0.0 * ops.sum(x), (score, fooled)
+        return ops.sum(value) + 0.0 * ops.sum(x), (score, fooled)
 
     differentiate = _backend.gradient_and_more(objective)
 
     def evaluate(
-        x: Tensor, labels: Tensor, member: Tensor, values: Sequence[Tensor]
+        x: Tensor,
+        labels: Tensor,
+        member: Tensor,
+        values: Sequence[Tensor],
+        targets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        gradient, (score, fooled) = differentiate(x, labels, member, values)
+        targets = labels if targets is None else targets
+        gradient, (score, fooled) = differentiate(x, labels, member, values, targets)
         return gradient, score, fooled
 
     return evaluate
 
 
-def log_odds(
-    outputs: Tensor, labels: Tensor, from_logits: bool
-) -> tuple[Tensor, Tensor]:
-    """Return log((1 - p_y) / p_y) of each example, for gradients and as a score.
+def scores(
+    classifier: Classifier, by_member: bool, loss: losses.Loss = "cross_entropy"
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return the function that evaluates the objective without a gradient.
 
-    The loss -log p_y = log(1 + exp(log odds)) rises with the log odds, so both
-    gradients have the same sign. But if p_y rounds to 1 in float32, the gradient of
-    the loss is wrong: its factor 1 - p_y becomes 0. The log odds use the sum of the
-    other probabilities, which keeps full precision. So their gradient is right however
-    confident the model is.
-
-    The first result has no gradient where a probability has underflowed.
+    It takes inputs, labels, the index of a member and the values of the variables, and
+    returns the loss (n,), and whether the model predicts another class (n,).
     """
-    outputs = _two_columns(outputs, from_logits)
-    is_label = ops.equal(ops.arange(outputs.shape[1], dtype="int32"), labels[:, None])
-    own = ops.sum(ops.where(is_label, outputs, 0.0), axis=1)
-    if from_logits:
-        others = ops.where(is_label, -1e30, outputs)  # exp(-1e30 - anything) is 0
-        odds = ops.logsumexp(others, axis=1) - own
-        return odds, odds
-    others = ops.sum(ops.where(is_label, 0.0, outputs), axis=1)
-    odds = _log(others) - _log(own)
-    # A sum that has underflowed has lost its part of the gradient. The other part
-    # alone would be noise.
-    is_exact = ops.minimum(own, others) >= SMALLEST
-    return ops.where(is_exact, odds, 0.0), odds
+    evaluate_loss = _loss(classifier, by_member, loss)
+
+    def evaluate(
+        x: Tensor, labels: Tensor, member: Tensor, values: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        _, score, fooled = evaluate_loss(x, labels, member, values, labels)
+        return score, fooled
+
+    return evaluate
+
+
+def _loss(
+    classifier: Classifier, by_member: bool, loss: losses.Loss
+) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    function = losses.LOSSES[loss]
+
+    def evaluate(
+        x: Tensor,
+        labels: Tensor,
+        member: Tensor,
+        values: Sequence[Tensor],
+        targets: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        outputs = classifier.outputs(x, values, member if by_member else None)
+        value, score = function(outputs, labels, targets, classifier.from_logits)
+        columns = losses.two_columns(outputs, classifier.from_logits)
+        prediction = ops.cast(ops.argmax(columns, axis=1), "int32")
+        return value, score, ops.not_equal(prediction, labels)
+
+    return evaluate
 
 
 def index(member: int | None) -> Tensor:
@@ -84,39 +96,47 @@ def index(member: int | None) -> Tensor:
     return ops.convert_to_tensor(member or 0, dtype="int32")
 
 
-def check_gradients(classifier: Classifier, count: int, lost: int, broken: int) -> None:
-    """Refuse gradients that are not finite, and warn about gradients of zero.
+def check_gradients(
+    classifier: Classifier, x: Array, labels: Array, lost: int, broken: int
+) -> None:
+    """Refuse gradients that are not finite or all zero, and warn about some zeros.
 
-    `lost` of `count` examples have a gradient of zero, and `broken` numbers are not
-    finite.
+    `lost` examples of `x` have a gradient of zero, and `broken` numbers are not finite.
     """
+    count = len(x)
     if broken:
         raise ValueError(
             f"{classifier.subject} must have finite gradients with respect to `x`. "
             "Check it for square roots or logarithms of 0. Give a softmax in half "
             f"precision dtype='float32'. Received: {broken} values that are not finite"
         )
+    if lost == count and not _all_saturated(classifier, x, labels):
+        raise ValueError(
+            f"{classifier.subject} must have a gradient with respect to `x`. A model "
+            "that rounds, takes an argmax or stops gradients has none: attack it with "
+            "`mh.adversarial.square`, which needs no gradient, or with "
+            f'attack="square" in a table. Received: gradients of zero for all {count} '
+            "examples"
+        )
     if lost:
         _warn.warn(
             f"{classifier.subject} has a gradient of zero for {lost} of {count} "
             "examples, so the attack leaves them unchanged. If the probabilities are "
-            "saturated, attack logits instead, with from_logits=True."
+            "saturated, attack logits instead, with from_logits=True. If the model has "
+            "no gradient, use `mh.adversarial.square`."
         )
+
+
+def _all_saturated(classifier: Classifier, x: Array, labels: Array) -> bool:
+    """Return whether a probability has underflowed in each example."""
+    if classifier.from_logits:
+        return False
+    probabilities = classifier.probabilities(x)
+    own = probabilities[np.arange(len(x)), labels]
+    return bool(np.all(np.minimum(own, 1.0 - own) < SMALLEST))
 
 
 def move(x: Array, epsilon: float, signs: Array, limits: Limits) -> Array:
     """Return x + epsilon * signs, clipped to the limits."""
     moved = x + np.float32(epsilon) * signs
     return moved if limits is None else np.clip(moved, *limits)
-
-
-def _two_columns(outputs: Tensor, from_logits: bool) -> Tensor:
-    """Return outputs of shape (n, C), C >= 2. One column stands for class 1 of two."""
-    if outputs.shape[1] > 1:
-        return outputs
-    other = ops.zeros_like(outputs) if from_logits else 1.0 - outputs
-    return ops.concatenate([other, outputs], axis=1)
-
-
-def _log(probability: Tensor) -> Tensor:
-    return ops.log(ops.maximum(probability, SMALLEST))

@@ -1,4 +1,4 @@
-"""Adversarial examples by projected gradient descent in the L-infinity ball.
+"""Adversarial examples by projected gradient descent in a ball.
 
 Paper: Madry, Makelov, Schmidt, Tsipras and Vladu (2018), "Towards deep learning models
 resistant to adversarial attacks", section 2.1. The attack repeats steps of the fast
@@ -6,8 +6,11 @@ gradient sign method. After each step it projects onto the ball of inputs within
 `epsilon` of the clean input:
 
     x_{t+1} = clip(project(x_t + step_size sign(grad_x -log p(y | x_t))))
+
+In the L2 ball the gradient over its Euclidean length takes the place of its sign.
 """
 
+import functools
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -20,15 +23,13 @@ from keras import ops
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.adversarial import balls
+from keras_mhmcmc.adversarial import best_point
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.adversarial.best_point import Best
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
-
-# Of each example: the strongest point so far, its log odds, whether it fools the model
-# (0 or 1), whether all gradients were zero, and how many of their numbers were not
-# finite.
-Best = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def pgd(
@@ -39,6 +40,8 @@ def pgd(
     y: npt.ArrayLike | None = None,
     steps: int = 20,
     step_size: float | None = None,
+    norm: balls.Norm = "linf",
+    restarts: int = 1,
     random_start: bool = True,
     keep_strongest: bool = True,
     seed: int = 0,
@@ -51,9 +54,10 @@ def pgd(
 
     Each of `steps` steps moves by `step_size` along the sign of the gradient of
     -log p(y | x), and then back into the ball and the limits. The sign is right even
-    if p(y | x) rounds to 1 in float32, as in `fgsm`.
+    if p(y | x) rounds to 1 in float32, as in `fgsm`. With `norm="l2"` a step moves
+    along the gradient itself, and the FGSM point is one such step of length `epsilon`.
 
-    A signed step of fixed size can lower the loss. So the last point may be a weaker
+    A step of fixed size can lower the loss. So the last point may be a weaker
     attack than an earlier point, or than FGSM. `keep_strongest` therefore returns the
     strongest of the clean input, the FGSM point and all points on the way. A point
     that fools the model, which then predicts a class other than `y`, is stronger than
@@ -65,13 +69,18 @@ def pgd(
             or to the probability of class 1 of two, shape (N, 1). For many calls pass
             an `mh.Classifier` of the model, which is compiled once.
         x: finite inputs, shape (N, ...).
-        epsilon: largest change of an input, in units of `x`, at least 0.
+        epsilon: largest change of an input in the norm, in units of `x`, at least 0.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             Defaults to None: the attack uses the model's own predictions, and needs no
             labels.
         steps: number of steps, at least 1. Defaults to 20.
         step_size: length of a step, in units of `x`, at least 0. Defaults to None,
             2.5 epsilon / steps: from any start, every point of the ball is in reach.
+        norm: "linf" limits the change of each number of an input, "l2" the Euclidean
+            length of the change. Defaults to "linf".
+        restarts: number of runs, each from a new random start, at least 1. The
+            strongest point of all runs counts. More than one needs `random_start` and
+            `keep_strongest`. Defaults to 1.
         random_start: whether to draw the first point uniformly from the ball. If
             False, it is the clean input. Defaults to True.
         keep_strongest: whether to return the strongest point. If False, it is the last
@@ -110,8 +119,17 @@ def pgd(
     if step_size is None:
         step_size = min(2.5 * epsilon / steps, _validate.LARGEST_NUMBER)
     step_size = _validate.number("step_size", step_size, _validate.NOT_NEGATIVE)
+    norm = _validate.choice("norm", norm, balls.NORMS)
+    restarts = _validate.integer("restarts", restarts, 1)
     _validate.instance("random_start", random_start, bool, "True or False")
     _validate.instance("keep_strongest", keep_strongest, bool, "True or False")
+    if restarts > 1 and not (random_start and keep_strongest):
+        raise ValueError(
+            "Argument `restarts` must be 1 unless `random_start` and `keep_strongest` "
+            "are True: other runs would be the same, or be forgotten. "
+            f"Received: restarts={restarts}, random_start={random_start}, "
+            f"keep_strongest={keep_strongest}"
+        )
     seed = _validate.seed(seed)
     x, limits = inputs.inputs_and_limits(x, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
@@ -119,17 +137,15 @@ def pgd(
     labels = inputs.attacked_labels(classifier, x, y).astype("int32")
     if epsilon == 0.0:
         return x.copy()
-    start = x
-    if random_start:
-        noise = np.random.default_rng(seed).uniform(-1.0, 1.0, x.shape)
-        start = objective.move(x, epsilon, noise.astype("float32"), limits)
 
     low, high = (-np.inf, np.inf) if limits is None else limits
-    step = classifier.compiled(_step, member is not None)
+    step = classifier.compiled(_step, member is not None, norm)
 
     def attack(
-        x: Tensor, start: Tensor, labels: Tensor, values: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        is_first: bool, x: Tensor, start: Tensor, labels: Tensor, *state: Any
+    ) -> tuple[Tensor, Best]:
+        *fields, values = state
+
         def take(point: Tensor, size: float, best: Best) -> tuple[Tensor, Best]:
             numbers = ops.convert_to_tensor(
                 np.array([epsilon, size, low, high], "float32")
@@ -138,14 +154,8 @@ def pgd(
             new_point, best = step(point, best, *given)
             return new_point, best
 
-        best = (
-            x,
-            ops.full(labels.shape, -np.inf, dtype="float32"),
-            ops.zeros(labels.shape, "int32"),
-            ops.ones(labels.shape, "bool"),
-            ops.zeros(labels.shape, "int32"),
-        )
-        if keep_strongest:
+        best = Best(*fields)
+        if keep_strongest and is_first:
             point, best = take(x, epsilon, best)  # the step of FGSM
             _, best = take(point, step_size, best)
         point = start
@@ -153,16 +163,22 @@ def pgd(
             point, best = take(point, step_size, best)
         if keep_strongest:
             _, best = take(point, step_size, best)
-        strongest, _, _, stuck, broken = best
-        return (strongest if keep_strongest else point), stuck, broken
+        return point, best
 
-    moved, stuck, broken = classifier.map(attack, x, start, labels)
-    counts = int(np.sum(stuck)), int(np.sum(broken))
-    objective.check_gradients(classifier, len(x), *counts)
-    return moved
+    best, rng, start = best_point.start(x), np.random.default_rng(seed), x
+    for run in range(restarts):
+        if random_start:
+            start = balls.random_start(rng, x, epsilon, limits, norm)
+        from_here = functools.partial(attack, run == 0)
+        last, best = classifier.map(from_here, x, start, labels, *best)
+    counts = int(np.sum(best.stuck)), int(np.sum(best.broken))
+    objective.check_gradients(classifier, x, labels, *counts)
+    return best.point if keep_strongest else last
 
 
-def _step(classifier: Classifier, by_member: bool) -> Callable[..., Any]:
+def _step(
+    classifier: Classifier, by_member: bool, norm: balls.Norm
+) -> Callable[..., tuple[Tensor, Best]]:
     """Return the function that evaluates a point, remembers it, and takes a step."""
     evaluate = objective.ascent(classifier, by_member)
 
@@ -176,23 +192,9 @@ def _step(classifier: Classifier, by_member: bool) -> Callable[..., Any]:
         values: Sequence[Tensor],
     ) -> tuple[Tensor, Best]:
         gradient, score, fooled = evaluate(point, labels, member, values)
-        best_point, best_score, best_fooled, stuck, broken = best
-        fooled = ops.cast(fooled, "int32")
-        higher = ops.logical_and(fooled == best_fooled, score > best_score)
-        better = ops.logical_or(fooled > best_fooled, higher)
-        rows = (-1, *[1] * (len(x.shape) - 1))
-        # From the last on: on PyTorch, Keras 3.10 reduces one axis after the other.
-        axes = tuple(range(len(x.shape) - 1, 0, -1))
-        best = (
-            ops.where(ops.reshape(better, rows), point, best_point),
-            ops.where(better, score, best_score),
-            ops.maximum(fooled, best_fooled),
-            ops.logical_and(stuck, ops.logical_not(ops.any(gradient != 0, axis=axes))),
-            broken + ops.sum(ops.cast(~ops.isfinite(gradient), "int32"), axis=axes),
-        )
+        best = best_point.remember(best, point, gradient, score, fooled)
         epsilon, size, low, high = (numbers[i] for i in range(4))
-        moved = point + size * ops.sign(gradient)
-        moved = x + ops.clip(moved - x, -epsilon, epsilon)
-        return ops.clip(moved, low, high), best
+        moved = point + size * balls.direction(gradient, norm)
+        return balls.project(moved, x, epsilon, low, high, norm), best
 
     return step

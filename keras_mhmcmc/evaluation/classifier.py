@@ -277,7 +277,8 @@ class Classifier:
         if not self.from_logits:
             remedy = (
                 "If the model outputs logits, pass from_logits=True. For several "
-                'models pass a dict, such as {"network": True, "ensemble": False}.'
+                'models pass a dict, such as {"network": True, "ensemble": False}. '
+                "A regression model has no classes: score it with `mh.metrics`."
             )
             subject = f"{self.subject} has outputs that should be probabilities. They"
             # A softmax in half precision needs the larger tolerance.
@@ -316,25 +317,29 @@ def as_classifiers(
     models: Mapping[str, keras.Model | Classifier],
     from_logits: bool | Mapping[str, bool],
     batch_size: int,
+    argument: str = "models",
 ) -> dict[str, Classifier]:
-    """Return a `Classifier` for each name of a dict of models."""
+    """Return a `Classifier` for each name of a dict of models.
+
+    `argument` names the dict in errors.
+    """
     if not isinstance(models, Mapping) or not models:
         raise ValueError(
-            "Argument `models` must be a dict from names to models, with at least one "
-            'model, such as {"ensemble": model}. Received: '
-            f"models={_validate.shown(models)}"
+            f"Argument `{argument}` must be a dict from names to models, with at least "
+            'one model, such as {"ensemble": model}. Received: '
+            f"{argument}={_validate.shown(models)}"
         )
     if not isinstance(from_logits, Mapping):
         from_logits = dict.fromkeys(models, from_logits)
     if from_logits.keys() != models.keys():
         raise ValueError(
             "Argument `from_logits` must be True, False, or a dict with the names of "
-            f"`models`, {list(models)}. Received: from_logits="
+            f"`{argument}`, {list(models)}. Received: from_logits="
             f"{_validate.shown(from_logits)}"
         )
     return {
         name: as_classifier(
-            f"Argument `models[{name!r}]`", model, from_logits[name], batch_size
+            f"Argument `{argument}[{name!r}]`", model, from_logits[name], batch_size
         )
         for name, model in models.items()
     }

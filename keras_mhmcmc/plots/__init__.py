@@ -2,6 +2,7 @@
 
 from keras_mhmcmc.plots.attacks import adversarial_grid
 from keras_mhmcmc.plots.attacks import robustness
+from keras_mhmcmc.plots.attacks import transfer
 from keras_mhmcmc.plots.calibration import reliability
 from keras_mhmcmc.plots.chains import rank
 from keras_mhmcmc.plots.chains import trace
@@ -24,6 +25,7 @@ __all__ = [
     "robustness",
     "shift",
     "trace",
+    "transfer",
 ]
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.adversarial import RobustnessTable
+from keras_mhmcmc.adversarial import TransferTable
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_probabilities
 from keras_mhmcmc.plots import style
@@ -67,6 +68,50 @@ def robustness(table: RobustnessTable, ax: "Axes | None" = None) -> "Axes":
     ax.set_ylim(-2, 102)
     ax.grid(color=style.GREY, linewidth=0.6)
     ax.legend(title="each model is attacked separately", frameon=False)
+    return ax
+
+
+def transfer(table: TransferTable, ax: "Axes | None" = None) -> "Axes":
+    """Plot the accuracy of each target under the attacks on each source.
+
+    Rows are the models on which the attacks were made, with the clean inputs first, and
+    columns are the models that are scored. Dark cells are low accuracies.
+
+    Args:
+        table: result of `mh.adversarial.transfer`.
+        ax: matplotlib `Axes` to draw into, or None for a new figure.
+
+    Returns:
+        The `Axes`. `ax.figure.savefig(path)` saves the plot.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: `table` is not a `TransferTable`, or `ax` is not an `Axes`.
+
+    Example:
+
+    >>> from keras_mhmcmc.adversarial import TransferTable
+    >>> scores = {"nll": 1.2, "accuracy": 0.5, "clean_accuracy": 0.98}
+    >>> table = TransferTable([{"source": "SGD", "target": "ensemble", **scores}])
+    >>> [text.get_text() for text in transfer(table).texts]
+    ['98', '50']
+    """
+    _validate.instance(
+        "table", table, TransferTable, "a result of `adversarial.transfer`"
+    )
+    ax = style.one_axes(ax)
+    clean = table.matrix("clean_accuracy")[:1]
+    values = 100 * np.concatenate([clean, table.matrix("accuracy")])
+    ax.imshow(values, cmap="cividis", vmin=0.0, vmax=100.0, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        color = "black" if value > 50.0 else "white"
+        ax.text(column, row, f"{value:.0f}", ha="center", va="center", color=color)
+    ax.set_xticks(range(len(table.targets)), table.targets)
+    ax.set_yticks(range(len(values)), ["clean inputs", *table.sources])
+    ax.axhline(0.5, color="white", linewidth=3)
+    ax.set_xlabel("model that is scored")
+    ax.set_ylabel("model on which the attack was made")
+    ax.set_title(f"Accuracy (%) under {table.attack} attacks")
     return ax
 
 

@@ -240,6 +240,18 @@ class TestRobustnessCurve:
         np.testing.assert_array_equal(table.column("a", "epsilon"), epsilons)
         assert np.all(np.diff(table.column("a", "nll")) > 0.0)
 
+    def test_true_labels_are_the_default(self):
+        """The attack on a model's own predictions stays available by name."""
+        x, y, *parameters = linear_case()
+        models = {"m": linear(*parameters)}
+        default, true, own = (
+            robustness_curve(models, x, y, [0.1], **options)
+            for options in ({}, {"true_label": True}, {"true_label": False})
+        )
+        assert default.rows == true.rows != own.rows
+        assert str(default).startswith("FGSM on the true labels, by strength")
+        assert str(own).startswith("FGSM on each model's own predictions, by")
+
     @pytest.mark.parametrize("true_label", [False, True])
     def test_each_model_meets_its_own_attack(self, true_label):
         x, y, *first = linear_case()
@@ -276,7 +288,7 @@ class TestRobustnessCurve:
         table = robustness_curve(models, x, y, [0.0, 0.031])
         assert capsys.readouterr().out == ""
         caption, *lines = str(table).splitlines()
-        assert caption.startswith("FGSM on each model's own predictions")
+        assert caption.startswith("FGSM on the true labels")
         assert len(lines) == 3 and len(set(map(len, lines))) == 1
         assert lines[0].split() == ["accuracy", "0", "0.031"]
         scores = table.column("ensemble", "accuracy")
@@ -328,8 +340,8 @@ CURVE = [
     ("from_logits", [{"other": True}], "must be.*the names of `models`"),
     ("true_label", [1], "must be True or False"),
     ("verbose", [3], "must be one of 0, 1, 2"),
-    ("attack", ["cw", 1], "must be 'fgsm', 'pgd' or a function"),
-    ("steps", [3], 'must be omitted unless attack="pgd"'),
+    ("attack", ["cw", 1], "must be 'fgsm', 'pgd', .*'strongest' or a function"),
+    ("steps", [3], 'must be omitted unless `attack` is one of "pgd", "apgd"'),
     ("abstain_below", [0.0, 1.0, "0.9"], r"must be a number that is in \(0, 1\)"),
     ("member", [0], "must be None for a model without members"),
 ]

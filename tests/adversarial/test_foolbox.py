@@ -1,4 +1,4 @@
-"""FGSM and PGD against Foolbox, on its model of each framework."""
+"""FGSM, PGD and Auto-PGD against Foolbox, on its model of each framework."""
 
 import keras
 import numpy as np
@@ -91,3 +91,34 @@ def test_pgd_is_that_of_foolbox(trained, epsilon, steps):
     assert np.all(turned[0] >= turned[1])
     same = turned[0] == turned[1]
     assert np.all(losses[0][same] >= losses[1][same] - 1e-6)
+
+
+@pytest.mark.parametrize("epsilon, steps", [(0.3, 10), (1.0, 7)])
+def test_pgd_in_the_l2_ball_is_that_of_foolbox(trained, epsilon, steps):
+    model, x, y = trained
+    size = 2.5 * epsilon / steps
+    attack = foolbox.attacks.L2PGD(abs_stepsize=size, steps=steps, random_start=False)
+    theirs = foolbox_attack(attack, model, x, y, epsilon)
+    options = {"steps": steps, "norm": "l2", "random_start": False}
+    options |= {"keep_strongest": False, "from_logits": True}
+    ours = mh.adversarial.pgd(model, x, epsilon, y=y, **options)
+    lengths = np.linalg.norm((ours - x).reshape(len(x), -1), axis=1)
+    assert 0.9 * epsilon < lengths.max() <= epsilon * (1 + 1e-5)
+    np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-6)
+
+
+def test_auto_pgd_is_as_strong_as_pgd_of_foolbox(trained):
+    """Foolbox has no Auto-PGD: its own PGD of as many steps is the mark to reach."""
+    model, x, y = trained
+    attack = foolbox.attacks.LinfPGD(steps=40, rel_stepsize=0.05, random_start=False)
+    theirs = foolbox_attack(attack, model, x, y, 0.1)
+    options = {"steps": 40, "random_start": False, "from_logits": True}
+    ours = mh.adversarial.apgd(model, x, 0.1, y=y, **options)
+    classifier = mh.Classifier(model, from_logits=True)
+    losses, turned = [], []
+    for points in (ours, theirs):
+        probabilities = classifier.probabilities(points)
+        losses.append(-np.log(probabilities[np.arange(len(y)), y]))
+        turned.append(probabilities.argmax(axis=1) != y)
+    assert turned[0].sum() >= turned[1].sum()
+    assert losses[0].mean() > losses[1].mean() - 1e-3

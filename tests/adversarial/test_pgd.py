@@ -197,7 +197,8 @@ class TestAbstention:
         x = np.array([[0.1], [0.25], [0.4], [0.6], [0.75], [0.9]])
         y = np.array([0, 1, 1, 1, 1, 0])
         models = {"identity": model}
-        table = robustness_curve(models, x, y, [0.0, 0.1, 0.35], abstain_below=0.7)
+        options = {"abstain_below": 0.7, "true_label": False}
+        table = robustness_curve(models, x, y, [0.0, 0.1, 0.35], **options)
         # Clean, 0.4 and 0.6 abstain, 0.25 and 0.9 are wrong. All move to the middle:
         # by 0.1, 0.2 and 0.8 stay above. By 0.35 they are 0.45, 0.6, 0.75, 0.25, 0.4
         # and 0.55, of which 0.75 is right and 0.25 is not.

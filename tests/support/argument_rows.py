@@ -52,8 +52,8 @@ AX = Kind(("ax", 1, {}, [], object, np.ones(2)), kinds.odd)
 
 KINDS_OF_NAMES = {
     "batch_size bins cycle_steps decay_steps dimension every max_chains max_draws "
-    "max_rows num_chains num_members num_steps ring_capacity ring_steps samples steps "
-    "train_size": kinds.COUNT,
+    "max_rows num_chains num_members num_steps restarts ring_capacity ring_steps "
+    "samples steps train_size": kinds.COUNT,
     "burn_in seed split warm_up": kinds.INTEGER,
     "chunk max_samples num_draws": kinds.COUNT.or_none,
     "energy_gap lam noise_std nu offset sigma v0 v1 zeta": kinds.POSITIVE,
@@ -79,6 +79,7 @@ KINDS_OF_NAMES = {
     "difference": choice("backward", "forward"),
     "likelihood": choice("categorical", "gaussian"),
     "groups": choice("layer", "all"),
+    "norm": choice("linf", "l2"),
     "nan_policy": choice("stop", "raise"),
     "beta_adaptation": choice("replay", "paper", None),
     "ax": AX.or_none,

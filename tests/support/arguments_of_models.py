@@ -170,31 +170,15 @@ COMPILED = dict(
     batch_size=listed(1, "1", None, np.nan),
 )
 OF_A_MODEL = {name: BY_NAME[name] for name in ("model", "from_logits", "batch_size")}
-OF_PGD = ("steps", "random_start", "keep_strongest", "seed")
+OF_PGD = ("steps", "norm", "restarts", "random_start", "keep_strongest", "seed")
 PGD = {name: BY_NAME[name] for name in OF_PGD} | dict(
     step_size=kinds.NOT_NEGATIVE.or_none
 )
-
-
-def attacks():
-    """Rows of an attack: on a compiled model, on a model, and on members."""
-    attack = dict(x=X4, epsilon=0.1, y=Y4)
-    for name, good, own in (("fgsm", {}, {}), ("pgd", {"steps": 2}, PGD)):
-        good = attack | good
-        yield (
-            name,
-            row(
-                lambda good=good: good | dict(model=classifier()),
-                epsilon=kinds.NOT_NEGATIVE,
-                y=LABELS.or_none,
-                also={"x": {"y"}},
-                **ATTACK | COMPILED | own,
-            ),
-        )
-        on_model = lambda good=good: good | dict(model=network())
-        yield f"{name} of a model", row(on_model, **OF_A_MODEL)
-        on_member = lambda good=good: good | dict(model=ensemble(), member=0)
-        yield f"{name} of members", row(on_member, member=kinds.integer(0, 1).or_none)
+OF_APGD = ("steps", "norm", "restarts", "random_start", "seed")
+APGD = {name: BY_NAME[name] for name in OF_APGD} | dict(
+    loss=choice("cross_entropy", "margin")  # the others need more than 2 classes
+)
+SQUARE = dict(queries=kinds.COUNT, initial_share=kinds.UP_TO_ONE, seed=BY_NAME["seed"])
 
 
 NO_ATTACKS = [
@@ -204,6 +188,39 @@ NO_ATTACKS = [
     lambda model, x, epsilon, y, clip: x * np.nan,
     lambda model, x, epsilon, y, clip: x.astype("complex64"),
 ]
+STRONGEST = dict(
+    y=LABELS,
+    seed=BY_NAME["seed"],
+    attacks=listed("pgd", (), ["strongest"], *([attack] for attack in NO_ATTACKS)),
+)
+
+
+def attacks():
+    """Rows of an attack: on a compiled model, on a model, and on members."""
+    attack = dict(x=X4, epsilon=0.1, y=Y4)
+    for name, good, own in (
+        ("fgsm", {}, {}),
+        ("pgd", {"steps": 2}, PGD),
+        ("apgd", {"steps": 2}, APGD),
+        ("square", {"queries": 3}, SQUARE),
+        ("strongest", {"attacks": ["fgsm", "pgd"]}, STRONGEST),
+    ):
+        good = attack | good
+        yield (
+            name,
+            row(
+                lambda good=good: good | dict(model=classifier()),
+                epsilon=kinds.NOT_NEGATIVE,
+                also={"x": {"y"}},
+                **{"y": LABELS.or_none} | ATTACK | COMPILED | own,
+            ),
+        )
+        on_model = lambda good=good: good | dict(model=network())
+        yield f"{name} of a model", row(on_model, **OF_A_MODEL)
+        on_member = lambda good=good: good | dict(model=ensemble(), member=0)
+        yield f"{name} of members", row(on_member, member=kinds.integer(0, 1).or_none)
+
+
 FIRST = {"model": "a", "epsilon": 0.0, "accuracy": 0.5, "nll": 0.1, "entropy": 0.1}
 QUALITY = {k: 0.5 for k in ("accuracy", "nll", "brier", "ece", "entropy")}
 QUALITY |= {"model": "a", "members": 1, "mutual_information": np.nan}
@@ -214,6 +231,9 @@ NO_TABLES = [[FIRST, {"model": "b"}], [FIRST | {"epsilon": "a"}]]
 NO_TABLES += [[FIRST, FIRST | {"model": "b", "epsilon": 0.5}]]
 NO_DICTS = [*NO_MODELS, {}, {"a": None}, *({"a": model} for model in NO_MODELS)]
 ABSTAIN = (kinds.OPEN_SHARE | [1.5]).or_none
+PAIR = {"source": "a", "target": "b", "accuracy": 0.5, "nll": 0.1}
+PAIR |= {"clean_accuracy": 0.9}
+TRANSFER = dict(x=X4, y=Y4, epsilon=0.1)
 CURVE = dict(x=X4, y=Y4, epsilons=[0.0, 0.1])
 OF_MODELS = dict(
     models=listed(*NO_DICTS),
@@ -239,9 +259,42 @@ TABLES = {
     ),
     "adversarial.robustness_curve by PGD": row(
         lambda: CURVE | dict(models={"a": classifier()}, attack="pgd", steps=2),
-        restarts=unshown(2),
+        queries=unshown(2),
         epsilon=unshown(0.1),
         **PGD,
+    ),
+    "adversarial.robustness_curve by Square": row(
+        lambda: CURVE | dict(models={"a": classifier()}, attack="square", queries=3),
+        steps=unshown(2),
+        **SQUARE,
+    ),
+    "adversarial.transfer": row(
+        lambda: (
+            TRANSFER
+            | dict(sources={"a": classifier()}, targets={"b": classifier()}, steps=2)
+        ),
+        y=LABELS,
+        epsilon=kinds.NOT_NEGATIVE,
+        sources=listed(*NO_DICTS),
+        targets=listed(*NO_DICTS),
+        attack=listed(*NO_ATTACKS),
+        queries=unshown(1, "1"),  # without attack="square"
+        also={"x": {"y"}, "attack": {"steps"}},
+        **ATTACK | {k: COMPILED[k] for k in ("from_logits", "batch_size")},
+    ),
+    "adversarial.transfer of models": row(
+        lambda: TRANSFER | dict(sources={"a": network()}, targets={"b": network()}),
+        **{k: OF_MODELS[k] for k in ("from_logits", "batch_size")},
+    ),
+    "adversarial.TransferTable": row(
+        dict(rows=[PAIR]),
+        rows=listed(*NO_ROWS, [PAIR, PAIR], [PAIR | {"nll": "a"}], [FIRST]),
+        attack=kinds.TEXT,
+        caption=kinds.TEXT,
+    ),
+    "adversarial.TransferTable.matrix": row(
+        dict(self=mh.adversarial.TransferTable([PAIR]), name="nll"),
+        name=choice("accuracy", "nll", "clean_accuracy"),
     ),
     "adversarial.RobustnessTable": row(
         dict(rows=[FIRST]),
@@ -381,6 +434,10 @@ PLOTS = {
     "robustness": row(
         dict(table=mh.adversarial.RobustnessTable([FIRST])),
         table=listed(*NO_ROWS, *NO_MODELS, mh.adversarial.RobustnessTable),
+    ),
+    "transfer": row(
+        dict(table=mh.adversarial.TransferTable([PAIR])),
+        table=listed(*NO_ROWS, mh.adversarial.RobustnessTable([FIRST])),
     ),
 }
 TABLE = MODELS | TABLES | {f"plots.{name}": made for name, made in PLOTS.items()}

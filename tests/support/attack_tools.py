@@ -33,3 +33,32 @@ def exact_direction(x, y, weights, bias):
     z = np.asarray(x, "float64") @ weights + np.asarray(bias, "float64")
     z[np.arange(len(y)), y] = -np.inf
     return softmax(z) @ weights.T - weights.T[y]
+
+
+def judged(points, y, logits):
+    """Of each point whether it fools the model, and the loss -log p_y, in float64."""
+    p = softmax(logits(np.asarray(points, "float64")))
+    return p.argmax(axis=1) != y, -np.log(p[np.arange(len(y)), y])
+
+
+def lengths(change, norm):
+    """The length of each example's change."""
+    flat = np.asarray(change, "float64").reshape(len(change), -1)
+    return np.abs(flat).max(1) if norm == "linf" else np.linalg.norm(flat, axis=1)
+
+
+def two_classes(seed=0):
+    """A linear classifier of 2 classes, and inputs that no small attack turns."""
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=(12, 2)).astype("float32")
+    x = rng.uniform(0.4, 0.6, size=(20, 12)).astype("float32")
+    slope = weights[:, 1].astype("float64") - weights[:, 0]
+    bias = np.array([0.0, -float(x.mean(axis=0) @ slope)])
+    y = (x @ slope + bias[1] > 0).astype(int)
+    return x, y, weights, bias, slope
+
+
+def farthest(x, y, slope, epsilon, norm):
+    """The points of the balls where a linear model's margin against y is largest."""
+    step = np.sign(slope) if norm == "linf" else slope / np.linalg.norm(slope)
+    return x + epsilon * np.where(y == 1, -1.0, 1.0)[:, None] * step

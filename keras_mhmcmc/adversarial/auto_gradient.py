@@ -1,0 +1,309 @@
+"""Adversarial examples by Auto-PGD, which chooses its step sizes itself.
+
+Paper: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an
+ensemble of diverse parameter-free attacks", algorithm 1. A step has momentum:
+
+    z       = project(x_t + eta d(x_t))
+    x_{t+1} = project(x_t + alpha (z - x_t) + (1 - alpha) (x_t - x_{t-1}))
+
+d is the sign of the gradient in the L-infinity ball, and the gradient over its length
+in the L2 ball. alpha is 0.75, and 1 in the first step. eta begins at 2 epsilon. At some
+checkpoints it is halved, and the run goes on from its best point.
+"""
+
+import functools
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import numpy.typing as npt
+from keras import ops
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.adversarial import balls
+from keras_mhmcmc.adversarial import best_point
+from keras_mhmcmc.adversarial import inputs
+from keras_mhmcmc.adversarial import losses
+from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.adversarial.best_point import Best
+from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.classifier import as_classifier
+
+MOMENTUM = 0.75  # alpha
+SUCCESSES = 0.75  # rho: the share of steps that should raise the loss
+
+
+def apgd(
+    model: keras.Model | Classifier,
+    x: npt.ArrayLike,
+    epsilon: float,
+    *,
+    y: npt.ArrayLike | None = None,
+    steps: int = 100,
+    loss: losses.Loss = "cross_entropy",
+    norm: balls.Norm = "linf",
+    restarts: int = 1,
+    random_start: bool = True,
+    seed: int = 0,
+    member: int | None = None,
+    from_logits: bool = False,
+    clip: Sequence[float] | None = (0.0, 1.0),
+    batch_size: int = 256,
+) -> Array:
+    """Attack a model with Auto-PGD, which needs no step size.
+
+    The first steps are as long as the ball is wide. At checkpoints, which come closer
+    and closer, the attack looks back for each example. It halves the step size of an
+    example if fewer than 75% of the steps raised its loss, or if neither its step size
+    nor its highest loss has changed since the last checkpoint. Then the example goes
+    on from its best point.
+
+    The result is the strongest of the clean input and all points on the way, as in
+    `pgd`: a point that fools the model is stronger than one that does not; otherwise
+    the higher loss is stronger.
+
+    Args:
+        model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
+            or to the probability of class 1 of two, shape (N, 1). For many calls pass
+            an `mh.Classifier` of the model, which is compiled once.
+        x: finite inputs, shape (N, ...).
+        epsilon: largest change of an input in the norm, in units of `x`, at least 0.
+        y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
+            Defaults to None: the attack uses the model's own predictions, and needs no
+            labels.
+        steps: number of steps of a run, at least 1. Defaults to 100.
+        loss: what the attack raises. "cross_entropy" is -log p(y | x). "margin" is the
+            largest other logit less that of the label. "dlr" is the margin over the
+            distance of the largest and the third largest logit; it does not depend on
+            the scale of the logits, and needs 3 classes. "targeted_dlr" is the same
+            towards one other class, and needs 4 classes. Defaults to "cross_entropy".
+        norm: "linf" limits the change of each number of an input, "l2" the Euclidean
+            length of the change. Defaults to "linf".
+        restarts: number of runs, each from a new random start, at least 1. The
+            strongest point of all runs counts. With "targeted_dlr" the first run aims
+            at the most probable other class, the next at the second, and so on. More
+            than one run needs `random_start` or "targeted_dlr". Defaults to 1.
+        random_start: whether to draw the first point uniformly from the ball. If
+            False, it is the clean input. Defaults to True.
+        seed: integer in [0, 2**31) that makes the random start repeatable. Defaults
+            to 0.
+        member: index of the member of an `mh.Ensemble` or `mh.MCDropout` whose loss
+            the attack raises. Defaults to None: the loss of the mean probability.
+        from_logits: whether the model outputs logits instead of probabilities.
+            Defaults to False.
+        clip: smallest and largest valid input, an increasing pair. `x` must lie
+            between them. Defaults to (0, 1); None sets no limits.
+        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
+
+    Returns:
+        The adversarial examples, a float32 array with the shape of `x`.
+
+    Raises:
+        ValueError: an argument is outside its range, the model's outputs are not
+            probabilities, it has no gradient, or too few classes for the loss.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> model = keras.Sequential([keras.Input((2,)), layer])
+    >>> model.set_weights([np.array([[1.0, -1.0], [0.5, 0.0]]), np.zeros(2)])
+    >>> apgd(model, np.array([[0.75, 0.5]]), epsilon=0.25, steps=10)
+    array([[0.5 , 0.25]], dtype=float32)
+
+    Reference: Croce and Hein (2020), algorithm 1 and equations (6) and (7).
+    """
+    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
+    steps = _validate.integer("steps", steps, 1)
+    loss = _validate.choice("loss", loss, tuple(losses.LOSSES))
+    norm = _validate.choice("norm", norm, balls.NORMS)
+    restarts = _validate.integer("restarts", restarts, 1)
+    _validate.instance("random_start", random_start, bool, "True or False")
+    is_targeted = loss == "targeted_dlr"
+    if restarts > 1 and not (random_start or is_targeted):
+        raise ValueError(
+            "Argument `restarts` must be 1 unless `random_start` is True: other runs "
+            f"would be the same. Received: restarts={restarts}, random_start=False"
+        )
+    seed = _validate.seed(seed)
+    x, limits = inputs.inputs_and_limits(x, clip)
+    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
+    member = classifier.check_member(member)
+    clean, labels = inputs.clean_and_labels(classifier, x, y)
+    classes = clean.shape[1]
+    if classes < losses.CLASSES.get(loss, 2):
+        raise ValueError(
+            f"Argument `loss` must be 'cross_entropy' or 'margin' for a model of "
+            f"{classes} classes. {loss!r} compares {losses.CLASSES[loss]} classes. "
+            f"Received: loss={loss!r}"
+        )
+    if epsilon == 0.0:
+        return x.copy()
+
+    labels = labels.astype("int32")
+    others = _other_classes(clean, labels)
+    low, high = (-np.inf, np.inf) if limits is None else limits
+    first_size = min(2.0 * epsilon, _validate.LARGEST_NUMBER)
+    lengths = intervals(steps)
+    step = classifier.compiled(_step, member is not None, loss, norm)
+
+    def attack(
+        is_first: bool,
+        x: Tensor,
+        start: Tensor,
+        labels: Tensor,
+        targets: Tensor,
+        *state: Any,
+    ) -> Best:
+        *fields, values = state
+
+        def take(
+            point: Tensor, run: Run, best: Best, interval: int, alpha: float
+        ) -> tuple[Tensor, Run, Best]:
+            is_checkpoint, needed = interval > 0, SUCCESSES * interval
+            numbers = np.array([epsilon, low, high, alpha, is_checkpoint, needed])
+            numbers = ops.convert_to_tensor(numbers.astype("float32"))
+            given = (x, labels, targets, objective.index(member), numbers, values)
+            new_point, run, best = step(point, run, best, *given)
+            return new_point, run, best
+
+        best = Best(*fields)
+        if is_first:
+            *_, best = take(x, _new_run(x, labels, first_size), best, 0, 1.0)
+        point, run = start, _new_run(start, labels, first_size)
+        for taken in range(steps + 1):  # the last one evaluates the last point
+            alpha = 1.0 if taken == 0 else MOMENTUM
+            point, run, best = take(point, run, best, lengths.get(taken, 0), alpha)
+        return best
+
+    best, rng, start = best_point.start(x), np.random.default_rng(seed), x
+    for run in range(restarts):
+        if random_start:
+            start = balls.random_start(rng, x, epsilon, limits, norm)
+        targets = others[:, run % others.shape[1]] if is_targeted else labels
+        from_here = functools.partial(attack, run == 0)
+        best = classifier.map(from_here, x, start, labels, targets, *best)
+    stuck = best.stuck
+    if loss in losses.CLASSES:  # the DLR is constant where the label is third
+        stuck = stuck & (best.fooled == 0)
+    counts = int(np.sum(stuck)), int(np.sum(best.broken))
+    objective.check_gradients(classifier, x, labels, *counts)
+    return best.point
+
+
+def intervals(steps: int) -> dict[int, int]:
+    """Return the checkpoints, and how many steps lie between each and the last one.
+
+    Croce and Hein (2020), section 3.1: w_j = ceil(p_j steps), p_0 = 0, p_1 = 0.22,
+    p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06). The p_j are whole percents.
+    """
+    before, percent, last, found = 0, 22, 0, {}
+    while percent < 100:
+        checkpoint = -(-percent * steps // 100)  # rounded up
+        if last < checkpoint < steps:
+            found[checkpoint] = checkpoint - last
+            last = checkpoint
+        before, percent = percent, percent + max(percent - before - 3, 6)
+    return found
+
+
+class Run(NamedTuple):
+    """What a run of Auto-PGD remembers of each example; (n,) where not said."""
+
+    previous: Tensor  # (n, ...): the point before the current one
+    value: Tensor  # loss of the point from which the last step began
+    top: Tensor  # (n, ...): the point with the highest loss of this run
+    top_gradient: Tensor  # (n, ...)
+    top_value: Tensor  # its loss
+    checked_value: Tensor  # the highest loss at the last checkpoint
+    size: Tensor  # eta, the step size
+    was_halved: Tensor  # whether the last checkpoint halved it
+    successes: Tensor  # steps since then that raised the loss
+
+
+def _new_run(start: Tensor, labels: Tensor, size: float) -> Run:
+    """Return the state of a run that has evaluated nothing."""
+    low = ops.full(labels.shape, -np.inf, dtype="float32")
+    return Run(
+        previous=start,
+        value=-low,  # the first evaluation is no success
+        top=start,
+        top_gradient=ops.zeros_like(start),
+        top_value=low,
+        checked_value=low,
+        size=ops.full(labels.shape, size, dtype="float32"),
+        was_halved=ops.zeros(labels.shape, "bool"),
+        successes=ops.zeros(labels.shape, "float32"),
+    )
+
+
+def _other_classes(clean: Array, labels: Array) -> Array:
+    """Return all classes but the labels, the most probable first, (N, C - 1)."""
+    ranked = clean.copy()
+    ranked[np.arange(len(clean)), labels] = -1.0
+    return np.argsort(-ranked, axis=1, kind="stable")[:, :-1].astype("int32")
+
+
+def _step(
+    classifier: Classifier, by_member: bool, loss: losses.Loss, norm: balls.Norm
+) -> Callable[..., tuple[Tensor, Run, Best]]:
+    """Return the function that evaluates a point, looks back, and takes a step."""
+    evaluate = objective.ascent(classifier, by_member, loss)
+    choose = best_point.choose
+
+    def step(
+        point: Tensor,
+        run: Run,
+        best: Best,
+        x: Tensor,
+        labels: Tensor,
+        targets: Tensor,
+        member: Tensor,
+        numbers: Tensor,  # (6,): see below
+        values: Sequence[Tensor],
+    ) -> tuple[Tensor, Run, Best]:
+        gradient, score, fooled = evaluate(point, labels, member, values, targets)
+        best = best_point.remember(best, point, gradient, score, fooled)
+        epsilon, low, high, alpha, checkpoint, needed = (numbers[i] for i in range(6))
+
+        successes = run.successes + ops.cast(score > run.value, "float32")
+        higher = score > run.top_value
+        top = choose(higher, point, run.top)
+        top_gradient = choose(higher, gradient, run.top_gradient)
+        top_value = ops.where(higher, score, run.top_value)
+        # At the start of a run, the highest loss is that of its first point.
+        is_new = ops.equal(run.checked_value, -np.inf)
+        checked_value = ops.where(is_new, score, run.checked_value)
+
+        # Conditions 1 and 2 of the paper.
+        few = successes < needed
+        same = ops.logical_and(~run.was_halved, ops.equal(top_value, checked_value))
+        is_checkpoint = checkpoint > 0.0
+        halve = ops.logical_and(is_checkpoint, ops.logical_or(few, same))
+        size = ops.where(halve, 0.5 * run.size, run.size)
+        point = choose(halve, top, point)
+        gradient = choose(halve, top_gradient, gradient)
+        after = Run(
+            previous=point,
+            value=ops.where(halve, top_value, score),
+            top=top,
+            top_gradient=top_gradient,
+            top_value=top_value,
+            checked_value=ops.where(is_checkpoint, top_value, checked_value),
+            size=size,
+            was_halved=ops.where(is_checkpoint, halve, run.was_halved),
+            successes=ops.where(is_checkpoint, 0.0, successes),
+        )
+        rows = (-1, *[1] * (len(x.shape) - 1))
+        moved = point + ops.reshape(size, rows) * balls.direction(gradient, norm)
+        ahead = balls.project(moved, x, epsilon, low, high, norm) - point
+        moved = point + alpha * ahead + (1.0 - alpha) * (point - run.previous)
+        return balls.project(moved, x, epsilon, low, high, norm), after, best
+
+    return step

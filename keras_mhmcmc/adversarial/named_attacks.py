@@ -1,0 +1,132 @@
+"""Attacks by name, and functions of users in their place."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+from typing import Literal
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.adversarial.auto_gradient import apgd
+from keras_mhmcmc.adversarial.gradient_sign import fgsm
+from keras_mhmcmc.adversarial.inputs import Limits
+from keras_mhmcmc.adversarial.projected_gradient import pgd
+from keras_mhmcmc.adversarial.square_search import square
+from keras_mhmcmc.evaluation.classifier import Classifier
+
+Name = Literal["fgsm", "pgd", "apgd", "apgd_margin", "square"]
+Attack = Name | Callable[..., Any]
+ATTACKS: dict[str, Callable[..., Array]] = {
+    "fgsm": fgsm,
+    "pgd": pgd,
+    "apgd": apgd,
+    "apgd_margin": functools.partial(apgd, loss="margin"),
+    "square": square,
+}
+TITLES = {
+    "fgsm": "FGSM",
+    "pgd": "PGD",
+    "apgd": "APGD",
+    "apgd_margin": "APGD on the margin",
+    "square": "Square",
+}
+# What the callers of a named attack give it themselves.
+GIVEN = {"y", "member", "from_logits", "clip", "batch_size"}
+
+
+def check(argument: str, attack: Any, names: Iterable[str] = tuple(ATTACKS)) -> None:
+    """Raise a `ValueError` unless `attack` is one of some names or a function."""
+    is_name = isinstance(attack, str) and attack in names
+    if not callable(attack) and not is_name:
+        listed = ", ".join(repr(name) for name in names)
+        raise ValueError(
+            f"Argument `{argument}` must be {listed} or a function. "
+            f"Received: {argument}={_validate.shown(attack)}"
+        )
+
+
+def options_of(name: str, attacks: dict[str, Callable[..., Any]]) -> dict[str, Any]:
+    """Return the options of a named attack, with their defaults."""
+    attack = attacks[name]
+    fixed = attack.keywords if isinstance(attack, functools.partial) else {}
+    return {
+        key: parameter.default
+        for key, parameter in inspect.signature(attack).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and key not in GIVEN | fixed.keys()
+    }
+
+
+def check_options(
+    attack: Any, options: dict[str, Any], attacks: dict[str, Callable[..., Any]]
+) -> None:
+    """Raise a `ValueError` if the attack does not take these options."""
+    if not options:
+        return
+    with_options = [name for name in attacks if options_of(name, attacks)]
+    if attack not in with_options:
+        listed = ", ".join(f'"{name}"' for name in with_options)
+        raise ValueError(
+            f"Arguments {_listed(options)} must be omitted unless `attack` is one of "
+            f"{listed}, which take options. Received: attack={attack!r}"
+        )
+    known = options_of(attack, attacks)
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(
+            f"Arguments {_listed(unknown)} must be omitted: the options of {attack!r} "
+            f"are {_listed(known)}. Received: {sorted(options)}"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def run(
+    argument: str,
+    attack: Attack,
+    classifier: Classifier,
+    x: Array,
+    epsilon: float,
+    labels: Array,
+    limits: Limits,
+    member: int | None,
+    options: dict[str, Any],
+) -> Array:
+    """Return the inputs under an attack. `argument` names it in errors."""
+    given = {"y": labels, "clip": limits}
+    if isinstance(attack, str):
+        named = ATTACKS[attack]
+        return named(classifier, x, epsilon, member=member, **given, **options)
+    return _checked_result(argument, attack(classifier, x, epsilon, **given), x.shape)
+
+
+def _checked_result(argument: str, result: Any, shape: tuple[int, ...]) -> Array:
+    """Return the result of a user's attack in float32, or raise a `ValueError`."""
+    subject = f"Argument `{argument}`"
+    result = _validate.array(f"{subject} is a function. Its result", result, "float32")
+    if result.shape != shape or not np.isfinite(result).all():
+        raise ValueError(
+            f"{subject} must be a function that returns finite inputs with the shape "
+            f"of `x`, {shape}. Received: a function that returns shape {result.shape}, "
+            f"with {np.sum(~np.isfinite(result))} values that are not finite"
+        )
+    return result
+
+
+def title(attack: Any) -> str:
+    """Return the name of an attack for people."""
+    if isinstance(attack, str):
+        return TITLES[attack]
+    if isinstance(attack, functools.partial):
+        return title(attack.func)
+    return TITLES.get(_name(attack), _name(attack))
+
+
+def _name(attack: Any) -> str:
+    """Return the name of a function, or of the class of another callable."""
+    return attack.__name__ if inspect.isroutine(attack) else type(attack).__name__

@@ -1,0 +1,243 @@
+"""Adversarial examples by random search, without gradients: the Square attack.
+
+Paper: Andriushchenko, Croce, Flammarion and Hein (2020), "Square Attack: a
+query-efficient black-box adversarial attack via random search", algorithms 1 and 2, in
+the L-infinity ball. The attack starts from vertical stripes of +- epsilon. Each query
+sets a random square of the image to x + epsilon or x - epsilon in each channel, and
+keeps the change if it raises the margin of another class over the label. The squares
+become smaller and smaller.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import numpy.typing as npt
+from keras import ops
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.adversarial import best_point
+from keras_mhmcmc.adversarial import inputs
+from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.classifier import as_classifier
+
+SHARE = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
+# After these of 10,000 queries, the share of the image that a square covers is halved.
+HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+LOOK_EVERY = 100  # queries between two looks whether all examples fool the model
+
+
+def square(
+    model: keras.Model | Classifier,
+    x: npt.ArrayLike,
+    epsilon: float,
+    *,
+    y: npt.ArrayLike | None = None,
+    queries: int = 5000,
+    initial_share: float = 0.8,
+    seed: int = 0,
+    member: int | None = None,
+    from_logits: bool = False,
+    clip: Sequence[float] | None = (0.0, 1.0),
+    batch_size: int = 256,
+) -> Array:
+    """Attack a model by random search: it needs predictions, and no gradient.
+
+    The attack changes each number of an input by at most `epsilon`. It shows what
+    gradients hide: a model that rounds, or whose softmax is saturated, looks robust to
+    `fgsm` and `pgd` only because its gradient is zero. An example that fools the model
+    stays as it is. The search needs probabilities that change: if a model outputs only
+    0 and 1, each query is a new guess.
+
+    Inputs of shape (N, H, W, C) and (N, H, W) are images of C channels and of one.
+    Inputs of any other shape are read as images of one row: a square is then a run of
+    neighbouring numbers.
+
+    Args:
+        model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
+            or to the probability of class 1 of two, shape (N, 1). For many calls pass
+            an `mh.Classifier` of the model, which is compiled once.
+        x: finite inputs, shape (N, ...).
+        epsilon: largest change of an input, in units of `x`, at least 0.
+        y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
+            Defaults to None: the attack uses the model's own predictions, and needs no
+            labels.
+        queries: number of predictions for each example after that of the clean input,
+            at least 1. Defaults to 5000.
+        initial_share: share of the image that the first squares cover, in (0, 1].
+            Defaults to 0.8.
+        seed: integer in [0, 2**31) that makes the search repeatable. Each example has
+            random numbers of its own, whatever `batch_size` is. Defaults to 0.
+        member: index of the member of an `mh.Ensemble` or `mh.MCDropout` that the
+            attack misleads. Defaults to None: the mean probability.
+        from_logits: whether the model outputs logits instead of probabilities.
+            Defaults to False.
+        clip: smallest and largest valid input, an increasing pair. `x` must lie
+            between them. Defaults to (0, 1); None sets no limits.
+        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
+
+    Returns:
+        The adversarial examples, a float32 array with the shape of `x`.
+
+    Raises:
+        ValueError: an argument is outside its range, or the model's outputs are not
+            probabilities.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> model = keras.Sequential([keras.Input((2,)), layer])
+    >>> model.set_weights([np.array([[1.0, -1.0], [0.5, 0.0]]), np.zeros(2)])
+    >>> square(model, np.array([[0.75, 0.5]]), epsilon=0.25, queries=20)
+    array([[0.5 , 0.25]], dtype=float32)
+
+    Reference: Andriushchenko et al. (2020), algorithms 1 and 2. The default share and
+    number of queries are those of AutoAttack (Croce and Hein, 2020).
+    """
+    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
+    queries = _validate.integer("queries", queries, 1)
+    initial_share = _validate.number("initial_share", initial_share, SHARE)
+    seed = _validate.seed(seed)
+    x, limits = inputs.inputs_and_limits(x, clip)
+    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
+    member = classifier.check_member(member)
+    labels = inputs.attacked_labels(classifier, x, y).astype("int32")
+    if epsilon == 0.0:
+        return x.copy()
+
+    image = image_shape(x.shape[1:])
+    low, high = (-np.inf, np.inf) if limits is None else limits
+    numbers = np.array([epsilon, low, high], "float32")
+    step = classifier.compiled(_step, member is not None, image)
+    shares = [share(query, queries, initial_share) for query in range(1, queries)]
+    sizes = [window(value, image) for value in shares]
+
+    def attack(
+        x: Tensor, labels: Tensor, rows: Tensor, values: Sequence[Tensor]
+    ) -> Tensor:
+        stripes, draws = _draws(seed, ops.convert_to_numpy(rows), image, queries)
+        given = (x, labels, objective.index(member), ops.convert_to_tensor(numbers))
+        best = (x, ops.full(labels.shape, -np.inf), ops.zeros(labels.shape, "int32"))
+        nowhere = (np.zeros((len(stripes), 2), "int32"), np.zeros(2, "int32"))
+
+        def take(best: State, stripes: Array, place: Array, size: Array) -> State:
+            arrays = map(ops.convert_to_tensor, (stripes, place, size))
+            new_best: State = step(best, *arrays, *given, values)
+            return new_best
+
+        # A window of no size asks for the clean input, and one of all for the stripes.
+        best = take(best, stripes, *nowhere)
+        best = take(best, stripes, nowhere[0], np.array(image[:2], "int32"))
+        for query, size in enumerate(sizes):
+            if query % LOOK_EVERY == 0 and ops.convert_to_numpy(best[2]).all():
+                break
+            places = draws[:, query, :2] * (np.array(image[:2]) - size + 1)
+            signs = np.where(draws[:, query, 2:] < 0.5, -1.0, 1.0).astype("float32")
+            signs = np.broadcast_to(signs[:, None], stripes.shape)
+            best = take(best, signs, places.astype("int32"), np.array(size, "int32"))
+        return best[0]
+
+    moved: Array = classifier.map(attack, x, labels, np.arange(len(x), dtype="int32"))
+    return moved
+
+
+# Of each example: the best point, its margin, and whether it fools the model, 0 or 1.
+State = tuple[Tensor, Tensor, Tensor]
+
+
+def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return the height, width and channels as which the attack reads an input."""
+    if len(shape) == 3:
+        return shape[0], shape[1], shape[2]
+    if len(shape) == 2:
+        return shape[0], shape[1], 1
+    return 1, int(np.prod(shape)), 1
+
+
+def share(query: int, queries: int, initial: float) -> float:
+    """Return the share of the image that the square of a query covers.
+
+    Section 3.2 of the paper: the halvings are those of 10,000 queries, rescaled.
+    """
+    passed = int(10_000 * query / queries)
+    return initial / 2.0 ** sum(passed > halving for halving in HALVINGS)
+
+
+def window(covered: float, image: tuple[int, int, int]) -> tuple[int, int]:
+    """Return the height and width of a square that covers a share of the image.
+
+    In an image of one row it is a run of that share of the row.
+    """
+    height, width, _ = image
+    if height == 1:
+        return 1, min(max(round(covered * width), 1), max(width - 1, 1))
+    side = round((covered * height * width) ** 0.5)
+    side = min(max(side, 1), max(min(height, width) - 1, 1))
+    return side, side
+
+
+def _draws(
+    seed: int, rows: Array, image: tuple[int, int, int], queries: int
+) -> tuple[Array, Array]:
+    """Return the signs of the stripes (n, W, C), and uniform numbers of the queries.
+
+    The numbers have the shape (n, queries - 1, 2 + C): a place, and a sign for each
+    channel. Each example has a generator of its own.
+    """
+    _, width, channels = image
+    stripes = np.empty((len(rows), width, channels), "float32")
+    draws = np.empty((len(rows), queries - 1, 2 + channels), "float32")
+    for index, row in enumerate(rows):
+        rng = np.random.default_rng([seed, int(row)])
+        stripes[index] = rng.choice([-1.0, 1.0], size=stripes.shape[1:])
+        draws[index] = rng.random(draws.shape[1:], "float32")
+    return stripes, draws
+
+
+def _step(
+    classifier: Classifier, by_member: bool, image: tuple[int, int, int]
+) -> Callable[..., State]:
+    """Return the function that changes a window of each image, and asks the model."""
+    evaluate = objective.scores(classifier, by_member, "margin")
+    height, width, channels = image
+
+    def step(
+        best: State,
+        signs: Tensor,  # (n, W, C): direction of the change, +1 or -1
+        places: Tensor,  # (n, 2): upper left corner of the window
+        size: Tensor,  # (2,): height and width of the window
+        x: Tensor,
+        labels: Tensor,
+        member: Tensor,
+        numbers: Tensor,  # (3,): epsilon, smallest and largest valid input
+        values: Sequence[Tensor],
+    ) -> State:
+        epsilon, low, high = (numbers[i] for i in range(3))
+        point, best_score, best_fooled = best
+        inside = []
+        for axis, length in enumerate((height, width)):
+            offset = ops.arange(length, dtype="int32") - places[:, axis : axis + 1]
+            inside.append(ops.logical_and(offset >= 0, offset < size[axis]))
+        rows, columns = inside
+        is_changed = ops.logical_and(rows[:, :, None], columns[:, None])[..., None]
+        changed = ops.reshape(x, (-1, height, width, channels))
+        changed = ops.clip(changed + epsilon * signs[:, None], low, high)
+        changed = ops.where(is_changed, changed, ops.reshape(point, changed.shape))
+        changed = ops.reshape(changed, x.shape)
+        score, fooled = evaluate(changed, labels, member, values)
+        fooled = ops.cast(fooled, "int32")
+        better = best_point.is_stronger(fooled, score, best_fooled, best_score)
+        better = ops.logical_and(better, best_fooled == 0)  # what fools the model stays
+        return (
+            best_point.choose(better, changed, point),
+            ops.where(better, score, best_score),
+            ops.maximum(fooled, best_fooled),
+        )
+
+    return step

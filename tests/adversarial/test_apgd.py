@@ -1,0 +1,218 @@
+"""Auto-PGD against its paper's loop in float64 and closed forms; PGD in the L2 ball."""
+
+import numpy as np
+import pytest
+
+from keras_mhmcmc import Classifier
+from keras_mhmcmc import Ensemble
+from keras_mhmcmc.adversarial import apgd
+from keras_mhmcmc.adversarial import fgsm
+from keras_mhmcmc.adversarial import pgd
+from keras_mhmcmc.adversarial import robustness_curve
+from keras_mhmcmc.adversarial.auto_gradient import intervals
+from tests.oracles import auto_pgd
+from tests.support import attack_checks
+from tests.support.attack_checks import GRADIENT_ATTACKS
+from tests.support.attack_tools import judged
+from tests.support.attack_tools import linear
+from tests.support.attack_tools import linear_case
+from tests.support.attack_tools import two_classes
+
+pytestmark = pytest.mark.in_turn("torch")
+
+LOSSES = ("cross_entropy", "margin", "dlr", "targeted_dlr")
+
+
+@pytest.mark.parametrize("case", attack_checks.CASES)
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_run_is_the_oracles(case, loss, norm):
+    attack_checks.check_oracle_of_apgd(case, loss, norm)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 30])
+def test_runs_of_other_lengths_are_the_oracles(steps):
+    attack_checks.check_oracle_of_apgd(steps=steps, norm="l2")
+
+
+def test_checkpoints():
+    """Those of the paper for 100 steps, and of the oracle for others."""
+    assert list(intervals(100)) == [22, 41, 57, 70, 80, 87, 93, 99]
+    for steps in range(1, 300):
+        found = intervals(steps)
+        assert list(found) == [w for w in auto_pgd.checkpoints(steps) if w < steps]
+        assert list(np.cumsum(list(found.values()))) == list(found)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("attack", GRADIENT_ATTACKS.values(), ids=GRADIENT_ATTACKS)
+@pytest.mark.parametrize("activation", ["softmax", None])
+def test_a_linear_margin_is_raised_as_far_as_it_goes(attack, norm, activation):
+    attack_checks.check_optimum_of_two_classes(attack, norm, activation)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("clip", [(0.25, 0.75), (-0.5, 2.0), None])
+@pytest.mark.parametrize("attack", [pgd, apgd])
+def test_in_the_ball_and_the_limits(attack, norm, clip):
+    attack_checks.check_in_the_ball(attack, norm, clip, steps=8)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("attack", [pgd, apgd])
+def test_never_weaker_than_the_clean_input(attack, norm):
+    check = attack_checks.check_never_weaker_than_the_clean_input
+    check(attack, norm=norm, steps=2)
+
+
+def test_a_curved_model_keeps_its_best():
+    attack_checks.check_a_curved_model_keeps_its_best()
+
+
+def test_the_labels_are_attacked():
+    attack_checks.check_labels()
+
+
+def test_l2_reaches_the_robust_accuracy_of_a_linear_model():
+    """The margin over the length of the slope is the distance to the boundary."""
+    x, y, weights, bias, slope = two_classes()
+    distance = np.abs(x @ slope + bias[1]) / np.linalg.norm(slope)
+    epsilons = [float(np.quantile(distance, share)) + 1e-4 for share in (0.2, 0.5, 0.8)]
+    models = {"m": linear(weights, bias)}
+    for attack in ("pgd", "apgd"):
+        options = {"attack": attack, "norm": "l2", "clip": None, "steps": 30}
+        table = robustness_curve(models, x, y, epsilons, **options)
+        exact = [np.mean(distance >= epsilon) for epsilon in epsilons]
+        np.testing.assert_allclose(table.column("m", "accuracy"), exact)
+        assert "in the L2 ball" in str(table)
+
+
+@pytest.mark.parametrize("attack", [pgd, apgd])
+def test_starts_are_uniform_in_the_l2_ball(attack):
+    """The share of the ball within r is r^d. A step of length 0 stays at the start."""
+    x = np.full((400, 3), 0.5, "float32")
+    model = linear(np.eye(3, 2), np.zeros(2))
+    options = {"steps": 1, "norm": "l2", "clip": None, "seed": 3}
+    if attack is pgd:
+        options |= {"step_size": 0.0, "keep_strongest": False}
+        change = pgd(model, x, 0.2, y=[0] * 400, **options) - x
+        shares = (np.linalg.norm(change, axis=1) / 0.2) ** 3
+        assert shares.max() <= 1 + 1e-4
+        assert abs(shares.mean() - 0.5) < 4 * (1 / 12 / 400) ** 0.5
+        assert np.all(np.abs(change.mean(axis=0)) < 4 * 0.2 / (5 * 400) ** 0.5)
+    seeded = [attack(model, x, 0.2, **options | {"seed": seed}) for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(seeded[0], seeded[1])
+    assert attack is apgd or np.any(seeded[0] != seeded[2])
+
+
+class TestRestarts:
+    @pytest.mark.parametrize("attack", [pgd, apgd])
+    def test_more_runs_are_never_weaker(self, attack):
+        x, y, model, logits = attack_checks.curved_case()
+        given = {"y": y, "steps": 3, "from_logits": True}
+        results = [
+            judged(attack(model, x, 0.2, restarts=count, **given), y, logits)
+            for count in (1, 2, 5)
+        ]
+        for (fooled, loss), (more_fooled, more_loss) in zip(
+            results, results[1:], strict=False
+        ):
+            assert np.all(more_fooled >= fooled)
+            same = more_fooled == fooled
+            assert np.all(more_loss[same] >= loss[same] - 1e-5)
+        assert np.any(results[2][1] > results[0][1] + 1e-3)
+
+    def test_the_first_run_is_that_without_restarts(self):
+        """A single run has the numbers it had before there were restarts."""
+        x, y, model, _ = attack_checks.curved_case()
+        given = {"y": y, "steps": 3, "from_logits": True}
+        one = pgd(model, x, 0.2, **given)
+        np.testing.assert_array_equal(one, pgd(model, x, 0.2, restarts=1, **given))
+        small = Classifier(model, from_logits=True, batch_size=5)
+        many = apgd(model, x, 0.2, restarts=3, **given)
+        del given["from_logits"]
+        np.testing.assert_allclose(
+            many, apgd(small, x, 0.2, restarts=3, **given), atol=1e-5
+        )
+
+    def test_targeted_runs_aim_at_one_class_after_the_other(self):
+        """Each run may reach a class that no other run reaches."""
+        x, y, model, logits = attack_checks.curved_case(seed=2)
+        given = {"y": y, "steps": 10, "from_logits": True, "random_start": False}
+        given |= {"loss": "targeted_dlr"}
+        one, four = (
+            judged(apgd(model, x, 0.06, restarts=count, **given), y, logits)
+            for count in (1, 4)
+        )
+        assert np.all(four[0] >= one[0]) and four[0].sum() > one[0].sum()
+
+
+def test_the_mean_probability_of_an_ensemble_is_attacked():
+    """The ensemble of a model and itself is that model; a member is attacked alone."""
+    x, y, *first = linear_case()
+    _, _, *second = linear_case(seed=1)
+    ensemble = Ensemble(linear(*first, None), 2, "softmax")
+    pairs = zip(first, second, strict=True)
+    ensemble.set_members([np.stack(pair) for pair in pairs], [0.25, 0.75])
+    given = {"y": y, "steps": 5, "loss": "margin", "random_start": False}
+    for index, parameters in enumerate((first, second)):
+        moved = apgd(ensemble, x, 0.1, member=index, **given)
+        alone = apgd(linear(*parameters), x, 0.1, **given)
+        np.testing.assert_allclose(moved, alone, atol=1e-5)
+    whole = apgd(ensemble, x, 0.1, **given)
+
+    def mixed(points):
+        shares = zip((0.25, 0.75), (first, second), strict=True)
+        z = [(s, points @ w + b) for s, (w, b) in shares]
+        powers = [(s, np.exp(v - v.max(axis=1, keepdims=True))) for s, v in z]
+        return np.log(sum(s * p / p.sum(axis=1, keepdims=True) for s, p in powers))
+
+    of_whole, of_member = judged(whole, y, mixed), judged(moved, y, mixed)
+    assert of_whole[0].mean() >= of_member[0].mean()
+    assert of_whole[1].mean() > of_member[1].mean()
+
+
+def test_stronger_than_pgd_of_as_many_steps():
+    x, y, model, logits = attack_checks.curved_case(seed=3)
+    given = {"y": y, "from_logits": True, "random_start": False, "steps": 20}
+    ours = judged(apgd(model, x, 0.2, **given), y, logits)
+    fixed = judged(fgsm(model, x, 0.2, y=y, from_logits=True), y, logits)
+    assert ours[0].mean() >= fixed[0].mean() and ours[1].mean() > fixed[1].mean()
+
+
+GOOD = {"x": np.full((4, 2), 0.5), "epsilon": 0.1}
+BAD = [
+    ("epsilon", -0.1, "must be a number that is finite and at least 0"),
+    ("steps", 0, "must be an integer that is at least 1"),
+    ("norm", "l1", "must be one of 'linf', 'l2'"),
+    ("restarts", 0, "must be an integer that is at least 1"),
+    ("x", np.full((4, 2), np.nan), "must be finite"),
+    ("y", [0, 1, 2, 3], r"must be integers in \[0, 3\)"),
+]
+
+
+@pytest.mark.parametrize("attack", [pgd, apgd])
+@pytest.mark.parametrize("name, value, text", BAD)
+def test_bad_arguments(attack, name, value, text):
+    model = linear(np.eye(2, 3), np.zeros(3))
+    with pytest.raises(ValueError, match=f"Argument `{name}` {text}"):
+        attack(model, **{**GOOD, name: value})
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"loss": "cw"}, "`loss` must be one of 'cross_entropy', 'margin', 'dlr'"),
+        ({"loss": "targeted_dlr"}, "`loss` must be 'cross_entropy' or 'margin' for a"),
+        ({"restarts": 2, "random_start": False}, "`restarts` must be 1 unless `rand"),
+    ],
+)
+def test_bad_arguments_of_apgd(options, text):
+    with pytest.raises(ValueError, match=f"Argument {text}"):
+        apgd(linear(np.eye(2, 3), np.zeros(3)), **GOOD, **options)
+
+
+@pytest.mark.parametrize("option", ["random_start", "keep_strongest"])
+def test_restarts_of_pgd_need_a_random_start_and_the_strongest(option):
+    with pytest.raises(ValueError, match="`restarts` must be 1 unless"):
+        pgd(linear(np.eye(2, 3), np.zeros(3)), **GOOD, restarts=2, **{option: False})

@@ -1,0 +1,247 @@
+"""Bugs that are planted into the attacks, one at a time: a check fails for each."""
+
+import pytest
+from keras import ops
+
+from keras_mhmcmc.adversarial import apgd
+from keras_mhmcmc.adversarial import auto_gradient
+from keras_mhmcmc.adversarial import balls
+from keras_mhmcmc.adversarial import best_point
+from keras_mhmcmc.adversarial import inputs
+from keras_mhmcmc.adversarial import losses
+from keras_mhmcmc.adversarial import named_attacks
+from keras_mhmcmc.adversarial import pgd
+from keras_mhmcmc.adversarial import square_search
+from tests.adversarial import test_apgd
+from tests.adversarial import test_square
+from tests.adversarial import test_strongest
+from tests.statistics.planting import wrap
+from tests.support import attack_checks
+
+pytestmark = pytest.mark.in_turn("torch")
+
+BUGS = {}
+
+
+def bug(*checks):
+    """Enters a bug, and the checks that must fail for it."""
+
+    def enter(plant):
+        for check in checks:
+            BUGS[f"{plant.__name__}-{check.__name__}"] = plant, check
+        return plant
+
+    return enter
+
+
+# Each check holds without a bug; see below.
+
+
+def pgd_optimum():
+    attack_checks.check_optimum_of_two_classes(pgd, "linf")
+
+
+def l2_optimum():
+    attack_checks.check_optimum_of_two_classes(apgd, "l2")
+
+
+def oracle():
+    attack_checks.check_oracle_of_apgd()
+
+
+def long_oracle():
+    attack_checks.check_oracle_of_apgd(norm="l2", steps=30)
+
+
+def margin_oracle():
+    attack_checks.check_oracle_of_apgd(loss="margin")
+
+
+def dlr_oracle():
+    attack_checks.check_oracle_of_apgd(loss="dlr", norm="l2")
+
+
+def targeted_oracle():
+    attack_checks.check_oracle_of_apgd(loss="targeted_dlr")
+
+
+def l2_ball():
+    for attack in (pgd, apgd):
+        attack_checks.check_in_the_ball(attack, "l2", steps=8)
+
+
+def limits():
+    for attack in (pgd, apgd):
+        attack_checks.check_in_the_ball(attack, "linf", steps=8)
+
+
+def kept():
+    attack_checks.check_a_curved_model_keeps_its_best()
+
+
+def labels():
+    attack_checks.check_labels()
+
+
+def square_corner():
+    test_square.test_a_linear_model_is_led_to_the_corner("softmax")
+
+
+def square_ball():
+    test_square.test_in_the_ball_and_the_limits((0.25, 0.75))
+
+
+def square_place():
+    test_square.test_the_second_query_is_of_a_square()
+
+
+def never_weaker_than_one():
+    test_strongest.TestStrongest().test_never_weaker_than_one_of_them()
+
+
+def restarts():
+    test_apgd.TestRestarts().test_more_runs_are_never_weaker(pgd)
+
+
+@bug(pgd_optimum, l2_optimum, oracle, labels)
+def sign_of_the_gradient(monkeypatch):
+    wrap(monkeypatch, balls, "direction", lambda real, *a: -real(*a))
+
+
+@bug(l2_ball)
+def projection_on_the_wrong_ball(monkeypatch):
+    around = lambda real, *given: real(*given[:-1], "linf")
+    wrap(monkeypatch, balls, "project", around)
+
+
+@bug(l2_ball)
+def projection_of_the_wrong_length(monkeypatch):
+    wrap(monkeypatch, balls, "_length", lambda real, *a: 0.9 * real(*a))
+
+
+@bug(l2_optimum)
+def signs_in_the_l2_ball(monkeypatch):
+    around = lambda real, gradient, norm: real(gradient, "linf")
+    wrap(monkeypatch, balls, "direction", around)
+
+
+@bug(limits, square_ball)
+def no_limits(monkeypatch):
+    around = lambda real, x, clip: (real(x, clip)[0], None)
+    wrap(monkeypatch, inputs, "inputs_and_limits", around)
+
+
+@bug(kept, restarts)
+def best_point_lost(monkeypatch):
+    def around(real, best, point, *given):
+        return real(best, point, *given)._replace(point=point)
+
+    wrap(monkeypatch, best_point, "remember", around)
+
+
+@bug(kept, square_corner)
+def weakest_point_kept(monkeypatch):
+    around = lambda real, *given: ops.logical_not(real(*given))
+    wrap(monkeypatch, best_point, "is_stronger", around)
+
+
+@bug(labels)
+def labels_shifted(monkeypatch):
+    def around(real, classifier, x, y):
+        clean, found = real(classifier, x, y)
+        return clean, (found + 1) % clean.shape[1]
+
+    wrap(monkeypatch, inputs, "clean_and_labels", around)
+
+
+@bug(oracle)
+def no_momentum(monkeypatch):
+    monkeypatch.setattr(auto_gradient, "MOMENTUM", 1.0)
+
+
+@bug(long_oracle)
+def never_halved(monkeypatch):
+    wrap(monkeypatch, auto_gradient, "intervals", lambda real, steps: {})
+
+
+@bug(long_oracle)
+def halved_at_each_checkpoint(monkeypatch):
+    monkeypatch.setattr(auto_gradient, "SUCCESSES", 2.0)
+
+
+@bug(oracle)
+def first_step_of_epsilon(monkeypatch):
+    around = lambda real, start, labels, size: real(start, labels, size / 2.0)
+    wrap(monkeypatch, auto_gradient, "_new_run", around)
+
+
+def replace_loss(monkeypatch, name, loss):
+    monkeypatch.setitem(losses.LOSSES, name, loss)
+
+
+@bug(margin_oracle)
+def margin_of_cross_entropy(monkeypatch):
+    replace_loss(monkeypatch, "margin", losses.log_odds)
+
+
+@bug(dlr_oracle)
+def dlr_without_its_scale(monkeypatch):
+    replace_loss(monkeypatch, "dlr", losses.margin)
+
+
+@bug(targeted_oracle)
+def target_forgotten(monkeypatch):
+    def loss(outputs, labels, targets, from_logits):
+        targets = (targets + 1) % outputs.shape[1]
+        return losses.targeted_dlr(outputs, labels, targets, from_logits)
+
+    replace_loss(monkeypatch, "targeted_dlr", loss)
+
+
+@bug(square_place)
+def squares_too_large(monkeypatch):
+    around = lambda real, covered, image: real(min(3.0 * covered, 1.0), image)
+    wrap(monkeypatch, square_search, "window", around)
+
+
+@bug(square_corner)
+def squares_never_smaller(monkeypatch):
+    around = lambda real, query, queries, initial: initial
+    wrap(monkeypatch, square_search, "share", around)
+
+
+@bug(never_weaker_than_one)
+def attacks_judged_by_other_labels(monkeypatch):
+    def around(real, *given):
+        *before, labels, limits, member, options = given
+        return real(*before, (labels + 1) % 5, limits, member, options)
+
+    wrap(monkeypatch, named_attacks, "run", around)
+
+
+CHECKS = {check.__name__: check for _, check in BUGS.values()}
+
+
+@pytest.mark.filterwarnings("ignore:Argument `model` has a gradient of zero")
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_check_holds_without_a_bug(name):
+    CHECKS[name]()
+
+
+@pytest.mark.filterwarnings("ignore:Argument `model` has a gradient of zero")
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name, monkeypatch):
+    plant, check = BUGS[name]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check()
+
+
+def test_the_bugs_of_the_gradient_the_ball_the_best_and_the_labels_are_there():
+    planted = {plant.__name__ for plant, _ in BUGS.values()}
+    assert planted >= {
+        "sign_of_the_gradient",
+        "projection_on_the_wrong_ball",
+        "best_point_lost",
+        "labels_shifted",
+    }

@@ -1,0 +1,84 @@
+"""Auto-PGD of Croce and Hein (2020), of one example, in float64.
+
+The loop is that of algorithm 1. As in the authors' code, a checkpoint looks at the
+steps that were taken before it, and replaces the point from which the next step begins.
+"""
+
+import math
+
+import numpy as np
+
+
+def checkpoints(steps):
+    """w_j = ceil(p_j N), by the recursion of section 3.1, in exact hundredths."""
+    p = [0, 22]
+    while p[-1] < 100:
+        p.append(p[-1] + max(p[-1] - p[-2] - 3, 6))
+    return sorted({math.ceil(hundredths * steps / 100) for hundredths in p[1:]})
+
+
+def project(point, x, epsilon, norm, low, high):
+    change = point - x
+    if norm == "linf":
+        change = np.clip(change, -epsilon, epsilon)
+    elif np.linalg.norm(change) > epsilon:
+        change = change * epsilon / np.linalg.norm(change)
+    return np.clip(x + change, low, high)
+
+
+def ascend(point, gradient, size, norm):
+    if norm == "linf":
+        return point + size * np.sign(gradient)
+    length = np.linalg.norm(gradient)
+    return point + size * gradient / length if length > 0 else point
+
+
+def run(f, x, epsilon, steps, norm, low=0.0, high=1.0):
+    """All points that a run from `x` evaluates; `f(x)` is the loss and its gradient."""
+    into = lambda point: project(point, x, epsilon, norm, low, high)
+    size, checked, last = 2.0 * epsilon, 0, checkpoints(steps)
+    points, values = [x], [f(x)[0]]
+    best, best_value = x, values[0]
+    best_at_check, size_at_check = best_value, size
+    was_raised = []
+    current, before, value = x, x, values[0]
+    for k in range(steps):
+        alpha = 1.0 if k == 0 else 0.75
+        z = into(ascend(current, f(current)[1], size, norm))
+        ahead = into(current + alpha * (z - current) + (1 - alpha) * (current - before))
+        before, current = current, ahead
+        points.append(current)
+        was_raised.append(f(current)[0] > value)
+        value = f(current)[0]
+        if value > best_value:
+            best, best_value = current, value
+        if k + 1 in last:
+            few = sum(was_raised[checked:]) < 0.75 * (k + 1 - checked)
+            same = size_at_check == size and best_at_check == best_value
+            size_at_check, best_at_check = size, best_value
+            if few or same:
+                size = size / 2.0
+                current, value = best, best_value
+            checked = k + 1
+    return points
+
+
+def loss_and_slope(z, y, loss, target=None):
+    """A loss of logits, and its derivative with respect to them."""
+    own, unit = z[y], np.eye(len(z))
+    other = max((k for k in range(len(z)) if k != y), key=lambda k: z[k])
+    order = np.argsort(-z, kind="stable")
+    if loss == "cross_entropy":
+        powers = np.exp(z - z.max())
+        p = powers / powers.sum()
+        return -np.log(p[y]), p - unit[y]
+    if loss == "margin":
+        return z[other] - own, unit[other] - unit[y]
+    if loss == "dlr":
+        wide, slope = z[order[0]] - z[order[2]], unit[order[0]] - unit[order[2]]
+    else:
+        other, tail = target, order[2:4]
+        wide = z[order[0]] - z[tail].mean()
+        slope = unit[order[0]] - unit[tail].mean(axis=0)
+    above = z[other] - own
+    return above / wide, (unit[other] - unit[y]) / wide - above * slope / wide**2
