@@ -18,6 +18,7 @@ from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.tuning import LearningRateTable
 from tests.support import arguments_of_chains
 from tests.support import arguments_of_models
+from tests.support import arguments_of_plots
 from tests.support import arguments_of_samplers
 from tests.support import arguments_of_shift
 from tests.support import wild
@@ -30,6 +31,7 @@ TABLE = (
     arguments_of_samplers.TABLE
     | arguments_of_chains.TABLE
     | arguments_of_models.TABLE
+    | arguments_of_plots.TABLE
     | arguments_of_shift.TABLE
 )
 

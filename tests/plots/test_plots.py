@@ -12,6 +12,7 @@ from matplotlib import pyplot
 
 from keras_mhmcmc import plots
 from keras_mhmcmc.adversarial import RobustnessTable
+from keras_mhmcmc.adversarial import TransferTable
 from keras_mhmcmc.evaluation import metrics
 
 EPSILONS = (0.0, 0.1, 0.2)
@@ -247,3 +248,37 @@ def test_a_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.delattr(matplotlib, "pyplot")
     with pytest.raises(ImportError, match=r"pip install keras-mhmcmc\[plots\]"):
         plots.robustness(robustness_table())
+
+
+def transfer_table():
+    scores = {"a": {"a": 0.2, "b": 0.75}, "e": {"a": 0.5, "b": 0.6}}
+    clean = {"a": 0.95, "b": 1.0}
+    return TransferTable(
+        [
+            {"source": s, "target": t, "accuracy": v, "nll": 1.0}
+            | {"clean_accuracy": clean[t]}
+            for s, row in scores.items()
+            for t, v in row.items()
+        ],
+        attack="APGD",
+    )
+
+
+def test_transfer_draws_a_cell_for_each_pair_and_the_clean_inputs():
+    ax = plots.transfer(transfer_table())
+    drawn = {text.get_position(): text.get_text() for text in ax.texts}
+    rows = [["95", "100"], ["20", "75"], ["50", "60"]]
+    expected = {(c, r): rows[r][c] for r in range(3) for c in range(2)}
+    assert drawn == expected
+    np.testing.assert_allclose(ax.images[0].get_array()[1], [20.0, 75.0])
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["clean inputs", "a", "e"]
+    assert ax.get_title() == "Accuracy (%) under APGD attacks"
+
+
+def test_transfer_draws_into_given_axes():
+    _, axes = pyplot.subplots(1, 2)
+    assert plots.transfer(transfer_table(), ax=axes[1]) is axes[1]
+    assert not axes[0].images and len(pyplot.get_fignums()) == 1
+    with pytest.raises(ValueError, match="`table` must be a result of `adversarial.tr"):
+        plots.transfer(robustness_table())

@@ -1,4 +1,4 @@
-"""Rows of arguments: what takes trained models, their attacks, tables and pictures."""
+"""Rows of arguments: what takes trained models, their attacks and tables."""
 
 import functools
 
@@ -8,22 +8,14 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.evaluation.evaluate import EvaluationTable
-from keras_mhmcmc.tuning import LearningRateTable
 from tests.support import kinds
 from tests.support.argument_rows import BY_NAME
 from tests.support.argument_rows import MODEL
 from tests.support.argument_rows import NO_MODELS
 from tests.support.argument_rows import row
 from tests.support.arguments_of_chains import LABELS
-from tests.support.arguments_of_chains import NO_DRAWS
-from tests.support.arguments_of_chains import NO_NAMES
-from tests.support.arguments_of_chains import NO_SCALARS
-from tests.support.arguments_of_chains import P4
-from tests.support.arguments_of_chains import THREE
 from tests.support.arguments_of_chains import WEIGHTS
 from tests.support.arguments_of_chains import Y4
-from tests.support.arguments_of_chains import log_density
-from tests.support.arguments_of_samplers import OF_CONTOUR
 from tests.support.arguments_of_samplers import OF_SPARSE
 from tests.support.kinds import Kind
 from tests.support.kinds import array
@@ -345,99 +337,4 @@ TABLES = {
     ),
 }
 
-# Pictures.
-
-HISTORY = [None, 1, [], {}, {"loss": [1.0]}, {"": 0, 0: 0}, keras.callbacks.History()]
-HISTORY += [
-    keras.callbacks.History,
-    np.zeros(3),
-    {"acceptance": [0.5] * 2, "beta": [1]},
-]
-NO_EPOCHS = [[], None, "abc", 0.5, np.zeros((2, 2, 2)), [1j], [[0.5], [0.5, 0.5]]]
-HISTORY += [{"acceptance": epochs} for epochs in NO_EPOCHS]
-TWO = mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=2)
-VISITS = dict(partition=TWO, masses=[0.5, 0.5], visits=[1, 2])
-NO_COUNTS = ["a", [0.5], [0.5, np.nan], [0.5, -0.5], np.ones((2, 2))]
-ENTRIES = [None, "b", [], [1.5], [-0.5], [np.nan], [1j]]
-NO_INCLUSION = [
-    None,
-    1,
-    "a",
-    [],
-    {},
-    np.ones(3),
-    *NO_SPARSE,
-    *({"a": v} for v in ENTRIES),
-]
-SIDES = [((3, -3), (-3, 3)), ((-3, 3), (0, 0))]
-COLOURS = ["no such colour", 1, [], {}, (2.0, 0.0, 0.0), True, b"red"]
-IMAGES = np.zeros((2, 4, 3, 3))
-IMAGES_OF = dict(
-    images=array(IMAGES, "[0, 1]", shapes=[(2, 4, 3), (2, 4, 3, 3, 2)]),
-    probabilities=array([P4, P4], "[0, 1]", P4, shapes=[(4, 2)]),
-    labels=LABELS,
-    epsilons=array([0.0, 0.1], "[0, inf)", 0.1, [], shapes=[1, (1, 2)]),
-    title=kinds.TEXT.or_none,
-)
-NO_RUNS = [[], mh.Draws, np.full(3, np.nan), np.full(3, np.inf), np.zeros((2, 2, 2))]
-NO_FINITE = [{"x": np.full((4, 10), value)} for value in (np.nan, np.inf)]
-DRAWN = dict(draws=NO_DRAWS | NO_FINITE, names=NO_NAMES)
-NO_CONTOURS = [1, "a", mh.CSGLD, mh.SGLD(0.1, train_size=4)]
-PLOTS = {
-    "acceptance": row(
-        dict(history={"acceptance": [0.9, 0.4]}), history=listed(*HISTORY)
-    ),
-    "adversarial_grid": row(
-        dict(images=IMAGES, probabilities=[P4, P4], labels=Y4, epsilons=[0.0, 0.1]),
-        also={"images": {"epsilons", "probabilities", "labels"}},
-        **IMAGES_OF,
-    ),
-    "contours": row(
-        dict(log_density=log_density, draws=np.eye(2), points=5),
-        log_density=listed("f", 1, [1], *NO_SCALARS, lambda x: np.nan * ops.sum(x)),
-        draws=array(np.eye(2), "(-inf, inf)", 1.0, [], shapes=[2, (3, 3)]).or_none,
-        extent=array(
-            [[-3.0, 3.0]] * 2, "(-inf, inf)", *SIDES, shapes=[2, (3, 2)]
-        ).or_none,
-        temperature=kinds.POSITIVE,
-        points=kinds.integer(2),
-        color=listed(*COLOURS),
-    ),
-    "energy": row(
-        dict(run=[4.0, 2.5, 3.5]) | VISITS,
-        run=Kind(tuple(NO_RUNS), kinds.no_array),
-        partition=listed(1, "a", [], {}, np.ones(3), TWO.get_config()),
-        masses=listed(*NO_COUNTS),
-        visits=listed(*NO_COUNTS, [0, 0]),
-        optimizer=listed(
-            mh.CSGLD(0.1, train_size=4, **OF_CONTOUR)
-        ),  # beside a partition
-        also={name: set(VISITS) - {name} for name in VISITS},
-    ),
-    "energy of an optimizer": row(dict(run=[4.0, 2.5]), optimizer=listed(*NO_CONTOURS)),
-    "inclusion": row(
-        lambda: dict(probabilities=sparse_model().optimizer),
-        probabilities=listed(*NO_INCLUSION),
-    ),
-    "rank": row(dict(draws=THREE), **DRAWN),
-    "trace": row(dict(draws=THREE), **DRAWN),
-    "reliability": row(
-        dict(probabilities={"a": P4}, labels=Y4),
-        probabilities=listed(None, 1, [], {}, P4, {"a": 2 * P4}, {"a": P4[:3]}),
-        labels=LABELS,
-        also={"probabilities": {"labels"}},
-    ),
-    "learning_rates": row(
-        dict(table=LearningRateTable([RATE], "SGD", "loss")),
-        table=listed(*NO_ROWS, *NO_MODELS, LearningRateTable),
-    ),
-    "robustness": row(
-        dict(table=mh.adversarial.RobustnessTable([FIRST])),
-        table=listed(*NO_ROWS, *NO_MODELS, mh.adversarial.RobustnessTable),
-    ),
-    "transfer": row(
-        dict(table=mh.adversarial.TransferTable([PAIR])),
-        table=listed(*NO_ROWS, mh.adversarial.RobustnessTable([FIRST])),
-    ),
-}
-TABLE = MODELS | TABLES | {f"plots.{name}": made for name, made in PLOTS.items()}
+TABLE = MODELS | TABLES
