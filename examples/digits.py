@@ -249,7 +249,7 @@ accuracy    share of the test images that is classified correctly
 NLL         mean negative log-likelihood of the test labels, nats; lower is better
 ECE         expected calibration error, |confidence - accuracy|; lower is better
 FGSM e      accuracy when each pixel, in [0, 1], may move by e to mislead the method:
-            one step along the gradient's sign
+            one step along the gradient's sign, against the method's own prediction
 PGD e       the same by {steps} steps, each within e of the image (each method is
             attacked by itself, on at most {attacked:,} of the test images)
 OOD         area under the ROC curve of telling images of another kind by the entropy
