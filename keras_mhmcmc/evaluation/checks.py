@@ -107,3 +107,28 @@ def as_labels(name: str, labels: Any, examples: int, classes: int) -> Array:
             f"Received: {labels[wrong][0]:g} at position {int(np.argmax(wrong))}"
         )
     return labels.astype("int64")
+
+
+def as_scored(probabilities: Any, labels: Any) -> tuple[Array, Array]:
+    """Return probabilities (N, C) and integer labels (N,), or raise a `ValueError`."""
+    rows = as_probabilities("Argument `probabilities`", probabilities)
+    return rows, as_labels("labels", labels, *rows.shape)
+
+
+def as_shares(weights: Any, members: int) -> Array:
+    """Return the members' weights divided by their sum, shape (members,).
+
+    None stands for equal weights.
+    """
+    if weights is None:
+        return np.full(members, 1.0 / members)
+    values = _validate.array("Argument `weights`", weights)
+    with np.errstate(over="ignore"):  # refused below
+        total = np.sum(values)
+    if values.shape != (members,) or not (np.all(values >= 0) and 0 < total < np.inf):
+        raise ValueError(
+            f"Argument `weights` must be {members} numbers, one for each member, at "
+            "least 0 and not all 0. Omit it for equal weights. "
+            f"Received: weights={weights!r}"
+        )
+    return values / total

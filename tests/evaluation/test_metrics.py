@@ -1,6 +1,7 @@
 """Metrics against scikit-learn, closed forms and limiting cases."""
 
 import doctest
+import importlib
 
 import numpy as np
 import pytest
@@ -18,9 +19,11 @@ def random_case(examples=200, classes=5, seed=0):
     return probabilities, rng.integers(0, classes, size=examples)
 
 
-def test_examples():
-    result = doctest.testmod(metrics)
-    assert result.attempted > 5 and result.failed == 0
+@pytest.mark.parametrize("part", ["calibration", "classification", "ranking"])
+def test_examples(part):
+    module = importlib.import_module(f"{metrics.__name__}.{part}")
+    result = doctest.testmod(module)
+    assert result.attempted > 2 and result.failed == 0
 
 
 class TestAgainstScikitLearn:
@@ -180,6 +183,8 @@ class TestUncertainty:
         np.testing.assert_allclose(metrics.mutual_information(members), expected)
 
 
+OF_LABELS = (metrics.accuracy, metrics.nll, metrics.brier, metrics.ece, metrics.aurc)
+OF_LABELS += (metrics.adaptive_ece, metrics.classwise_ece)
 TWO = [[0.5, 0.5], [0.2, 0.8]]
 NAN = float("nan")
 
@@ -211,14 +216,15 @@ NAN = float("nan")
     ],
 )
 def test_bad_input(probabilities, labels, message):
-    for metric in (metrics.accuracy, metrics.nll, metrics.brier, metrics.ece):
+    for metric in OF_LABELS:
         with pytest.raises(ValueError, match=message):
             metric(probabilities, labels)
 
 
 @pytest.mark.parametrize("bins", [0, -1, 2.5, True, None])
 def test_bad_bins(bins):
-    for metric in (metrics.ece, metrics.reliability):
+    binned = (metrics.ece, metrics.adaptive_ece, metrics.classwise_ece)
+    for metric in (*binned, metrics.reliability):
         with pytest.raises(ValueError, match="`bins` must be an integer"):
             metric(TWO, [0, 1], bins=bins)
 

@@ -150,6 +150,8 @@ PROBABILITIES = array(P4, "[0, 1]", *NO_SHARES, shapes=[(4, 0), (2, 2, 2)])
 NO_LABELS = [np.zeros((4, 2)), np.ones((4, 2)), 0]
 LABELS = array(Y4, "[0, 1]", *NO_LABELS, shapes=[3, 5, (4, 3)], planted=[0.5])
 WEIGHTS = array([1.0, 1.0], "[0, inf)", [0.0, 0.0], 1.0, shapes=[1, 3, (1, 2)])
+OF_LABELS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
+OF_LABELS += ("reliability", "aurc")
 SCORED = dict(probabilities=PROBABILITIES, labels=LABELS)
 DRAWN = dict(draws=NO_DRAWS | [{"x": np.zeros((4, 0))}], names=NO_NAMES)
 SCORES = {
@@ -168,7 +170,7 @@ SCORES = {
             also={"probabilities": {"labels"}},
             **SCORED,
         )
-        for name in ("accuracy", "nll", "brier", "ece", "reliability")
+        for name in OF_LABELS
     },
     "metrics.predictive_entropy": row(
         dict(probabilities=P4), probabilities=PROBABILITIES
@@ -181,11 +183,16 @@ SCORES = {
         weights=(WEIGHTS | [[1e308, 1e308]]).or_none,
         also={"member_probabilities": {"weights"}},
     ),
-    "metrics.auroc": row(
-        dict(scores=[0.1, 0.4, 0.4, 0.9], positive=[False, False, True, True]),
-        scores=array(Y4, "(-inf, inf)", 1.0, [], shapes=[3, (1, 4)]),
-        positive=array(Y4, "[0, 1]", True, [True] * 4, [False] * 4, shapes=[2, (1, 4)]),
-        also={"scores": {"positive"}},
-    ),
+    **{
+        f"metrics.{name}": row(
+            dict(scores=[0.1, 0.4, 0.4, 0.9], positive=[False, False, True, True]),
+            scores=array(Y4, "(-inf, inf)", 1.0, [], shapes=[3, (1, 4)]),
+            positive=array(
+                Y4, "[0, 1]", True, [True] * 4, [False] * 4, shapes=[2, (1, 4)]
+            ),
+            also={"scores": {"positive"}},
+        )
+        for name in ("auroc", "aupr")
+    },
 }
 TABLE = CHAINS | SCORES
