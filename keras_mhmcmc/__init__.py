@@ -18,6 +18,7 @@ from keras_mhmcmc.evaluation import corrupt
 from keras_mhmcmc.evaluation import evaluate
 from keras_mhmcmc.evaluation import evaluate_shift
 from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation import predict_distribution
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import ESM
@@ -71,6 +72,7 @@ __all__ = [
     "losses",
     "metrics",
     "plots",
+    "predict_distribution",
     "priors",
     "proposals",
     "prune",

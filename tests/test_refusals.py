@@ -21,6 +21,7 @@ from tests.support import arguments_of_models
 from tests.support import arguments_of_plots
 from tests.support import arguments_of_samplers
 from tests.support import arguments_of_shift
+from tests.support import arguments_of_scores
 from tests.support import wild
 from tests.support.argument_rows import BY_NAME
 
@@ -33,6 +34,7 @@ TABLE = (
     | arguments_of_models.TABLE
     | arguments_of_plots.TABLE
     | arguments_of_shift.TABLE
+    | arguments_of_scores.TABLE
 )
 
 # What has no row, and why.
@@ -44,6 +46,7 @@ EXEMPT = {
     "Draws.by_name": "takes nothing",
     "Draws.to_arviz": "takes nothing",
     "metrics.Reliability": "a result",
+    "metrics.IntervalCalibration": "a result",
     "p*.Pr*": "abstract",
     "proposals.RandomWalk": "takes nothing",
     "proposals.*.*": INNER,
@@ -198,10 +201,12 @@ def check_use(result):
         finite(result.info["energy"])
     elif isinstance(result, mh.metrics.Reliability):
         finite(result.accuracy[result.count > 0])
+    elif isinstance(result, mh.metrics.NormalMixture):
+        finite(result.interval(0.9))
     elif isinstance(result, LearningRateTable):
         finite(result.column("start"))
     elif hasattr(result, "rows"):
-        finite([[row[key] for key in ("accuracy", "nll")] for row in result.rows])
+        finite([row["nll"] for row in result.rows])
     elif hasattr(result, "get_config"):
         config = result.get_config()
         assert type(result).from_config(config).get_config() == config

@@ -1,6 +1,7 @@
 """Checks of inputs, labels and class probabilities."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,10 +74,13 @@ def as_probabilities(
     return values
 
 
-def as_labels(name: str, labels: Any, examples: int, classes: int) -> Array:
+def as_labels(
+    name: str, labels: Any, examples: int, classes: int, hint: str = ""
+) -> Array:
     """Return labels as integers of shape (examples,), or raise a `ValueError`.
 
-    Labels may be integers of shape (examples,) or (examples, 1), or one-hot rows.
+    Labels may be integers of shape (examples,) or (examples, 1), or one-hot rows. The
+    error for other numbers ends with `hint`.
     """
     labels = _validate.array(f"Argument `{name}`", labels)
     if labels.ndim == 0 or len(labels) != examples:
@@ -103,10 +107,55 @@ def as_labels(name: str, labels: Any, examples: int, classes: int) -> Array:
     if np.any(wrong):
         raise ValueError(
             f"Argument `{name}` must be integers in [0, {classes}), for {classes} "
-            "classes numbered from 0. "
+            f"classes numbered from 0.{hint} "
             f"Received: {labels[wrong][0]:g} at position {int(np.argmax(wrong))}"
         )
     return labels.astype("int64")
+
+
+def as_finite(name: str, values: Any, ranks: Sequence[int], axes: str) -> Array:
+    """Return a float64 array that is not empty and finite in float32, or raise.
+
+    Args:
+        name: name of the argument.
+        values: the numbers.
+        ranks: numbers of axes that the array may have.
+        axes: what the first axes are, for the error.
+    """
+    values = _validate.array(f"Argument `{name}`", values)
+    if values.ndim not in ranks or values.size == 0:
+        raise ValueError(
+            f"Argument `{name}` must have the shape {axes}"
+            f"{', or one axis more for several outputs' if len(ranks) > 1 else ''}, "
+            f"with no length of 0. Received: shape {values.shape}"
+        )
+    wrong = ~(np.abs(values) <= _validate.LARGEST_NUMBER)  # NaN is wrong, too
+    if np.any(wrong):
+        raise ValueError(
+            f"Argument `{name}` must be finite numbers of at most 3e38 in absolute "
+            "value. Remove or repair the others. "
+            f"Received: {np.sum(wrong)} other values, such as {values[wrong][0]:g}"
+        )
+    return values
+
+
+def as_targets(name: str, values: Any, shape: tuple[int, ...]) -> Array:
+    """Return finite targets in the shape of the predictions, or raise a `ValueError`.
+
+    The shapes may differ in a last axis of length 1.
+    """
+    values = _validate.array(f"Argument `{name}`", values)
+    fits = [values.shape, (*values.shape, 1)]
+    if values.shape[-1:] == (1,):
+        fits.append(values.shape[:-1])
+    if shape not in fits:
+        raise ValueError(
+            f"Argument `{name}` must have one target for each predicted mean, in the "
+            f"shape {shape}, apart from a last axis of length 1. "
+            f"Received: shape {values.shape}"
+        )
+    ranks = (values.ndim,)
+    return as_finite(name, values, ranks, "of the predictions").reshape(shape)
 
 
 def as_scored(probabilities: Any, labels: Any) -> tuple[Array, Array]:

@@ -144,6 +144,25 @@ class Classifier:
             information.append(metrics.mutual_information(members, weights))
         return np.concatenate(probabilities), np.concatenate(information)
 
+    def output_arrays(self, x: npt.ArrayLike) -> Array:
+        """Return the outputs of each member as they are, neither checked nor converted.
+
+        Args:
+            x: finite inputs, shape (N, ...).
+
+        Returns:
+            A float64 array of shape (members, N, columns). A model without members
+            counts as one member.
+
+        Raises:
+            ValueError: `x` has another type or shape.
+        """
+        x = self.checked_inputs(x)
+        if not self.has_members:
+            return self.map(self.compiled(_mean_outputs), x).astype("float64")[None]
+        outputs = self.map(self.compiled(_member_outputs), x).astype("float64")
+        return np.moveaxis(outputs, 1, 0)
+
     def checked_inputs(self, x: npt.ArrayLike) -> Array:
         """Return `x` as float32 inputs of the model's shape, or raise a `ValueError`.
 
@@ -266,7 +285,7 @@ class Classifier:
         if not ops.is_tensor(result) or len(result.shape) != rank:
             shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
             raise ValueError(
-                f"{self.subject} must output one tensor of shape (examples, classes). "
+                f"{self.subject} must output one tensor of shape (examples, columns). "
                 f"Received: outputs of shape {shapes}"
             )
         return ops.cast(result, "float32")
@@ -277,8 +296,8 @@ class Classifier:
         if not self.from_logits:
             remedy = (
                 "If the model outputs logits, pass from_logits=True. For several "
-                'models pass a dict, such as {"network": True, "ensemble": False}. '
-                "A regression model has no classes: score it with `mh.metrics`."
+                'models pass a dict, such as {"network": True, "ensemble": False}. A '
+                "regression model has no classes: pass `noise_std` to `mh.evaluate`."
             )
             subject = f"{self.subject} has outputs that should be probabilities. They"
             # A softmax in half precision needs the larger tolerance.

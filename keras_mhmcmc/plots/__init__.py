@@ -3,6 +3,7 @@
 from keras_mhmcmc.plots.attacks import adversarial_grid
 from keras_mhmcmc.plots.attacks import robustness
 from keras_mhmcmc.plots.attacks import transfer
+from keras_mhmcmc.plots.calibration import interval_calibration
 from keras_mhmcmc.plots.calibration import reliability
 from keras_mhmcmc.plots.chains import rank
 from keras_mhmcmc.plots.chains import trace
@@ -19,6 +20,7 @@ __all__ = [
     "contours",
     "energy",
     "inclusion",
+    "interval_calibration",
     "learning_rates",
     "rank",
     "reliability",

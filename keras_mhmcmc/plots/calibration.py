@@ -1,4 +1,4 @@
-"""Reliability diagrams: compare a model's confidence with its accuracy."""
+"""Calibration: confidence against accuracy, and levels against coverage."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.plots import style
 
@@ -75,6 +76,81 @@ def reliability(
     panels[0].legend(loc="upper left", edgecolor="none", fontsize="small")
     figure: Figure = panels[0].figure
     return figure
+
+
+def interval_calibration(
+    predictions: Mapping[str, metrics.NormalMixture],
+    y: npt.ArrayLike,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Plot the observed share of targets in central intervals against their level.
+
+    A calibrated prediction lies on the diagonal. Below it the intervals are too narrow
+    and the prediction is overconfident. Above it they are too wide. The band holds 95%
+    of the points of a calibrated prediction with as many independent targets.
+
+    Args:
+        predictions: dict from names to the results of `mh.predict_distribution`.
+        y: finite targets, shape (N,) or (N, D).
+        ax: matplotlib `Axes` to draw into, or None for a new figure.
+
+    Returns:
+        The matplotlib `Axes`.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: `predictions` is not a dict of predictions, `y` does not fit them,
+            or `ax` is no `Axes`.
+
+    Example:
+
+    >>> from keras_mhmcmc.evaluation.metrics import NormalMixture
+    >>> prediction = NormalMixture([[0.0, 1.0, 2.0]], noise_std=1.0)
+    >>> axes = interval_calibration({"network": prediction}, [0.5, 0.9, 3.0])
+    >>> axes.get_xlabel()
+    'level of the central interval'
+
+    Reference: Kuleshov, Fenner and Ermon (2018), "Accurate uncertainties for deep
+    learning using calibrated regression", Fig. 3.
+    """
+    is_dict = isinstance(predictions, Mapping) and len(predictions) > 0
+    kind = metrics.NormalMixture
+    if not is_dict or not all(isinstance(p, kind) for p in predictions.values()):
+        raise ValueError(
+            "Argument `predictions` must be a dict from names to predictive "
+            'distributions, such as {"ensemble": mh.predict_distribution(ensemble, '
+            f"x)}}. Received: predictions={_validate.shown(predictions)}"
+        )
+    curves = {name: one.calibration(y) for name, one in predictions.items()}
+    ax = style.one_axes(ax)
+    count = next(iter(predictions.values())).mean.size
+    grid = np.linspace(0.0, 1.0, 101)
+    band = 1.96 * np.sqrt(grid * (1.0 - grid) / count)
+    ax.fill_between(
+        grid,
+        np.maximum(grid - band, 0.0),
+        np.minimum(grid + band, 1.0),
+        color=style.GREY,
+        linewidth=0,
+        label="95% of calibrated points",
+    )
+    ax.plot(grid, grid, color="0.3", linewidth=1, linestyle="--", label="ideal")
+    for index, (name, curve) in enumerate(curves.items()):
+        ax.plot(
+            curve.expected,
+            curve.observed,
+            color=style.COLOURS[index % len(style.COLOURS)],
+            marker=style.MARKERS[index % len(style.MARKERS)],
+            markersize=4,
+            label=name,
+        )
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1)
+    ax.set_aspect("equal")
+    ax.set_xlabel("level of the central interval")
+    ax.set_ylabel("share of targets inside")
+    ax.legend(loc="upper left", edgecolor="none", fontsize="small")
+    return ax
 
 
 def _reliability_panel(ax: "Axes", table: metrics.Reliability, colour: str) -> None:

@@ -17,7 +17,7 @@ from tests.support.attack_tools import softmax
 from tests.support.models import numpy
 
 FIXED = ("model", "members", "accuracy", "nll", "brier", "ece")
-FIXED += ("entropy", "mutual_information")
+FIXED += ("adaptive_ece", "classwise_ece", "aurc", "entropy", "mutual_information")
 
 
 class TestAuroc:
@@ -97,12 +97,17 @@ class TestScores:
             "nll": oracle.log_loss(y, mean, labels=range(5)),
             "brier": np.sum((mean - one_hot) ** 2) / 40,
             "ece": metrics.ece(mean, y),
+            "adaptive_ece": metrics.adaptive_ece(mean, y),
+            "classwise_ece": metrics.classwise_ece(mean, y),
+            "aurc": metrics.aurc(mean, y),
             "entropy": uncertainty[0][0].mean(),
             "mutual_information": uncertainty[0][1].mean(),
         }
-        for name, index in (("auroc_ood", 0), ("auroc_mi_ood", 1)):
-            scores = np.concatenate([part[index] for part in uncertainty])
-            expected[name] = oracle.roc_auc_score(is_ood, scores)
+        for area in (oracle.roc_auc_score, oracle.average_precision_score):
+            start = "auroc" if area is oracle.roc_auc_score else "aupr"
+            for name, index in ((f"{start}_ood", 0), (f"{start}_mi_ood", 1)):
+                scores = np.concatenate([part[index] for part in uncertainty])
+                expected[name] = area(is_ood, scores)
         assert list(row) == list(expected)
         assert row.pop("model") == expected.pop("model")
         for name, value in expected.items():
@@ -118,9 +123,9 @@ class TestScores:
         flags = {"p": False, "z": True}
         table = mh.evaluate(models, x, y, ood=1 - x, from_logits=flags)
         first, second = table.rows
-        for name in ("members", "mutual_information", "auroc_mi_ood"):
+        for name in ("members", "mutual_information", "auroc_mi_ood", "aupr_mi_ood"):
             assert first[name] == 1 or np.isnan(first[name])
-        for name in (*FIXED[2:7], "auroc_ood"):
+        for name in (*FIXED[2:10], "auroc_ood", "aupr_ood"):
             assert first[name] == pytest.approx(second[name], rel=1e-5)
 
     def test_of_an_ensemble_of_logits(self):
@@ -169,14 +174,22 @@ class TestTable:
     def test_text(self):
         lines = str(self.table()).splitlines()
         assert len(lines) == 3 and len(set(map(len, lines))) == 1
-        for head in ("NLL", "AUROC inverted", "AUROC MI zeros"):
+        for head in ("NLL", "AURC", "AUROC inverted", "AUROC MI zeros"):
             assert head in lines[0]
+        # What is left out of the text is in the rows.
+        assert "AUPR" not in lines[0] and "aupr_zeros" in self.table().rows[0]
+        assert len(lines[0].split("AUROC")[0]) < 80
         assert lines[1].startswith("one network") and lines[1].count("—") == 3
         assert "—" not in lines[2]
 
     def test_columns(self, monkeypatch):
         table = self.table()
-        names = [f"auroc_{n}" for n in ("inverted", "mi_inverted", "zeros", "mi_zeros")]
+        names = [
+            f"{area}_{score}{other}"
+            for other in ("inverted", "zeros")
+            for area in ("auroc", "aupr")
+            for score in ("", "mi_")
+        ]
         frame = table.to_pandas()
         assert list(frame.columns) == [*FIXED, *names]
         np.testing.assert_array_equal(table.column("members"), [1, 2])

@@ -119,6 +119,49 @@ def test_reliability_keeps_its_layout_when_a_group_of_dots_is_empty(confidence):
         assert ax.get_position().width > 0.25
 
 
+def interval_case():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(2, 50))
+    mixtures = {n: metrics.NormalMixture(means, s) for n, s in (("a", 1.0), ("b", 0.1))}
+    return mixtures, means.mean(axis=0) + rng.normal(size=50)
+
+
+def test_interval_calibration_draws_a_curve_for_each_model():
+    mixtures, y = interval_case()
+    ax = plots.interval_calibration(mixtures, y)
+    drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
+    np.testing.assert_array_equal(drawn["ideal"][:, 0], drawn["ideal"][:, 1])
+    for name, mixture in mixtures.items():
+        np.testing.assert_array_equal(drawn[name], np.transpose(mixture.calibration(y)))
+    # The noise of "b" is too small: its intervals hold too few targets.
+    assert np.all(drawn["b"][9:, 1] < drawn["b"][9:, 0])
+    assert {"ideal", "a", "b"} < set(texts(ax.get_legend()))
+    (band,) = ax.collections
+    top = band.get_paths()[0].vertices.max(axis=0)
+    assert tuple(top) == (1.0, 1.0)
+
+
+def test_interval_calibration_draws_into_given_axes():
+    mixtures, y = interval_case()
+    _, ax = pyplot.subplots()
+    assert plots.interval_calibration(mixtures, y[:, None], ax=ax) is ax
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"predictions": {}}, "`predictions` must be a dict"),
+        ({"predictions": {"a": np.zeros(50)}}, "`predictions` must be a dict"),
+        ({"y": [0.0]}, "`y` must have one target"),
+        ({"ax": "ax"}, "`ax` must be matplotlib"),
+    ],
+)
+def test_interval_calibration_refuses_what_does_not_fit(change, message):
+    mixtures, y = interval_case()
+    with pytest.raises(ValueError, match=message):
+        plots.interval_calibration(**({"predictions": mixtures, "y": y} | change))
+
+
 def test_reliability_draws_into_given_axes():
     probabilities, labels = predictions()
     figure, axes = pyplot.subplots(2, 2)

@@ -63,7 +63,7 @@ KINDS_OF_NAMES = {
     "max_multiplier": kinds.AT_LEAST_ONE.or_none,
     "weight_power": kinds.NOT_NEGATIVE.or_none,
     "beta_1 beta_2 decay jump_probability momentum refresh_probability": kinds.SHARE,
-    "delta": kinds.OPEN_SHARE,
+    "delta level probability": kinds.OPEN_SHARE,
     "initial_inclusion": kinds.OPEN_SHARE.or_none,
     "alpha forward_probability": kinds.UP_TO_ONE,
     "energy_min": kinds.NUMBER,

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation.evaluate import EvaluationTable
+from keras_mhmcmc.evaluation.tables import EvaluationTable
 from tests.support import kinds
 from tests.support.argument_rows import BY_NAME
 from tests.support.argument_rows import MODEL
@@ -214,7 +214,7 @@ def attacks():
 
 
 FIRST = {"model": "a", "epsilon": 0.0, "accuracy": 0.5, "nll": 0.1, "entropy": 0.1}
-QUALITY = {k: 0.5 for k in ("accuracy", "nll", "brier", "ece", "entropy")}
+QUALITY = {k: 0.5 for k in EvaluationTable._heads}
 QUALITY |= {"model": "a", "members": 1, "mutual_information": np.nan}
 RATE = {"learning_rate": 0.1, "start": 2.0, "end": 1.0, "verdict": "passes"}
 RATE |= {"acceptance": np.nan}
@@ -308,9 +308,10 @@ TABLES = {
         models=listed(*NO_DICTS),
         ood=(INPUTS | [{"a": None}, {"a": np.ones((4, 2))}, {"a": []}]).or_none,
         verbose=choice(0, 1),
+        noise_std=listed(0.0, -1.0, np.nan, "0.5", [0.5], {}, True),
         from_logits=COMPILED["from_logits"],
         batch_size=COMPILED["batch_size"],
-        also={"x": {"y"}},
+        also={"x": {"y"}, "noise_std": {"y"}},
     ),
     "evaluate of models": row(
         lambda: dict(models={"a": network()}, x=X4, y=Y4), **OF_MODELS

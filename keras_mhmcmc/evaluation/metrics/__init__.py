@@ -19,11 +19,17 @@ from keras_mhmcmc.evaluation.metrics.classification import brier
 from keras_mhmcmc.evaluation.metrics.classification import mutual_information
 from keras_mhmcmc.evaluation.metrics.classification import nll
 from keras_mhmcmc.evaluation.metrics.classification import predictive_entropy
+from keras_mhmcmc.evaluation.metrics.crps import crps_normal
+from keras_mhmcmc.evaluation.metrics.crps import crps_samples
 from keras_mhmcmc.evaluation.metrics.ranking import aupr
 from keras_mhmcmc.evaluation.metrics.ranking import aurc
 from keras_mhmcmc.evaluation.metrics.ranking import auroc
+from keras_mhmcmc.evaluation.metrics.regression import IntervalCalibration
+from keras_mhmcmc.evaluation.metrics.regression import NormalMixture
 
 __all__ = [
+    "IntervalCalibration",
+    "NormalMixture",
     "Reliability",
     "accuracy",
     "adaptive_ece",
@@ -32,6 +38,8 @@ __all__ = [
     "auroc",
     "brier",
     "classwise_ece",
+    "crps_normal",
+    "crps_samples",
     "ece",
     "mutual_information",
     "nll",

@@ -1,0 +1,164 @@
+"""Tables of scores, with a row for each model."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import ClassVar
+
+import numpy as np
+
+from keras_mhmcmc import _table
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+
+if TYPE_CHECKING:
+    import pandas
+
+LEVELS = (50, 90, 95)  # of the intervals in a `RegressionTable`, in percent
+
+
+class _ScoreTable:
+    """Scores of models on one data set, with a row for each model.
+
+    Args:
+        rows: list of at least one dict with the keys of the table.
+
+    Raises:
+        ValueError: `rows` has another type or other keys.
+    """
+
+    _heads: ClassVar[dict[str, str]]  # what is printed above each column
+
+    def __init__(self, rows: Sequence[_table.Row]) -> None:
+        self.rows = _table.checked_rows(rows, list(self._heads))
+
+    def column(self, name: str) -> Array:
+        """Return the values of a column, in the order of the models.
+
+        Args:
+            name: name of the column, such as "nll".
+
+        Returns:
+            An array with one value for each model.
+
+        Raises:
+            ValueError: there is no such column.
+        """
+        _validate.choice("name", name, tuple(self.rows[0]))
+        return np.array([row[name] for row in self.rows])
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the rows as a `pandas.DataFrame`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return _table.data_frame(self.rows)
+
+    def _head(self, name: str) -> str | None:
+        """Return what is printed above a column, or None to leave the column out."""
+        return self._heads.get(name)
+
+    def __repr__(self) -> str:
+        heads = {name: self._head(name) for name in self.rows[0] if name != "model"}
+        shown = {name: head for name, head in heads.items() if head is not None}
+        width = max(len(str(row["model"])) for row in self.rows)
+        lines = [[" " * width, *shown.values()]]
+        for row in self.rows:
+            cells = [str(row["model"]).ljust(width)]
+            for name in shown:
+                is_count = name == "members"
+                cells.append(str(row[name]) if is_count else _table.number(row[name]))
+            lines.append(cells)
+        return _table.aligned(lines)
+
+
+class EvaluationTable(_ScoreTable):
+    """Scores of classifiers on one data set, with a row for each model.
+
+    | column | holds |
+    |---|---|
+    | `model` | the model's name |
+    | `members` | number of networks or passes whose probabilities are averaged |
+    | `accuracy` | share of correct predictions |
+    | `nll` | mean negative log-likelihood, in nats |
+    | `brier` | Brier score, between 0 and 2 |
+    | `ece` | expected calibration error, over bins of equal width |
+    | `adaptive_ece` | the same over bins with equal numbers of examples |
+    | `classwise_ece` | mean calibration error of the classes |
+    | `aurc` | area under the risk-coverage curve |
+    | `entropy` | mean predictive entropy, in nats |
+    | `mutual_information` | mean mutual information of label and member, in nats |
+    | `auroc_<name>` | area under the ROC curve, with the entropy as the score |
+    | `auroc_mi_<name>` | the same with the mutual information as the score |
+    | `aupr_<name>` | area under the precision-recall curve, with the entropy |
+    | `aupr_mi_<name>` | the same with the mutual information as the score |
+
+    <name> is a set of `ood`, or "ood" for a single array. Scores that need members are
+    NaN for a model without members. They are printed as a dash. The printed table
+    leaves out `adaptive_ece`, `classwise_ece` and `aupr_...`, to fit the line; `rows`,
+    `column` and `to_pandas` have them.
+
+    Args:
+        rows: list of at least one dict with these keys.
+
+    Raises:
+        ValueError: `rows` has another type or other keys.
+    """
+
+    _heads: ClassVar[dict[str, str]] = {
+        "members": "members",
+        "accuracy": "accuracy",
+        "nll": "NLL",
+        "brier": "Brier",
+        "ece": "ECE",
+        "adaptive_ece": "",
+        "classwise_ece": "",
+        "aurc": "AURC",
+        "entropy": "entropy",
+        "mutual_information": "MI",
+    }
+
+    def _head(self, name: str) -> str | None:
+        if name.startswith("auroc_"):  # such as "AUROC kmnist" or "AUROC MI kmnist"
+            rest = name.removeprefix("auroc_")
+            inner = rest.removeprefix("mi_")
+            return f"AUROC {inner}" if inner == rest else f"AUROC MI {inner}"
+        return self._heads.get(name) or None
+
+
+class RegressionTable(_ScoreTable):
+    """Scores of regressions on one data set, with a row for each model.
+
+    | column | holds |
+    |---|---|
+    | `model` | the model's name |
+    | `members` | number of networks or passes in the predictive mixture |
+    | `noise_std` | standard deviation of the noise, in units of the target |
+    | `member_std` | root mean square of the deviation between members, in these units |
+    | `rmse` | root mean squared error of the mean prediction, in these units |
+    | `nll` | mean negative log density of the targets, in nats per example |
+    | `crps` | continuous ranked probability score, in units of the target |
+    | `calibration_error` | mean gap of expected and observed share, 19 intervals |
+    | `coverage_50`, `coverage_90`, `coverage_95` | share of targets in the intervals |
+    | `width_50`, `width_90`, `width_95` | mean width of the central intervals |
+
+    `member_std` is NaN for a model without members, and printed as a dash.
+
+    Args:
+        rows: list of at least one dict with these keys.
+
+    Raises:
+        ValueError: `rows` has another type or other keys.
+    """
+
+    _heads: ClassVar[dict[str, str]] = {
+        "members": "members",
+        "noise_std": "noise",
+        "member_std": "spread",
+        "rmse": "RMSE",
+        "nll": "NLL",
+        "crps": "CRPS",
+        "calibration_error": "cal. error",
+        **{f"coverage_{level}": f"in {level}%" for level in LEVELS},
+        **{f"width_{level}": f"width {level}%" for level in LEVELS},
+    }

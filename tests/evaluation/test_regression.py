@@ -1,0 +1,280 @@
+"""Scores of regressions against SciPy, scoringrules, closed forms; planted faults."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate
+from scipy import special
+from scipy import stats
+
+from keras_mhmcmc import losses
+from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.metrics import NormalMixture
+from keras_mhmcmc.evaluation.metrics import normal
+
+MEANS = np.array([[-1.0, 0.5, 2.0], [0.4, 0.6, -2.5]])
+WEIGHTS = [0.3, 0.7]
+NOISE = 0.8
+Y = np.array([0.1, 0.5, 3.0])
+PREDICTION = NormalMixture(MEANS, NOISE, WEIGHTS)
+
+
+def scipy_cdf(x, example):
+    return np.dot(WEIGHTS, stats.norm.cdf(x, MEANS[:, example], NOISE))
+
+
+class TestNormal:
+    def test_probabilities_below_are_those_of_scipy(self):
+        x = np.append(np.linspace(-37, 37, 999), [-np.inf, np.inf, -50.0])
+        np.testing.assert_allclose(normal.below(x), special.ndtr(x), rtol=1e-12)
+
+    def test_a_single_number_works_as_well(self):
+        assert normal.below(np.float64(0.0)) == 0.5
+
+    @pytest.mark.parametrize("mean", [-3.0, 0.0, 0.2])
+    def test_absolute_mean_is_that_of_the_folded_normal(self, mean):
+        expected = stats.foldnorm.mean(abs(mean) / 0.7, scale=0.7)
+        assert normal.absolute_mean(np.array(mean), 0.7) == pytest.approx(expected)
+
+
+class TestMixture:
+    def test_mean_and_spread_are_weighted(self):
+        np.testing.assert_allclose(PREDICTION.mean, [-0.02, 0.57, -1.15])
+        spread = math.sqrt(0.3 * 0.7) * np.abs(MEANS[0] - MEANS[1])
+        np.testing.assert_allclose(PREDICTION.member_std, spread)
+
+    def test_cdf(self):
+        expected = [scipy_cdf(y, n) for n, y in enumerate(Y)]
+        np.testing.assert_allclose(PREDICTION.cdf(Y), expected, rtol=1e-12)
+
+    def test_nll(self):
+        densities = stats.norm.pdf(Y, MEANS, NOISE)
+        expected = -np.mean(np.log(WEIGHTS @ densities))
+        assert PREDICTION.nll(Y) == pytest.approx(expected, rel=1e-12)
+
+    def test_nll_of_a_single_member_is_the_loss(self):
+        loss = losses.GaussianNLL(NOISE)
+        means, y = MEANS.T[None], np.stack([Y, 2 * Y], axis=1)  # two outputs
+        nats = float(loss(y.astype("float32"), means[0].astype("float32")))
+        assert NormalMixture(means, NOISE).nll(y) == pytest.approx(nats, rel=1e-6)
+
+    def test_nll_of_outputs_is_joint(self):
+        """Outputs are independent given the member, not in the mixture."""
+        means = np.array([[[0.0, 0.0]], [[4.0, 4.0]]])
+        joint = NormalMixture(means, 1.0).nll([[0.0, 0.0]])
+        apart = NormalMixture(means[..., 0], 1.0).nll([0.0])
+        assert joint == pytest.approx(math.log(2) + math.log(2 * math.pi), rel=1e-6)
+        assert 2 * apart == pytest.approx(math.log(2) + joint, rel=1e-3)
+
+    def test_nll_far_away_is_finite(self):
+        assert NormalMixture([[0.0], [0.0]], 1e-3).nll([1.0]) == pytest.approx(
+            0.5e6 + math.log(1e-3) + 0.5 * math.log(2 * math.pi)
+        )
+
+    def test_a_member_of_weight_zero_does_not_count(self):
+        both = NormalMixture([[0.0], [1e6]], 0.5, [1.0, 0.0])
+        one = NormalMixture([[0.0]], 0.5)
+        for y in ([0.3], [1e6]):
+            assert both.nll(y) == one.nll(y)
+            assert both.crps(y) == pytest.approx(one.crps(y), rel=1e-12)
+        np.testing.assert_array_equal(both.quantile(0.2), one.quantile(0.2))
+
+    @pytest.mark.parametrize("q", [1e-6, 0.025, 0.5, 0.9])
+    def test_quantiles_invert_the_distribution_function(self, q):
+        for n, value in enumerate(PREDICTION.quantile(q)):
+            assert scipy_cdf(value, n) == pytest.approx(q, rel=1e-9)
+
+    def test_quantiles_of_many_members_in_blocks(self, monkeypatch):
+        rng = np.random.default_rng(0)
+        means, weights = rng.normal(size=(30, 7)), rng.uniform(size=30)
+        at_once = NormalMixture(means, 0.1, weights).quantile(0.3)
+        module = "keras_mhmcmc.evaluation.metrics.regression._BLOCK"
+        monkeypatch.setattr(module, 16)
+        in_blocks = NormalMixture(means, 0.1, weights).quantile(0.3)
+        np.testing.assert_allclose(in_blocks, at_once, atol=1e-12)
+
+    def test_interval_of_one_member_is_that_of_the_normal(self):
+        low, high = NormalMixture([[1.0, 5.0]], 2.0).interval(0.95)
+        np.testing.assert_allclose(low, [1 - 2 * 1.959964, 5 - 2 * 1.959964], rtol=1e-6)
+        np.testing.assert_allclose(high - low, 4 * 1.959964, rtol=1e-6)
+
+    @pytest.mark.parametrize("level", [0.5, 0.9])
+    def test_coverage_counts_targets_between_the_ends(self, level):
+        y = np.random.default_rng(1).normal(size=200)
+        means = np.random.default_rng(2).normal(size=(4, 200))
+        prediction = NormalMixture(means, 0.5, [1, 2, 3, 4])
+        low, high = prediction.interval(level)
+        assert prediction.coverage(y, level) == np.mean((low <= y) & (y <= high))
+
+    def test_rmse(self):
+        expected = math.sqrt(np.mean((Y - np.array([-0.02, 0.57, -1.15])) ** 2))
+        assert PREDICTION.rmse(Y) == pytest.approx(expected)
+
+    def test_columns_and_rows_of_one_output_are_the_same(self):
+        column = NormalMixture(MEANS[..., None], NOISE, WEIGHTS)
+        for score in ("rmse", "nll", "crps", "coverage", "calibration_error"):
+            expected = getattr(PREDICTION, score)(Y)
+            for y in (Y, Y[:, None]):
+                assert getattr(column, score)(y) == pytest.approx(expected)
+                assert getattr(PREDICTION, score)(y) == pytest.approx(expected)
+
+
+class TestCrps:
+    def test_of_a_mixture_is_its_integral(self):
+        """The integral of (F(x) - [y <= x])^2, split at y."""
+        expected = []
+        for n, y in enumerate(Y):
+            below = integrate.quad(lambda x, n=n: scipy_cdf(x, n) ** 2, -15, y)[0]
+            above = integrate.quad(lambda x, n=n: (1 - scipy_cdf(x, n)) ** 2, y, 15)[0]
+            expected.append(below + above)
+        assert PREDICTION.crps(Y) == pytest.approx(np.mean(expected), rel=1e-7)
+
+    def test_of_a_normal_in_closed_form(self):
+        """sigma (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi))."""
+        z = (Y - MEANS[0]) / NOISE
+        inner = z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z)
+        expected = NOISE * np.mean(inner - 1 / math.sqrt(math.pi))
+        prediction = NormalMixture(MEANS[:1], NOISE)
+        assert prediction.crps(Y) == pytest.approx(expected, rel=1e-12)
+        assert metrics.crps_normal(MEANS[0], NOISE, Y) == pytest.approx(expected)
+        each = np.full(3, NOISE)
+        assert metrics.crps_normal(MEANS[0], each, Y) == pytest.approx(expected)
+
+    def test_of_samples_is_the_mean_over_pairs(self):
+        rng = np.random.default_rng(3)
+        samples, weights = rng.normal(size=(6, 20)), np.arange(1.0, 7.0)
+        y, w = rng.normal(size=20), weights / 21
+        away = w @ np.abs(samples - y)
+        pairs = np.abs(samples[:, None] - samples)
+        apart = np.einsum("s,t,stn->n", w, w, pairs)
+        expected = np.mean(away - 0.5 * apart)
+        assert metrics.crps_samples(samples, y, weights) == pytest.approx(expected)
+
+    def test_of_one_sample_is_the_absolute_error(self):
+        assert metrics.crps_samples([[1.0, 2.0]], [3.0, 1.5]) == 1.25
+
+    def test_of_many_draws_tends_to_that_of_the_mixture(self):
+        rng = np.random.default_rng(4)
+        members = rng.choice(2, p=WEIGHTS, size=40_000)
+        draws = MEANS[members] + NOISE * rng.normal(size=(40_000, 3))
+        # The deviation of E|X - y| - E|X - X'| / 2 is below std(X) / 200 = 0.01.
+        expected = PREDICTION.crps(Y)
+        assert metrics.crps_samples(draws, Y) == pytest.approx(expected, abs=0.02)
+
+    def test_all_forms_against_scoringrules(self):
+        oracle = pytest.importorskip("scoringrules")
+        rng = np.random.default_rng(5)
+        means, weights = rng.normal(size=(5, 30)), rng.uniform(size=5)
+        y, noises = rng.normal(size=30), np.full((5, 30), 0.4)
+        tiled = np.tile(weights[:, None] / weights.sum(), 30)
+        expected = np.mean(oracle.crps_mixnorm(y, means, noises, tiled, m_axis=0))
+        prediction = NormalMixture(means, 0.4, weights)
+        assert prediction.crps(y) == pytest.approx(expected, rel=1e-10)
+        expected = np.mean(oracle.crps_normal(y, means[0], 0.4))
+        assert metrics.crps_normal(means[0], 0.4, y) == pytest.approx(expected)
+        expected = np.mean(
+            oracle.crps_ensemble(y, means, m_axis=0, ens_w=tiled, estimator="nrg")
+        )
+        assert metrics.crps_samples(means, y, weights) == pytest.approx(expected)
+
+
+def calibrated(examples=20_000, seed=0):
+    """A prediction, and targets that are drawn from it."""
+    rng = np.random.default_rng(seed)
+    means, weights = rng.normal(size=(3, examples)), np.array([0.6, 0.3, 0.1])
+    chosen = means[rng.choice(3, p=weights, size=examples), np.arange(examples)]
+    y = chosen + 0.4 * rng.normal(size=examples)
+    return means, weights, y
+
+
+class TestCalibration:
+    def test_targets_drawn_from_the_prediction(self):
+        means, weights, y = calibrated()
+        prediction = NormalMixture(means, 0.4, weights)
+        assert stats.kstest(prediction.cdf(y), "uniform").pvalue > 0.01
+        curve = prediction.calibration(y)
+        np.testing.assert_allclose(curve.expected, np.arange(1, 20) / 20)
+        deviation = np.sqrt(curve.expected * (1 - curve.expected) / len(y))
+        assert np.all(np.abs(curve.observed - curve.expected) < 4 * deviation)
+        assert prediction.calibration_error(y) < 0.01
+        for level in (0.5, 0.9, 0.95):
+            width = 4 * math.sqrt(level * (1 - level) / len(y))
+            assert abs(prediction.coverage(y, level) - level) < width
+
+    def test_curve_and_coverage_agree(self):
+        means, weights, y = calibrated(100)
+        prediction = NormalMixture(means, 0.4, weights)
+        curve = prediction.calibration(y, [0.5, 0.25])
+        assert curve.observed.tolist() == [
+            prediction.coverage(y, 0.5),
+            prediction.coverage(y, 0.25),
+        ]
+
+    def test_intervals_that_hold_nothing_or_all(self):
+        y = np.zeros(50)
+        assert NormalMixture(np.full((1, 50), 1e3), 1.0).calibration_error(y) == 0.5
+        assert NormalMixture(np.zeros((1, 50)), 1.0).calibration_error(y) == 0.5
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            lambda means, weights, y: (means, 0.4, None, y),  # weights ignored
+            lambda means, weights, y: (means, 0.4**2, weights, y),  # squared twice
+            lambda means, weights, y: (means, math.sqrt(0.4), weights, y),
+            lambda means, weights, y: (weights @ means, 0.4, None, y),  # the mean alone
+            lambda means, weights, y: (means, 0.4, weights[::-1], y),
+            lambda means, weights, y: (means, 0.4, weights, np.roll(y, 1)),  # shifted
+        ],
+    )
+    def test_a_planted_fault_costs_in_every_score(self, fault):
+        means, weights, y = calibrated()
+        right = NormalMixture(means, 0.4, weights)
+        wrong_means, noise, shares, targets = fault(means, weights, y)
+        wrong = NormalMixture(np.atleast_2d(wrong_means), noise, shares)
+        assert wrong.nll(targets) > right.nll(y) + 0.01
+        assert wrong.crps(targets) > right.crps(y) + 0.001
+        moved = wrong.calibration_error(targets) > 3 * right.calibration_error(y)
+        # Shifted targets have the same distribution; equal weights a similar one.
+        assert moved or shares is None or targets is not y
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"means": [1.0]}, "`means` must have the shape"),
+        ({"means": [[NAN, 0.0]]}, "`means` must be finite"),
+        ({"means": np.zeros((2, 0))}, "`means` must have the shape"),
+        ({"noise_std": 0.0}, "`noise_std` must be a number"),
+        ({"noise_std": -1.0}, "`noise_std` must be a number"),
+        ({"noise_std": NAN}, "`noise_std` must be a number"),
+        ({"weights": [1.0, 2.0, 3.0]}, "`weights` must be 2 numbers"),
+        ({"weights": [1.0, -1.0]}, "`weights` must be 2 numbers"),
+    ],
+)
+def test_bad_mixtures(change, message):
+    with pytest.raises(ValueError, match=message):
+        NormalMixture(**dict(means=[[0.0, 1.0]] * 2, noise_std=1.0) | change)
+
+
+@pytest.mark.parametrize("y", [[0.0], [0.0, NAN, 1.0], np.zeros((3, 2)), ["a"] * 3, 0])
+def test_bad_targets(y):
+    for score in ("rmse", "nll", "crps", "cdf", "coverage", "calibration"):
+        with pytest.raises(ValueError, match="Argument `y` must"):
+            getattr(PREDICTION, score)(y)
+    with pytest.raises(ValueError, match="Argument `y` must"):
+        metrics.crps_samples(MEANS, y)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 1.5, NAN, None, "0.9"])
+def test_bad_levels(level):
+    for call in (PREDICTION.interval, lambda value: PREDICTION.coverage(Y, value)):
+        with pytest.raises(ValueError, match="Argument `level` must"):
+            call(level)
+    with pytest.raises(ValueError, match="Argument `probability` must"):
+        PREDICTION.quantile(level)
+    with pytest.raises(ValueError, match="Argument `levels` must"):
+        PREDICTION.calibration(Y, [0.5, level])
