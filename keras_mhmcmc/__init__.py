@@ -14,11 +14,15 @@ from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
 from keras_mhmcmc.ensemble import prune
 from keras_mhmcmc.evaluation import Classifier
+from keras_mhmcmc.evaluation import TemperatureScaled
+from keras_mhmcmc.evaluation import conformal_intervals
+from keras_mhmcmc.evaluation import conformal_sets
 from keras_mhmcmc.evaluation import corrupt
 from keras_mhmcmc.evaluation import evaluate
 from keras_mhmcmc.evaluation import evaluate_shift
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import predict_distribution
+from keras_mhmcmc.evaluation import temperature_scaling
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import ESM
@@ -61,7 +65,10 @@ __all__ = [
     "SGHMCSA",
     "SGLD",
     "SGLDSA",
+    "TemperatureScaled",
     "adversarial",
+    "conformal_intervals",
+    "conformal_sets",
     "corrupt",
     "datasets",
     "diagnostics",
@@ -82,6 +89,7 @@ __all__ = [
     "suggest_learning_rate",
     "suggest_partition",
     "targets",
+    "temperature_scaling",
 ]
 
 

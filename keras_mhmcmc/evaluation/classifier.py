@@ -19,8 +19,10 @@ from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_probabilities
+from keras_mhmcmc.evaluation.scaled import TemperatureScaled
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 WITH_MEMBERS = (Ensemble, MCDropout)
@@ -163,6 +165,23 @@ class Classifier:
         outputs = self.map(self.compiled(_member_outputs), x).astype("float64")
         return np.moveaxis(outputs, 1, 0)
 
+    def logits(self, x: npt.ArrayLike) -> Array:
+        """Return the logits of inputs, a float64 array of shape (N, C), C >= 2.
+
+        They are the logarithms of the probabilities, raised to 1.2e-38, if the model
+        outputs probabilities.
+
+        Args:
+            x: finite inputs, shape (N, ...).
+
+        Raises:
+            ValueError: as in `probabilities`.
+        """
+        if not self.from_logits:
+            return np.log(np.clip(self.probabilities(x), SMALLEST, 1.0))
+        x = self.checked_inputs(x)
+        return self._as_logits(self.map(self.compiled(_mean_outputs), x))
+
     def checked_inputs(self, x: npt.ArrayLike) -> Array:
         """Return `x` as float32 inputs of the model's shape, or raise a `ValueError`.
 
@@ -171,6 +190,8 @@ class Classifier:
         """
         x = as_inputs("x", x)
         model = self.model
+        if isinstance(model, TemperatureScaled):
+            model = model.model
         if isinstance(model, Ensemble):
             model = model.member
         elif isinstance(model, MCDropout):
@@ -303,6 +324,13 @@ class Classifier:
             # A softmax in half precision needs the larger tolerance.
             values = as_probabilities(subject, outputs, 1e-2, remedy)
             return values / np.sum(values, axis=1, keepdims=True)
+        outputs = self._as_logits(outputs)
+        powers = np.exp(outputs - np.max(outputs, axis=1, keepdims=True))
+        return powers / np.sum(powers, axis=1, keepdims=True)
+
+    def _as_logits(self, outputs: Array) -> Array:
+        """Convert outputs to finite float64 logits of shape (N, C), C >= 2."""
+        outputs = outputs.astype("float64")
         if not np.all(np.isfinite(outputs)):
             raise ValueError(
                 f"{self.subject} must output finite logits. Check its weights. "
@@ -311,8 +339,7 @@ class Classifier:
             )
         if outputs.shape[1] == 1:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
-        powers = np.exp(outputs - np.max(outputs, axis=1, keepdims=True))
-        return powers / np.sum(powers, axis=1, keepdims=True)
+        return outputs
 
 
 def as_classifier(

@@ -80,7 +80,13 @@ def distribution(
     classifier: Classifier, x: npt.ArrayLike, noise_std: float
 ) -> NormalMixture:
     """Return the predictive distribution of a compiled model."""
-    means = classifier.output_arrays(x)  # (members, N, columns)
+    means, weights = member_means(classifier, x)
+    return NormalMixture(means, noise_std, weights)
+
+
+def member_means(classifier: Classifier, x: npt.ArrayLike) -> tuple[Array, Array]:
+    """Return the members' outputs (S, N) or (S, N, D), and their weights (S,)."""
+    means = classifier.output_arrays(x)  # (S, N, columns)
     if not np.all(np.isfinite(means)):
         raise ValueError(
             f"{classifier.subject} must output finite means. Check its weights. "
@@ -88,9 +94,9 @@ def distribution(
         )
     if means.shape[2] == 1:
         means = means[:, :, 0]
-    has_weights = classifier.has_members
-    weights = classifier.model.averaging_weights if has_weights else None
-    return NormalMixture(means, noise_std, weights)
+    if not classifier.has_members:
+        return means, np.ones(1)
+    return means, classifier.model.averaging_weights
 
 
 def compiled_noise(model: keras.Model) -> float | None:

@@ -6,12 +6,16 @@ import keras
 import numpy as np
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.evaluation.conformal import ConformalIntervals
+from keras_mhmcmc.evaluation.conformal import ConformalSets
 from keras_mhmcmc.evaluation.tables import RegressionTable
 from tests.support import kinds
 from tests.support.argument_rows import row
 from tests.support.arguments_of_chains import WEIGHTS
+from tests.support.arguments_of_models import INPUTS
 from tests.support.arguments_of_models import NO_ROWS
-from tests.support.arguments_of_models import inputs
+from tests.support.arguments_of_models import classifier
+from tests.support.arguments_of_models import network
 from tests.support.kinds import array
 from tests.support.kinds import choice
 from tests.support.kinds import listed
@@ -25,6 +29,16 @@ X4 = np.full((4, 3), 0.5)
 def line():
     """A built model from inputs of shape (3,) to one mean."""
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+
+
+@functools.cache
+def slope():
+    """A classifier that is right for most of `X9`, not for all."""
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(2, activation="softmax")]
+    )
+    model.set_weights([np.array([[-1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), np.zeros(2)])
+    return model
 
 
 def mixture():
@@ -86,7 +100,7 @@ REGRESSIONS = {
     ),
     "predict_distribution": row(
         lambda: dict(model=line(), x=X4, noise_std=0.5),
-        x=inputs("(-inf, inf)"),
+        x=INPUTS,
         noise_std=kinds.POSITIVE,  # None is refused: the model has no loss
     ),
     "evaluate of a regression": row(
@@ -107,4 +121,49 @@ REGRESSIONS = {
         call=RegressionTable.column,
     ),
 }
-TABLE = REGRESSIONS
+X9, Y9 = np.random.default_rng(0).normal(size=(9, 3)), np.arange(9) % 2
+X9[:, 0] = np.where(Y9 == 1, 1.0, -1.0)
+X9[0, 0] = 0.5
+X9_KIND = array(X9, "(-inf, inf)", [], 0.5, 1e300 * X9, shapes=[(9, 2), (9, 3, 3), 9])
+LABELS9 = array(Y9, "[0, 1]", np.ones((9, 2)), 0, shapes=[3, (9, 3)], planted=[0.5])
+TARGETS9 = array(Y9, "(-inf, inf)", 0.5, shapes=[3, (9, 2), (1, 9)])
+CLASSES = dict(x=X9_KIND, y=LABELS9)
+CALIBRATION = [
+    row(
+        lambda: dict(model=network(), x=X9, y=Y9, level=0.5),
+        also={"x": {"y"}, "level": {"x"}},
+        **CLASSES,
+    ),
+    row(
+        lambda: dict(model=line(), x=X9, y=Y9, level=0.5),
+        x=X9_KIND,
+        y=TARGETS9,
+        also={"x": {"y"}, "level": {"x"}},
+    ),
+]
+CALIBRATED = {
+    "conformal_sets": CALIBRATION[0],
+    "conformal_intervals": CALIBRATION[1],
+    "evaluation.ConformalSets.predict": row(
+        lambda: dict(self=mh.conformal_sets(network(), X9, Y9), x=X9),
+        x=X9_KIND,
+        call=ConformalSets.predict,
+    ),
+    "evaluation.ConformalIntervals.predict": row(
+        lambda: dict(self=mh.conformal_intervals(line(), X9, Y9), x=X9),
+        x=X9_KIND,
+        call=ConformalIntervals.predict,
+    ),
+    "temperature_scaling": row(
+        lambda: dict(model=slope(), x=X9, y=Y9),
+        also={"x": {"y"}, "y": {"x"}},
+        **CLASSES,
+    ),
+    "TemperatureScaled": row(
+        lambda: dict(model=network(), temperature=2.0),
+        temperature=kinds.POSITIVE,
+    ),
+    "Classifier.logits": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
+    "Classifier.output_arrays": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
+}
+TABLE = REGRESSIONS | CALIBRATED
