@@ -1,6 +1,5 @@
 """The problems of `advice.py`: data, models, losses and scores."""
 
-import math
 from typing import NamedTuple
 
 import keras
@@ -134,18 +133,14 @@ def quality(name, outputs, weights, data, noise):
         measures = {"accuracy": mh.metrics.accuracy, "nll": mh.metrics.nll}
         measures["ece"] = mh.metrics.ece
         return {key: float(f(mean, data.y_test)) for key, f in measures.items()}
-    # A mixture of normal distributions, one for each member.
-    residuals = (data.y_test[None] - outputs) / noise
-    log_density = -0.5 * np.square(residuals) - math.log(
-        noise * data.unit * math.sqrt(2 * math.pi)
+    prediction = mh.metrics.NormalMixture(
+        data.unit * outputs, data.unit * noise, weights
     )
-    log_mean = special.logsumexp(log_density, axis=0, b=weights[:, None])
-    below = weights @ special.ndtr(residuals)
-    error = data.y_test - weights @ outputs
+    y = data.unit * data.y_test
     return {
-        "rmse": data.unit * math.sqrt(np.mean(np.square(error))),
-        "nll": -float(np.mean(log_mean)),
-        "coverage": float(np.mean(np.abs(below - 0.5) < 0.45)),  # of 90% intervals
+        "rmse": prediction.rmse(y),
+        "nll": prediction.nll(y),
+        "coverage": prediction.coverage(y, 0.9),
     }
 
 
