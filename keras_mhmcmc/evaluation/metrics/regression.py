@@ -176,7 +176,7 @@ class NormalMixture:
         return self._below(self._targets(y))
 
     def quantile(self, probability: float) -> Array:
-        """Return the quantile of each prediction, by bisection.
+        """Return the quantile of each prediction, by bisection and Newton's method.
 
         Args:
             probability: probability of a value below the quantile, in (0, 1).
@@ -192,13 +192,22 @@ class NormalMixture:
         shift = self.noise_std * NormalDist().inv_cdf(probability)
         used = self.means[self.weights > 0.0]
         low, high = np.min(used, axis=0) + shift, np.max(used, axis=0) + shift
-        widest = np.max(high - low) / (_PRECISION * self.noise_std)
-        for _ in range(math.ceil(math.log2(max(widest, 1.0)))):
-            middle = 0.5 * (low + high)
-            is_under = self._below(middle) < probability
-            low = np.where(is_under, middle, low)
-            high = np.where(is_under, high, middle)
-        return 0.5 * (low + high)
+        precision = _PRECISION * self.noise_std
+        halvings = math.ceil(math.log2(max(np.max(high - low) / precision, 1.0)))
+        value = 0.5 * (low + high)
+        for step in range(8 * (halvings + 1)):
+            excess = self._below(value) - probability
+            low = np.where(excess < 0.0, value, low)
+            high = np.where(excess < 0.0, high, value)
+            density = np.maximum(self._density(value), np.finfo("float64").tiny)
+            newton = value - excess / density
+            is_found = np.abs(newton - value) <= precision
+            # Each eighth step halves the bracket, so that it always closes.
+            is_newton = (newton >= low) & (newton <= high) & (step % 8 < 7)
+            value = np.where(is_newton | is_found, newton, 0.5 * (low + high))
+            if np.all(is_found | (high - low <= precision)):
+                break
+        return np.clip(value, low, high)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Return the ends of the central interval of each prediction.
@@ -282,6 +291,14 @@ class NormalMixture:
         """Return the mixture's distribution function at values (N,) or (N, D)."""
         return self._average(
             lambda means: normal.below((values - means) / self.noise_std)
+        )
+
+    def _density(self, values: Array) -> Array:
+        """Return the mixture's density at values (N,) or (N, D)."""
+        return self._average(
+            lambda means: (
+                normal.density((values - means) / self.noise_std) / self.noise_std
+            )
         )
 
     def _average(self, function: Callable[[Array], Array]) -> Array:
