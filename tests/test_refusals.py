@@ -20,8 +20,8 @@ from tests.support import arguments_of_chains
 from tests.support import arguments_of_models
 from tests.support import arguments_of_plots
 from tests.support import arguments_of_samplers
-from tests.support import arguments_of_shift
 from tests.support import arguments_of_scores
+from tests.support import arguments_of_shift
 from tests.support import wild
 from tests.support.argument_rows import BY_NAME
 

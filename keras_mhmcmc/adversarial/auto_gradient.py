@@ -32,7 +32,7 @@ from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.best_point import Best
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifier
+from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 MOMENTUM = 0.75  # alpha
 SUCCESSES = 0.75  # rho: the share of steps that should raise the loss

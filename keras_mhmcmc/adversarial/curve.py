@@ -23,7 +23,7 @@ from keras_mhmcmc.adversarial.table import RobustnessTable
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifiers
+from keras_mhmcmc.evaluation.classifiers import as_classifiers
 
 Attack = named_attacks.Attack | Literal["strongest"]
 WITH_STRONGEST: dict[str, Callable[..., Array]] = {

@@ -29,7 +29,7 @@ from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.best_point import Best
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifier
+from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 
 def pgd(

@@ -23,7 +23,7 @@ from keras_mhmcmc.adversarial import best_point
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifier
+from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 SHARE = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 # After these of 10,000 queries, the share of the image that a square covers is halved.

@@ -15,7 +15,7 @@ from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.named_attacks import Attack
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifier
+from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 
 def strongest(

@@ -14,7 +14,7 @@ from keras_mhmcmc.adversarial.transfer_table import TransferTable
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifiers
+from keras_mhmcmc.evaluation.classifiers import as_classifiers
 
 
 def transfer(

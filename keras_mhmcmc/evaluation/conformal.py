@@ -19,7 +19,7 @@ from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_targets
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifier
+from keras_mhmcmc.evaluation.classifiers import as_classifier
 from keras_mhmcmc.evaluation.metrics.regression import LEVEL
 from keras_mhmcmc.evaluation.regression import member_means
 

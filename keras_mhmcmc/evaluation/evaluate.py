@@ -17,7 +17,7 @@ from keras_mhmcmc.evaluation import regression
 from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifiers
+from keras_mhmcmc.evaluation.classifiers import as_classifiers
 from keras_mhmcmc.evaluation.tables import EvaluationTable
 from keras_mhmcmc.evaluation.tables import RegressionTable
 

@@ -19,7 +19,7 @@ from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifiers
+from keras_mhmcmc.evaluation.classifiers import as_classifiers
 from keras_mhmcmc.evaluation.corruptions import CORRUPTIONS
 from keras_mhmcmc.evaluation.corruptions import corrupt
 

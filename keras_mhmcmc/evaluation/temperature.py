@@ -10,7 +10,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifier import as_classifier
+from keras_mhmcmc.evaluation.classifiers import as_classifier
 from keras_mhmcmc.evaluation.scaled import TemperatureScaled
 
 LOWEST, HIGHEST = 1e-4, 1e4
