@@ -316,19 +316,18 @@ def table(rows, problem, seeds):
         return []
     kind = {m: "ensemble" if METHODS[m].is_ensemble else "last" for m in found}
     extra = list(next(iter(found.values()))[1][0].get("robust", {}))
-    heads = ["method", "settings", *names, "NLL less SGD's", "NLL of the last state"]
-    heads += ["NLL of 5 members", *extra, "gradients"]
+    titles = [HEADS.get(name, name) for name in names]
+    heads = ["method", "settings", *titles, "NLL less SGD's", "NLL of the last state"]
+    heads += ["NLL of 5 members", *(name.upper() for name in extra), "gradients"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     base = [run["last"]["nll"] for run in found["SGD"][1]] if "SGD" in found else None
     for method, (setting, runs) in found.items():
         scores = [run[kind[method]] for run in runs]
-        cells = [method, ", ".join(f"{k} {v:g}" for k, v in setting.items() if v)]
+        cells = [method, shown(setting)]
         cells += [f"{np.mean([s[name] for s in scores]):.3f}" for name in names]
         cells.append("—")
         if base is not None and method != "SGD":
-            less = np.array([s["nll"] for s in scores]) - base
-            error = less.std(ddof=1) / math.sqrt(len(less)) if len(less) > 1 else 0.0
-            cells[-1] = f"{less.mean():+.3f} ± {error:.3f}"
+            cells[-1] = paired(np.array([s["nll"] for s in scores]) - base)
         cells.append(f"{np.mean([run['last']['nll'] for run in runs]):.3f}")
         few = [run["few"]["nll"] for run in runs if "few" in run]
         is_shown = METHODS[method].is_ensemble and len(few) == len(runs)
@@ -339,6 +338,44 @@ def table(rows, problem, seeds):
         cells.append(f"{runs[0]['steps']:,}")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def summary(rows, problems, seeds):
+    """Lines of a table: by how much each NLL exceeds that of SGD, on each problem."""
+    found = {}
+    for problem in problems:
+        for method in METHODS:
+            setting = choose(rows, problem, method)
+            runs = [rows.find(problem, method, setting, seed) for seed in range(seeds)]
+            if setting is not None and all(run is not None for run in runs):
+                values = [counted_nll(method, run) for run in runs]
+                found[problem, method] = np.array(values)
+    done = [p for p in problems if all((p, method) in found for method in METHODS)]
+    if not done:
+        return []
+    lines = ["| method | " + " | ".join(done) + " |", "|---" * (len(done) + 1) + "|"]
+    means = [f"{found[problem, 'SGD'].mean():.3f}" for problem in done]
+    lines.append(f"| NLL of SGD | {' | '.join(means)} |")
+    for method in METHODS:
+        if method != "SGD":
+            less = [paired(found[p, method] - found[p, "SGD"]) for p in done]
+            lines.append(f"| {method} | {' | '.join(less)} |")
+    return lines
+
+
+def paired(less):
+    """The mean of differences, with its standard error."""
+    error = less.std(ddof=1) / math.sqrt(len(less)) if len(less) > 1 else 0.0
+    return f"{less.mean():+.3f} ± {error:.3f}".replace("-", "−")
+
+
+HEADS = {"nll": "NLL", "ece": "ECE", "rmse": "RMSE", "coverage": "in 90%"}
+
+
+def shown(setting):
+    """A setting as text, such as "rate 0.1, T 0.03, prior 1"."""
+    found = {{"temperature": "T"}.get(k, k): v for k, v in setting.items() if v}
+    return ", ".join(f"{name} {value:g}" for name, value in found.items())
 
 
 def main(argv=None):
@@ -354,6 +391,8 @@ def main(argv=None):
                 f"\n{problem}, {args.seeds} seeds, Keras on {keras.backend.backend()}"
             )
             print("\n".join(lines))
+    lines = summary(rows, args.problems, args.seeds)
+    print("\n".join(["\nNLL less that of SGD in the same seeds", *lines]))
     return rows
 
 
