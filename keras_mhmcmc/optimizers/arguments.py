@@ -1,6 +1,7 @@
 """The arguments that a sampler was made with, for its configuration."""
 
 import inspect
+import json
 import numbers
 import typing
 from typing import Any
@@ -48,6 +49,24 @@ def configuration(cls: type, given: dict[str, Any]) -> dict[str, Any]:
             float(value) if is_integer and float in kinds else value
         )
     return config
+
+
+def recorded(cls: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a constructor to read and compare, as JSON has them.
+
+    Functions, and objects without a configuration, stand by their names: unlike a
+    configuration, the result never has code in it.
+    """
+    config: dict[str, Any] = {}
+    for name, value in given.items():
+        if inspect.isroutine(value):
+            config[name] = value.__name__
+            continue
+        try:
+            config |= configuration(cls, {name: value})
+        except (NotImplementedError, TypeError, ValueError):  # it has none
+            config[name] = type(value).__name__
+    return json.loads(json.dumps(config, default=lambda value: type(value).__name__))
 
 
 def serialized(value: Any) -> Any:

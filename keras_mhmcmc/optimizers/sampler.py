@@ -7,6 +7,7 @@ from typing import Any
 from typing import Self
 
 import keras
+import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
@@ -20,6 +21,7 @@ from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.arguments import configuration
 from keras_mhmcmc.optimizers.arguments import given_arguments
+from keras_mhmcmc.optimizers.arguments import recorded
 from keras_mhmcmc.optimizers.arguments import serialized
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
@@ -123,6 +125,7 @@ class Sampler(SamplerInterface):
             _backend.SEED_DTYPE,
             "noise_state",
         )
+        self._noise_state = noise_state
         stream = _backend.ChainsNoise if has_chains else _backend.NoiseStream
         self._noise = stream(noise_state)
         self._bound_prior = None
@@ -342,6 +345,24 @@ class Sampler(SamplerInterface):
         if "temperature" in given:  # as a number where it follows from the sizes
             given["temperature"] = serialized(self.temperature)
         return given | {"learning_rate": learning_rate}
+
+    # What `mh.PosteriorSamples` writes down.
+
+    def noise_seed(self) -> int:
+        """Return the seed of the noise; of the first chain, if there are several.
+
+        A sampler that was loaded has the seed of the run that was saved.
+        """
+        if not self.built:
+            return self._first_seed
+        return int(np.ravel(ops.convert_to_numpy(self._noise_state))[0])
+
+    def recorded_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the constructor for people to read and compare."""
+        given = dict(self._given)
+        if "temperature" in given:  # as a number where it follows from the sizes
+            given["temperature"] = self.temperature
+        return recorded(type(self), given)
 
     @classmethod
     def from_config(

@@ -1,33 +1,31 @@
 """The store that keeps samples as files in a directory."""
 
 import contextlib
-import io
 import os
 import re
 from collections.abc import Iterable
 from collections.abc import Mapping
 
-import h5py
 import keras
-import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.posterior import files
 from keras_mhmcmc.posterior import manifest as sample_manifest
 from keras_mhmcmc.posterior.lock import FolderLock
 from keras_mhmcmc.posterior.manifest import Manifest
 from keras_mhmcmc.posterior.manifest import Signature
 from keras_mhmcmc.posterior.manifest import file_of
+from keras_mhmcmc.posterior.run import Run
+from keras_mhmcmc.posterior.run import run_of
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.posterior.store import base_of
 from keras_mhmcmc.posterior.store import changes
 from keras_mhmcmc.posterior.store import stacked
 
-_BASE = "base.h5"
-_UNFINISHED = "unfinished-"
 _OURS = re.compile(r"base\.h5|manifest\.json|sample-\d{10,}\.h5")
 
 
@@ -38,7 +36,7 @@ class DirectoryStore(Store):
     weights that differ from `base.h5`. A file is written under a temporary name,
     flushed to the disk and then renamed, and a sample is written before the manifest
     that lists it. The manifest therefore lists complete samples only, whenever the
-    process dies.
+    process dies. It has a checksum of each file, and says which run wrote them.
     """
 
     def __init__(self, directory: PathLike) -> None:
@@ -46,13 +44,16 @@ class DirectoryStore(Store):
             "directory", directory, (str, os.PathLike), "the path of a folder"
         )
         self.directory: str = os.fspath(path)
-        self._signature: Signature = []
+        self.signature: Signature = []
+        self.run = Run()
+        self._base_sha256: str | None = None
         self._base: dict[int, Array] | None = None
         self._lock = FolderLock(self.directory)
         self.records = []
         if os.path.exists(self._path(sample_manifest.NAME)):
             manifest = sample_manifest.read(self._path(sample_manifest.NAME))
-            self._signature, self.records = manifest
+            self.signature, self.records = manifest.signature, manifest.records
+            self.run, self._base_sha256 = manifest.run, manifest.base_sha256
 
     def open(self, model: keras.Model, iterations: int) -> None:
         """Lock the directory, and remove samples from after `iterations`.
@@ -79,8 +80,9 @@ class DirectoryStore(Store):
         # The base is missing if the first step built the model.
         base = self._prepare(model) if self._base is None else self._base
         path = self._path(file_of(record))
-        _write(path, changes(base, model), {"iteration": record.iteration})
-        self._list([*self.records, record])
+        attributes = {"iteration": record.iteration}
+        sha256 = files.write(path, changes(base, model), attributes)
+        self._list([*self.records, record._replace(sha256=sha256)])
 
     def drop_first(self) -> None:
         """Remove the oldest sample, from the manifest first."""
@@ -100,20 +102,24 @@ class DirectoryStore(Store):
         finally:
             self._lock.release()
 
-    def read(self, model: keras.Model) -> list[Array]:
+    def read(self, model: keras.Model, length: int | None = None) -> list[Array]:
         """Return one array (samples, ...) for each of `model.weights`.
+
+        Args:
+            model: the model that was sampled.
+            length: number of samples to read, the oldest ones. None reads all.
 
         Raises:
             ValueError: the samples belong to another model, or a file cannot be read.
         """
         self._check_same_model(_signature(model))
-        base = self._read(_BASE)
+        base = self._read_base()
         samples = []
-        for record in self.records:
-            name = file_of(record)
-            values = base | self._read(name, {"iteration": record.iteration})
+        for record in self.records[:length]:
+            name, attributes = file_of(record), {"iteration": record.iteration}
+            values = base | self._read(name, attributes, record.sha256)
             self._check_weights(name, values)
-            samples.append([values[i] for i in range(len(self._signature))])
+            samples.append([values[i] for i in range(len(self.signature))])
         return stacked(samples)
 
     def _check_unchanged(self) -> None:
@@ -151,16 +157,19 @@ class DirectoryStore(Store):
         """Read the base, or write it before the first sample."""
         if self.records:
             self._check_same_model(_signature(model))
-            base = self._read(_BASE)
+            base = self._read_base()
         else:
             base = base_of(model)
-            _write(self._path(_BASE), base, {})
-            self._signature = _signature(model)
+            self._base_sha256 = files.write(self._path(files.BASE), base, {})
+            self.signature, self.run = _signature(model), run_of(model)
         self._base = base
         return base
 
+    def _read_base(self) -> dict[int, Array]:
+        return self._read(files.BASE, {}, self._base_sha256)
+
     def _read(
-        self, name: str, attributes: Mapping[str, int] | None = None
+        self, name: str, attributes: Mapping[str, int], sha256: str | None
     ) -> dict[int, Array]:
         """Return the arrays of one of the files. A link out of the folder is refused.
 
@@ -173,15 +182,15 @@ class DirectoryStore(Store):
                 "folder. Put the file itself there. Received: a link to "
                 f"{os.path.realpath(path)!r}"
             )
-        return _read(path, attributes or {})
+        return files.read(path, attributes, sha256)
 
     def _check_weights(self, name: str, values: Mapping[int, Array]) -> None:
         found = [[list(values[i].shape), values[i].dtype.name] for i in sorted(values)]
-        wanted = [[shape, dtype] for _, shape, dtype in self._signature]
+        wanted = [[shape, dtype] for _, shape, dtype in self.signature]
         if sorted(values) != list(range(len(wanted))) or found != wanted:
             raise ValueError(
                 f"The sample file {self._path(name)!r} must hold, together with "
-                f"{self._path(_BASE)!r}, weights of the shapes and types {wanted}. "
+                f"{self._path(files.BASE)!r}, weights of shapes and types {wanted}. "
                 "Restore it, or remove its entry from the manifest. Received: weights "
                 f"{sorted(values)} of the shapes and types {found}"
             )
@@ -194,17 +203,18 @@ class DirectoryStore(Store):
 
         The manifest comes first: if the disk is full, nothing changes.
         """
-        text = sample_manifest.text_of(Manifest(self._signature, records))
-        _write_whole(self._path(sample_manifest.NAME), text.encode())
+        manifest = Manifest(self.signature, records, self.run, self._base_sha256)
+        text = sample_manifest.text_of(manifest)
+        files.write_whole(self._path(sample_manifest.NAME), text.encode())
         self.records = records
 
     def _check_same_model(self, signature: Signature) -> None:
-        if signature != self._signature:
+        if signature != self.signature:
             raise ValueError(
                 "Argument `directory` must not hold samples of another model, whose "
                 "weights have other names, shapes or types. Choose a new directory, or "
                 "use the model that was sampled. Received: "
-                f"directory={self.directory!r}, with samples of {self._signature}, and "
+                f"directory={self.directory!r}, with samples of {self.signature}, and "
                 f"a model with {signature}"
             )
 
@@ -216,8 +226,10 @@ class DirectoryStore(Store):
 
 def _is_unfinished(name: str) -> bool:
     """Return whether a process that died left this file in the middle of a write."""
-    is_marked = name.startswith(_UNFINISHED)
-    return is_marked and _OURS.fullmatch(name.removeprefix(_UNFINISHED)) is not None
+    is_marked = name.startswith(files.UNFINISHED)
+    return (
+        is_marked and _OURS.fullmatch(name.removeprefix(files.UNFINISHED)) is not None
+    )
 
 
 def _signature(model: keras.Model) -> Signature:
@@ -229,77 +241,3 @@ def _name_of(variable: keras.Variable) -> str:
     """Return the name of a weight. Keras numbers weights that were given no name."""
     is_counted = re.fullmatch(r"variable_\d+", variable.name) is not None
     return "variable" if is_counted else str(variable.name)
-
-
-def _write(
-    path: str, arrays: Mapping[int, Array], attributes: Mapping[str, int]
-) -> None:
-    """Write numbered arrays to an HDF5 file, which replaces `path` when complete."""
-    # To memory first: HDF5 reports a full disk only when it closes its file.
-    content = io.BytesIO()
-    with h5py.File(content, "w") as file:
-        file.attrs.update(attributes)
-        for index, array in arrays.items():
-            # HDF5 has no bfloat16. The file has its bits and the name of the type.
-            bits = array.view("uint16") if array.dtype.kind == "V" else array
-            dataset = file.create_dataset(str(index), data=bits)
-            dataset.attrs["dtype"] = array.dtype.name
-    _write_whole(path, content.getvalue())
-
-
-def _write_whole(path: str, content: bytes) -> None:
-    """Write bytes to a file, which replaces `path` when it is on the disk."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f"{_UNFINISHED}{name}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-        raise OSError(
-            f"The file {path!r} could not be written: {error}. Free space on the disk, "
-            "or choose another directory. All earlier samples are complete: load the "
-            "model from a checkpoint, and `fit` continues after them."
-        ) from error
-
-
-def _read(path: str, attributes: Mapping[str, int]) -> dict[int, Array]:
-    """Return the numbered arrays of a file, which must have these attributes."""
-    remedy = (
-        "Restore it from a copy. To leave this sample out, remove its entry from "
-        f"{sample_manifest.NAME!r}."
-    )
-    if os.path.basename(path) == _BASE:
-        remedy = (
-            "Restore it from a copy: all samples need it. If there are no samples, "
-            "remove it."
-        )
-    if not os.path.exists(path):
-        raise ValueError(f"The sample file {path!r} is missing. {remedy}")
-    try:
-        with h5py.File(path, "r") as file:
-            found = {name: str(file.attrs.get(name)) for name in attributes}
-            arrays = {int(name): _array(file, name) for name in file}
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"The sample file {path!r} cannot be read: {error}. {remedy}"
-        ) from error
-    if found != {name: str(value) for name, value in attributes.items()}:
-        raise ValueError(
-            f"The sample file {path!r} must have the attributes {attributes}, as in "
-            f"the manifest. {remedy} Received: {found}"
-        )
-    return arrays
-
-
-def _array(file: h5py.File, name: str) -> Array:
-    """Return an array of the file itself. One that another file holds is refused."""
-    is_link = not isinstance(file.get(name, getlink=True), h5py.HardLink)
-    dataset = None if is_link else file[name]
-    if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
-        raise ValueError(f"{name!r} in it is not an array of its own")
-    return dataset[()].view(np.dtype(dataset.attrs["dtype"]))

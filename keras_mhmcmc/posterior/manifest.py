@@ -1,14 +1,17 @@
 """`manifest.json`, the list of a folder's samples: its contents and their checks."""
 
 import json
+import re
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_mhmcmc._types import PathLike
+from keras_mhmcmc.posterior.run import Run
 from keras_mhmcmc.posterior.store import Record
 
+# Entries that came later, such as checksums, may be missing: their format is the same.
 FORMAT = 1
 NAME = "manifest.json"
 _LARGEST = 2**63 - 1
@@ -22,6 +25,8 @@ class Manifest(NamedTuple):
 
     signature: Signature
     records: list[Record]
+    run: Run = Run()
+    base_sha256: str | None = None  # of the file with what the samples share
 
 
 def file_of(record: Record) -> str:
@@ -33,6 +38,8 @@ def text_of(manifest: Manifest) -> str:
     """Return the manifest as JSON."""
     content = {
         "format": FORMAT,
+        "run": manifest.run._asdict(),
+        "base_sha256": manifest.base_sha256,
         "weights": manifest.signature,
         "samples": [
             {"file": file_of(record), **record._asdict()} for record in manifest.records
@@ -88,7 +95,22 @@ def _parsed(content: Any) -> Manifest:
             "for the same number of chains in all samples",
             shapes,
         )
-    return Manifest(weights, records)
+    sha256 = _sha256("'base_sha256'", content.get("base_sha256"))
+    return Manifest(weights, records, _run(content.get("run", {})), sha256)
+
+
+def _run(entry: Any) -> Run:
+    """Check what is said about the run. Older manifests say nothing."""
+    _check(isinstance(entry, dict), "'run'", "an object", entry)
+    run = Run(**{name: entry.get(name) for name in Run._fields})
+    is_seed = run.seed is None or (type(run.seed) is int and 0 <= run.seed <= _LARGEST)
+    _check(is_seed, "'seed'", "an integer from 0, or null", run.seed)
+    _check(run.chains is None or _is_count(run.chains), "'chains'", "a count", entry)
+    is_name = run.sampler is None or isinstance(run.sampler, str)
+    _check(is_name, "'sampler'", "a name, or null", run.sampler)
+    is_object = run.arguments is None or isinstance(run.arguments, dict)
+    _check(is_object, "'arguments'", "an object, or null", run.arguments)
+    return run
 
 
 def _record(entry: Any) -> Record:
@@ -106,7 +128,8 @@ def _record(entry: Any) -> Record:
         _check((np.array(value) < np.inf).all(), name, "less than infinity", entry)
     is_final = entry.get("is_final", True)
     _check(isinstance(is_final, bool), "'is_final'", "true or false", entry)
-    record = Record(entry["iteration"], log_weight, energy, log_rate, is_final)
+    sha256 = _sha256("'sha256'", entry.get("sha256"))
+    record = Record(entry["iteration"], log_weight, energy, log_rate, is_final, sha256)
     # Any other name might lead out of the folder, or to a file of another kind.
     _check(entry["file"] == file_of(record), "'file'", repr(file_of(record)), entry)
     return record
@@ -124,6 +147,13 @@ def _check(is_right: bool | np.bool_, name: str, wanted: str, found: object) -> 
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 1 <= value <= _LARGEST
+
+
+def _sha256(name: str, value: Any) -> str | None:
+    """Check a checksum. Older manifests have none."""
+    is_text = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+    _check(value is None or is_text, name, "64 hexadecimal digits, or null", value)
+    return value if is_text else None
 
 
 def _number(name: str, value: Any) -> float:

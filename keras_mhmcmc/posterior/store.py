@@ -30,6 +30,7 @@ class Record(NamedTuple):
     energy: float | list[float] | None = None  # U in nats; None: unknown
     log_rate: float = 0.0  # the learning rate's contribution to `log_weight`
     is_final: bool = True  # False: energy and weight are still those of an older point
+    sha256: str | None = None  # of the sample's file; None: unknown, or no file
 
     def described_by(self, sampler: Sampler) -> Self:
         """Return the record with the energy and weight that `sampler` now has.
@@ -66,6 +67,11 @@ class Store:
     """Abstract: kept samples, oldest first. `records` describes each of them."""
 
     records: list[Record]
+
+    @property
+    def iterations(self) -> npt.NDArray[np.int_]:
+        """Return the optimizer's iteration of each sample, shape (samples,)."""
+        return np.array([record.iteration for record in self.records], int)
 
     def open(self, model: keras.Model, iterations: int) -> None:
         """Prepare for samples of `model`, which stands at `iterations`.

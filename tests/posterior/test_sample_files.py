@@ -17,6 +17,8 @@ from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import sequential
+from tests.support.sample_folders import as_first_written
+from tests.support.sample_folders import edit
 from tests.support.samplers import SAMPLERS
 
 PACKAGE = Path(mh.__file__).parent
@@ -94,6 +96,17 @@ BAD_MANIFESTS = {
     "energy of text": at("energy", "1"),
     "rate of text": at("log_rate", "1"),
     "final of text": at("is_final", "no"),
+    "checksum 5": at("sha256", 5),
+    "checksum too short": at("sha256", "ab"),
+    "checksum of text": at("sha256", "x" * 64),
+    "checksum of the base": edited(["base_sha256"], []),
+    "run of text": edited(["run"], "csgld"),
+    "seed of text": edited(["run", "seed"], "3"),
+    "seed below 0": edited(["run", "seed"], -1),
+    "no chains": edited(["run", "chains"], 0),
+    "chains of text": edited(["run", "chains"], "2"),
+    "sampler 5": edited(["run", "sampler"], 5),
+    "arguments as a list": edited(["run", "arguments"], []),
     "no file": at("file", MISSING),
     "file 5": at("file", 5),
     "file above": at("file", "../sample-0000000012.h5"),
@@ -137,10 +150,9 @@ def test_a_manifest_with_more_than_is_needed_is_read(kept, folder):
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["comment"] = manifest["samples"][0]["comment"] = "mine"
-    # As the first versions wrote them.
-    for entry in manifest["samples"]:
-        del entry["log_rate"], entry["is_final"]
     path.write_text(json.dumps(manifest))
+    assert len(mh.PosteriorSamples.load(folder)) == 3
+    edit(folder, as_first_written)
     assert len(mh.PosteriorSamples.load(folder)) == 3
 
 
@@ -239,8 +251,11 @@ BAD_SAMPLES = {
 
 
 @pytest.mark.in_turn("torch")
+@pytest.mark.parametrize("has_checksums", [True, False])
 @pytest.mark.parametrize("name", BAD_SAMPLES)
-def test_a_bad_sample_is_an_error_that_names_it(name, kept, folder):
+def test_a_bad_sample_is_an_error_that_names_it(name, has_checksums, kept, folder):
+    if not has_checksums:  # what a file holds is checked as well
+        edit(folder, as_first_written)
     BAD_SAMPLES[name](folder, kept)
     before = contents(folder)
     loaded = mh.PosteriorSamples.load(folder)
