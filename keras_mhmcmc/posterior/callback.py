@@ -2,12 +2,12 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 from typing import Self
 
 import keras
-from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import PathLike
@@ -18,6 +18,13 @@ from keras_mhmcmc.posterior.checked_sampler import checked_sampler
 from keras_mhmcmc.posterior.directory import DirectoryStore
 from keras_mhmcmc.posterior.fit_sizes import FitSizes
 from keras_mhmcmc.posterior.interrupts import Interrupts
+from keras_mhmcmc.posterior.pool import loaded
+from keras_mhmcmc.posterior.progress import iteration_of
+from keras_mhmcmc.posterior.progress import last_batch
+from keras_mhmcmc.posterior.progress import log_rate_of
+from keras_mhmcmc.posterior.progress import next_due
+from keras_mhmcmc.posterior.progress import unreachable
+from keras_mhmcmc.posterior.progress import why_empty
 from keras_mhmcmc.posterior.samples import Samples
 from keras_mhmcmc.posterior.store import MemoryStore
 from keras_mhmcmc.posterior.store import Record
@@ -113,7 +120,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self.every = every
         self.weight_by = weight_by
         self.max_samples = max_samples
-        self.directory = directory
+        self.directory: PathLike | Sequence[PathLike] | None = directory
         self._store: Store = (
             MemoryStore() if directory is None else DirectoryStore(directory)
         )
@@ -127,45 +134,65 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._is_keeping = False
 
     @classmethod
-    def load(cls, directory: PathLike) -> Self:
-        """Load the samples that a run kept in `directory`.
+    def load(
+        cls, directory: PathLike | Sequence[PathLike], truncate: bool = False
+    ) -> Self:
+        """Load the samples that one run kept, or several runs of one posterior.
+
+        A list of directories gives the chains of one posterior, which separate
+        processes or machines may have run. Weights, energies and iterations then have
+        the shape (samples, chains), and the chains have the order of the list. The
+        chains of a directory that an `mh.ParallelChains` wrote follow each other.
+
+        The weights of CSGLD and CSGHMC are normalised over all chains together: sample
+        s of chain c has the weight S C exp(l[s, c]) / sum(exp(l)), with S samples of
+        each of C chains. The log weight l that a chain stores is zeta log Psi(U), with
+        the masses Psi that this chain has learned. With `partition="auto"` it is zeta
+        log(Psi(U) / energy_gap). All chains learn the masses of the same posterior. So
+        they can be compared once each chain has learned them: then every column of
+        `weights` has a mean near 1. A mean far from 1 shows a chain that has not.
 
         Args:
-            directory: the folder that `mh.PosteriorSamples(directory=...)` was given.
+            directory: the folder that `mh.PosteriorSamples(directory=...)` was given,
+                or a list of such folders.
+            truncate: whether chains of a list may have different numbers of samples.
+                All chains then have as many as the shortest, and lose their newest
+                samples. It has no effect on a single folder. Defaults to False.
 
         Returns:
             An `mh.PosteriorSamples` with the samples. Its arguments are the defaults.
 
         Raises:
-            ValueError: the folder has no samples.
+            ValueError: a folder has no samples; or folders of a list are the same, have
+                samples of other models, samplers or arguments, the same seed, or
+                different numbers of samples without `truncate`.
+
+        Example:
+
+        >>> import tempfile
+        >>> import keras
+        >>> import numpy as np
+        >>> import keras_mhmcmc as mh
+        >>> folders = [tempfile.mkdtemp() for _ in range(2)]
+        >>> for seed, folder in enumerate(folders):  # in a process each
+        ...     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        ...     sampler = mh.SGLD(1e-3, train_size=64, seed=seed)
+        ...     model.compile(sampler, mh.losses.GaussianNLL(noise_std=0.1))
+        ...     posterior = mh.PosteriorSamples(every=1, directory=folder)
+        ...     x, y = np.ones((64, 4)), np.ones(64)
+        ...     history = model.fit(x, y, 16, verbose=0, callbacks=[posterior])
+        >>> mh.PosteriorSamples.load(folders).weights.shape  # (samples, chains)
+        (4, 2)
         """
-        store = DirectoryStore(directory)
-        if not store.records:
-            raise ValueError(
-                "Argument `directory` must be a folder with samples that "
-                "`mh.PosteriorSamples(directory=...)` kept. Received: "
-                f"directory={store.directory!r}, which has none."
-            )
         posterior = cls()
+        posterior._store = loaded(directory, truncate)
         posterior.directory = directory
-        posterior._store = store
         return posterior
 
     def _check_not_empty(self) -> None:
         if len(self) > 0:
             return
-        if self._reason is not None:
-            raise ValueError(
-                "There are no samples: none was kept before iteration "
-                f"{self._next_due(0)}, the first one that `burn_in` and `every` allow. "
-                f"{self._reason}"
-            )
-        raise ValueError(
-            "There are no samples yet. Pass this callback to "
-            "`model.fit(..., callbacks=[posterior])` for more than "
-            f"burn_in={self.burn_in} iterations. A tool that copies its callbacks, as "
-            "KerasTuner does, leaves this one empty: create it where `fit` is called."
-        )
+        raise ValueError(why_empty(self._reason, self._next_due(0), self.burn_in))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return an empty callback with the same arguments, as KerasTuner needs it."""
@@ -193,7 +220,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._interrupts.begin(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._iteration = self._read_iteration(self.model)
+        self._iteration = iteration_of(self.model)
         if not self._is_open:
             # Not in `on_train_begin`, where `BackupAndRestore` may load the model.
             self._open(epoch)
@@ -204,7 +231,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._sampler.propose()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        batch = self._last_batch(batch)
+        batch = last_batch(self.model, batch, self.params.get("steps"))
         # `batch` gives the iteration: on JAX each look at the model copies its state.
         if self._sampler is not None and not self._has_seen_batch:
             self._has_seen_batch = True
@@ -213,7 +240,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self.every is not None:
             due = self._next_due(self._passed())
             if self._iteration + batch + 1 >= due:
-                iteration = self._read_iteration(self.model)
+                iteration = iteration_of(self.model)
                 if iteration >= due:
                     self._keep(self.model, iteration)
         steps = self.params.get("steps")
@@ -221,17 +248,6 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             # Before other callbacks save the model at the end of the epoch.
             self._finish_epoch()
         self._stop_if_interrupted()
-
-    def _last_batch(self, batch: int) -> int:
-        """Return the number of the last mini-batch that was run.
-
-        With `steps_per_execution`, Keras 3.10 tells the number of the first.
-        """
-        executed = int(self.model.steps_per_execution)
-        if executed > 1 and batch % executed == 0:
-            batch += executed - 1
-        steps = self.params.get("steps")
-        return batch if steps is None else min(batch, steps - 1)
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self._is_inside_fit():
@@ -282,7 +298,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     def _finish_epoch(self) -> None:
         if self._is_epoch_finished:
             return
-        model, iteration = self.model, self._read_iteration(self.model)
+        model, iteration = self.model, iteration_of(self.model)
         self._epoch_diagnostics: dict[str, float] = {}
         sampler = self._sampler
         if sampler is not None:
@@ -322,11 +338,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _next_due(self, passed: int) -> int:
         """Return the first iteration after `passed` that may be kept."""
-        passed = max(passed, self._warm_up)
-        if self.every is None:  # if an epoch ends there
-            return max(self.burn_in, passed) + 1
-        multiple = max(passed - self.burn_in, 0) // self.every + 1
-        return self.burn_in + multiple * self.every
+        return next_due(max(passed, self._warm_up), self.burn_in, self.every)
 
     def _passed(self) -> int:
         """Return the iteration of the newest sample, or of the start of this run."""
@@ -338,7 +350,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if sampler is not None and self._update_reason(sampler):
             model.stop_training |= sampler.has_stopped()
             return
-        log_rate = self._read_log_rate(model)
+        log_rate = 0.0 if self.weight_by is None else log_rate_of(model)
         record = Record(iteration, log_rate, log_rate=log_rate)
         if sampler is not None:
             self._is_keeping = True
@@ -371,29 +383,12 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             if not self._is_keeping:  # otherwise `_keep` writes
                 self._store.write()
 
-    def _read_log_rate(self, model: keras.Model) -> float:
-        """Return the log of the learning rate if it weights the samples, else 0."""
-        if self.weight_by is None:
-            return 0.0
-        rate = float(ops.convert_to_numpy(model.optimizer.learning_rate))
-        return math.log(rate) if rate > 0.0 else -math.inf
-
-    def _read_iteration(self, model: keras.Model) -> int:
-        return int(ops.convert_to_numpy(model.optimizer.iterations))
-
     def _check_reachable(self, epoch: int) -> None:
         """Refuse a `fit` that ends before the first sample."""
         epochs = self.params["epochs"] - epoch
         last = self._iteration + epochs * (self.params.get("steps") or math.inf)
         first = self._next_due(self._passed())
         if len(self) == 0 and last < first:
-            lower, warm_up = "them", ""
-            if self._sampler is not None and self._warm_up > self.burn_in:
-                name, value = self._sampler.warm_up_argument
-                lower, warm_up = f"`{name}` of the optimizer", f", {name}={value}"
             raise ValueError(
-                "Arguments `burn_in` and `every` must leave an iteration to keep: this "
-                f"`fit` ends at iteration {last}, and the first sample would be kept "
-                f"at {first}. Lower {lower}, or train for more epochs. "
-                f"Received: burn_in={self.burn_in}, every={self.every}{warm_up}"
+                unreachable(last, first, self.burn_in, self.every, self._sampler)
             )

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.posterior.pool import PooledStore
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.posterior.store import Store
 
@@ -54,19 +55,16 @@ def members(
         One array (members, ...) for each weight of a single model, the members'
         importance weights of shape (members,), and that single model.
     """
-    stacked = store.read(model)
-    if not isinstance(model, StackedModel):
-        return stacked, weights, model
-    stacked = [
-        draws.reshape(-1, *draws.shape[2:]) for draws in model.member_weights(stacked)
-    ]
+    draws, single = _by_chain(store, model)
+    samples, count = draws[0].shape[:2]
     if weights.ndim == 1:
-        weights = np.repeat(weights[:, None], model.num_chains, axis=1)
+        weights = np.repeat(weights[:, None], count, axis=1)
     weights = weights.reshape(-1)
-    is_lost = _are_lost(store.records, model).reshape(-1)
+    stacked = [draw.reshape(samples * count, *draw.shape[2:]) for draw in draws]
+    is_lost = _are_lost(store.records, model, count).reshape(-1)
     if is_lost.any():
-        stacked = [draws[~is_lost] for draws in stacked]
-    return stacked, weights[~is_lost], model.template
+        stacked = [draw[~is_lost] for draw in stacked]
+    return stacked, weights[~is_lost], single
 
 
 def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
@@ -74,21 +72,36 @@ def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
 
     Leave out each chain that was lost at any sample: all chains need as many draws.
     """
-    draws = store.read(model)
-    if not isinstance(model, StackedModel):
-        return [draw[None] for draw in draws], model
-    draws = [np.moveaxis(draw, 1, 0) for draw in model.member_weights(draws)]
-    kept = _complete_chains(store.records, model)
-    if len(kept) < model.num_chains:
+    draws, single = _by_chain(store, model)
+    draws = [np.moveaxis(draw, 1, 0) for draw in draws]
+    kept = _complete_chains(store.records, model, len(draws[0]))
+    if len(kept) < len(draws[0]):
         draws = [draw[kept] for draw in draws]
-    return draws, model.template
+    return draws, single
+
+
+def _by_chain(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
+    """Return one array (samples, chains, ...) for each weight, and the single model."""
+    draws, single = store.read(model), model
+    is_stacked, is_pool = (
+        isinstance(model, StackedModel),
+        isinstance(store, PooledStore),
+    )
+    if isinstance(model, StackedModel):
+        draws, single = model.member_weights(draws), model.template
+    if is_stacked and is_pool:  # (samples, folders, chains of a folder, ...)
+        shapes = [(len(d), d.shape[1] * d.shape[2], *d.shape[3:]) for d in draws]
+        draws = [d.reshape(shape) for d, shape in zip(draws, shapes, strict=True)]
+    elif not is_stacked and not is_pool:
+        draws = [draw[:, None] for draw in draws]
+    return draws, single
 
 
 def _complete_chains(
-    records: Sequence[Record], model: StackedModel
+    records: Sequence[Record], model: keras.Model, count: int
 ) -> npt.NDArray[np.intp]:
     """Return the positions of the chains that were never lost, and warn of others."""
-    is_lost = np.asarray(_are_lost(records, model).any(axis=0))
+    is_lost = np.asarray(_are_lost(records, model, count).any(axis=0))
     if is_lost.any():
         warn(
             f"Chains {np.flatnonzero(is_lost).tolist()} of {len(is_lost)} were lost, "
@@ -97,10 +110,14 @@ def _complete_chains(
     return np.flatnonzero(~is_lost)
 
 
-def _are_lost(records: Sequence[Record], model: StackedModel) -> npt.NDArray[np.bool_]:
+def _are_lost(
+    records: Sequence[Record], model: keras.Model, count: int
+) -> npt.NDArray[np.bool_]:
     """Return whether each chain was lost at each sample, shape (samples, chains)."""
     logs = log_weights(records)
+    if not isinstance(model, StackedModel):  # a lost chain of its own has no samples
+        return np.zeros((len(logs), count), bool)
     if logs.ndim == 1:
-        logs = np.repeat(logs[:, None], model.num_chains, axis=1)
+        logs = np.repeat(logs[:, None], count, axis=1)
     # A learning rate of 0 gives all chains of a sample the weight 0: none is lost.
     return np.isneginf(logs) & ~np.isneginf(logs).all(axis=1, keepdims=True)

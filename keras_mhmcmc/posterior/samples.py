@@ -37,15 +37,19 @@ class Samples:
 
     @property
     def iterations(self) -> npt.NDArray[np.int_]:
-        """Return the optimizer's iteration of each sample, shape (samples,)."""
-        return np.array([record.iteration for record in self._store.records], int)
+        """Return the optimizer's iteration of each sample, shape (samples,).
+
+        The shape is (samples, chains) if several directories were loaded.
+        """
+        return self._store.iterations
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
         """Return the samples' importance weights, which have mean 1.
 
         The shape is (samples,). If the chains of an `mh.ParallelChains` have their own
-        weights, it is (samples, chains).
+        weights, or if several directories were loaded, it is (samples, chains). The
+        mean over all samples of all chains is 1, and not that of each chain.
         """
         logs = sample_reading.log_weights(self._store.records)
         if len(logs) == 0:
@@ -89,7 +93,8 @@ class Samples:
 
         Args:
             model: the model that was sampled, or one of the same architecture. All
-                chains of an `mh.ParallelChains` become members of the ensemble.
+                chains of an `mh.ParallelChains`, and of several directories, become
+                members of the ensemble.
             activation: function that turns the model's outputs into the quantity to
                 average, as in `keras.activations.get`. Defaults to None: softmax or
                 sigmoid if `model` is compiled with a cross-entropy from logits, the
@@ -119,6 +124,7 @@ class Samples:
         """Return the samples as an ArviZ object, with variables named by their paths.
 
         Each variable is an array (chain, draw, ...). A single chain has chain axis 1.
+        Several directories follow each other along the chain axis.
 
         Args:
             model: the model that was sampled. Defaults to None, the model of the last

@@ -91,6 +91,8 @@ REFUSED = [("clipnorm", 1.0), ("global_clipnorm", 1.0), ("use_ema", True)]
 REFUSED += [("gradient_accumulation_steps", 2)]
 NO_OPTIMIZERS = [keras.optimizers.SGD(**{option: value}) for option, value in REFUSED]
 NO_OPTIMIZERS += [keras.optimizers.Adafactor(), "sgdd", 1, [], True, mh.SGLD]
+NO_FOLDERS = ["no such folder", __file__, "", 1, None, True, b"folder", {}, {"a": 1}]
+NO_FOLDERS += [[], (), [None], [1], [["folder"]], ["no such folder"], range(2), 0.5]
 NO_SPARSE = [mh.SGLDSA, keras.optimizers.SGD(), mh.SGLD(0.1, train_size=4), "SGLDSA"]
 NO_SPARSE += [sparse_sampler()]  # which has no latent variables yet
 MODELS = {
@@ -145,7 +147,11 @@ MODELS = {
         weight_by=choice(None, "learning_rate"),
         directory=listed(1, True, b"folder", ["folder"], {}, 0.5),
     ),
-    "PosteriorSamples.load": row({}, directory=listed("no such folder", __file__, "")),
+    "PosteriorSamples.load": row(
+        dict(directory="no such folder"),
+        directory=listed(*NO_FOLDERS),
+        truncate=kinds.FLAG,
+    ),
 }
 
 # Attacks and tables.

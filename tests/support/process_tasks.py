@@ -87,11 +87,11 @@ def with_backup(make, folder, epochs, every=5, is_first=True, others=()):
     return model
 
 
-def backed_up(name, folder, epochs, every, is_first, stop_in, result):
+def backed_up(name, folder, epochs, every, is_first, stop_in, result, seed=3):
     """`with_backup` of a sampler, which dies in the epoch `stop_in`."""
 
     def make():
-        return SAMPLERS[name].make(seed=3)
+        return SAMPLERS[name].make(seed=seed)
 
     others = [] if stop_in is None else [Interruption(stop_in, kills=True)]
     model = with_backup(make, folder, epochs, every, is_first, others)
@@ -113,9 +113,9 @@ class Checkpoint(keras.callbacks.Callback):
         os.replace(temporary, path)
 
 
-def fit_forever(folder, max_samples, epochs):
+def fit_forever(folder, max_samples, epochs, seed=3):
     """Keeps a sample after each step, and goes on where the last process died."""
-    model = compiled(SAMPLERS["csgld"].make(seed=3))
+    model = compiled(SAMPLERS["csgld"].make(seed=seed))
     checkpoints = os.path.join(folder, "checkpoints")
     os.makedirs(checkpoints, exist_ok=True)
     names = sorted(os.listdir(checkpoints))

@@ -1,0 +1,89 @@
+"""Where a `fit` stands, as its callback reads it."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_mhmcmc.optimizers.sampler import Sampler
+
+
+def iteration_of(model: keras.Model) -> int:
+    """Return the iteration of the optimizer."""
+    return int(ops.convert_to_numpy(model.optimizer.iterations))
+
+
+def log_rate_of(model: keras.Model) -> float:
+    """Return the log of the learning rate; -inf if it is 0."""
+    rate = float(ops.convert_to_numpy(model.optimizer.learning_rate))
+    return math.log(rate) if rate > 0.0 else -math.inf
+
+
+def last_batch(model: keras.Model, batch: int, steps: int | None) -> int:
+    """Return the number of the last mini-batch that was run.
+
+    With `steps_per_execution`, Keras 3.10 tells the number of the first.
+
+    Args:
+        model: the model in `fit`.
+        batch: the number that Keras tells.
+        steps: mini-batches in an epoch. None: unknown.
+    """
+    executed = int(model.steps_per_execution)
+    if executed > 1 and batch % executed == 0:
+        batch += executed - 1
+    return batch if steps is None else min(batch, steps - 1)
+
+
+def next_due(passed: int, burn_in: int, every: int | None) -> int:
+    """Return the first iteration after `passed` that may be kept."""
+    if every is None:  # if an epoch ends there
+        return max(burn_in, passed) + 1
+    multiple = max(passed - burn_in, 0) // every + 1
+    return burn_in + multiple * every
+
+
+def why_empty(reason: str | None, first: int, burn_in: int) -> str:
+    """Return why a collection has no samples.
+
+    Args:
+        reason: why the chain was lost. None: it was not.
+        first: the iteration of the first sample.
+        burn_in: as in `mh.PosteriorSamples`.
+    """
+    if reason is not None:
+        return (
+            "There are no samples: none was kept before iteration "
+            f"{first}, the first one that `burn_in` and `every` allow. {reason}"
+        )
+    return (
+        "There are no samples yet. Pass this callback to "
+        "`model.fit(..., callbacks=[posterior])` for more than "
+        f"burn_in={burn_in} iterations. A tool that copies its callbacks, as "
+        "KerasTuner does, leaves this one empty: create it where `fit` is called."
+    )
+
+
+def unreachable(
+    last: Any, first: int, burn_in: int, every: int | None, sampler: Sampler | None
+) -> str:
+    """Return why a `fit` that ends at iteration `last` keeps no sample.
+
+    Args:
+        last: the last iteration.
+        first: the iteration of the first sample.
+        burn_in: as in `mh.PosteriorSamples`.
+        every: as in `mh.PosteriorSamples`.
+        sampler: the optimizer; None if it is not one of ours.
+    """
+    lower, warm_up = "them", ""
+    if sampler is not None and sampler.warm_up > burn_in:
+        name, value = sampler.warm_up_argument
+        lower, warm_up = f"`{name}` of the optimizer", f", {name}={value}"
+    return (
+        "Arguments `burn_in` and `every` must leave an iteration to keep: this "
+        f"`fit` ends at iteration {last}, and the first sample would be kept "
+        f"at {first}. Lower {lower}, or train for more epochs. "
+        f"Received: burn_in={burn_in}, every={every}{warm_up}"
+    )
