@@ -1,8 +1,13 @@
 """Chains of one posterior in processes of their own, of which some are killed."""
 
+import os
 import random
+import re
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ import keras_mhmcmc as mh
 from keras_mhmcmc.posterior import reading
 from tests.support.models import sequential
 
+ROOT = Path(__file__).parents[2]
 SEEDS = (3, 4)
 LIMIT = 240  # seconds for a test
 
@@ -83,6 +89,7 @@ def assert_same(pool, expected):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.in_turn("torch")
 def test_a_killed_and_restarted_process_gives_the_same_pool(processes, tmp_path):
     """One of the processes kills itself in the middle of its second epoch."""
     runs, (whole, killed, other) = Runs(processes), map(tmp_path.joinpath, "abc")
@@ -114,3 +121,29 @@ def test_processes_killed_at_any_time_give_the_same_pool(processes, tmp_path):
         runs.end(runs.checkpointed(folder, seed, epochs))
     assert kills >= 2
     assert_same(pool_of(*killed), pool_of(*whole))
+
+
+@pytest.mark.slow  # its short form is the test of the page's blocks
+def test_the_script_of_the_page_runs_as_processes(tmp_path):
+    page = (ROOT / "docs" / "recipes" / "devices.md").read_text()
+    (script,) = re.findall(r"```python\n(# chain.py SEED.*?)```", page, re.DOTALL)
+    (tmp_path / "chain.py").write_text(script)
+    started = [
+        subprocess.Popen(
+            [sys.executable, "chain.py", str(seed)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        for seed in SEEDS
+    ]
+    try:
+        assert [process.wait(timeout=LIMIT) for process in started] == [0, 0]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    folders = [tmp_path / f"chain-{seed}" for seed in SEEDS]
+    pool = mh.PosteriorSamples.load(folders)
+    # 20 epochs of 4 steps: every eighth one after the first 40.
+    assert pool.iterations[:, 0].tolist() == [48, 56, 64, 72, 80]
+    assert pool.energies.shape == (5, 2)
