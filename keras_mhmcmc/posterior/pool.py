@@ -78,12 +78,14 @@ def loaded(directory: PathLike | Sequence[PathLike], truncate: bool) -> Store:
             f"least one. Received: directory={_validate.shown(directory)}"
         )
     stores = [_opened(folder) for folder in directory]
+    # Older folders say nothing of their sampler, and fit any.
+    known = next((s for s in stores if s.run.arguments is not None), stores[0])
     by_path: dict[str, DirectoryStore] = {}
     by_seed: dict[int, DirectoryStore] = {}
     for store in stores:
         _check_once(store, by_path)
         _check_seed(store, by_seed)
-        _check_same_law(stores[0], store)
+        _check_same_law(known, store)
     lengths = [len(store.records) for store in stores]
     if len(set(lengths)) > 1 and not truncate:
         counts = {store.directory: len(store.records) for store in stores}

@@ -1,7 +1,6 @@
 """Chains of one posterior that separate runs kept, each in a directory of its own."""
 
 import shutil
-import types
 from pathlib import Path
 
 import keras
@@ -13,9 +12,7 @@ from keras_mhmcmc.posterior import callback
 from keras_mhmcmc.posterior import pool as sample_pool
 from keras_mhmcmc.posterior import reading
 from keras_mhmcmc.posterior.pool import PooledStore
-from keras_mhmcmc.posterior.run import Run
 from keras_mhmcmc.posterior.samples import Samples
-from keras_mhmcmc.posterior.store import Record
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import compiled
@@ -144,61 +141,6 @@ def test_r_hat_over_directories_is_one_line(kept):
     np.testing.assert_allclose(table["ess_bulk"], expected["ess_bulk"], rtol=1e-3)
 
 
-# Weights in theory, on a law of five energies with known masses.
-
-ENERGIES = np.arange(5.0)
-MASSES = np.array([0.05, 0.1, 0.4, 0.4, 0.05])
-ZETA = 0.75
-
-
-def flattened(samples, chains, rng):
-    """A pool of draws from MASSES^(1 - zeta), which are the law of a contour sampler.
-
-    Each draw has the weight MASSES^zeta, as if all chains had learned the masses.
-    """
-    law = MASSES ** (1.0 - ZETA)
-    drawn = rng.choice(len(law), (chains, samples), p=law / law.sum())
-    logs = ZETA * np.log(MASSES)
-    stores = [
-        types.SimpleNamespace(
-            run=Run(),
-            records=[
-                Record(i + 1, float(logs[level]), float(ENERGIES[level]))
-                for i, level in enumerate(levels)
-            ],
-        )
-        for levels in drawn
-    ]
-    posterior = mh.PosteriorSamples()
-    posterior._store = PooledStore(stores, samples)
-    return posterior
-
-
-def mean_and_error(weights, values):
-    mean = np.average(values, weights=weights)
-    variance = np.average(np.square(values - mean), weights=weights)
-    return mean, np.sqrt(variance * np.square(weights).sum()) / weights.sum()
-
-
-def test_joint_weights_estimate_the_posterior_and_those_of_each_chain_do_not():
-    """Chains of few samples: a chain of one sample has nothing to compare it with."""
-    pool = flattened(samples=2, chains=3000, rng=np.random.default_rng(0))
-    weights, energies = pool.weights, pool.energies
-    exact = MASSES @ ENERGIES
-    mean, error = mean_and_error(weights, energies)
-    assert abs(mean - exact) < 4 * error
-    per_chain = weights / weights.mean(axis=0)
-    wrong, error = mean_and_error(per_chain, energies)
-    assert abs(wrong - exact) > 8 * error
-
-
-def test_chains_that_have_learned_the_masses_have_equal_mean_weights():
-    pool = flattened(samples=3000, chains=4, rng=np.random.default_rng(0))
-    means = pool.weights.mean(axis=0)
-    error = pool.weights.std() / np.sqrt(len(pool))
-    np.testing.assert_allclose(means, 1.0, atol=4 * error)
-
-
 # What does not fit together.
 
 
@@ -248,6 +190,20 @@ def test_other_names_are_refused(kept, folders):
 def test_another_law_is_refused(name, options, match, kept, tmp_path):
     keep(tmp_path, SAMPLERS[name].make(seed=9, **options), every=3)
     check_refused(f"one sampler.*chain-3.*{match}", [kept[1][0], tmp_path])
+
+
+def test_another_law_is_refused_beside_a_folder_that_says_nothing(kept, tmp_path):
+    old = shutil.copytree(kept[1][0], tmp_path / "old")
+    edit(old, as_first_written)
+    hot = shutil.copytree(kept[1][0], tmp_path / "hot")
+
+    def change(manifest):
+        manifest["run"]["seed"] = 9
+        manifest["run"]["arguments"]["temperature"] = 2.0
+        return manifest
+
+    edit(hot, change)
+    check_refused("one sampler.*temperature=1.0, not 2.0", [old, kept[1][1], hot])
 
 
 def test_another_learning_rate_is_not_another_law(folders, kept):
