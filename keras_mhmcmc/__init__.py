@@ -10,6 +10,7 @@ from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
 from keras_mhmcmc import targets
+from keras_mhmcmc.baselines import SWAG
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
 from keras_mhmcmc.ensemble import prune
@@ -65,6 +66,7 @@ __all__ = [
     "SGHMCSA",
     "SGLD",
     "SGLDSA",
+    "SWAG",
     "TemperatureScaled",
     "adversarial",
     "conformal_intervals",

@@ -40,6 +40,7 @@ ROOMS = [
     "ensemble",
     "posterior",
     "evaluation",
+    "baselines",
     "adversarial",
     "datasets",
     "plots",

@@ -59,6 +59,7 @@ EXEMPT = {
     "*.predict*": AS_KERAS,
     "ParallelChains.*": AS_KERAS,
     "PosteriorSamples.on_*": "called by Keras",
+    "SWAG.on_*": "called by Keras",
     "*.save": AS_KERAS,
     "*.export": AS_KERAS,
     "*.compile_from_config": AS_KERAS,

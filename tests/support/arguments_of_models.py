@@ -72,6 +72,16 @@ def sparse_model():
     return model
 
 
+@functools.cache
+def swag():
+    """The moments of three states of `network()`."""
+    model = network()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    made = mh.SWAG()
+    model.fit(X4, Y4, epochs=3, verbose=0, callbacks=[made])
+    return made
+
+
 # Models.
 
 
@@ -151,6 +161,14 @@ MODELS = {
         dict(directory="no such folder"),
         directory=listed(*NO_FOLDERS),
         truncate=kinds.FLAG,
+    ),
+    "SWAG": row({}, every=kinds.COUNT.or_none, rank=kinds.integer(2)),
+    "SWAG.ensemble": row(
+        lambda: dict(self=swag(), model=network(), members=2),
+        members=kinds.COUNT,
+        scale=kinds.NOT_NEGATIVE,
+        diagonal=kinds.FLAG,
+        activation=ACTIVATION.or_none,
     ),
 }
 
