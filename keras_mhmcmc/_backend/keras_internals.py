@@ -16,6 +16,7 @@ from keras.src.export import export_utils
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 __all__ = [
+    "BuiltBeforeSteps",
     "TrainerHooks",
     "any_number_of_rows",
     "compile_arguments",
@@ -188,7 +189,28 @@ def record_loss(model: keras.Model, loss: Any, examples: int) -> None:
     model._loss_tracker.update_state(loss, sample_weight=examples)
 
 
-class TrainerHooks:
+class BuiltBeforeSteps:
+    """A part of a `keras.Model` whose variables are there before its first step.
+
+    Keras builds a model, its loss and its metrics before the first step, with a private
+    method. On TensorFlow it leaves this to the step that it traces, and a step that
+    evaluates the model in a `keras.StatelessScope` cannot make variables there.
+    """
+
+    def _maybe_symbolic_build(
+        self, iterator: Any = None, data_batch: Any = None
+    ) -> None:
+        # Keras calls this on TensorFlow alone.
+        if iterator is not None:
+            specs = iterator._distributed_dataset.element_spec
+            data_batch = keras.tree.map_structure(
+                lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
+                specs,
+            )
+        self._symbolic_build(data_batch=data_batch)  # type: ignore[attr-defined]
+
+
+class TrainerHooks(BuiltBeforeSteps):
     """A part of a `keras.Model` that trains several models of one architecture.
 
     Before its first step, Keras' trainer builds the metrics and the optimizer of the
@@ -210,19 +232,6 @@ class TrainerHooks:
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         self.template._symbolic_build(iterator=iterator, data_batch=data_batch)
         self.build_for_training()
-
-    def _maybe_symbolic_build(
-        self, iterator: Any = None, data_batch: Any = None
-    ) -> None:
-        # On TensorFlow alone, where Keras leaves building to the traced step. The
-        # chains' metrics have variables, which must be there before.
-        if iterator is not None:
-            specs = iterator._distributed_dataset.element_spec
-            data_batch = keras.tree.map_structure(
-                lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
-                specs,
-            )
-        self._symbolic_build(data_batch=data_batch)
 
     def _flatten_metrics_in_order(self, logs: dict[str, Any]) -> Any:
         values = [logs[name] for name in self.log_names()]

@@ -1,5 +1,6 @@
 """Adversarial attacks, and scores of models under attack."""
 
+from keras_mhmcmc.adversarial.adversarial_training import training
 from keras_mhmcmc.adversarial.auto_gradient import apgd
 from keras_mhmcmc.adversarial.curve import robustness_curve
 from keras_mhmcmc.adversarial.gradient_sign import fgsm
@@ -19,6 +20,7 @@ __all__ = [
     "robustness_curve",
     "square",
     "strongest",
+    "training",
     "transfer",
 ]
 

@@ -197,6 +197,15 @@ APGD = {name: BY_NAME[name] for name in OF_APGD} | dict(
 SQUARE = dict(queries=kinds.COUNT, initial_share=kinds.UP_TO_ONE, seed=BY_NAME["seed"])
 
 
+NO_CLIPS = [(1.0, 0.0), (0.0, 0.0), 1.0, "01", [np.nan, 1.0]]
+TRAINING = row(
+    lambda: dict(model=network(), epsilon=0.1),
+    model=Kind((*NO_MODELS[:4], ensemble(), mh.ParallelChains(network(), 2))),
+    epsilon=kinds.NOT_NEGATIVE,
+    step_size=kinds.NOT_NEGATIVE.or_none,
+    random_start=kinds.STRICT_FLAG.or_none,
+    clip=array([0.0, 1.0], "[-inf, inf]", *NO_CLIPS, shapes=[1, 3]).or_none,
+)
 NO_ATTACKS = [
     *("FGSM", "cw", None, 1, [], {}, np.array(["fgsm"])),
     lambda model, x, epsilon, y, clip: None,
@@ -258,6 +267,7 @@ OF_MODELS = dict(
 )
 TABLES = {
     **{f"adversarial.{name}": made for name, made in attacks()},
+    "adversarial.training": TRAINING,
     "adversarial.robustness_curve": row(
         lambda: CURVE | dict(models={"a": classifier()}),
         y=LABELS,

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import keras
 
 from keras_mhmcmc._backend import loss_observer
+from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 from keras_mhmcmc._backend.keras_internals import stored_value
 
 __all__ = [
+    "DataTrainer",
     "LossObserver",
     "accelerated",
     "compile_function",
@@ -209,3 +211,24 @@ def default_chunk(count):
     On a CPU they are evaluated one after the other.
     """
     return count if accelerated() else 1
+
+
+class DataTrainer(BuiltBeforeSteps):
+    """The step function that Keras' trainer calls, on what `change_data` returns."""
+
+    def train_step(self, state, data):
+        """Train by one step on changed data.
+
+        `change_data` may draw random numbers: the generators' states go on.
+        """
+        trainable, others, optimizer, metrics = state
+        variables = [
+            *self.trainable_variables,
+            *self.non_trainable_variables,
+            *self.metrics_variables,
+        ]
+        values = [*trainable, *others, *metrics]
+        with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
+            data = self.change_data(data)
+        others = [scope.get_current_value(v) for v in self.non_trainable_variables]
+        return super().train_step((trainable, others, optimizer, metrics), data)

@@ -5,8 +5,10 @@ import math
 import tensorflow as tf
 
 from keras_mhmcmc._backend import loss_observer
+from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 
 __all__ = [
+    "DataTrainer",
     "LossObserver",
     "accelerated",
     "compile_function",
@@ -210,3 +212,11 @@ def default_chunk(count):
     On a CPU they are evaluated one after the other.
     """
     return count if accelerated() else 1
+
+
+class DataTrainer(BuiltBeforeSteps):
+    """The step function that Keras' trainer calls, on what `change_data` returns."""
+
+    def train_step(self, data):
+        """Train by one step on changed data."""
+        return super().train_step(self.change_data(data))

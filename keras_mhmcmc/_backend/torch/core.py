@@ -6,10 +6,12 @@ import torch
 from keras import tree
 
 from keras_mhmcmc._backend import loss_observer
+from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
 
 __all__ = [
+    "DataTrainer",
     "LossObserver",
     "accelerated",
     "compile_function",
@@ -228,3 +230,11 @@ def default_chunk(count):
     The loop of `map_members` evaluates them one by one.
     """
     return 1
+
+
+class DataTrainer(BuiltBeforeSteps):
+    """The step function that Keras' trainer calls, on what `change_data` returns."""
+
+    def train_step(self, data):
+        """Train by one step on changed data."""
+        return super().train_step(self.change_data(data))

@@ -1,0 +1,296 @@
+"""Adversarial training: each step sees adversarial examples of its own weights.
+
+Paper: Madry, Makelov, Schmidt, Tsipras and Vladu (2018), "Towards deep learning models
+resistant to adversarial attacks", eq. (2.1): minimise the expected largest loss
+
+    min_theta E[ max_{|d| <= epsilon} L(theta, x + d, y) ]
+
+Projected gradient descent takes the place of the inner maximum.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import PathLike
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.adversarial import inputs
+from keras_mhmcmc.adversarial.inputs import Limits
+
+_OWN_STEPS = ("compute_loss", "compute_metrics", "train_step")
+
+
+def training(
+    model: keras.Model,
+    epsilon: float,
+    *,
+    steps: int = 7,
+    step_size: float | None = None,
+    random_start: bool | None = None,
+    clip: Sequence[float] | None = (0.0, 1.0),
+    seed: int = 0,
+) -> "AdversarialTraining":
+    """Wrap a model such that each training step uses adversarial examples.
+
+    Compile and fit the result as any Keras model, with any optimizer. Before each step,
+    projected gradient descent moves the mini-batch within `epsilon`, where the compiled
+    loss is higher at the current weights. The model is in inference mode meanwhile. The
+    logs of `fit` are those of adversarial examples; validation, `evaluate` and
+    `predict` use the inputs as they are. `result.model` is `model`, with the trained
+    weights.
+
+    A step costs `steps` more gradients. The robust model usually has a lower accuracy
+    on clean inputs: it is a reference for what robustness costs.
+
+    Args:
+        model: `keras.Model` with one input of floating-point numbers. It shares its
+            weights with the result.
+        epsilon: largest change of an input, in units of `x`, at least 0. With 0 the
+            training is the usual one.
+        steps: number of steps of the attack, at least 1. Defaults to 7. With 1 the
+            attack is FGSM.
+        step_size: length of a step of the attack, in units of `x`, at least 0. Defaults
+            to None: 2.5 epsilon / steps, and `epsilon` for one step.
+        random_start: whether each attack starts at a uniform point of the ball.
+            Defaults to None, which is True for more than one step.
+        clip: smallest and largest valid input, an increasing pair. Adversarial examples
+            lie between them. Defaults to (0, 1); None sets no limits.
+        seed: integer that makes the random starts repeatable. Defaults to 0.
+
+    Returns:
+        A `keras.Model` with the predictions of `model`.
+
+    Raises:
+        ValueError: an argument is outside its range, or `model` has no trainable
+            weights or a training step of its own; or, in `fit`, the inputs are outside
+            `clip`, or are not one array of floating-point numbers.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> model = keras.Sequential([keras.Input((3,)), layer])
+    >>> robust = training(model, epsilon=0.1, steps=2)
+    >>> robust.compile("adam", "sparse_categorical_crossentropy")
+    >>> x, y = np.full((8, 3), 0.5), np.arange(8) % 2
+    >>> history = robust.fit(x, y, verbose=0)
+    >>> robust.model is model
+    True
+
+    Reference: Madry et al. (2018), eq. (2.1) and section 2.1. For one step: Goodfellow,
+    Shlens and Szegedy (2015), "Explaining and harnessing adversarial examples".
+    """
+    return AdversarialTraining(
+        model, epsilon, steps, step_size, random_start, clip, seed
+    )
+
+
+@serializable
+class AdversarialTraining(_backend.DataTrainer, keras.Model):
+    """A model that trains on adversarial examples; `training` has the arguments."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        epsilon: float,
+        steps: int = 7,
+        step_size: float | None = None,
+        random_start: bool | None = None,
+        clip: Sequence[float] | None = (0.0, 1.0),
+        seed: int = 0,
+        name: str = "adversarial_training",
+    ) -> None:
+        super().__init__(name=_validate.scope_name(name))
+        self.epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
+        self.steps = _validate.integer("steps", steps, 1)
+        if step_size is None:
+            longest = 2.5 / self.steps if self.steps > 1 else 1.0
+            step_size = min(longest * self.epsilon, _validate.LARGEST_NUMBER)
+        self.step_size = _validate.number(
+            "step_size", step_size, _validate.NOT_NEGATIVE
+        )
+        if random_start is None:
+            random_start = self.steps > 1
+        _validate.instance("random_start", random_start, bool, "True, False or None")
+        self.random_start = random_start
+        self.clip = _checked_clip(clip)
+        self.seed = _validate.seed(seed)
+        _check_model(model)
+        self.model = model
+        self.start_seeds = keras.random.SeedGenerator(self.seed)
+        if isinstance(model, keras.Function):
+            # Keras finds losses and metrics by these names.
+            self.output_names = list(model.output_names)
+        if model.built:
+            self.built = True
+
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        """Return the prediction of the model."""
+        return self.model(inputs, training=training)
+
+    def fit(self, x: Any = None, *arguments: Any, **options: Any) -> Any:
+        """Train as `keras.Model.fit` does, on adversarial examples of `x`.
+
+        Raises:
+            ValueError: an array `x` is outside `clip`, not finite, or not of
+                floating-point numbers.
+        """
+        if isinstance(x, np.ndarray) or ops.is_tensor(x):
+            inputs.inputs_and_limits(x, self.clip)
+        return super().fit(x, *arguments, **options)
+
+    def change_data(self, data: Any) -> Any:
+        """Return the mini-batch with adversarial examples in place of `x`."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if keras.tree.is_nested(x) or not keras.backend.is_float_dtype(x.dtype):
+            raise ValueError(
+                "Argument `x` of `fit` must be one array of floating-point numbers: an "
+                "attack moves them by a fraction. Scale images of integers to [0, 1] "
+                "first. A model with several inputs cannot be trained so. "
+                f"Received: x={x!r}"
+            )
+        if self.epsilon > 0.0:
+            x = self.attack(x, y, sample_weight)
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+
+    def attack(self, x: Tensor, y: Any = None, sample_weight: Any = None) -> Tensor:
+        """Return adversarial examples of a mini-batch, at the current weights.
+
+        Args:
+            x: inputs, shape (n, ...).
+            y: targets of the compiled loss. Defaults to None.
+            sample_weight: weights of the loss. Defaults to None.
+        """
+        x = ops.convert_to_tensor(x)
+        epsilon, size, low, high = self._numbers(x)
+        point = x
+        if self.random_start:
+            noise = keras.random.uniform(ops.shape(x), -1.0, 1.0, seed=self.start_seeds)
+            point = ops.clip(x + epsilon * ops.cast(noise, x.dtype), low, high)
+        differentiate = _backend.gradient_and_more(self._loss_of(x, y, sample_weight))
+
+        def step(_: Tensor, point: Tensor) -> Tensor:
+            gradient, _ = differentiate(point)
+            moved = point + size * ops.sign(gradient)
+            moved = x + ops.clip(moved - x, -epsilon, epsilon)
+            return ops.clip(moved, low, high)
+
+        return ops.stop_gradient(ops.fori_loop(0, self.steps, step, point))
+
+    def _numbers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return epsilon, the step size, and the limits of each input."""
+        ends = (-np.inf, np.inf) if self.clip is None else self.clip
+        epsilon, size, low, high = (
+            ops.cast(number, x.dtype)
+            for number in (self.epsilon, self.step_size, *ends)
+        )
+        # An input outside the limits, as in a data set that `fit` cannot check, stays.
+        return epsilon, size, ops.minimum(x, low), ops.maximum(x, high)
+
+    def _loss_of(self, x: Tensor, y: Any, sample_weight: Any) -> Any:
+        """Return the compiled loss as a function of the inputs.
+
+        It reads the variables now, and changes none: metrics and losses that layers add
+        stay in a scope.
+        """
+        variables = [
+            *self.trainable_variables,
+            *self.non_trainable_variables,
+            *self.metrics_variables,
+        ]
+        values = [variable.value for variable in variables]
+
+        def loss(point: Tensor) -> tuple[Tensor, tuple[()]]:
+            mapping = zip(variables, values, strict=True)
+            with keras.StatelessScope(mapping, collect_losses=True):
+                outputs = self(point, training=False)
+                value = self.compute_loss(
+                    point, y, outputs, sample_weight, training=False
+                )
+            # The second term makes the gradient zero, not None, if outputs ignore x.
+            return value + 0.0 * ops.cast(ops.sum(point), value.dtype), ()
+
+        return loss
+
+    def save(
+        self,
+        filepath: PathLike,
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        **options: Any,
+    ) -> None:
+        """Save the model and its training to a `.keras` file."""
+        _backend.refuse_legacy_file(filepath)
+        super().save(filepath, overwrite, zipped, **options)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile with the result of `get_compile_config`, from any backend."""
+        super().compile_from_config(_backend.portable(config))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            "model": keras.saving.serialize_keras_object(self.model),
+            "epsilon": self.epsilon,
+            "steps": self.steps,
+            "step_size": self.step_size,
+            "random_start": self.random_start,
+            "clip": self.clip,
+            "seed": self.seed,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Return the model with these arguments. Its weights are loaded later."""
+        model = _backend.made_again("model", config["model"], custom_objects)
+        return cls(**(config | {"model": model}))
+
+
+def _checked_clip(clip: Sequence[float] | None) -> Limits:
+    """Return the limits of inputs as a pair, or raise a `ValueError`."""
+    if clip is None:
+        return None
+    try:
+        ends = _validate.array("Argument `clip`", clip, "float32")
+    except ValueError:
+        ends = np.zeros(0)  # refused below, with a better message
+    if ends.shape != (2,) or not ends[0] < ends[1]:
+        raise ValueError(
+            "Argument `clip` must be a pair of numbers in increasing order, or None "
+            f"for no limits. Received: clip={_validate.shown(clip)}"
+        )
+    return float(ends[0]), float(ends[1])
+
+
+def _check_model(model: keras.Model) -> None:
+    """Refuse a model that the usual training step does not train."""
+    _validate.instance("model", model, keras.Model, "a `keras.Model`")
+    own = [
+        name
+        for name in _OWN_STEPS
+        if getattr(type(model), name) is not getattr(keras.Model, name)
+    ]
+    if own:
+        raise ValueError(
+            "Argument `model` must be a model that Keras' own training step trains. "
+            "Write a loss of your own as a `keras.losses.Loss` or with `add_loss`, and "
+            "leave the step to Keras. Received: a "
+            f"{type(model).__name__}, whose class has {', '.join(own)}"
+        )
+    if model.built and not model.trainable_variables:
+        raise ValueError(
+            "Argument `model` must have trainable weights. Train the network before "
+            "you make an ensemble of it, or make its layers trainable. "
+            f"Received: model={model!r}"
+        )

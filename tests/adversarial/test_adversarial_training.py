@@ -1,0 +1,279 @@
+"""Adversarial training: the examples of each step, and the step itself."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.adversarial import adversarial_training
+from tests.support import layers_people_write
+from tests.support import models_people_write
+from tests.support.models import FEATURES
+from tests.support.models import numpy
+from tests.support.models import sequential
+
+pytestmark = pytest.mark.in_turn("torch")
+
+LOSS = "sparse_categorical_crossentropy"
+
+
+def data(count=32):
+    """Inputs in [0, 1] of shape (count, 5), and three classes."""
+    x = np.random.default_rng(0).uniform(size=(count, FEATURES)).astype("float32")
+    return x, (x[:, 0] > 0.5).astype("int32") + (x[:, 1] > 0.5)
+
+
+def attacked(model, x, y, robust):
+    """The last points of PGD from the clean inputs, by the attack on trained models."""
+    return mh.adversarial.pgd(
+        model,
+        x,
+        robust.epsilon,
+        y=y,
+        steps=robust.steps,
+        step_size=robust.step_size,
+        clip=robust.clip,
+        random_start=False,
+        keep_strongest=False,
+    )
+
+
+def wrapped(model=None, optimizer="sgd", epsilon=0.1, **options):
+    options = {"steps": 3, "random_start": False} | options
+    robust = mh.adversarial.training(model or sequential(), epsilon, **options)
+    robust.compile(optimizer, LOSS, metrics=["accuracy"])
+    return robust
+
+
+def check_examples(steps=3, clip=(0.0, 1.0)):
+    robust, (x, y) = wrapped(steps=steps, clip=clip), data()
+    expected = attacked(robust.model, x, y, robust)
+    assert np.abs(expected - x).max() > 0.09
+    np.testing.assert_allclose(numpy(robust.attack(x, y)), expected, atol=1e-6)
+
+
+def check_steps():
+    """Each step is the usual one on the examples of the weights before it."""
+    x, y = data()
+    robust = wrapped(optimizer=keras.optimizers.Adam(0.1))
+    plain = sequential()
+    plain.compile(keras.optimizers.Adam(0.1), LOSS)
+    for _ in range(3):
+        robust.train_on_batch(x, y)
+        plain.train_on_batch(attacked(plain, x, y, robust), y)
+    for mine, theirs in zip(robust.model.weights, plain.weights, strict=True):
+        np.testing.assert_allclose(numpy(mine), numpy(theirs), rtol=1e-3, atol=1e-4)
+
+
+class TestExamples:
+    @pytest.mark.parametrize("clip", [(0.0, 1.0), None])
+    def test_are_those_of_pgd(self, clip):
+        check_examples(clip=clip)
+
+    def test_of_one_step_are_those_of_fgsm(self):
+        robust, (x, y) = wrapped(steps=1, random_start=None), data()
+        assert not robust.random_start and robust.step_size == robust.epsilon
+        expected = mh.adversarial.fgsm(robust.model, x, 0.1, y=y)
+        np.testing.assert_allclose(numpy(robust.attack(x, y)), expected, atol=1e-6)
+
+    def test_start_anywhere_in_the_ball(self):
+        robust, (x, y) = wrapped(steps=4, step_size=0.0, random_start=None), data(2000)
+        first, second = (numpy(robust.attack(x, y)) for _ in range(2))
+        assert np.abs(first - x).max() <= 0.1 + 1e-6 and np.any(first != second)
+        assert first.min() >= 0.0 and first.max() <= 1.0
+        moved = (first - x)[(x > 0.1) & (x < 0.9)]
+        assert abs(moved.mean()) < 4 * 0.1 / (3 * moved.size) ** 0.5
+        assert abs(moved.var() * 3 / 0.01 - 1.0) < 4 * (0.8 / moved.size) ** 0.5
+
+    def test_of_inputs_outside_the_limits_are_not_pulled_in(self):
+        """A data set is not checked: its images may go to 255 by mistake."""
+        robust, (x, y) = wrapped(clip=(0.0, 1.0)), data()
+        moved = numpy(robust.attack(255.0 * x, y)) - 255.0 * x
+        assert np.abs(moved).max() <= 0.1001
+
+    def test_leave_the_variables_as_they_are(self):
+        source = keras.Input((FEATURES,))
+        hidden = keras.layers.BatchNormalization()(keras.layers.Dense(4)(source))
+        hidden = keras.layers.ActivityRegularization(l2=0.1)(hidden)
+        outputs = [
+            keras.layers.Dense(3, "softmax")(hidden),
+            keras.layers.Dense(1)(hidden),
+        ]
+        model, (x, y) = keras.Model(source, outputs), data()
+        robust = mh.adversarial.training(model, 0.1, steps=2, random_start=False)
+        robust.compile("sgd", [LOSS, "mse"], metrics=[["accuracy"], ["mae"]])
+        robust.fit(x, [y, y], verbose=0)
+        before = [numpy(v) for v in robust.variables]
+        losses = len(robust.losses)
+        robust.attack(x, [y, y])
+        assert len(robust.losses) <= losses  # of the step before, if any
+        for old, variable in zip(before, robust.variables, strict=True):
+            np.testing.assert_array_equal(old, numpy(variable))
+
+
+class TestSteps:
+    def test_are_made_on_the_examples(self):
+        check_steps()
+
+    def test_with_an_epsilon_of_zero_are_the_usual_ones(self):
+        x, y = data()
+        robust, plain = wrapped(epsilon=0.0), sequential()
+        plain.compile("sgd", LOSS)
+        for model in (robust, plain):
+            model.fit(x, y, 8, epochs=2, shuffle=False, verbose=0)
+        for mine, theirs in zip(robust.get_weights(), plain.get_weights(), strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+    def test_draw_a_new_start_each_time(self):
+        """The state of the generator goes on in `fit`, also on JAX."""
+        robust, (x, y) = wrapped(random_start=True), data()
+        states = []
+        for _ in range(2):
+            robust.fit(x, y, 8, verbose=0)
+            states.append(numpy(robust.start_seeds.state))
+        assert np.any(states[0] != states[1])
+
+    def test_make_a_model_robust(self):
+        """The accuracy under attack rises.
+
+        The first input follows the label widely but not always. The others follow it
+        always, and within less than epsilon.
+        """
+        rng = np.random.default_rng(0)
+        y = np.arange(400) % 2
+        x = rng.uniform(0.4, 0.6, size=(400, FEATURES)).astype("float32")
+        x[:, 0] = 0.5 + 0.3 * (2 * y - 1) * rng.uniform(-0.1, 1.0, 400)
+        x[:, 1:] += 0.04 * (2 * y - 1)[:, None]
+        accuracies = {}
+        for epsilon in (0.0, 0.1):
+            zeros = keras.layers.Dense(2, "softmax", kernel_initializer="zeros")
+            model = keras.Sequential([keras.Input((FEATURES,)), zeros])
+            robust = wrapped(model, keras.optimizers.Adam(0.1), epsilon)
+            robust.fit(x, y, 100, epochs=60, shuffle=False, verbose=0)
+            table = mh.adversarial.robustness_curve(
+                {"a": robust.model}, x, y, [0.1], attack="pgd", true_label=True, steps=5
+            )
+            accuracies[epsilon] = table.rows[0]["accuracy"]
+        assert accuracies[0.1] > accuracies[0.0] + 0.1
+
+    @pytest.mark.parametrize("sampler", ["sgld", "rsgld"])
+    def test_of_a_sampler(self, sampler):
+        optimizer = mh.SGLD(1e-3, train_size=32, seed=0)
+        if sampler == "rsgld":
+            optimizer = mh.RSGLD(0.1, train_size=32, batch_size=8, warm_up=0, seed=0)
+        robust, (x, y) = wrapped(optimizer=optimizer), data()
+        posterior = mh.PosteriorSamples()
+        robust.fit(x, y, 8, epochs=3, verbose=0, callbacks=[posterior])
+        ensemble = posterior.ensemble(robust)
+        assert np.isfinite(ensemble.predict(x, verbose=0)).all()
+        assert np.isfinite(posterior.energies).all()
+
+
+REAL_ATTACK = adversarial_training.AdversarialTraining.attack
+
+
+def down(self, x, y=None, sample_weight=None):
+    """The sign of the gradient is wrong."""
+    return 2.0 * keras.ops.convert_to_tensor(x) - REAL_ATTACK(self, x, y, sample_weight)
+
+
+def never(self, x, y=None, sample_weight=None):
+    """Comes too late: the step has seen the clean inputs."""
+    return x
+
+
+@pytest.mark.parametrize("fault", [down, never])
+@pytest.mark.parametrize("check", [check_examples, check_steps])
+def test_a_planted_fault_is_caught(monkeypatch, fault, check):
+    cls = adversarial_training.AdversarialTraining
+    monkeypatch.setattr(cls, "attack", fault)
+    with pytest.raises(AssertionError):
+        check()
+
+
+class OfTheFirstWeights(adversarial_training.AdversarialTraining):
+    """The examples of each step are those of other weights."""
+
+    def attack(self, x, y=None, sample_weight=None):
+        now = self.model.get_weights()
+        self.model.set_weights([w + 1.0 for w in now])
+        moved = super().attack(x, y, sample_weight)
+        self.model.set_weights(now)
+        return moved
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="needs an eager step")
+def test_examples_of_other_weights_are_caught(monkeypatch):
+    monkeypatch.setattr(adversarial_training, "AdversarialTraining", OfTheFirstWeights)
+    with pytest.raises(AssertionError):
+        check_steps()
+
+
+class TestModel:
+    @pytest.mark.parametrize(
+        "name",
+        ["unbuilt", "functional", "subclass", "subclass_with_training", "one_hot"],
+    )
+    def test_models_as_people_write_them(self, name):
+        written = models_people_write.MODELS[name]
+        model, (x, y) = written.build(), written.data()
+        robust = mh.adversarial.training(model, 0.1, steps=2, clip=None)
+        robust.compile("adam", written.loss, metrics=["accuracy"])
+        logs = robust.fit(x, y, validation_data=(x, y), epochs=2, verbose=0).history
+        assert np.isfinite([logs[k] for k in ("loss", "val_loss", "accuracy")]).all()
+        assert robust.model is model
+        expected = model.predict(x, verbose=0)
+        np.testing.assert_array_equal(robust.predict(x, verbose=0), expected)
+
+    def test_of_convolutions(self):
+        written = models_people_write.MODELS["convolutional"]
+        model, (x, y) = written.build(), written.data()
+        robust = mh.adversarial.training(model, 0.1, steps=2)
+        robust.compile("adam", written.loss)
+        assert np.isfinite(robust.fit(x, y, verbose=0).history["loss"]).all()
+
+    def test_evaluates_clean_inputs(self):
+        robust, (x, y) = wrapped(), data()
+        robust.model.compile(loss=LOSS)
+        clean = robust.model.evaluate(x, y, verbose=0)
+        assert abs(robust.evaluate(x, y, verbose=0)[0] - clean) < 1e-5
+        assert robust.train_on_batch(x, y)[0] > clean
+
+    def test_saved_and_loaded(self, tmp_path):
+        robust, (x, y) = wrapped(optimizer="adam", clip=None, random_start=True), data()
+        robust.fit(x, y, verbose=0)
+        robust.save(tmp_path / "robust.keras")
+        loaded = keras.saving.load_model(tmp_path / "robust.keras")
+        for name, value in robust.get_config().items():
+            assert name == "model" or loaded.get_config()[name] == value
+        for mine, theirs in zip(
+            robust.get_weights(), loaded.get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(mine, theirs)
+        assert int(numpy(loaded.optimizer.iterations)) == 1
+        loaded.fit(x, y, verbose=0)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("x", "message"),
+        [
+            (255.0 * data()[0], r"`x` must lie in `clip`, here \[0, 1\]"),
+            (np.ones((32, FEATURES), "int32"), "floating-point numbers"),
+            ([data()[0], data()[0]], "one array"),
+        ],
+    )
+    def test_inputs(self, x, message):
+        with pytest.raises(ValueError, match=message):
+            wrapped().fit(x, data()[1], verbose=0)
+
+    def test_a_model_with_a_loss_of_its_own(self):
+        model = layers_people_write.OwnLoss()
+        with pytest.raises(ValueError, match="`model`.*whose class has compute_loss"):
+            mh.adversarial.training(model, 0.1)
+
+    def test_a_frozen_model(self):
+        model = sequential()
+        model.trainable = False
+        with pytest.raises(ValueError, match="`model` must have trainable weights"):
+            mh.adversarial.training(model, 0.1)
