@@ -11,6 +11,8 @@ from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
 from keras_mhmcmc import targets
 from keras_mhmcmc.baselines import SWAG
+from keras_mhmcmc.baselines import deep_ensemble
+from keras_mhmcmc.baselines import last_layer_laplace
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
 from keras_mhmcmc.ensemble import prune
@@ -73,11 +75,13 @@ __all__ = [
     "conformal_sets",
     "corrupt",
     "datasets",
+    "deep_ensemble",
     "diagnostics",
     "equi_energy",
     "evaluate",
     "evaluate_shift",
     "kernels",
+    "last_layer_laplace",
     "losses",
     "metrics",
     "plots",

@@ -139,6 +139,11 @@ class BoundGaussian:
     def __init__(self, precisions: Sequence[float]) -> None:
         self._precisions = precisions
 
+    @property
+    def precisions(self) -> list[float]:
+        """Return 1/scale^2 of each weight, 0 for a flat prior."""
+        return list(self._precisions)
+
     def energy(self, position: Position, like: Tensor) -> Tensor:
         """Return -log density in nats, without its constant, () or (K,) as `like`."""
         terms = [

@@ -20,6 +20,7 @@ from tests.support.arguments_of_samplers import OF_SPARSE
 from tests.support.kinds import Kind
 from tests.support.kinds import array
 from tests.support.kinds import choice
+from tests.support.kinds import instance
 from tests.support.kinds import listed
 from tests.support.kinds import number
 from tests.support.kinds import unshown
@@ -79,6 +80,15 @@ def swag():
     model.compile("sgd", "sparse_categorical_crossentropy")
     made = mh.SWAG()
     model.fit(X4, Y4, epochs=3, verbose=0, callbacks=[made])
+    return made
+
+
+@functools.cache
+def chains():
+    """Two trained networks."""
+    made = mh.ParallelChains(network(), 2, seed=0)
+    made.compile("sgd", "sparse_categorical_crossentropy")
+    made.fit(X4, Y4, verbose=0)
     return made
 
 
@@ -168,6 +178,25 @@ MODELS = {
         members=kinds.COUNT,
         scale=kinds.NOT_NEGATIVE,
         diagonal=kinds.FLAG,
+        activation=ACTIVATION.or_none,
+    ),
+    "last_layer_laplace": row(
+        lambda: dict(
+            model=network(), x=X4, y=Y4, prior=mh.priors.Gaussian(1.0), members=2
+        ),
+        x=inputs("(-inf, inf)"),
+        y=LABELS,
+        prior=instance(
+            mh.priors.Gaussian, None, 1.0, mh.priors.Gaussian, mh.priors.Prior()
+        ),
+        noise_std=listed(0.0, -1.0, np.nan, "1", [1.0], 0.1),  # of probabilities
+        members=kinds.COUNT,
+        activation=ACTIVATION.or_none,
+        also={"x": {"y"}},
+    ),
+    "deep_ensemble": row(
+        lambda: dict(chains=chains()),
+        chains=listed(*NO_MODELS, network(), mh.ParallelChains(network(), 2)),
         activation=ACTIVATION.or_none,
     ),
 }

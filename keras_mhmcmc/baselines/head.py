@@ -1,0 +1,151 @@
+"""The last dense layer of a model: its inputs, its weights and its link function."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Array
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last dense layer: outputs = link(features @ kernel + bias)."""
+
+    layer: keras.layers.Dense
+    features: Floats  # (N, F), and a last column of ones if the layer has a bias
+    values: Floats  # kernel and bias, (F, C) or (F + 1, C)
+    link: str  # "linear", "softmax" or "sigmoid"
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """Return the kernel, and the bias if there is one."""
+        layer = self.layer
+        return [layer.kernel, layer.bias] if layer.use_bias else [layer.kernel]
+
+    def precisions(self, of_variables: list[float]) -> Floats:
+        """Return an array like `values`, given a number for each of `variables`."""
+        result = np.full_like(self.values, of_variables[0])
+        if self.layer.use_bias:
+            result[-1] = of_variables[1]
+        return result
+
+
+def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
+    """Return the last dense layer of a model, with its inputs for the examples `x`.
+
+    Raises:
+        ValueError: the outputs are not those of the layer, or the features are not
+            finite.
+    """
+    dense = [
+        layer
+        for layer in _backend.inner_layers(model)
+        if isinstance(layer, keras.layers.Dense)
+    ]
+    own = {id(variable) for variable in model.weights}
+    # With LoRA or quantisation, `kernel` is no weight of the model.
+    if not dense or id(dense[-1].kernel) not in own:
+        raise _refusal(
+            f"{len(dense)} `Dense` layers, the last with LoRA or quantised"
+            if dense
+            else "no `Dense` layer"
+        )
+    layer = dense[-1]
+    count = len(keras.tree.flatten(x)[0])
+    features, outputs = [], []
+    with _inputs_of(layer) as seen:
+        for start in range(0, count, batch_size):
+            batch = _rows_of(x, slice(start, start + batch_size))
+            found = model(batch, training=False)
+            if keras.tree.is_nested(found) or len(seen) != 1 or len(seen[0].shape) != 2:
+                raise _refusal(
+                    "a model with several outputs, or whose last `Dense` layer is not "
+                    "called once on features of shape (N, F)"
+                )
+            features.append(_float64(seen.pop()))
+            outputs.append(_float64(found))
+    inputs = np.concatenate(features)
+    if not np.isfinite(inputs).all():
+        raise ValueError(
+            "Argument `x` must give finite features before the last layer. Scale it as "
+            "in training. "
+            f"Received: {np.sum(~np.isfinite(inputs))} features that are not finite"
+        )
+    values = _float64(layer.kernel)
+    if layer.use_bias:
+        inputs = np.concatenate([inputs, np.ones((count, 1))], axis=1)
+        values = np.concatenate([values, _float64(layer.bias)[None]])
+    return Head(layer, inputs, values, _link(inputs @ values, np.concatenate(outputs)))
+
+
+def softmax(logits: Floats) -> Floats:
+    """Return the probabilities of logits, shape (N, C)."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Return the probabilities of class 1, without overflow."""
+    return 0.5 * (1.0 + np.tanh(0.5 * logits))
+
+
+def _link(logits: Floats, outputs: Floats) -> str:
+    """Return which function turns the layer's logits into the model's outputs.
+
+    What the model gives says it, whether the function is the layer's own activation or
+    a layer after it.
+    """
+    links = {"linear": logits, "softmax": softmax(logits), "sigmoid": sigmoid(logits)}
+    errors = {
+        name: np.abs(expected - outputs).max()
+        for name, expected in links.items()
+        if expected.shape == outputs.shape
+    }
+    nearest = min(errors, key=lambda name: errors[name], default="linear")
+    # Half precision has errors of 1%.
+    if errors and errors[nearest] <= 0.02 * np.abs(outputs).max():
+        return nearest
+    raise _refusal("a model whose outputs differ from those of its last `Dense` layer")
+
+
+@contextlib.contextmanager
+def _inputs_of(layer: keras.layers.Layer) -> Iterator[list[Any]]:
+    """Give a list to which each call of `layer` adds its inputs."""
+    seen: list[Any] = []
+    call = layer.call
+
+    def recording(inputs: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(inputs)
+        return call(inputs, *arguments, **options)
+
+    layer.call = recording
+    try:
+        yield seen
+    finally:
+        del layer.call
+
+
+def _rows_of(x: Any, rows: slice) -> Any:
+    """Return some examples of a structure of arrays, as tensors."""
+    return keras.tree.map_structure(lambda a: ops.convert_to_tensor(a[rows]), x)
+
+
+def _float64(value: Any) -> Array:
+    return np.asarray(ops.convert_to_numpy(value)).astype("float64")
+
+
+def _refusal(received: str) -> ValueError:
+    return ValueError(
+        "Argument `model` must end in a `Dense` layer, whose inputs are features of "
+        "shape (N, F) and whose activation is linear, softmax or sigmoid. For a model "
+        f"of another kind use `mh.SWAG` or a sampler. Received: {received}"
+    )

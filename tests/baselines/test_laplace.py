@@ -1,0 +1,356 @@
+"""Last-layer Laplace: against the Gaussian process of the features, and differences."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.baselines import head as heads
+from keras_mhmcmc.baselines import laplace
+from tests.support import models_people_write
+from tests.support.models import CLASSES
+from tests.support.models import FEATURES
+from tests.support.models import numpy
+
+pytestmark = pytest.mark.in_turn("torch")
+
+SCALE, NOISE, WIDTH = 0.8, 0.3, 4
+
+
+def data(outputs=2, count=30):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, FEATURES)).astype("float32")
+    return x, x[:, :outputs] + NOISE * rng.normal(size=(count, outputs))
+
+
+def network(units, activation=None, *last, seed=0, use_bias=True):
+    keras.utils.set_random_seed(seed)
+    head = layers.Dense(units, activation, use_bias=use_bias, bias_initializer="normal")
+    hidden = layers.Dense(WIDTH, "tanh")
+    return keras.Sequential([keras.Input((FEATURES,)), hidden, head, *last])
+
+
+def features_of(model, x):
+    """With a column of ones, from the weights of the first layer."""
+    kernel, bias = (w.astype("float64") for w in model.get_weights()[:2])
+    hidden = np.tanh(x @ kernel + bias)
+    return np.concatenate([hidden, np.ones((len(x), 1))], axis=1)
+
+
+def scales():
+    return mh.priors.Gaussian({"kernel": SCALE, "bias": 2.0})
+
+
+def precisions():
+    return np.array([SCALE**-2] * WIDTH + [0.25])
+
+
+# Regression.
+
+
+def process(model, x, y, x_new):
+    """Mean (n, C) and covariance (n, n) of the Gaussian process with these features."""
+    phi, new = features_of(model, x), features_of(model, x_new)
+    kernel = lambda a, b: (a / precisions()) @ b.T
+    gain = kernel(new, phi) @ np.linalg.inv(
+        kernel(phi, phi) + NOISE**2 * np.eye(len(x))
+    )
+    return gain @ y, kernel(new, new) - gain @ kernel(phi, new)
+
+
+def check_regression_is_exact():
+    """To the accuracy of the float32 features."""
+    model, (x, y), (x_new, _) = network(2), data(), data(count=7)
+    head = heads.head_of(model, x, batch_size=8)
+    tau = head.precisions(scales().bind(head.variables).precisions)
+    mean, columns = laplace.posterior_of_regression(head, tau, y, NOISE)
+    expected_mean, expected_covariance = process(model, x, y, x_new)
+    new = features_of(model, x_new)
+    np.testing.assert_allclose(new @ mean, expected_mean, atol=1e-5)
+    for precision in columns:
+        covariance = new @ np.linalg.solve(precision, new.T)
+        np.testing.assert_allclose(covariance, expected_covariance, atol=1e-6)
+
+
+def test_the_posterior_of_a_regression_is_exact():
+    check_regression_is_exact()
+
+
+def test_members_of_a_regression_follow_the_gaussian_process():
+    model, (x, y), (x_new, _) = network(2), data(), data(count=3)
+    members = 3000
+    ensemble = mh.last_layer_laplace(
+        model, x, y, prior=scales(), noise_std=NOISE, members=members, seed=2
+    )
+    found = ensemble.predict_members(x_new).astype("float64")
+    mean, covariance = process(model, x, y, x_new)
+    variance = np.diag(covariance)[:, None]
+    assert (np.abs(found.mean(0) - mean) < 4.5 * np.sqrt(variance / members)).all()
+    tolerance = 4.5 * np.sqrt(2.0 / members)
+    np.testing.assert_allclose(found.var(0) / variance, 1.0, atol=tolerance)
+    correlation = np.corrcoef(found[:, 0].T)[0, 1]  # outputs are independent
+    assert abs(correlation) < 4.5 / np.sqrt(members)
+
+
+def test_the_trained_head_does_not_matter_for_a_regression():
+    x, y = data()
+    model = network(2)
+    options = dict(prior=scales(), noise_std=NOISE, members=3)
+    first = mh.last_layer_laplace(model, x, y, **options).predict(x, verbose=0)
+    model.layers[-1].set_weights([np.ones((WIDTH, 2)), np.ones(2)])
+    again = mh.last_layer_laplace(model, x, y, **options).predict(x, verbose=0)
+    np.testing.assert_allclose(first, again, atol=1e-5)
+
+
+def test_targets_of_one_output_may_be_flat():
+    model, (x, y) = network(1), data(1)
+    options = dict(prior=scales(), noise_std=NOISE, members=3)
+    first = mh.last_layer_laplace(model, x, y, **options).predict(x, verbose=0)
+    again = mh.last_layer_laplace(model, x, y[:, 0], **options).predict(x, verbose=0)
+    np.testing.assert_array_equal(first, again)
+
+
+# Classification.
+
+
+def energy(values, phi, labels, tau):
+    """-log posterior of a head in nats, float64; one column is a sigmoid."""
+    logits = phi @ values
+    if logits.shape[1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    norm = np.log(np.exp(logits).sum(axis=1))
+    nll = np.sum(norm - logits[np.arange(len(labels)), labels])
+    return nll + 0.5 * np.sum(tau * values**2)
+
+
+def differences(function, point, step=1e-3):
+    """The matrix of second derivatives at a point, by central differences."""
+    shape, size = point.shape, point.size
+    unit = step * np.eye(size)
+
+    def at(move):
+        return function(point + move.reshape(shape))
+
+    return np.array(
+        [
+            [
+                (at(a + b) - at(a - b) - at(b - a) + at(-a - b)) / (4 * step**2)
+                for b in unit
+            ]
+            for a in unit
+        ]
+    )
+
+
+def check_hessian(units=CLASSES):
+    model, (x, _) = network(units), data()
+    labels = np.arange(len(x)) % max(units, 2)
+    head = heads.head_of(model, x, batch_size=7)
+    tau = head.precisions(scales().bind(head.variables).precisions)
+    phi, values = features_of(model, x), head.values
+    all_tau = np.repeat(precisions()[:, None], units, axis=1)
+    expected = differences(lambda v: energy(v, phi, labels, all_tau), values)
+    found = laplace.hessian_of_classifier(head, tau)
+    np.testing.assert_allclose(found, expected, atol=2e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("units", [1, 2, CLASSES])
+def test_the_hessian_is_that_of_the_energy(units):
+    check_hessian(units)
+
+
+def test_the_hessian_is_a_sum_of_kronecker_products():
+    model, (x, _) = network(CLASSES), data()
+    head = heads.head_of(model, x, batch_size=100)
+    p = heads.softmax(head.features @ head.values)
+    expected = np.zeros((15, 15))
+    for phi, q in zip(head.features, p, strict=True):
+        curvature = np.diag(q) - np.outer(q, q)
+        expected += np.kron(np.outer(phi, phi), curvature)
+    found = laplace.hessian_of_classifier(head, np.full((5, 3), 0.7))
+    np.testing.assert_allclose(found, expected + 0.7 * np.eye(15), atol=1e-10)
+
+
+def check_members():
+    """The error of a covariance S from n draws: (S_ii S_jj + S_ij^2) / n squared."""
+    model, (x, _), members = network(CLASSES), data(), 4000
+    labels = np.arange(len(x)) % CLASSES
+    ensemble = mh.last_layer_laplace(model, x, labels, prior=scales(), members=members)
+    kernels, biases = (numpy(v).astype("float64") for v in ensemble.weights[2:4])
+    draws = np.concatenate([kernels, biases[:, None]], axis=1).reshape(members, -1)
+    head = heads.head_of(model, x, batch_size=100)
+    tau = np.repeat(precisions()[:, None], CLASSES, axis=1)
+    covariance = np.linalg.inv(laplace.hessian_of_classifier(head, tau))
+    variance = np.diag(covariance)
+    errors = (draws.mean(0) - head.values.ravel()) / np.sqrt(variance / members)
+    assert np.abs(errors).max() < 4.5
+    tolerance = np.sqrt((np.outer(variance, variance) + covariance**2) / members)
+    assert (np.abs(np.cov(draws.T) - covariance) < 4.5 * tolerance).all()
+
+
+def test_members_have_the_inverse_hessian_as_covariance():
+    check_members()
+
+
+@pytest.mark.parametrize(
+    ("units", "last", "activation"),
+    [(3, (), "softmax"), (3, (layers.Softmax,), None), (1, (), "sigmoid")],
+)
+def test_a_softmax_or_sigmoid_may_be_in_the_model(units, last, activation):
+    """The posterior is the same as of the logits."""
+    x, _ = data()
+    labels = np.arange(len(x)) % max(units, 2)
+    options = dict(prior=mh.priors.Gaussian(1.0), members=4)
+    logits = mh.last_layer_laplace(network(units), x, labels, **options)
+    model = network(units, activation, *(make() for make in last))
+    found = mh.last_layer_laplace(model, x, labels, **options)
+    expected = logits.predict(x, verbose=0)
+    np.testing.assert_allclose(found.predict(x, verbose=0), expected, atol=1e-5)
+    assert expected.min() >= 0.0 and expected.max() <= 1.0
+
+
+def test_far_from_the_data_the_ensemble_is_less_confident():
+    """Kristiadi et al. (2020), theorem 2.4: no arbitrarily high confidence."""
+    keras.utils.set_random_seed(0)
+    rng = np.random.default_rng(0)
+    y = np.arange(100) % 2
+    x = (rng.normal(size=(100, 2)) + 2.0 * (2 * y - 1)[:, None]).astype("float32")
+    stack = [keras.Input((2,)), layers.Dense(10, "relu"), layers.Dense(2, "softmax")]
+    model = keras.Sequential(stack)
+    model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy")
+    model.fit(x, y, epochs=20, verbose=0)
+    ensemble = mh.last_layer_laplace(
+        model, x, y, prior=mh.priors.Gaussian(3.0), members=200
+    )
+    angles = np.linspace(0.0, 2.0 * np.pi, 20)
+    far = 100.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    plain = model.predict(far, verbose=0).max(axis=1).mean()
+    assert ensemble.predict(far, verbose=0).max(axis=1).mean() < plain - 0.02
+    assert np.mean(ensemble.predict(x, verbose=0).argmax(axis=1) == y) > 0.95
+
+
+def no_prior(self, of_variables):
+    return np.full_like(self.values, 1e-6)
+
+
+def the_kernels_prior_for_the_bias(self, of_variables):
+    return np.full_like(self.values, of_variables[0])
+
+
+def independent_classes(head, tau):
+    hessian = REAL_HESSIAN(head, tau)
+    classes = np.arange(len(hessian)) % head.values.shape[1]
+    return np.where(classes[:, None] == classes, hessian, 0.0)
+
+
+REAL_HESSIAN = laplace.hessian_of_classifier
+
+
+def plant(monkeypatch, fault):
+    if fault is independent_classes:
+        monkeypatch.setattr(laplace, "hessian_of_classifier", fault)
+    else:
+        monkeypatch.setattr(heads.Head, "precisions", fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "check"),
+    [
+        (no_prior, check_hessian),
+        (no_prior, check_regression_is_exact),
+        (no_prior, check_members),
+        (the_kernels_prior_for_the_bias, check_hessian),
+        (the_kernels_prior_for_the_bias, check_regression_is_exact),
+        (independent_classes, check_hessian),
+    ],
+)
+def test_a_planted_fault_is_caught(monkeypatch, fault, check):
+    plant(monkeypatch, fault)
+    with pytest.raises(AssertionError):
+        check()
+
+
+# Models.
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["unbuilt", "functional", "subclass", "nested", "two_inputs", "added", "one_hot"],
+)
+def test_models_as_people_write_them(name):
+    written = models_people_write.MODELS[name]
+    model, (x, y) = written.build(), written.data()
+    loss = written.loss if isinstance(written.loss, str) else written.loss()
+    model.compile("adam", loss, metrics=["accuracy"])
+    model.fit(x, y, verbose=0)
+    before = [numpy(v) for v in model.weights]
+    ensemble = mh.last_layer_laplace(
+        model, x, y, prior=mh.priors.Gaussian(1.0), members=4
+    )
+    assert len(ensemble.shared) == len(model.weights) - 2
+    assert np.isfinite(ensemble.evaluate(x, y, verbose=0)).all()
+    for old, variable in zip(before, model.weights, strict=True):
+        np.testing.assert_array_equal(old, numpy(variable))
+    assert "call" not in vars(model.layers[-1])  # what recorded its inputs is gone
+
+
+def test_a_head_without_a_bias():
+    model, (x, y) = network(2, use_bias=False), data()
+    options = dict(prior=mh.priors.Gaussian(1.0), noise_std=NOISE, members=4)
+    ensemble = mh.last_layer_laplace(model, x, y, **options)
+    assert numpy(ensemble.weights[2]).shape == (4, WIDTH, 2)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("build", "message"),
+        [
+            (
+                lambda: keras.Sequential([keras.Input((5,)), layers.ReLU()]),
+                "no `Dense`",
+            ),
+            (lambda: network(3, "relu"), "whose outputs differ from those"),
+            (lambda: network(3, None, layers.BatchNormalization()), "outputs differ"),
+            (lambda: network(3, "sigmoid"), "a sigmoid of 3 units"),
+            (models_people_write.of_two_outputs, "several outputs"),
+            (lambda: network(2000, seed=1), "at most 6000 rows.*narrower"),
+        ],
+    )
+    def test_models(self, build, message):
+        x, _ = data()
+        labels = np.arange(len(x)) % 3
+        model = build()
+        if "BatchNorm" in type(model.layers[-1]).__name__:
+            model.layers[-1].set_weights([np.full(3, v) for v in (2.0, 0.5, 0.1, 4.0)])
+        with pytest.raises(ValueError, match=f"`model` must.*{message}"):
+            mh.last_layer_laplace(model, x, labels, prior=mh.priors.Gaussian(1.0))
+
+    def test_a_wide_regression_has_small_matrices(self):
+        x, _ = data()
+        mh.last_layer_laplace(
+            network(2000),
+            x,
+            np.zeros((30, 2000)),
+            prior=mh.priors.Gaussian(1.0),
+            noise_std=1.0,
+            members=1,
+        )
+
+    def test_a_prior_that_leaves_a_direction_free(self):
+        x, _ = data()
+        prior = mh.priors.Gaussian({"bias": 1.0})
+        with pytest.raises(ValueError, match="`prior` must determine all directions"):
+            mh.last_layer_laplace(network(3), x[:3], np.arange(3), prior=prior)
+
+    def test_a_noise_of_probabilities(self):
+        x, y = data(3)
+        options = dict(prior=mh.priors.Gaussian(1.0), noise_std=1.0)
+        with pytest.raises(ValueError, match="`noise_std` must be None"):
+            mh.last_layer_laplace(network(3, "softmax"), x, y, **options)
+
+    @pytest.mark.parametrize("fault", [np.zeros((30, 3)), np.full((30, 2), np.nan)])
+    def test_targets(self, fault):
+        options = dict(prior=mh.priors.Gaussian(1.0), noise_std=1.0)
+        with pytest.raises(ValueError, match=r"`y` must be finite and have the shape"):
+            mh.last_layer_laplace(network(2), data()[0], fault, **options)
