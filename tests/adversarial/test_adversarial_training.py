@@ -232,6 +232,37 @@ class TestModel:
         robust.compile("adam", written.loss)
         assert np.isfinite(robust.fit(x, y, verbose=0).history["loss"]).all()
 
+    def test_data_that_come_in_batches(self):
+        """An unbuilt model is built before its first step, on TensorFlow as well."""
+        x, y = data()
+
+        class Batches(keras.utils.PyDataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                rows = slice(8 * index, 8 * index + 8)
+                return x[rows], y[rows], np.ones(8, "float32")
+
+        robust = wrapped(models_people_write.unbuilt())
+        logs = robust.fit(Batches(), epochs=2, verbose=0).history
+        assert np.isfinite(logs["loss"]).all() and len(robust.get_weights()) == 4
+
+    def test_becomes_the_members_of_an_ensemble(self, tmp_path):
+        """Whose loss and activation are those of the wrapper."""
+        swag, (x, y) = mh.SWAG(), data()
+        model = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(3)])
+        robust = mh.adversarial.training(model, 0.1, steps=2)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        robust.compile("sgd", loss)
+        robust.fit(x, y, epochs=2, verbose=0, callbacks=[swag])
+        ensemble = swag.ensemble(robust, 3)
+        expected = ensemble.predict(x, verbose=0)
+        np.testing.assert_allclose(expected.sum(axis=1), 1.0, atol=1e-5)
+        ensemble.save(tmp_path / "ensemble.keras")
+        loaded = keras.saving.load_model(tmp_path / "ensemble.keras")
+        np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, atol=1e-6)
+
     def test_evaluates_clean_inputs(self):
         robust, (x, y) = wrapped(), data()
         robust.model.compile(loss=LOSS)
