@@ -222,8 +222,9 @@ def scores(chains, samples, x_test, y_test):
     found["last"] = [three(p, y_test) for p in np.asarray(probabilities)]
     if samples.exists():
         posterior = mh.PosteriorSamples.load(samples)
+        # Probabilities: the ensemble knows from the loss that the chains give logits.
         members = posterior.ensemble(chains).predict_members(x_test, batch_size=1000)
-        members = np.asarray(keras.ops.softmax(members))
+        members = np.asarray(members)
         by_chain = members.reshape(-1, chains.num_chains, *members.shape[1:])
         means = by_chain.mean(axis=0)
         found["ensemble"] = [three(p, y_test) for p in means]

@@ -55,7 +55,10 @@ def test_a_run_goes_on_and_is_kept(table1, command, tmp_path, capsys):
     # The first epochs were not run again.
     assert records[1]["errors"][:2] == records[0]["errors"]
     assert records[1]["seconds"] >= round(stopped["seconds"])
-    assert np.shape(records[1]["last"]) == (2, 3)
+    assert np.shape(records[1]["last"]) == np.shape(records[1]["ensemble"]) == (2, 3)
+    # The average of two states of one chain predicts like one of them.
+    last, together = np.array(records[1]["last"]), np.array(records[1]["ensemble"])
+    np.testing.assert_allclose(together[:, 1], last[:, 1], rtol=0.5)
     # A network that has learned nothing has an error of 90%.
     assert max(records[1]["errors"][-1]) < 80
     capsys.readouterr()
