@@ -128,7 +128,9 @@ MODELS = {
         shared=listed(*NO_SHARED),
     ),
     "Ensemble.set_members": row(
-        lambda: dict(self=ensemble(), stacked=STACKED, weights=[1.0, 1.0]),
+        lambda: dict(
+            self=mh.Ensemble(network(), 2), stacked=STACKED, weights=[1.0, 1.0]
+        ),
         stacked=listed(*NO_STACKS),
         weights=WEIGHTS,
     ),
