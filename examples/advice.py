@@ -302,16 +302,22 @@ def tell(phase, row, method, begin, done, total):
     )
 
 
-def table(rows, problem, seeds):
-    """Lines of a table: means over the seeds, and differences to SGD in the NLL."""
-    is_images = PROBLEMS[problem].kind == "images"
-    names = ["accuracy", "nll", "ece"] if is_images else ["rmse", "nll", "coverage"]
+def finished(rows, problem, seeds):
+    """The setting and the test rows of each method that has all of them."""
     found = {}
     for method in METHODS:
         setting = choose(rows, problem, method)
         runs = [rows.find(problem, method, setting, seed) for seed in range(seeds)]
         if setting is not None and all(run is not None for run in runs):
             found[method] = setting, runs
+    return found
+
+
+def table(rows, problem, seeds):
+    """Lines of a table: means over the seeds, and differences to SGD in the NLL."""
+    is_images = PROBLEMS[problem].kind == "images"
+    names = ["accuracy", "nll", "ece"] if is_images else ["rmse", "nll", "coverage"]
+    found = finished(rows, problem, seeds)
     if not found:
         return []
     kind = {m: "ensemble" if METHODS[m].is_ensemble else "last" for m in found}
@@ -342,23 +348,21 @@ def table(rows, problem, seeds):
 
 def summary(rows, problems, seeds):
     """Lines of a table: by how much each NLL exceeds that of SGD, on each problem."""
-    found = {}
-    for problem in problems:
-        for method in METHODS:
-            setting = choose(rows, problem, method)
-            runs = [rows.find(problem, method, setting, seed) for seed in range(seeds)]
-            if setting is not None and all(run is not None for run in runs):
-                values = [counted_nll(method, run) for run in runs]
-                found[problem, method] = np.array(values)
-    done = [p for p in problems if all((p, method) in found for method in METHODS)]
+    found = {problem: finished(rows, problem, seeds) for problem in problems}
+    done = [problem for problem in problems if len(found[problem]) == len(METHODS)]
     if not done:
         return []
+    scores = {
+        (problem, method): np.array([counted_nll(method, run) for run in runs])
+        for problem in done
+        for method, (_, runs) in found[problem].items()
+    }
     lines = ["| method | " + " | ".join(done) + " |", "|---" * (len(done) + 1) + "|"]
-    means = [f"{found[problem, 'SGD'].mean():.3f}" for problem in done]
+    means = [f"{scores[problem, 'SGD'].mean():.3f}" for problem in done]
     lines.append(f"| NLL of SGD | {' | '.join(means)} |")
     for method in METHODS:
         if method != "SGD":
-            less = [paired(found[p, method] - found[p, "SGD"]) for p in done]
+            less = [paired(scores[p, method] - scores[p, "SGD"]) for p in done]
             lines.append(f"| {method} | {' | '.join(less)} |")
     return lines
 

@@ -10,7 +10,6 @@ Projected gradient descent takes the place of the inner maximum.
 
 from collections.abc import Sequence
 from typing import Any
-from typing import Self
 
 import keras
 import numpy as np
@@ -19,10 +18,9 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.adversarial import inputs
-from keras_mhmcmc.adversarial.inputs import Limits
+from keras_mhmcmc.ensemble.wrapper import WrapperModel
+from keras_mhmcmc.evaluation import checks
 
 _OWN_STEPS = ("compute_loss", "compute_metrics", "train_step")
 
@@ -94,7 +92,7 @@ def training(
 
 
 @serializable
-class AdversarialTraining(_backend.DataTrainer, keras.Model):
+class AdversarialTraining(_backend.DataTrainer, WrapperModel):
     """A model that trains on adversarial examples; `training` has the arguments."""
 
     def __init__(
@@ -121,7 +119,7 @@ class AdversarialTraining(_backend.DataTrainer, keras.Model):
             random_start = self.steps > 1
         _validate.instance("random_start", random_start, bool, "True, False or None")
         self.random_start = random_start
-        self.clip = _checked_clip(clip)
+        self.clip = checks.as_limits(clip)
         self.seed = _validate.seed(seed)
         _check_model(model)
         self.model = model
@@ -144,7 +142,7 @@ class AdversarialTraining(_backend.DataTrainer, keras.Model):
                 floating-point numbers.
         """
         if isinstance(x, np.ndarray) or ops.is_tensor(x):
-            inputs.inputs_and_limits(x, self.clip)
+            checks.inputs_and_limits(x, self.clip)
         return super().fit(x, *arguments, **options)
 
     def change_data(self, data: Any) -> Any:
@@ -220,21 +218,6 @@ class AdversarialTraining(_backend.DataTrainer, keras.Model):
 
         return loss
 
-    def save(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        zipped: bool | None = None,
-        **options: Any,
-    ) -> None:
-        """Save the model and its training to a `.keras` file."""
-        _backend.refuse_legacy_file(filepath)
-        super().save(filepath, overwrite, zipped, **options)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile with the result of `get_compile_config`, from any backend."""
-        super().compile_from_config(_backend.portable(config))
-
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return {
@@ -247,30 +230,6 @@ class AdversarialTraining(_backend.DataTrainer, keras.Model):
             "seed": self.seed,
             "name": self.name,
         }
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
-        """Return the model with these arguments. Its weights are loaded later."""
-        model = _backend.made_again("model", config["model"], custom_objects)
-        return cls(**(config | {"model": model}))
-
-
-def _checked_clip(clip: Sequence[float] | None) -> Limits:
-    """Return the limits of inputs as a pair, or raise a `ValueError`."""
-    if clip is None:
-        return None
-    try:
-        ends = _validate.array("Argument `clip`", clip, "float32")
-    except ValueError:
-        ends = np.zeros(0)  # refused below, with a better message
-    if ends.shape != (2,) or not ends[0] < ends[1]:
-        raise ValueError(
-            "Argument `clip` must be a pair of numbers in increasing order, or None "
-            f"for no limits. Received: clip={_validate.shown(clip)}"
-        )
-    return float(ends[0]), float(ends[1])
 
 
 def _check_model(model: keras.Model) -> None:

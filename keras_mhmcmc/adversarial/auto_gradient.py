@@ -31,6 +31,7 @@ from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.best_point import Best
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 
@@ -132,7 +133,7 @@ def apgd(
             f"would be the same. Received: restarts={restarts}, random_start=False"
         )
     seed = _validate.seed(seed)
-    x, limits = inputs.inputs_and_limits(x, clip)
+    x, limits = checks.inputs_and_limits(x, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     clean, labels = inputs.clean_and_labels(classifier, x, y)

@@ -12,8 +12,8 @@ from keras import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.adversarial.inputs import Limits
 from keras_mhmcmc.evaluation.checks import SMALLEST
+from keras_mhmcmc.evaluation.checks import Limits
 
 Norm = Literal["linf", "l2"]
 NORMS: tuple[Norm, ...] = ("linf", "l2")

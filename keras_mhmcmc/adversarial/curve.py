@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
 from keras_mhmcmc.adversarial.strongest_of import strongest
 from keras_mhmcmc.adversarial.table import CONFIDENCE
 from keras_mhmcmc.adversarial.table import RobustnessTable
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
@@ -110,7 +110,7 @@ def robustness_curve(
 
     Reference: Goodfellow, Shlens and Szegedy (2015), section 4; Madry et al. (2018).
     """
-    x, limits = inputs.inputs_and_limits(x, clip)
+    x, limits = checks.inputs_and_limits(x, clip)
     if np.ndim(epsilons) != 1 or len(epsilons) == 0:
         raise ValueError(
             "Argument `epsilons` must be a sequence of at least one number. "
@@ -176,7 +176,7 @@ def attacker(
     classifier: Classifier,
     x: Array,
     labels: Array,
-    limits: inputs.Limits,
+    limits: checks.Limits,
     member: int | None,
     options: dict[str, Any],
 ) -> Callable[[float], Array]:

@@ -20,6 +20,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 
@@ -79,7 +80,7 @@ def fgsm(
     Reference: Goodfellow, Shlens and Szegedy (2015), section 4.
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
-    x, limits = inputs.inputs_and_limits(x, clip)
+    x, limits = checks.inputs_and_limits(x, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     labels = inputs.attacked_labels(classifier, x, y)

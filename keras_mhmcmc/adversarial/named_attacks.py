@@ -13,9 +13,9 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.adversarial.auto_gradient import apgd
 from keras_mhmcmc.adversarial.gradient_sign import fgsm
-from keras_mhmcmc.adversarial.inputs import Limits
 from keras_mhmcmc.adversarial.projected_gradient import pgd
 from keras_mhmcmc.adversarial.square_search import square
+from keras_mhmcmc.evaluation.checks import Limits
 from keras_mhmcmc.evaluation.classifier import Classifier
 
 Name = Literal["fgsm", "pgd", "apgd", "apgd_margin", "square"]

@@ -12,8 +12,8 @@ from keras_mhmcmc import _warn
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import losses
-from keras_mhmcmc.adversarial.inputs import Limits
 from keras_mhmcmc.evaluation.checks import SMALLEST
+from keras_mhmcmc.evaluation.checks import Limits
 from keras_mhmcmc.evaluation.classifier import Classifier
 
 

@@ -28,6 +28,7 @@ from keras_mhmcmc.adversarial import best_point
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.best_point import Best
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 
@@ -131,7 +132,7 @@ def pgd(
             f"keep_strongest={keep_strongest}"
         )
     seed = _validate.seed(seed)
-    x, limits = inputs.inputs_and_limits(x, clip)
+    x, limits = checks.inputs_and_limits(x, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     labels = inputs.attacked_labels(classifier, x, y).astype("int32")

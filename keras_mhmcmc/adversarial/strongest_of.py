@@ -14,6 +14,7 @@ from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.named_attacks import Attack
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 
@@ -84,7 +85,7 @@ def strongest(
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     attacks = checked_attacks(attacks, member)
     seed = _validate.seed(seed)
-    x, limits = inputs.inputs_and_limits(x, clip)
+    x, limits = checks.inputs_and_limits(x, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     if y is None:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.adversarial import curve
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial.transfer_table import TransferTable
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
@@ -83,7 +83,7 @@ def transfer(
     learning", section 3.
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
-    x, limits = inputs.inputs_and_limits(x, clip)
+    x, limits = checks.inputs_and_limits(x, clip)
     curve.check_attack(attack, options)
     flags = _flags(sources, targets, from_logits)
     made = [

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from typing import Any
-from typing import Self
 
 import keras
 import numpy as np
@@ -14,13 +13,13 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
-from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.activations import Activation
+from keras_mhmcmc.ensemble.wrapper import WrapperModel
 
 
 @serializable
-class MCDropout(keras.Model):
+class MCDropout(WrapperModel):
     """A model whose prediction is the mean over passes with active dropout.
 
     It averages activation(model(x)) over passes. Each pass has its own dropout masks
@@ -115,21 +114,6 @@ class MCDropout(keras.Model):
         )
         return np.moveaxis(passes, 1, 0)
 
-    def save(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        zipped: bool | None = None,
-        **options: Any,
-    ) -> None:
-        """Save the model to a `.keras` file, as `keras.Model.save` does."""
-        _backend.refuse_legacy_file(filepath)
-        super().save(filepath, overwrite, zipped, **options)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile with the result of `get_compile_config`, from any backend."""
-        super().compile_from_config(_backend.portable(config))
-
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return {
@@ -139,14 +123,6 @@ class MCDropout(keras.Model):
             "seed": self.seed,
             "name": self.name,
         }
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
-        """Return the model with these arguments. Its weights are loaded later."""
-        model = _backend.made_again("model", config["model"], custom_objects)
-        return cls(**(config | {"model": model}))
 
     def _passes(self) -> keras.Model:
         """Return a model from inputs to predictions, shape (examples, passes, ...)."""

@@ -9,6 +9,7 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 
+Limits = tuple[float, float] | None  # smallest and largest valid input
 SMALLEST = float(np.finfo(np.float32).tiny)  # smaller probabilities count as this
 _REMEDY = "Apply a softmax to logits first, or a sigmoid if there is one column."
 
@@ -36,6 +37,44 @@ def as_inputs(name: str, x: Any) -> Array:
             f"Received: {np.sum(~np.isfinite(x))} values that are NaN or infinite"
         )
     return x
+
+
+def as_limits(clip: Any, is_bounded: bool = False) -> Limits:
+    """Return the smallest and largest valid input, or raise a `ValueError`.
+
+    Only if they are not `is_bounded`, they may be infinite, or None for no limits.
+    """
+    if clip is None and not is_bounded:
+        return None
+    try:
+        ends = _validate.array("Argument `clip`", clip, "float32")
+    except ValueError:
+        ends = np.zeros(0)  # refused below, with a better message
+    is_pair = ends.shape == (2,) and ends[0] < ends[1]
+    if not is_pair or (is_bounded and not np.all(np.isfinite(ends))):
+        kind = "finite numbers" if is_bounded else "numbers"
+        rest = "" if is_bounded else ", or None for no limits"
+        raise ValueError(
+            f"Argument `clip` must be a pair of {kind} in increasing order{rest}. "
+            f"Received: clip={_validate.shown(clip)}"
+        )
+    return float(ends[0]), float(ends[1])
+
+
+def inputs_and_limits(
+    x: Any, clip: Any, is_bounded: bool = False
+) -> tuple[Array, Limits]:
+    """Return inputs in float32 that lie in the limits, and these, or raise."""
+    x = as_inputs("x", x)
+    limits = as_limits(clip, is_bounded)
+    if limits is not None and (np.min(x) < limits[0] or np.max(x) > limits[1]):
+        rest = "" if is_bounded else ", or clip=None"
+        raise ValueError(
+            f"Argument `x` must lie in `clip`, here [{limits[0]:g}, {limits[1]:g}]. "
+            f"Scale `x` to this range, or pass the range of your inputs as `clip`{rest}"
+            f". Received: values between {np.min(x):g} and {np.max(x):g}"
+        )
+    return x, limits
 
 
 def as_probabilities(

@@ -9,13 +9,14 @@ image, so that they suit small and large ones.
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.evaluation.checks import as_inputs
+from keras_mhmcmc.evaluation.checks import inputs_and_limits
 
 _NOISE = (0.04, 0.08, 0.12, 0.18, 0.26)  # standard deviation, shares of the range
 _BLUR = (0.012, 0.02, 0.03, 0.04, 0.055)  # standard deviation, shares of the height
@@ -72,37 +73,18 @@ def corrupt(
     _validate.choice("corruption", corruption, tuple(CORRUPTIONS))
     severity = _validate.integer("severity", severity, 1, high=5)
     seed = _validate.seed(seed)
-    low, high = limits(clip)
-    x = as_inputs("x", x)
+    x, limits = inputs_and_limits(x, clip, is_bounded=True)
+    low, high = cast(tuple[float, float], limits)
     if x.ndim not in (3, 4):
         raise ValueError(
             "Argument `x` must be images of shape (N, H, W) or (N, H, W, C). Reshape "
             f"rows of pixels first. Received: shape {x.shape}"
-        )
-    if np.min(x) < low or np.max(x) > high:
-        raise ValueError(
-            f"Argument `x` must lie in `clip`, here [{low:g}, {high:g}]. Pass the "
-            "range of your images as `clip`. Received: values between "
-            f"{np.min(x):g} and {np.max(x):g}"
         )
     # The same directions at each severity. The images start at 0, which fills what
     # comes in from outside.
     rng = np.random.default_rng(seed)
     images = CORRUPTIONS[corruption](x - low, high - low, severity - 1, rng)
     return np.clip(images + low, low, high).astype("float32")
-
-
-def limits(clip: Any) -> tuple[float, float]:
-    """Return the smallest and the largest number of an image, or raise."""
-    ends = np.zeros(0)
-    if isinstance(clip, list | tuple | np.ndarray):
-        ends = _validate.array("Argument `clip`", clip)
-    if ends.shape != (2,) or not ends[0] < ends[1] or not np.isfinite(ends).all():
-        raise ValueError(
-            "Argument `clip` must be a pair of finite numbers in increasing order. "
-            f"Received: clip={_validate.shown(clip)}"
-        )
-    return float(ends[0]), float(ends[1])
 
 
 def _noisy(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:

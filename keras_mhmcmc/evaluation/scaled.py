@@ -1,21 +1,19 @@
 """`TemperatureScaled`: a classifier whose probabilities are softened or sharpened."""
 
 from typing import Any
-from typing import Self
 
 import keras
 from keras import ops
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.evaluation.checks import SMALLEST
 
 
 @serializable
-class TemperatureScaled(keras.Model):
+class TemperatureScaled(WrapperModel):
     """A model whose class probabilities are those of another model at a temperature.
 
     It outputs softmax(logits / temperature). The logits of a model that outputs
@@ -86,21 +84,6 @@ class TemperatureScaled(keras.Model):
         logits = outputs if self.from_logits else _log(outputs)
         return ops.softmax(logits / self.temperature, axis=-1)
 
-    def save(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        zipped: bool | None = None,
-        **options: Any,
-    ) -> None:
-        """Save the model to a `.keras` file, as `keras.Model.save` does."""
-        _backend.refuse_legacy_file(filepath)
-        super().save(filepath, overwrite, zipped, **options)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile with the result of `get_compile_config`, from any backend."""
-        super().compile_from_config(_backend.portable(config))
-
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return {
@@ -109,14 +92,6 @@ class TemperatureScaled(keras.Model):
             "from_logits": self.from_logits,
             "name": self.name,
         }
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
-        """Return the model with these arguments. Its weights are loaded later."""
-        model = _backend.made_again("model", config["model"], custom_objects)
-        return cls(**(config | {"model": model}))
 
 
 def _log(probability: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import square_search
+from keras_mhmcmc.evaluation import checks
 from tests.adversarial import test_apgd
 from tests.adversarial import test_square
 from tests.adversarial import test_strongest
@@ -128,7 +129,7 @@ def signs_in_the_l2_ball(monkeypatch):
 @bug(limits, square_ball)
 def no_limits(monkeypatch):
     around = lambda real, x, clip: (real(x, clip)[0], None)
-    wrap(monkeypatch, inputs, "inputs_and_limits", around)
+    wrap(monkeypatch, checks, "inputs_and_limits", around)
 
 
 @bug(kept, restarts)
