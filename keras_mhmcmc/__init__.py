@@ -10,6 +10,7 @@ from keras_mhmcmc import priors
 from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
 from keras_mhmcmc import targets
+from keras_mhmcmc._version import __version__ as __version__
 from keras_mhmcmc.baselines import SWAG
 from keras_mhmcmc.baselines import deep_ensemble
 from keras_mhmcmc.baselines import last_layer_laplace

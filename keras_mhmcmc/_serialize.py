@@ -1,6 +1,8 @@
 """Keras serialisation of the package's objects, and of models without weights."""
 
+import inspect
 from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 from typing import Self
 from typing import TypeVar
@@ -14,24 +16,48 @@ serializable: Callable[[Class], Class] = keras.saving.register_keras_serializabl
 )
 
 
-class Configurable:
-    """Abstract: an object that Keras can rebuild from its constructor's arguments."""
+class PrintedAsCall:
+    """Abstract: an object with a configuration, which prints as the call for it."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        """Return the call that builds the object."""
-        if type(self).get_config is Configurable.get_config:
+        if type(self).get_config is PrintedAsCall.get_config:
             return super().__repr__()
-        arguments = (f"{name}={value!r}" for name, value in self.get_config().items())
-        return f"{type(self).__name__}({', '.join(arguments)})"
+        return call_text(type(self), self.get_config())
+
+
+class Configurable(PrintedAsCall):
+    """Abstract: an object that Keras can rebuild from its constructor's arguments."""
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the object from the arguments of its constructor."""
         return cls(**config)
+
+
+def call_text(cls: type, arguments: Mapping[str, Any]) -> str:
+    """Return the call of a constructor as text, without arguments at their defaults.
+
+    A first argument that has no default stands without its name.
+    """
+    parameters = inspect.signature(cls).parameters
+    shown = []
+    for place, name in enumerate(parameters):
+        default = parameters[name].default
+        if name not in arguments or _is_default(arguments[name], default):
+            continue
+        is_first = place == 0 and default is inspect.Parameter.empty
+        text = repr(arguments[name])
+        shown.append(text if is_first else f"{name}={text}")
+    return f"{cls.__name__}({', '.join(shown)})"
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    # Types are compared first: an array has no truth value.
+    return type(value) is type(default) and bool(value == default)
 
 
 def architecture(model: keras.Model) -> dict[str, Any]:

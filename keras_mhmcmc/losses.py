@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import PrintedAsCall
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
 
@@ -19,7 +20,7 @@ def __dir__() -> list[str]:
 
 
 @serializable
-class GaussianNLL(keras.losses.Loss):
+class GaussianNLL(PrintedAsCall, keras.losses.Loss):
     """Negative log-likelihood of targets with normal noise of a known size.
 
     The targets are y = model(x) + noise_std * Z with standard normal noise Z. The loss

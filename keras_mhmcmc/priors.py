@@ -10,6 +10,7 @@ import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
+from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import tensors
@@ -166,7 +167,7 @@ class BoundGaussian:
 
 
 @serializable
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class SpikeSlab(Configurable):
     """A spike-and-slab prior, with which a sampler learns which weights are small.
 
@@ -250,6 +251,9 @@ class SpikeSlab(Configurable):
         checked["groups"] = _validate.choice("groups", self.groups, _GROUPINGS)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return call_text(type(self), vars(self))  # a function by its name
 
     def choose(self, weights: Sequence[Any], least_axes: int) -> list[int]:
         """Return the indices of the weights that `sparse` chooses, at least one.

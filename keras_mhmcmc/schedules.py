@@ -11,6 +11,7 @@ import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
+from keras_mhmcmc._serialize import PrintedAsCall
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
 
@@ -24,7 +25,7 @@ def __dir__() -> list[str]:
 
 
 @serializable
-class PowerDecay(Schedule):
+class PowerDecay(PrintedAsCall, Schedule):
     """Polynomial decay.
 
     The value at iteration k is initial * (offset + k)^(-power).
@@ -62,7 +63,7 @@ class PowerDecay(Schedule):
 
 
 @serializable
-class RobbinsMonro(Schedule):
+class RobbinsMonro(PrintedAsCall, Schedule):
     """Step sizes of a stochastic approximation.
 
     The value at iteration k is min(maximum, scale / (offset + k^power)). The contour
@@ -122,7 +123,7 @@ class RobbinsMonro(Schedule):
 
 
 @serializable
-class CyclicalCosine(Schedule):
+class CyclicalCosine(PrintedAsCall, Schedule):
     """Cosine decay from `initial` to 0 that restarts in each cycle.
 
     The value at iteration k is initial / 2 * (cos(pi * r) + 1). Here
@@ -160,7 +161,7 @@ class CyclicalCosine(Schedule):
 
 
 @serializable
-class GeometricCycle(Schedule):
+class GeometricCycle(PrintedAsCall, Schedule):
     """Geometric decay every few iterations, with a rise at the end of each cycle.
 
     The value at iteration k is initial * decay^(k // decay_steps) *

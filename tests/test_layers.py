@@ -17,6 +17,7 @@ HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "sci
 # The rooms of the package, the lowest first. A file imports from rooms below its own,
 # and from its siblings.
 ROOMS = [
+    "_version",
     "_types",
     "_names",
     "_validate",

@@ -17,6 +17,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble import checks
 from keras_mhmcmc.ensemble import compile as ensemble_compile
@@ -124,6 +125,24 @@ class Ensemble(keras.Model):
         """Return the members' weights in the mean, which sum to 1, shape (members,)."""
         weights = np.exp(ops.convert_to_numpy(self._log_weights).astype("float64"))
         return weights / np.sum(weights)
+
+    def __repr__(self) -> str:
+        shares = self.averaging_weights
+        ess = importance.effective_sample_size(shares)
+        how = "equally" if np.ptp(shares) == 0 else f"with weights of ESS {ess:.1f}"
+        return (
+            f"Ensemble({self.member!r}, num_members={self.num_members}): "
+            f"{self.member.count_params():,} weights a member, averaged {how}"
+        )
+
+    def summary(self, **options: Any) -> None:
+        """Print the ensemble in a line, then the summary of its member.
+
+        Args:
+            options: as for `keras.Model.summary`.
+        """
+        options.get("print_fn", print)(repr(self))
+        self.member.summary(**options)
 
     def call(self, inputs: Tensor) -> Tensor:
         """Return the weighted mean of the members' predictions."""

@@ -12,6 +12,7 @@ import numpy as np
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
+from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Evaluation
@@ -345,6 +346,9 @@ class Sampler(SamplerInterface):
         if "temperature" in given:  # as a number where it follows from the sizes
             given["temperature"] = serialized(self.temperature)
         return given | {"learning_rate": learning_rate}
+
+    def __repr__(self) -> str:
+        return call_text(type(self), self._given)
 
     # What `mh.PosteriorSamples` writes down.
 

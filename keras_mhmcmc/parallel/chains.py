@@ -137,6 +137,9 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         self._others = [stacked[id(v)] for v in model.non_trainable_variables]
         self.built = True
 
+    def __repr__(self) -> str:
+        return f"ParallelChains({self.template!r}, num_chains={self.num_chains})"
+
     @property
     def template(self) -> keras.Model:
         """Return the model that gives every chain its architecture."""

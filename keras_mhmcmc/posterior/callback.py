@@ -25,6 +25,7 @@ from keras_mhmcmc.posterior.progress import log_rate_of
 from keras_mhmcmc.posterior.progress import next_due
 from keras_mhmcmc.posterior.progress import unreachable
 from keras_mhmcmc.posterior.progress import why_empty
+from keras_mhmcmc.posterior.progress import worth_showing
 from keras_mhmcmc.posterior.samples import Samples
 from keras_mhmcmc.posterior.store import MemoryStore
 from keras_mhmcmc.posterior.store import Record
@@ -42,8 +43,10 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     the model, so that validation and checkpoints use it.
 
     The sampler's diagnostics (`acceptance`, `beta`, `energy`, ...) go into the epoch's
-    `logs`: the progress bar, `History`, `TensorBoard` and `CSVLogger` show them. Put
-    this callback first in the list, so that the others see the state and the logs.
+    `logs`: the progress bar, `History`, `TensorBoard` and `CSVLogger` show them.
+    `nonfinite`, the number of evaluations that were not finite, is there only in an
+    epoch that has some. Put this callback first in the list, so that the others see the
+    state and the logs.
 
     Load a model from a checkpoint (`model.save`, `ModelCheckpoint`,
     `BackupAndRestore`), and the run continues in its directory. Samples from after the
@@ -267,7 +270,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._finish_epoch()
         if logs is not None:
-            logs.update(self._epoch_diagnostics)
+            logs.update(worth_showing(self._epoch_diagnostics))
         self._stop_if_interrupted()
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -307,6 +310,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             sampler.tell_of_samples()
             sampler.check_epoch()
             self._epoch_diagnostics = sampler.diagnostics()
+            self._acceptance = self._epoch_diagnostics.get("acceptance")
             sampler.settle()
             model.stop_training |= sampler.has_stopped()
         if self.every is None and iteration > max(self.burn_in, self._warm_up):

@@ -36,6 +36,15 @@ def last_batch(model: keras.Model, batch: int, steps: int | None) -> int:
     return batch if steps is None else min(batch, steps - 1)
 
 
+def worth_showing(diagnostics: dict[str, float]) -> dict[str, float]:
+    """Return what an epoch's `logs` hold: all, but a count of 0 nonfinite points."""
+    return {
+        name: value
+        for name, value in diagnostics.items()
+        if name != "nonfinite" or value != 0
+    }
+
+
 def next_due(passed: int, burn_in: int, every: int | None) -> int:
     """Return the first iteration after `passed` that may be kept."""
     if every is None:  # if an epoch ends there

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc._names import distinct
+from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.ensemble.activations import ActivationLike
@@ -27,6 +28,7 @@ class Samples:
     model: keras.Model  # of the last `fit`; None before it
     weight_by: Literal["learning_rate"] | None
     _store: Store
+    _acceptance: float | None = None  # in the last epoch of a Metropolis sampler
 
     def _check_not_empty(self) -> None:
         """Raise a `ValueError` that says why there are no samples."""
@@ -34,6 +36,24 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self._store.records)
+
+    def __bool__(self) -> bool:
+        # Not the length: `callback or None` must not drop an empty callback.
+        return True
+
+    def __repr__(self) -> str:
+        call = call_text(type(self), vars(self))
+        if len(self) == 0:
+            return f"{call}: no samples yet"
+        iterations = self.iterations
+        found = [
+            f"{len(self)} sample{'s' * (len(self) > 1)}",
+            f"iterations {iterations.min()} to {iterations.max()}",
+            f"weight ESS {self.weight_ess:.1f}",
+        ]
+        if self._acceptance is not None:
+            found.append(f"acceptance {self._acceptance:.2f} in the last epoch")
+        return f"{call}: {', '.join(found)}"
 
     @property
     def iterations(self) -> npt.NDArray[np.int_]:

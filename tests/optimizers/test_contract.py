@@ -103,7 +103,7 @@ def test_diagnostics_reach_the_history(name, trained):
         acceptance = np.array(history["acceptance"])
         assert ((acceptance >= 0) & (acceptance <= 1)).all()
         assert acceptance.max() > 0
-        assert history["nonfinite"] == [0.0] * (EPOCHS // 2)
+        assert "nonfinite" not in history  # there was none
     if "reversible" in name or "rsgld" in name:
         assert min(history["beta"]) >= 1.0
 

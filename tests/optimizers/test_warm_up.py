@@ -112,7 +112,7 @@ def test_the_warm_up_accepts_what_is_worse_and_then_decides():
 def test_a_refresh_before_the_first_proposal_has_a_beta():
     model = compiled(make(warm_up=3, refresh_probability=0.9))
     history = fit(model, epochs=6, callbacks=[mh.PosteriorSamples()]).history
-    assert sum(history["nonfinite"]) == 0
+    assert "nonfinite" not in history
     assert np.nanmax(history["refresh_acceptance"]) > 0.0
 
 
