@@ -14,6 +14,7 @@ from keras_mhmcmc._version import __version__ as __version__
 from keras_mhmcmc.baselines import SWAG
 from keras_mhmcmc.baselines import deep_ensemble
 from keras_mhmcmc.baselines import last_layer_laplace
+from keras_mhmcmc.citation import citation
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
 from keras_mhmcmc.ensemble import prune
@@ -72,6 +73,7 @@ __all__ = [
     "SWAG",
     "TemperatureScaled",
     "adversarial",
+    "citation",
     "conformal_intervals",
     "conformal_sets",
     "corrupt",

@@ -21,6 +21,7 @@ from keras_mhmcmc.schedules import Schedule
 # Subregions and steps of `partition="auto"`. `docs/contour.md` has the measurements.
 PARTITIONS = 100
 PILOT_STEPS = 1000
+_LARGEST_ENERGY = 1e37  # nats; twice the spread of energies is a float32 as well
 _FEWEST_PILOT_STEPS = 2 * pilot.FEWEST
 _ANYTHING = _validate.Interval(-np.inf)
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
@@ -284,6 +285,13 @@ def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPart
             "Argument `energies` must have at least 10 finite energies that differ. "
             f"Received: {energies.size} energies, {finite.size} of them finite"
             + (f", between {finite.min()} and {finite.max()}" if finite.size else "")
+        )
+    largest = np.abs(finite).max()
+    if largest > _LARGEST_ENERGY:
+        raise ValueError(
+            f"Argument `energies` must be at most {_LARGEST_ENERGY:g} nats in "
+            "magnitude: the samplers compute in float32. Remove the energies of diverged steps. "
+            f"Received: energies up to {largest:g} in magnitude"
         )
     low = np.quantile(finite, pilot.LOW_SHARE)
     gap = pilot.width(low, finite.max(), partitions, reach=2.0)

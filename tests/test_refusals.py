@@ -62,6 +62,7 @@ EXEMPT = {
     "SWAG.on_*": "called by Keras",
     "*.save": AS_KERAS,
     "*.export": AS_KERAS,
+    "*.summary": AS_KERAS,
     "*.compile_from_config": AS_KERAS,
     "targets.*.log_*": "the laws, which are called with tensors",
     "*.to_pandas": "takes nothing",

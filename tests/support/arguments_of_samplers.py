@@ -140,10 +140,12 @@ PARTS = {
     "kernels.rsgld": row(RATES, temperature=OPEN_RATE, beta=BETA),
     "kernels.sgldsa": row(RATES | OF_SPARSE, **SPARSE),
     "kernels.sghmcsa": row(RATES | OF_SPARSE, **SPARSE),
+    "citation": row(dict(sampler=mh.SGLD), sampler=Kind((dict, "RSGLD", 3)).or_none),
     "suggest_partition": row(
         dict(energies=np.arange(20.0), partitions=10),
         energies=Kind(
-            (np.arange(9.0), np.ones(20), np.full(20, np.nan)), kinds.no_array
+            (np.arange(9.0), np.ones(20), np.full(20, np.nan), 1e300 * np.arange(20)),
+            kinds.no_array,
         ),
         partitions=kinds.integer(3),
     ),

@@ -1,0 +1,142 @@
+"""BibTeX entries of the package and of the papers behind each sampler."""
+
+from typing import Any
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._version import __version__
+from keras_mhmcmc.optimizers import CSGHMC
+from keras_mhmcmc.optimizers import CSGLD
+from keras_mhmcmc.optimizers import ESM
+from keras_mhmcmc.optimizers import MHBT
+from keras_mhmcmc.optimizers import MINT
+from keras_mhmcmc.optimizers import PSGLD
+from keras_mhmcmc.optimizers import RSGLD
+from keras_mhmcmc.optimizers import SGHMC
+from keras_mhmcmc.optimizers import SGHMCSA
+from keras_mhmcmc.optimizers import SGLD
+from keras_mhmcmc.optimizers import SGLDSA
+
+__all__ = ["citation"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_PACKAGE = f"""\
+@software{{keras_mhmcmc,
+  title   = {{keras\\_mhmcmc: mini-batch MCMC samplers as Keras optimizers}},
+  author  = {{{{The keras\\_mhmcmc authors}}}},
+  version = {{{__version__}}},
+  year    = {{2026}}
+}}"""
+
+_SGLD = """\
+@inproceedings{welling2011bayesian,
+  title     = {Bayesian Learning via Stochastic Gradient {Langevin} Dynamics},
+  author    = {Welling, Max and Teh, Yee Whye},
+  booktitle = {International Conference on Machine Learning},
+  year      = {2011}
+}"""
+
+_PSGLD = """\
+@inproceedings{li2016preconditioned,
+  title     = {Preconditioned Stochastic Gradient {Langevin} Dynamics for Deep Neural
+               Networks},
+  author    = {Li, Chunyuan and Chen, Changyou and Carlson, David and Carin, Lawrence},
+  booktitle = {AAAI Conference on Artificial Intelligence},
+  year      = {2016}
+}"""
+
+_SGHMC = """\
+@inproceedings{chen2014stochastic,
+  title     = {Stochastic Gradient {Hamiltonian} {Monte} {Carlo}},
+  author    = {Chen, Tianqi and Fox, Emily and Guestrin, Carlos},
+  booktitle = {International Conference on Machine Learning},
+  year      = {2014}
+}"""
+
+_MHBT = """\
+@article{wu2020minibatch,
+  title   = {Mini-batch {Metropolis}-{Hastings} with Reversible {SGLD} Proposal},
+  author  = {Wu, Tung-Yu and Wang, Y. X. Rachel and Wong, Wing H.},
+  journal = {Journal of the American Statistical Association},
+  year    = {2020},
+  doi     = {10.1080/01621459.2020.1782222}
+}"""
+
+_MINT = """\
+@article{li2017minibatch,
+  title   = {Mini-batch Tempered {MCMC}},
+  author  = {Li, Dangna and Wong, Wing H.},
+  journal = {arXiv preprint arXiv:1707.09705},
+  year    = {2017}
+}"""
+
+_CONTOUR = """\
+@inproceedings{deng2020contour,
+  title     = {A Contour Stochastic Gradient {Langevin} Dynamics Algorithm for
+               Simulations of Multi-modal Distributions},
+  author    = {Deng, Wei and Lin, Guang and Liang, Faming},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2020}
+}"""
+
+_SPIKE_SLAB = """\
+@inproceedings{deng2019adaptive,
+  title     = {An Adaptive Empirical {Bayesian} Method for Sparse Deep Learning},
+  author    = {Deng, Wei and Zhang, Xiao and Liang, Faming and Lin, Guang},
+  booktitle = {Advances in Neural Information Processing Systems},
+  pages     = {5563--5573},
+  year      = {2019}
+}"""
+
+_PAPERS: dict[type, tuple[str, ...]] = {
+    SGLD: (_SGLD,),
+    PSGLD: (_PSGLD,),
+    SGHMC: (_SGHMC,),
+    MHBT: (_MHBT,),
+    RSGLD: (_MHBT,),
+    MINT: (_MINT,),
+    CSGLD: (_CONTOUR,),
+    CSGHMC: (_CONTOUR, _SGHMC),
+    SGLDSA: (_SPIKE_SLAB,),
+    SGHMCSA: (_SPIKE_SLAB, _SGHMC),
+    ESM: (_SPIKE_SLAB,),
+}
+
+
+def citation(sampler: Any = None) -> str:
+    """Return BibTeX entries to cite: the package, and the papers of a sampler.
+
+    The spike-and-slab samplers follow an earlier version of the cited paper, with the
+    title "Bayesian deep learning via stochastic gradient MCMC with a stochastic
+    approximation adaptation".
+
+    Args:
+        sampler: a sampler such as `mh.RSGLD(...)`, or its class. Defaults to None, the
+            entry of the package alone.
+
+    Returns:
+        A string with an entry for the package and one for each paper.
+
+    Raises:
+        ValueError: `sampler` is not a sampler of this package.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> print(mh.citation(mh.MINT).splitlines()[-6])
+    @article{li2017minibatch,
+    """
+    if sampler is None:
+        return _PACKAGE
+    kind = sampler if isinstance(sampler, type) else type(sampler)
+    papers = [paper for base in kind.__mro__ for paper in _PAPERS.get(base, ())]
+    if not papers:
+        raise ValueError(
+            "Argument `sampler` must be a sampler such as `mh.RSGLD(...)`, its class, "
+            "or None for the package alone. "
+            f"Received: sampler={_validate.shown(sampler)}"
+        )
+    return "\n\n".join([_PACKAGE, *papers])
