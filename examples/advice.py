@@ -29,6 +29,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import advice_problems as problems
 import keras
 import numpy as np
+from advice_problems import ADVISED
 from advice_problems import PROBLEMS
 
 import keras_mhmcmc as mh
@@ -405,7 +406,7 @@ def parse(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=PROBLEMS)
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=ADVISED)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--data-dir", help="folder with the .npz files")
     parser.add_argument("--seeds", type=int, default=5)

@@ -30,10 +30,21 @@ PROBLEMS = {
     "digits": Problem("images", 96, 80, None, 64, strengths=(0.05, 0.1)),
     "mnist": Problem("images", 100, 20, 10_000, 200, False, (0.05, 0.1), "fashion"),
     "fashion": Problem("images", 100, 20, 5_000, 64, True, (0.02, 0.05), "mnist"),
+    # The networks of the other data: for `robustness.py`, with its settings.
+    "mnist_cnn": Problem("images", 100, 20, 5_000, 64, True, (0.05, 0.1), "fashion"),
+    "fashion_mlp": Problem(
+        "images", 100, 20, 10_000, 200, False, (0.02, 0.05), "mnist"
+    ),
     "energy": Problem("regression", 32, 200),
     "concrete": Problem("regression", 32, 200),
 }
-FILES = {"mnist": "mnist", "fashion": "fashion_mnist"}
+ADVISED = ("digits", "mnist", "fashion", "energy", "concrete")
+FILES = {
+    "mnist": "mnist",
+    "mnist_cnn": "mnist",
+    "fashion": "fashion_mnist",
+    "fashion_mlp": "fashion_mnist",
+}
 
 
 class Data(NamedTuple):

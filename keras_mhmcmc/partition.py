@@ -290,7 +290,8 @@ def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPart
     if largest > _LARGEST_ENERGY:
         raise ValueError(
             f"Argument `energies` must be at most {_LARGEST_ENERGY:g} nats in "
-            "magnitude: the samplers compute in float32. Remove the energies of diverged steps. "
+            "magnitude: the samplers compute in float32. Remove the energies of "
+            "diverged steps. "
             f"Received: energies up to {largest:g} in magnitude"
         )
     low = np.quantile(finite, pilot.LOW_SHARE)

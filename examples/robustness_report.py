@@ -1,0 +1,108 @@
+"""Tables and the picture of `examples/robustness.py`."""
+
+import math
+
+import numpy as np
+from matplotlib import pyplot
+
+ATTACKS = ("transfer", "FGSM", "Square", "PGD", "APGD", "APGD margin", "strongest")
+TITLES = {
+    "mnist": "MNIST, perceptron",
+    "fashion": "Fashion-MNIST, two convolutions",
+    "mnist_cnn": "MNIST, two convolutions",
+    "fashion_mlp": "Fashion-MNIST, perceptron",
+    "digits": "digits, perceptron",
+}
+
+
+def runs_of(rows, problem, method):
+    """The rows of a method, by seed."""
+    return {
+        row["seed"]: row
+        for row in rows
+        if (row["problem"], row["method"]) == (problem, method)
+    }
+
+
+def table(rows, problem, epsilon, methods):
+    """Lines of a table: means over seeds, and paired differences to SGD."""
+    base = runs_of(rows, problem, "SGD")
+    if not base:
+        return []
+    heads = ["method", "members", "clean", "NLL", *ATTACKS, "strongest less SGD's"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for method in methods:
+        runs = runs_of(rows, problem, method)
+        seeds = sorted(runs.keys() & base.keys())
+        if not seeds:
+            continue
+        cells = [method, str(runs[seeds[0]]["members"])]
+        for name in ("accuracy", "nll"):
+            cells.append(f"{np.mean([runs[s][name] for s in seeds]):.3f}")
+        under = {s: runs[s]["attacks"][epsilon] for s in seeds}
+        cells += [f"{np.mean([under[s][name] for s in seeds]):.3f}" for name in ATTACKS]
+        less = np.array(
+            [
+                under[s]["strongest"] - base[s]["attacks"][epsilon]["strongest"]
+                for s in seeds
+            ]
+        )
+        cells.append("—" if method == "SGD" else paired(less))
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def paired(less):
+    """The mean of differences, with its standard error."""
+    if len(less) == 1:
+        return f"{less[0]:+.3f} (one seed)".replace("-", "−")
+    error = less.std(ddof=1) / math.sqrt(len(less))
+    return f"{less.mean():+.3f} ± {error:.3f}".replace("-", "−")
+
+
+def draw(rows, methods, problems, path):
+    """Draw accuracy less that of SGD against the attack, a panel for each problem."""
+    names = [name for name in TITLES if runs_of(rows, name, "SGD")]
+    figure, axes = pyplot.subplots(
+        1, len(names), figsize=(5.5 * len(names), 4.2), squeeze=False, sharey=False
+    )
+    places = np.arange(len(ATTACKS) + 1)
+    for axis, problem in zip(axes[0], names, strict=True):
+        epsilon = f"{problems[problem].strengths[0]:g}"
+        base = runs_of(rows, problem, "SGD")
+        shown = [m for m in methods if runs_of(rows, problem, m) and m != "SGD"]
+        for number, method in enumerate(shown):
+            runs = runs_of(rows, problem, method)
+            seeds = sorted(runs.keys() & base.keys())
+            less = np.array(
+                [
+                    [
+                        runs[s]["attacks"][epsilon][name]
+                        - base[s]["attacks"][epsilon][name]
+                        for name in ("clean", *ATTACKS)
+                    ]
+                    for s in seeds
+                ]
+            )
+            error = (
+                less.std(axis=0, ddof=1) / len(seeds) ** 0.5 if len(seeds) > 1 else 0
+            )
+            axis.errorbar(
+                places + 0.05 * (number - len(shown) / 2),
+                less.mean(axis=0),
+                np.broadcast_to(error, places.shape),
+                marker="o",
+                markersize=4,
+                linewidth=1.2,
+                capsize=2,
+                label=method,
+            )
+        axis.axhline(0.0, color="black", linewidth=1.0)
+        axis.set_xticks(places, ("no attack", *ATTACKS), rotation=35, ha="right")
+        axis.set_title(f"{TITLES[problem]}, strength {epsilon}")
+        axis.set_ylabel("accuracy less that of SGD")
+        axis.legend(fontsize=8)
+        axis.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
