@@ -10,8 +10,7 @@ at the ends of the epochs in the second half.
     python examples/advice.py --table
 
 The rows go to `--out` as they come, and the same command goes on where it was stopped.
-`examples/results/advice.jsonl` has the rows so far: all of digits, and a part of the
-choice for fashion and energy.
+`examples/results/advice.jsonl` has the rows of all five problems.
 """
 
 import argparse
