@@ -12,7 +12,15 @@ from tests.support.package_files import PACKAGE
 from tests.support.package_files import files
 from tests.support.package_files import frameworks_of
 
-HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
+HEAVY = {
+    "art",
+    "matplotlib",
+    "sklearn",
+    "arviz",
+    "pandas",
+    "tensorflow_datasets",
+    "scipy",
+}
 
 # The rooms of the package, the lowest first. A file imports from rooms below its own,
 # and from its siblings.
@@ -53,6 +61,7 @@ AT_THE_TOP = {"posterior": {"h5py"}}
 INSIDE_FUNCTIONS = {
     "diagnostics": {"arviz", "pandas"},
     "_table": {"pandas"},
+    "adversarial": {"art"},
     "evaluation": {"scipy"},
     "plots": {"matplotlib"},
     "datasets": {"PIL", "sklearn", "tensorflow_datasets"},

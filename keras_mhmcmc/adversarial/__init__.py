@@ -1,6 +1,7 @@
 """Adversarial attacks, and scores of models under attack."""
 
 from keras_mhmcmc.adversarial.adversarial_training import training
+from keras_mhmcmc.adversarial.art_estimator import art_classifier
 from keras_mhmcmc.adversarial.auto_gradient import apgd
 from keras_mhmcmc.adversarial.curve import robustness_curve
 from keras_mhmcmc.adversarial.gradient_sign import fgsm
@@ -15,6 +16,7 @@ __all__ = [
     "RobustnessTable",
     "TransferTable",
     "apgd",
+    "art_classifier",
     "fgsm",
     "pgd",
     "robustness_curve",

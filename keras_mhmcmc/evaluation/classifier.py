@@ -188,15 +188,24 @@ class Classifier:
             x: finite inputs, shape (N, ...).
         """
         x = as_inputs("x", x)
+        _validate.examples("x", x.shape, self._network())
+        return x
+
+    def declared_input_shape(self) -> tuple[int | None, ...] | None:
+        """Return the shape of one input, or None if the model does not declare it."""
+        network = self._network()
+        if not isinstance(network, keras.Sequential | keras.Function):
+            return None
+        return tuple(network.inputs[0].shape[1:]) if len(network.inputs) == 1 else None
+
+    def _network(self) -> keras.Model:
+        """Return the network inside the wrappers around it."""
         model = self.model
         if isinstance(model, TemperatureScaled):
             model = model.model
         if isinstance(model, Ensemble):
-            model = model.member
-        elif isinstance(model, MCDropout):
-            model = model.model
-        _validate.examples("x", x.shape, model)
-        return x
+            return model.member
+        return model.model if isinstance(model, MCDropout) else model
 
     def check_member(self, member: int | None) -> int | None:
         """Return `member` if it is a member's index or None, or raise a `ValueError`.
