@@ -39,6 +39,7 @@ from keras_mhmcmc.optimizers import SGHMC
 from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
+from keras_mhmcmc.optimizers import independent_processes
 from keras_mhmcmc.parallel import ParallelChains
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import suggest_partition
@@ -83,6 +84,7 @@ __all__ = [
     "equi_energy",
     "evaluate",
     "evaluate_shift",
+    "independent_processes",
     "kernels",
     "last_layer_laplace",
     "losses",

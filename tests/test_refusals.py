@@ -48,6 +48,7 @@ EXEMPT = {
     "metrics.Reliability": "a result",
     "metrics.IntervalCalibration": "a result",
     "p*.Pr*": "abstract",
+    "independent_processes": "takes nothing",
     "proposals.RandomWalk": "takes nothing",
     "proposals.*.*": INNER,
     "priors.SpikeSlab.group_of_each": INNER,

@@ -6,6 +6,7 @@ from keras_mhmcmc.optimizers.esm import ESM
 from keras_mhmcmc.optimizers.mhbt import MHBT
 from keras_mhmcmc.optimizers.mhbt import MINT
 from keras_mhmcmc.optimizers.psgld import PSGLD
+from keras_mhmcmc.optimizers.replicas import independent_processes
 from keras_mhmcmc.optimizers.rsgld import RSGLD
 from keras_mhmcmc.optimizers.sghmc import SGHMC
 from keras_mhmcmc.optimizers.sgld import SGLD
@@ -24,4 +25,5 @@ __all__ = [
     "SGHMCSA",
     "SGLD",
     "SGLDSA",
+    "independent_processes",
 ]

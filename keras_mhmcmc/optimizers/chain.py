@@ -84,6 +84,10 @@ class Chain(abc.ABC):
         """Return whether each chain took the point of this step; None: all did."""
 
     @abc.abstractmethod
+    def take_changes(self) -> int:
+        """Return how often somebody changed the state since the last call."""
+
+    @abc.abstractmethod
     def state_values(self) -> list[Tensor]:
         """Return the current state: a tensor for each weight of the model."""
 

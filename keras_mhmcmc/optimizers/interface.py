@@ -14,6 +14,7 @@ from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
+from keras_mhmcmc.optimizers.replicas import Replicas
 from keras_mhmcmc.schedules import Schedule
 
 # The diagnostics that are summed over chains. All others are averaged.
@@ -27,6 +28,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     num_chains: int | None
     _chain: Chain
     _parts: Parts  # once the optimizer is built
+    _replicas: Replicas
     _given: dict[str, Any]
     _counts: keras.Variable  # sums of what the algorithm counts
 
@@ -44,6 +46,11 @@ class SamplerInterface(keras.optimizers.Optimizer):
     def arguments(self) -> dict[str, Any]:
         """The arguments of the constructor by name, as they were given."""
         return dict(self._given)
+
+    @property
+    def processes(self) -> int:
+        """The number of processes that share each mini-batch and move one chain."""
+        return self._replicas.processes
 
     @property
     def has_weights(self) -> bool:

@@ -100,6 +100,9 @@ class MovingChain(Chain):
     def take_accepted(self) -> Tensor:
         return None
 
+    def take_changes(self) -> int:
+        return 0  # a sample is only marked
+
     def state_values(self) -> list[Tensor]:
         return _backend.read(self._parts.state.weights)
 

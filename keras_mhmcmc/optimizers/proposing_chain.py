@@ -39,6 +39,7 @@ class ProposingChain(Chain):
         self._algorithm = algorithm
         self._accepted: Tensor = None
         self._keeps = False  # whether some weights have no gradient
+        self._changes = 0  # of the state, between steps
 
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
         self._parts = parts
@@ -101,6 +102,10 @@ class ProposingChain(Chain):
         accepted, self._accepted = self._accepted, None
         return accepted
 
+    def take_changes(self) -> int:
+        changes, self._changes = self._changes, 0
+        return changes
+
     def _has_state(self) -> bool:
         """Return whether any chain has a state."""
         scalars = [self._slots.pending, *self._slots.position]
@@ -121,6 +126,7 @@ class ProposingChain(Chain):
     def settle(self) -> None:
         if not self._has_state():
             return
+        self._changes += 1
         pending, weights = self._pending(), self._parts.state.weights
         if (pending != acceptance.NOTHING).all():
             _backend.write_copies(weights, self._slots.position)
@@ -140,6 +146,7 @@ class ProposingChain(Chain):
         goes_on = (self._pending() == acceptance.REFRESH) & is_settled
         if not goes_on.any():
             return
+        self._changes += 1
         has_state = ops.convert_to_tensor(goes_on)
         # A chain that does not go on is evaluated where it stands.
         state = state._replace(
@@ -159,6 +166,7 @@ class ProposingChain(Chain):
 
     def freeze(self) -> None:
         if self._is_adapting().any():
+            self._changes += 1
             adapts = self._slots.rate.adapts
             adapts.assign(np.zeros(adapts.shape, bool))
 

@@ -36,6 +36,7 @@ from keras_mhmcmc.optimizers.interface import SamplerInterface
 from keras_mhmcmc.optimizers.moving_chain import MovingChain
 from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
 from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
+from keras_mhmcmc.optimizers.replicas import Replicas
 from keras_mhmcmc.optimizers.state_variables import StateVariables
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
@@ -103,6 +104,7 @@ class Sampler(SamplerInterface):
             self._chain = ProposingChain(self.algorithm)
         else:
             self._chain = MovingChain(nan_policy, watch)
+        self._replicas = Replicas()
         self._check_own = check_model
         self._is_loss_checked = False
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
@@ -113,7 +115,7 @@ class Sampler(SamplerInterface):
         """Create the optimizer's variables for these model variables."""
         if self.built:
             return
-        _backend.refuse_replicas()
+        _backend.refuse_strategy([self.iterations, *variables])
         base_options.refuse_constraints(variables)
         super().build(variables)
         has_chains = self.num_chains is not None
@@ -185,11 +187,18 @@ class Sampler(SamplerInterface):
             )
         for i in idle:
             gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
+        gradients = _backend.dense(gradients, weights)
+        if not self._replicas.is_checked:
+            self._check_replicas(gradients)
+        gradients, loss = self._replicas.reduce(
+            gradients, loss, self._chain.take_changes()
+        )
         update = functools.partial(self._update, idle)
         if self.num_chains is None and not idle:
             update = _backend.compiled_update(update, weights)
+        update = _backend.on_each_replica(update, weights)
         rate = ops.cast(self.learning_rate, "float32")
-        update(_backend.dense(gradients, weights), loss, rate)
+        update(gradients, loss, rate)
         self.iterations.assign_add(1)
 
     def _update(
@@ -300,8 +309,14 @@ class Sampler(SamplerInterface):
                 compiled_loss.check_is_mean(model)
             self._is_loss_checked = True
 
+    def _check_replicas(self, gradients: Position) -> None:
+        state = [*self._parts.state.weights, *self._parts.state.all, self._noise_state]
+        seeds = self._noise_state if self.seed is None else None
+        self._replicas.check(gradients, [*state, self.iterations], seeds)
+
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         """Settle at the end of `fit`, and warn of what nobody was told."""
+        self._replicas.is_checked = False
         self._is_loss_checked = False  # the next `fit` may have another one
         if self.built:
             self._chain.look_at_end(self._read_counts)

@@ -96,12 +96,16 @@ class FitSizes:
 
 
 def _examples_seen(model: keras.Model) -> int:
-    """Return the number of examples in this epoch so far, or 0 if Keras counts none."""
+    """Return the number of examples in this epoch so far, or 0 if Keras counts none.
+
+    Keras counts those of this process, which has an equal part of each mini-batch.
+    """
+    processes = model.optimizer.processes
     if isinstance(model, StackedModel):
-        return model.examples_seen()
+        return processes * model.examples_seen()
     for metric in model.metrics:
         if type(metric) is keras.metrics.Mean and metric.name == "loss":
-            return round(float(ops.convert_to_numpy(metric.count)))
+            return processes * round(float(ops.convert_to_numpy(metric.count)))
     return 0
 
 

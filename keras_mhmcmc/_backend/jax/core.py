@@ -23,7 +23,6 @@ __all__ = [
     "map_members",
     "read",
     "refuse_export",
-    "refuse_replicas",
     "steps_if",
     "uncompiled",
     "value_and_gradient",
@@ -57,23 +56,6 @@ class LossObserver(loss_observer.LossObserver):
 
         identity.defvjp(forward, backward)
         return identity(loss)
-
-
-def refuse_replicas():
-    """Raise a `ValueError` if there are several processes or replicas.
-
-    No sampler is made for several processes of JAX yet. In one process,
-    `keras.distribution` keeps one logical copy of everything.
-    """
-    count = jax.process_count()
-    if count > 1:
-        raise ValueError(
-            "Samplers and `mh.ParallelChains` run in one process of JAX, on any "
-            "number of devices, and not over several hosts. For independent chains "
-            "start the processes without `keras.distribution.initialize`, each with a "
-            "seed and a `directory` of its own for `mh.PosteriorSamples`. "
-            f"Received: JAX with {count} processes."
-        )
 
 
 def refuse_export(format):

@@ -22,7 +22,6 @@ __all__ = [
     "map_members",
     "read",
     "refuse_export",
-    "refuse_replicas",
     "steps_if",
     "uncompiled",
     "value_and_gradient",
@@ -37,27 +36,30 @@ _COMPILED_WEIGHTS = 2**16
 class LossObserver(loss_observer.LossObserver):
     """A carrier of the training loss from `scale_loss` to `apply`.
 
-    The two run in one graph, so the loss is kept as it is.
+    The two run in one graph, so the loss is kept as it is. Replicas take turns, also
+    between the two: synchronized batch normalisation waits for the others.
     """
+
+    def __init__(self):
+        super().__init__()
+        self._of_replicas = {}
 
     def observe(self, loss):
-        self._loss = tf.stop_gradient(loss)
+        self._of_replicas[_replica()] = tf.stop_gradient(loss)
         return loss
 
+    def take(self):
+        loss = super().take()
+        own = self._of_replicas.pop(_replica(), None)
+        return loss if own is None else own
 
-def refuse_replicas():
-    """Raise a `ValueError` if there are several processes or replicas.
 
-    Every replica would move the one shared chain with its own noise.
-    """
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if replicas > 1:
-        raise ValueError(
-            "A sampler moves one chain, and under `tf.distribute` each replica would "
-            "move it with its own noise. Train on one device, or on the JAX backend "
-            "with `keras.distribution.DataParallel`. "
-            f"Received: a strategy with {replicas} replicas."
-        )
+def _replica():
+    """Return the number of the replica that runs now, or None between replicas."""
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        return None
+    return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
 def refuse_export(format):
@@ -136,10 +138,11 @@ def compiled_update(update, variables):
 
     `update` assigns `variables`. On a CPU, Keras does not use XLA, with which the
     update of half a million weights takes half the time. But XLA compiles for seconds,
-    and longer for more tensors.
+    and longer for more tensors. It does not compile an update that replicas share.
     """
     weights = sum(math.prod(variable.shape) for variable in variables)
     pays = weights >= max(_COMPILED_WEIGHTS, _COMPILED_WEIGHTS // 8 * len(variables))
+    pays = pays and tf.distribute.get_strategy().num_replicas_in_sync == 1
     if not pays or tf.executing_eagerly() or accelerated():
         return update
     return tf.function(update, jit_compile=True, autograph=False)

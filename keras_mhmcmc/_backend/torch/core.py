@@ -25,7 +25,6 @@ __all__ = [
     "map_members",
     "read",
     "refuse_export",
-    "refuse_replicas",
     "steps_if",
     "uncompiled",
     "value_and_gradient",
@@ -44,29 +43,6 @@ class LossObserver(loss_observer.LossObserver):
     def observe(self, loss):
         self._loss = loss.detach()
         return loss
-
-
-def refuse_replicas():
-    """Raise a `ValueError` if there are several processes or replicas.
-
-    In a process group, the gradient may be that of all processes.
-    `DistributedDataParallel` averages the gradient but not the loss. When an optimizer
-    is built, nothing shows whether a model uses it. So independent chains in a process
-    group are refused as well.
-    """
-    group = torch.distributed
-    if not group.is_available() or not group.is_initialized():
-        return
-    count = group.get_world_size()
-    if count > 1:
-        raise ValueError(
-            "A sampler moves the chain of one process. Where processes share their "
-            "gradients, as in `DistributedDataParallel`, each would add noise of its "
-            "own and decide by its own loss. For independent chains start the "
-            "processes without `torch.distributed.init_process_group`, each with a "
-            "seed and a `directory` of its own for `mh.PosteriorSamples`. "
-            f"Received: a process group of {count} processes."
-        )
 
 
 def refuse_export(format):

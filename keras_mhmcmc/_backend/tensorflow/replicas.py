@@ -1,0 +1,141 @@
+"""TensorFlow: one chain that all replicas of a `tf.distribute` strategy move."""
+
+import contextlib
+
+import tensorflow as tf
+
+__all__ = [
+    "check_processes",
+    "count_processes",
+    "independent_processes",
+    "on_each_replica",
+    "over_replicas",
+    "refuse_replicas",
+    "refuse_strategy",
+    "shares_chains",
+]
+
+# Why a sampler does not run with a strategy of several replicas.
+_REASONS = (
+    (
+        tf.distribute.MultiWorkerMirroredStrategy,
+        "Keras' own `fit` fails on it with any optimizer "
+        "(https://github.com/keras-team/keras/issues/20585)",
+    ),
+    (
+        tf.distribute.ParameterServerStrategy,
+        "its workers do not wait for each other, and each would move the one chain",
+    ),
+)
+
+
+def refuse_replicas():
+    """Raise a `ValueError` if there are several replicas."""
+    strategy = tf.distribute.get_strategy()
+    if _are_several(strategy):
+        raise ValueError(
+            "`mh.ParallelChains` runs on one device of TensorFlow. Make it outside of "
+            "`strategy.scope()`. For chains on several devices, start a process for "
+            "each, with a seed and a `directory` of its own for `mh.PosteriorSamples`. "
+            f"Received: {_described(strategy)}."
+        )
+
+
+def refuse_strategy(variables):
+    """Raise a `ValueError` for a strategy that does not make the chain of one device.
+
+    `MirroredStrategy` does, if it has made all variables.
+    """
+    strategy = tf.distribute.get_strategy()
+    made = [strategy.extended.variable_created_in_scope(v.value) for v in variables]
+    if not all(made):
+        path = variables[made.index(False)].path
+        raise ValueError(
+            "A sampler and its model must be made, and the model compiled, inside of "
+            "`with strategy.scope():`. Otherwise the devices have no copies of their "
+            f"own. Received: the variable {path}, made without {_described(strategy)}."
+        )
+    is_mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
+    if is_mirrored or not _are_several(strategy):
+        return
+    reasons = [reason for kind, reason in _REASONS if isinstance(strategy, kind)]
+    raise ValueError(
+        "A sampler runs on several devices of TensorFlow with "
+        "`tf.distribute.MirroredStrategy` alone. The strategy is another one: "
+        f"{(*reasons, 'samplers were never tested with it')[0]}. For independent "
+        "chains, start several processes without a strategy, each with a seed and a "
+        "`directory` of its own for `mh.PosteriorSamples`. "
+        f"Received: {_described(strategy)}."
+    )
+
+
+def _are_several(strategy):
+    is_asynchronous = isinstance(strategy, tf.distribute.ParameterServerStrategy)
+    return is_asynchronous or strategy.num_replicas_in_sync > 1
+
+
+def _described(strategy):
+    replicas = strategy.num_replicas_in_sync
+    return f"{type(strategy).__name__} with {replicas} replicas"
+
+
+def independent_processes():
+    """Do nothing: processes of TensorFlow share no chain."""
+    return contextlib.nullcontext()
+
+
+def shares_chains():
+    """Return True: the replicas of a strategy always move one chain."""
+    return True
+
+
+def count_processes():
+    """Return 1: all replicas are in one process, and Keras divides its batches."""
+    return 1
+
+
+def check_processes(gradients, variables, seeds):
+    """Do nothing: one process moves the chain."""
+
+
+def over_replicas(gradients, loss, changes):
+    """Return the gradients and the loss of the whole batch.
+
+    Keras divides the loss of each replica by the number of replicas, so both are sums.
+    """
+    context = _context_of_several()
+    if context is None:
+        return gradients, loss
+    losses = [] if loss is None else [loss]
+    total = tf.distribute.ReduceOp.SUM
+    sums = context.all_reduce(total, [*gradients, *losses])
+    count = len(gradients)
+    return sums[:count], None if loss is None else sums[count]
+
+
+def on_each_replica(update, weights):
+    """Return `update(gradient, loss, rate)`, which updates the copies of all replicas.
+
+    All replicas compute the same. `update` assigns many variables. It runs as the
+    update of the first of `weights`. There, TensorFlow reads and writes the copies of
+    one replica, whatever the variable.
+    """
+    context = _context_of_several()
+    if context is None:
+        return update
+
+    def update_all(strategy, *arguments):
+        def update_one(_, *arguments):
+            update(*arguments)
+
+        first = weights[0].value
+        strategy.extended.update(first, update_one, args=arguments, group=False)
+
+    return lambda *arguments: context.merge_call(update_all, args=arguments)
+
+
+def _context_of_several():
+    """Return the context of this replica, or None if there are no other replicas."""
+    context = tf.distribute.get_replica_context()
+    is_alone = context is None or context.num_replicas_in_sync == 1
+    return None if is_alone else context

@@ -1,0 +1,154 @@
+"""PyTorch: one chain that all processes of a group move.
+
+`DistributedDataParallel` averages the gradients over the processes, but not the loss.
+Every process makes the whole update, with the same noise.
+"""
+
+import contextlib
+import contextvars
+
+import torch
+import torch.distributed as group
+
+__all__ = [
+    "check_processes",
+    "count_processes",
+    "independent_processes",
+    "on_each_replica",
+    "over_replicas",
+    "refuse_replicas",
+    "refuse_strategy",
+    "shares_chains",
+]
+
+_INDEPENDENT = contextvars.ContextVar("independent_processes", default=False)
+_REMEDY = (
+    "For a chain of its own in each process, make the sampler in "
+    "`with mh.independent_processes():`."
+)
+
+
+def refuse_replicas():
+    """Raise a `ValueError` if there are several processes, unless independent."""
+    count = count_processes()
+    if count > 1 and shares_chains():
+        raise ValueError(
+            "`mh.ParallelChains` runs in one process. For chains of their own in each "
+            "process, make and compile it in `with mh.independent_processes():`, with "
+            "another seed in each process. "
+            f"Received: a process group of {count} processes."
+        )
+
+
+def refuse_strategy(variables):
+    """Do nothing: `check_processes` sees what the wrapper of a model does."""
+
+
+@contextlib.contextmanager
+def independent_processes():
+    """Let samplers that are made inside have a chain of their own in each process."""
+    token = _INDEPENDENT.set(True)
+    try:
+        yield
+    finally:
+        _INDEPENDENT.reset(token)
+
+
+def shares_chains():
+    """Return whether a sampler that is made now has one chain in all processes."""
+    return not _INDEPENDENT.get()
+
+
+def count_processes():
+    """Return the number of processes in the group, or 1 without a group."""
+    if not group.is_available() or not group.is_initialized():
+        return 1
+    return group.get_world_size()
+
+
+def check_processes(gradients, variables, seeds):
+    """Raise a `ValueError` if processes do not move the same chain in the same way.
+
+    Args:
+        gradients: gradients of this step.
+        variables: what must be equal in all processes.
+        seeds: a variable that gets the value of the first process, or None.
+    """
+    count = count_processes()
+    if count == 1:
+        return
+    if seeds is not None:
+        first = seeds.value.detach().clone()
+        group.broadcast(first, src=0)
+        seeds.assign(first)
+    if any(_differ(gradients)):
+        raise ValueError(
+            "The processes of a group must have the same gradients, those of the whole "
+            "batch. Call the model by way of "
+            "`torch.nn.parallel.DistributedDataParallel(model)`, in a custom training "
+            "loop: see the page 'Scaling' of the documentation. `fully_shard` has no "
+            f"effect on Keras' variables. {_REMEDY} Received: gradients that differ "
+            f"between {count} processes."
+        )
+    differ = _differ([variable.value for variable in variables])
+    others = [v.path for v, is_other in zip(variables, differ, strict=True) if is_other]
+    if others:
+        raise ValueError(
+            "The processes of a group must start with the same weights, and with a "
+            "sampler of the same seed and state. Give all of them the same `seed`, "
+            f"or none, or load the same file in all of them. {_REMEDY} Received: "
+            f"values that differ between {count} processes, in {', '.join(others)}."
+        )
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _differ(tensors):
+    """Return whether the bits of each tensor differ between the processes.
+
+    Sums of integers do not depend on the order. For floats, NaN is no number.
+    """
+    with torch.no_grad():
+        bits = [x.detach().view(_INTEGERS[x.element_size()]) for x in tensors]
+        sums = torch.stack([x.sum(dtype=torch.int64) for x in bits])
+        extremes = torch.stack([sums, -sums])
+        group.all_reduce(extremes, op=group.ReduceOp.MAX)
+        return (extremes[0] != -extremes[1]).tolist()
+
+
+def over_replicas(gradients, loss, changes):
+    """Return the gradients and the loss of the whole batch, of all processes.
+
+    `DistributedDataParallel` has averaged the gradients.
+
+    Args:
+        gradients: gradients of the mean loss.
+        loss: mean loss of this process, or None.
+        changes: how often the chain was settled, or the like, since the last step.
+
+    Raises:
+        ValueError: another process has other `changes`.
+    """
+    count = count_processes()
+    if count == 1 or loss is None:
+        return gradients, loss
+    with torch.no_grad():
+        dtype = torch.promote_types(loss.dtype, torch.float32)
+        numbers = torch.full_like(loss, changes, dtype=dtype)
+        sums = torch.stack([loss.to(dtype), numbers])
+        group.all_reduce(sums)
+    # A process without changes does not wait for the device.
+    if changes and int(sums[1]) != count * changes:
+        raise ValueError(
+            "`settle`, `propose` and `mh.PosteriorSamples` change the state of a "
+            "sampler: use them in all processes of a group, at the same step. "
+            f"Received: {changes} such calls since the last step in this process, and "
+            f"{int(sums[1])} in all {count} processes."
+        )
+    return gradients, sums[0] / count
+
+
+def on_each_replica(update, weights):
+    """Return `update(gradient, loss, rate)` as it is: each process calls it."""
+    return update
