@@ -63,7 +63,7 @@ MODULES = [
 
 @pytest.mark.parametrize("page, number", BLOCKS)
 def test_python_blocks_run(page, number, tmp_path, monkeypatch):
-    """A first line may name a backend, or what of the page it goes on from."""
+    """A first line may name a backend, processes, or what of the page comes before."""
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("sklearn")
     blocks = CODE[page][: number + 1]
@@ -71,6 +71,8 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
     backend = re.match(r"# with KERAS_BACKEND=(\w+)", first_line)
     if backend and backend[1] != keras.backend.backend():
         pytest.skip(f"for {backend[1]}")
+    if "process" in first_line:
+        pytest.skip("`tests/backend` has a test that starts the processes")
     if first_line.endswith("after the functions above"):
         blocks = [blocks[0], blocks[-1]]
     elif first_line != "# after the blocks above":
