@@ -298,7 +298,15 @@ def test_the_functions_of_an_eager_step_are_those_of_keras():
 
 
 # In the folder of each framework in `_backend`.
-PARTS = ("algebra", "chains", "core", "loop", "random", "replicas")
+PARTS = (
+    "algebra",
+    "chains",
+    "core",
+    "loop",
+    "processes",
+    "random",
+    "replicas",
+)
 
 
 def names_of(path):

@@ -247,7 +247,7 @@ class SpikeSlabSampler(OverDiffusion):
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the share of weights with rho below 1/2, and means over groups."""
         spike, sigma, delta = state.latents
-        spike = [ops.convert_to_numpy(q) for q in spike]
+        spike = [tensors.host_value(q) for q in spike]
         has_chains = sigma.ndim > 1
         rows = [q.reshape(*q.shape[:1], -1) if has_chains else q.ravel() for q in spike]
         sparsity = np.mean(np.concatenate(rows, axis=-1) > 0.5, axis=-1)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 
 Tensors = Sequence[Tensor]
@@ -153,6 +154,11 @@ def constant(values: Sequence[float], dtype: str, like: Tensor) -> Tensor:
 def pick(values: Tensor, index: Tensor) -> Tensor:
     """Return values[..., index], with an index for each row of the last axis."""
     return _backend.pick(values, index)
+
+
+def host_value(x: Tensor) -> Array:
+    """Return a tensor as a numpy array, also if its parts lie in several processes."""
+    return _backend.host_value(x)
 
 
 def has_chains(scalar: Tensor) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Tensor
 
 
@@ -32,3 +33,23 @@ def fresh_seed() -> int:
     """Return a random seed."""
     # `keras.utils.set_random_seed` makes Python's generator repeatable.
     return random.randint(1, 10**9)
+
+
+def common_seed(seed: int, is_given: bool) -> int:
+    """Return the seed of the first process, for all that run a chain together.
+
+    Args:
+        seed: of this process.
+        is_given: whether the user chose it.
+
+    Raises:
+        ValueError: the user gave the processes different seeds.
+    """
+    seeds = _backend.of_processes(seed)
+    if is_given and len(set(seeds)) > 1:
+        raise ValueError(
+            "Argument `seed` must be the same in all processes, which make one chain "
+            "together. For independent chains start the processes without "
+            f"`keras.distribution.initialize`. Received: seed={seeds}"
+        )
+    return seeds[0]

@@ -29,6 +29,7 @@ from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import Energies
 from keras_mhmcmc.optimizers.generator_states import GeneratorStates
 from keras_mhmcmc.optimizers.gradients import gradients_of_each
+from keras_mhmcmc.optimizers.initializers import common_seed
 from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.initializers import fresh_seed
 from keras_mhmcmc.optimizers.initializers import seeds_along_chains
@@ -116,6 +117,7 @@ class Sampler(SamplerInterface):
         if self.built:
             return
         _backend.refuse_strategy([self.iterations, *variables])
+        self._first_seed = common_seed(self._first_seed, self.seed is not None)
         base_options.refuse_constraints(variables)
         super().build(variables)
         has_chains = self.num_chains is not None

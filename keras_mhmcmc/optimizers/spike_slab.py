@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc._backend import ops
 from keras_mhmcmc._names import distinct
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms.base import Diffusion
@@ -68,6 +68,6 @@ class SpikeSlabOptimizer(Sampler):
             return []
         spikes = self._parts.state.structure.latents.spike
         return [
-            (self._parts.state.weights[i], 1.0 - ops.convert_to_numpy(spike))
+            (self._parts.state.weights[i], 1.0 - _backend.host_value(spike))
             for i, spike in zip(self.algorithm.sparse, spikes, strict=True)
         ]

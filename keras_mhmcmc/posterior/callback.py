@@ -325,6 +325,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self._sampler is not None:
             self._sampler.generators.follow(self.model)
         self._started = self._iteration
+        self._store.join(self.model)
         self._check_reachable(epoch)
         self._store.open(self.model, self._iteration)
         self._is_open = True

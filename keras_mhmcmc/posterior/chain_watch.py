@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
@@ -126,7 +127,7 @@ def _entries(model: keras.Model) -> npt.NDArray[np.float32]:
     """Return some numbers of each trainable weight, shape (chains, numbers)."""
     rows = []
     for variable in model.trainable_variables:
-        array = np.asarray(ops.convert_to_numpy(variable))
+        array = np.asarray(_backend.host_value(variable))
         chains = len(array) if isinstance(model, StackedModel) else 1
         row = array.reshape(chains, -1)
         row = row[:, :: max(row.shape[1] // _ENTRIES, 1)]

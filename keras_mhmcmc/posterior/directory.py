@@ -18,6 +18,7 @@ from keras_mhmcmc.posterior.lock import FolderLock
 from keras_mhmcmc.posterior.manifest import Manifest
 from keras_mhmcmc.posterior.manifest import Signature
 from keras_mhmcmc.posterior.manifest import file_of
+from keras_mhmcmc.posterior.processes import Processes
 from keras_mhmcmc.posterior.run import Run
 from keras_mhmcmc.posterior.run import run_of
 from keras_mhmcmc.posterior.store import Record
@@ -25,6 +26,7 @@ from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.posterior.store import base_of
 from keras_mhmcmc.posterior.store import changes
 from keras_mhmcmc.posterior.store import stacked
+from keras_mhmcmc.posterior.store import values_of
 
 _OURS = re.compile(r"base\.h5|manifest\.json|sample-\d{10,}\.h5")
 
@@ -49,11 +51,20 @@ class DirectoryStore(Store):
         self._base_sha256: str | None = None
         self._base: dict[int, Array] | None = None
         self._lock = FolderLock(self.directory)
+        self._processes = Processes()
         self.records = []
         if os.path.exists(self._path(sample_manifest.NAME)):
-            manifest = sample_manifest.read(self._path(sample_manifest.NAME))
-            self.signature, self.records = manifest.signature, manifest.records
-            self.run, self._base_sha256 = manifest.run, manifest.base_sha256
+            self._take(sample_manifest.read(self._path(sample_manifest.NAME)))
+
+    def join(self, model: keras.Model) -> None:
+        """Take what the first process knows of the directory.
+
+        The directory may be out of reach for the others, and so empty.
+        """
+        self._processes = Processes(model)
+        text = self._processes.do_in_first(lambda: self._manifest(self.records))
+        if not self._processes.is_first:
+            self._take(sample_manifest.parsed(text))
 
     def open(self, model: keras.Model, iterations: int) -> None:
         """Lock the directory, and remove samples from after `iterations`.
@@ -62,6 +73,16 @@ class DirectoryStore(Store):
             ValueError: another process writes there, the samples there belong to
                 another model, or `fit` would overwrite them.
         """
+        self._processes.do_in_first(lambda: self._open_folder(model, iterations))
+        self.join(model)
+        try:
+            if model.built:
+                self._prepare(model)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open_folder(self, model: keras.Model, iterations: int) -> None:
         os.makedirs(self.directory, exist_ok=True)
         self._lock.acquire()
         try:
@@ -69,26 +90,32 @@ class DirectoryStore(Store):
             if self.records and model.built:
                 self._check_same_model(_signature(model))
             self._remove_unfinished_and_later(iterations)
-            if model.built:
-                self._prepare(model)
         except BaseException:
             self._lock.release()
             raise
 
     def append(self, record: Record, model: keras.Model) -> None:
         """Write the current weights of `model` as the newest sample."""
-        # The base is missing if the first step built the model.
-        base = self._prepare(model) if self._base is None else self._base
-        path = self._path(file_of(record))
-        attributes = {"iteration": record.iteration}
-        sha256 = files.write(path, changes(base, model), attributes)
+        if self._base is None:  # the first step built the model
+            self._prepare(model)
+        values: Iterable[Array] = values_of(model)
+        if self._processes.are_several:
+            values = list(values)  # all processes take part
+        sha256 = self._processes.do_in_first(lambda: self._write(record, values))
         self._list([*self.records, record._replace(sha256=sha256)])
+
+    def _write(self, record: Record, values: Iterable[Array]) -> str:
+        """Write the file of a sample, and return its checksum."""
+        changed = changes(self._base or {}, values)
+        path = self._path(file_of(record))
+        return files.write(path, changed, {"iteration": record.iteration})
 
     def drop_first(self) -> None:
         """Remove the oldest sample, from the manifest first."""
         oldest = self.records[0]
         self._list(self.records[1:])
-        self._remove([file_of(oldest)])
+        if self._processes.is_first:
+            self._remove([file_of(oldest)])
 
     def write(self) -> None:
         """Write the records to the manifest."""
@@ -150,20 +177,25 @@ class DirectoryStore(Store):
                 f"after iteration {iterations}, where the loaded model stands. They "
                 "are removed, and `fit` draws them again."
             )
-            self._list(self.records[: len(self.records) - len(later)])
+            self._write_list(self.records[: len(self.records) - len(later)])
             self._remove(map(file_of, later))
 
-    def _prepare(self, model: keras.Model) -> dict[int, Array]:
+    def _prepare(self, model: keras.Model) -> None:
         """Read the base, or write it before the first sample."""
         if self.records:
             self._check_same_model(_signature(model))
-            base = self._read_base()
-        else:
-            base = base_of(model)
-            self._base_sha256 = files.write(self._path(files.BASE), base, {})
-            self.signature, self.run = _signature(model), run_of(model)
+            self._base = {}  # only the process that writes needs it
+            self._processes.do_in_first(self._read_again)
+            return
+        base = base_of(model)
+        self._base_sha256 = self._processes.do_in_first(
+            lambda: files.write(self._path(files.BASE), base, {})
+        )
+        self.signature, self.run = _signature(model), run_of(model)
         self._base = base
-        return base
+
+    def _read_again(self) -> None:
+        self._base = self._read_base()
 
     def _read_base(self) -> dict[int, Array]:
         return self._read(files.BASE, {}, self._base_sha256)
@@ -203,10 +235,24 @@ class DirectoryStore(Store):
 
         The manifest comes first: if the disk is full, nothing changes.
         """
-        manifest = Manifest(self.signature, records, self.run, self._base_sha256)
-        text = sample_manifest.text_of(manifest)
+        self._processes.do_in_first(lambda: self._write_list(records))
+        self.records = records
+
+    def _write_list(self, records: list[Record]) -> None:
+        """Do the work of `_list`, in the process that writes."""
+        text = self._manifest(records)
         files.write_whole(self._path(sample_manifest.NAME), text.encode())
         self.records = records
+
+    def _manifest(self, records: list[Record]) -> str:
+        """Return the text of a manifest that lists `records`."""
+        return sample_manifest.text_of(
+            Manifest(self.signature, records, self.run, self._base_sha256)
+        )
+
+    def _take(self, manifest: Manifest) -> None:
+        self.signature, self.records = manifest.signature, manifest.records
+        self.run, self._base_sha256 = manifest.run, manifest.base_sha256
 
     def _check_same_model(self, signature: Signature) -> None:
         if signature != self.signature:

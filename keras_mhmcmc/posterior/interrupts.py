@@ -9,6 +9,7 @@ from types import FrameType
 import keras
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc.posterior.processes import Processes
 
 
 class Interrupts:
@@ -24,8 +25,14 @@ class Interrupts:
         self._is_waiting = False
 
     def begin(self, model: keras.Model) -> None:
-        """Handle Ctrl-C from now on. Do nothing outside of the main thread."""
+        """Handle Ctrl-C from now on. Do nothing outside of the main thread.
+
+        Do nothing either if several processes make one chain: they would end at
+        different mini-batches, and wait for each other.
+        """
         self._is_waiting = False
+        if Processes(model).are_several:
+            return
         if threading.current_thread() is not threading.main_thread():
             return
         owner = getattr(signal.getsignal(signal.SIGINT), "__self__", None)

@@ -65,6 +65,11 @@ def read(path: PathLike) -> Manifest:
         ) from error
 
 
+def parsed(text: str) -> Manifest:
+    """Return the manifest that `text_of` wrote."""
+    return _parsed(json.loads(text))
+
+
 def _parsed(content: Any) -> Manifest:
     """Check the content of a manifest, as `json.load` returns it."""
     _check(isinstance(content, dict), "it", "an object", content)

@@ -41,6 +41,9 @@ class PooledStore(Store):
         ]
         return np.stack(columns, axis=1)
 
+    def join(self, model: keras.Model) -> None:
+        """Do nothing: `open` refuses the store."""
+
     def open(self, model: keras.Model, iterations: int) -> NoReturn:
         """Refuse to keep samples of a further run."""
         raise ValueError(

@@ -15,8 +15,8 @@ from typing import Self
 import keras
 import numpy as np
 import numpy.typing as npt
-from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.optimizers.sampler import Sampler
@@ -73,6 +73,10 @@ class Store:
         """Return the optimizer's iteration of each sample, shape (samples,)."""
         return np.array([record.iteration for record in self.records], int)
 
+    def join(self, model: keras.Model) -> None:
+        """Take what the first process knows, if several processes hold `model`."""
+        raise NotImplementedError
+
     def open(self, model: keras.Model, iterations: int) -> None:
         """Prepare for samples of `model`, which stands at `iterations`.
 
@@ -117,6 +121,9 @@ class MemoryStore(Store):
         self._base: dict[int, Array] | None = None
         self._arrays: list[list[Array]] = []
 
+    def join(self, model: keras.Model) -> None:
+        """Do nothing: every process keeps all samples."""
+
     def open(self, model: keras.Model, iterations: int) -> None:
         """Remove the samples from after `iterations`."""
         while self.records and self.records[-1].iteration > iterations:
@@ -129,7 +136,7 @@ class MemoryStore(Store):
             self._base = base_of(model)
         if self._arrays:
             self._check_same_model(model)
-        values = self._base | changes(self._base, model)
+        values = self._base | changes(self._base, values_of(model))
         self._arrays.append([values[i] for i in range(len(values))])
         self.records.append(record)
 
@@ -170,11 +177,18 @@ def base_of(model: keras.Model) -> dict[int, Array]:
     }
 
 
-def changes(base: Mapping[int, Array], model: keras.Model) -> dict[int, Array]:
+def values_of(model: keras.Model) -> Iterator[Array]:
+    """Give the value of each weight as a numpy array, one after the other.
+
+    Parts that other processes hold are gathered: all processes must take all values.
+    """
+    return (_backend.host_value(variable) for variable in model.weights)
+
+
+def changes(base: Mapping[int, Array], values: Iterable[Array]) -> dict[int, Array]:
     """Return copies of the weights that differ from `base`, by their positions."""
     changed = {}
-    for index, variable in enumerate(model.weights):
-        value = ops.convert_to_numpy(variable)
+    for index, value in enumerate(values):
         if index not in base or not np.array_equal(base[index], value):
             changed[index] = np.array(value)
     return changed
@@ -195,7 +209,7 @@ def stacked(samples: Sequence[Sequence[Array]]) -> list[Array]:
 
 def host_copy(value: Tensor | keras.Variable) -> Array:
     """Copy a tensor or variable to a numpy array that shares no memory with it."""
-    return np.array(ops.convert_to_numpy(value))
+    return np.array(_backend.host_value(value))
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
 """JAX: one chain that several devices move.
 
-In one process, `keras.distribution` keeps one logical copy of everything.
+`keras.distribution` keeps one logical copy of everything, in one process or in several.
 """
 
 import contextlib
 
 import jax
+
+from keras_mhmcmc._backend.jax.processes import is_spread
 
 __all__ = [
     "check_processes",
@@ -22,26 +24,40 @@ __all__ = [
 def refuse_replicas():
     """Raise a `ValueError` if there are several processes.
 
-    No sampler is made for several processes of JAX yet.
+    `mh.ParallelChains` divides its chains among the devices of one process.
     """
     count = jax.process_count()
     if count > 1:
         raise ValueError(
-            "Samplers and `mh.ParallelChains` run in one process of JAX, on any "
-            "number of devices, and not over several hosts. For independent chains "
-            "start the processes without `keras.distribution.initialize`, each with a "
-            "seed and a `directory` of its own for `mh.PosteriorSamples`. "
-            f"Received: JAX with {count} processes."
+            "`mh.ParallelChains` runs in one process of JAX, on any number of devices, "
+            "and not over several processes. Start the processes without "
+            "`keras.distribution.initialize`, each with a seed and a `directory` of "
+            "its own for `mh.PosteriorSamples`, and load all directories together: "
+            f"`mh.PosteriorSamples.load([...])`. Received: JAX with {count} processes."
         )
 
 
 def refuse_strategy(variables):
-    """Raise a `ValueError` if there are several processes."""
-    refuse_replicas()
+    """Raise a `ValueError` if each of several processes would train by itself.
+
+    `keras.distribution` keeps one logical copy of everything, on the devices of one
+    process or of several. Without a distribution the processes would make the same
+    chain, or chains that nobody told apart.
+    """
+    count = jax.process_count()
+    if count > 1 and not any(is_spread(variable) for variable in variables):
+        raise ValueError(
+            "The model's variables must be spread over all processes of JAX: call "
+            "`keras.distribution.set_distribution(keras.distribution.DataParallel())` "
+            "before you make the model. For independent chains start the processes "
+            "without `keras.distribution.initialize`, each with a seed and a "
+            "`directory` of its own for `mh.PosteriorSamples`. "
+            f"Received: JAX with {count} processes, and no distribution."
+        )
 
 
 def independent_processes():
-    """Do nothing: a sampler runs in one process of JAX."""
+    """Do nothing: processes that were started alone share nothing."""
     return contextlib.nullcontext()
 
 
@@ -51,12 +67,12 @@ def shares_chains():
 
 
 def count_processes():
-    """Return 1: a sampler runs in one process of JAX."""
+    """Return 1: all processes have the whole batch."""
     return 1
 
 
 def check_processes(gradients, variables, seeds):
-    """Do nothing: one process moves the chain."""
+    """Do nothing: all processes run the same program on the same arrays."""
 
 
 def over_replicas(gradients, loss, changes):
