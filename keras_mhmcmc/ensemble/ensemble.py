@@ -23,6 +23,10 @@ from keras_mhmcmc.ensemble import checks
 from keras_mhmcmc.ensemble import compile as ensemble_compile
 from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
+from keras_mhmcmc.ensemble.layouts import layout_of_members
+
+# Options of the variables, which hold samples and are not trained.
+_STORED: dict[str, Any] = dict(initializer="zeros", trainable=False, autocast=False)
 
 
 @serializable
@@ -89,31 +93,24 @@ class Ensemble(keras.Model):
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
         self._untracked = _Untracked(member)
         self._values: list[keras.Variable] = [
-            self.add_weight(
-                shape=self._leading_axis(index) + tuple(variable.shape),
-                initializer="zeros",
-                dtype=variable.dtype,
-                trainable=False,
-                autocast=False,
-                name=variable.path.replace("/", "_"),
-            )
+            self._add_stacked(index, variable)
             for index, variable in enumerate(member.weights)
         ]
         self._log_weights = self.add_weight(
-            shape=(self.num_members,),
-            initializer="zeros",
-            dtype="float32",
-            trainable=False,
-            autocast=False,
-            name="log_weights",
+            shape=(self.num_members,), dtype="float32", name="log_weights", **_STORED
         )
         if isinstance(member, keras.Function):
             # Keras finds losses and metrics by these names.
             self.output_names = list(member.output_names)
         self.built = True
 
-    def _leading_axis(self, index: int) -> tuple[int, ...]:
-        return () if index in self.shared else (self.num_members,)
+    def _add_stacked(self, index: int, weight: keras.Variable) -> keras.Variable:
+        leading = () if index in self.shared else (self.num_members,)
+        shape, name = (*leading, *weight.shape), weight.path.replace("/", "_")
+        with layout_of_members(f"{self.name}/{name}", len(shape), weight):
+            return self.add_weight(
+                shape=shape, dtype=weight.dtype, name=name, **_STORED
+            )
 
     @property
     def member(self) -> keras.Model:

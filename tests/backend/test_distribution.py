@@ -61,6 +61,29 @@ def test_eight_devices_make_the_chain_of_one(names):
             assert run[way]["tally"] == run["one"]["tally"]
 
 
+@pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution is for JAX")
+@pytest.mark.parametrize(
+    "shards",
+    [
+        {"units": [2, 5, 8]},
+        pytest.param(
+            {"members": [1, 5, 16], "model": [2, 5, 8]}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_an_ensemble_lies_on_several_devices(shards):
+    """By the layout of the member, or by a layout of its own, it predicts the same."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {simulated_devices(2)}"
+    script = ["-m", "tests.support.ensemble_process", *shards]
+    reports = json.loads(in_new_process(script, XLA_FLAGS=flags))
+    one = reports.pop("one")
+    assert one["shard"] == [2, 5, 16]
+    assert {way: report["shard"] for way, report in reports.items()} == shards
+    for report in reports.values():
+        for key in ("predictions", "members"):
+            np.testing.assert_allclose(report[key], one[key], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.skipif(BACKEND != "jax", reason="JAX only")
 def test_several_hosts_are_refused(monkeypatch):
     import jax
