@@ -88,6 +88,17 @@ class TestSavedModel:
             found = served(tmp_path / "artifact", x[:count])
             np.testing.assert_allclose(found, expected, atol=1e-6)
 
+    @pytest.mark.slow
+    def test_in_a_fresh_process(self, tmp_path):
+        """TensorFlow alone serves the artifact."""
+        ensemble, (x, _) = sampled(), data()
+        ensemble.export(tmp_path / "artifact", verbose=False)
+        np.save(tmp_path / "x.npy", x)
+        script = [sys.executable, "-c", _SERVE + _ALONE, str(tmp_path)]
+        subprocess.run(script, check=True, timeout=200)
+        expected = ensemble.predict(x, verbose=0)
+        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, atol=1e-6)
+
     @pytest.mark.in_turn
     def test_several_inputs(self, tmp_path):
         ensemble = filled(dict_model())
@@ -146,6 +157,9 @@ import tensorflow as tf
 x = np.load(sys.argv[1] + "/x.npy")
 artifact = tf.saved_model.load(sys.argv[1] + "/artifact")
 np.save(sys.argv[1] + "/y.npy", artifact.serve(x))
+"""
+_ALONE = """
+assert "keras_mhmcmc" not in sys.modules
 """
 
 
