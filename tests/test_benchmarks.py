@@ -235,3 +235,12 @@ def test_a_short_last_batch_widens_what_is_sampled(capsys):
     assert kept > 2 * away > 2
     assert len(module.main(["--quick"])) == 7
     assert "left away" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="processes of JAX")
+def test_processes_prints_what_machines_exchange(capsys):
+    (row,) = benchmark("processes").main(["--quick"])
+    assert row["weights"] == 1_000 and row["all_reduce_ms"] > 0.0
+    assert 4_000 < row["bytes"] < 20_000 and row["write_ms"] > 0.0
+    assert "bytes of a sample" in capsys.readouterr().out

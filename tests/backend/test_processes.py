@@ -1,11 +1,16 @@
 """Two processes of JAX make the chain of one process, or refuse with a sentence."""
 
 import os
+import socket
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
+from tests.support.devices import simulated_devices
+from tests.support.host_processes import ROOT
 from tests.support.host_processes import run_processes
 
 BACKEND = keras.backend.backend()
@@ -34,6 +39,37 @@ def check_chain(reports, one):
             np.testing.assert_allclose(
                 report["logs"][key], one["logs"][key], rtol=1e-3, atol=1e-5
             )
+
+
+def printed_by_hosts(folder):
+    """The lines that two processes print, which run `hosts.py` as on two hosts."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": simulated_devices(2),
+        "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": address,
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "hosts.py"],
+            cwd=folder,
+            env=environment | {"KERAS_DISTRIBUTION_PROCESS_ID": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        printed = [process.communicate(timeout=200)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0]
+    return [output.splitlines()[-2:] for output in printed]
 
 
 def test_two_processes_make_the_chain_of_one(tmp_path):
@@ -76,6 +112,17 @@ def test_a_model_that_two_processes_divide(name, tmp_path):
     check_chain(chain, one)
     for report in chain:
         assert report["columns"] == [4, 4] and not report["is_replicated"]
+
+
+@pytest.mark.slow
+def test_the_recipe_of_the_documentation(tmp_path):
+    """Each process prints the same samples, and predicts by itself."""
+    page = (ROOT / "docs" / "scaling.md").read_text()
+    recipe = page.partition("```python\n# hosts.py")[2].partition("```")[0]
+    (tmp_path / "hosts.py").write_text(f"#{recipe}")
+    first, second = printed_by_hosts(tmp_path)
+    assert first == second
+    assert first[0].startswith("5 ") and first[1] == "(256, 2)"
 
 
 @pytest.mark.slow
