@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import keras
 
 from keras_mhmcmc._backend import loss_observer
-from keras_mhmcmc._backend.jax.processes import is_spread
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 from keras_mhmcmc._backend.keras_internals import stored_value
 
