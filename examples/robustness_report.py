@@ -64,7 +64,11 @@ def draw(rows, methods, problems, path):
     """Draw accuracy less that of SGD against the attack, a panel for each problem."""
     names = [name for name in TITLES if runs_of(rows, name, "SGD")]
     figure, axes = pyplot.subplots(
-        1, len(names), figsize=(5.5 * len(names), 4.2), squeeze=False, sharey=False
+        1,
+        len(names),
+        figsize=(5.5 * len(names), 4.2),
+        squeeze=False,
+        layout="constrained",
     )
     places = np.arange(len(ATTACKS) + 1)
     for axis, problem in zip(axes[0], names, strict=True):
@@ -101,8 +105,8 @@ def draw(rows, methods, problems, path):
         axis.set_xticks(places, ("no attack", *ATTACKS), rotation=35, ha="right")
         axis.set_title(f"{TITLES[problem]}, strength {epsilon}")
         axis.set_ylabel("accuracy less that of SGD")
-        axis.legend(fontsize=8)
         axis.grid(alpha=0.3)
-    figure.tight_layout()
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=8, fontsize=8)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
