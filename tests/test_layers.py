@@ -12,15 +12,8 @@ from tests.support.package_files import PACKAGE
 from tests.support.package_files import files
 from tests.support.package_files import frameworks_of
 
-HEAVY = {
-    "art",
-    "matplotlib",
-    "sklearn",
-    "arviz",
-    "pandas",
-    "tensorflow_datasets",
-    "scipy",
-}
+HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
+HEAVY |= {"art", "foolbox"}
 
 # The rooms of the package, the lowest first. A file imports from rooms below its own,
 # and from its siblings.
@@ -61,8 +54,8 @@ AT_THE_TOP = {"posterior": {"h5py"}}
 INSIDE_FUNCTIONS = {
     "diagnostics": {"arviz", "pandas"},
     "_table": {"pandas"},
-    "adversarial": {"art"},
     "evaluation": {"scipy"},
+    "adversarial": {"art", "eagerpy", "foolbox"},
     "plots": {"matplotlib"},
     "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }

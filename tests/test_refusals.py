@@ -76,6 +76,8 @@ UNCHECKED = {
     "suggest_learning_rate": {"x", "y"},  # as for `keras.Model.fit`
 }
 NEEDS = {
+    "adversarial.art_classifier*": ["art"],
+    "adversarial.foolbox_model": ["foolbox"],
     "plots.*": ["matplotlib"],
     "plots.[rt][ra][na][kc]*": ["arviz", "pandas"],
     "di*": ["arviz", "pandas"],

@@ -1,29 +1,28 @@
-"""Models for the attacks of the Adversarial Robustness Toolbox (ART).
-
-ART asks an estimator for logits, the loss and its gradient with respect to the inputs,
-and the gradient of each class's logit. The logits of an ensemble are the logarithms of
-the mean probabilities: an attack is on the whole ensemble.
-"""
+"""Models as estimators of the Adversarial Robustness Toolbox (ART)."""
 
 import functools
-from collections.abc import Callable
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from typing import Any
+from typing import Literal
+from typing import NoReturn
 
 import keras
 import numpy as np
 import numpy.typing as npt
-from keras import ops
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.adversarial.losses import two_columns
+from keras_mhmcmc.adversarial.derivatives import Derivatives
 from keras_mhmcmc.evaluation import checks
-from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
+
+if TYPE_CHECKING:
+    from art.estimators.classification.classifier import ClassifierNeuralNetwork
+
+Reduction = Literal["none", "mean", "sum"]
+REDUCTIONS: tuple[Reduction, ...] = ("none", "mean", "sum")
 
 
 def art_classifier(
@@ -31,105 +30,69 @@ def art_classifier(
     *,
     input_shape: Sequence[int] | None = None,
     from_logits: bool = False,
-    clip: Sequence[float] = (0.0, 1.0),
+    clip: Sequence[float] | None = (0.0, 1.0),
     batch_size: int = 256,
-) -> Any:
-    """Return a model or an ensemble as an estimator of ART, for ART's attacks.
+) -> "ClassifierNeuralNetwork":
+    """Return an estimator with which the attacks of ART attack a model.
 
-    FGSM, PGD, Auto-PGD, DeepFool, Square and HopSkipJump of ART run on the estimator.
-    Give ART's Auto-PGD `loss_type=None`: its other losses know ART's own estimators
-    only. The estimator is for attacks. It does not train.
+    ART is the Adversarial Robustness Toolbox. Its attacks take and return NumPy
+    arrays, so they run on every backend of Keras. The estimator has `predict`,
+    `compute_loss`, `loss_gradient` and `class_gradient`. `predict` returns logits. For
+    a model that outputs probabilities they are the logarithms of these, and for an
+    ensemble those of the mean probability. The loss is the cross-entropy. `fit`
+    refuses: train the model with Keras.
+
+    Each call reads the current weights. The model runs in inference mode, and need
+    not be compiled. ART's own batch sizes have no effect on the results, and at most
+    `batch_size` examples are computed at a time.
 
     Args:
         model: built `keras.Model` that maps inputs to class probabilities, shape
-            (N, C), or to the probability of class 1 of two, shape (N, 1); or an
-            `mh.Classifier` of such a model.
-        input_shape: shape of one input, without the batch axis. Defaults to None, the
-            shape that a Sequential or functional model declares.
-        from_logits: whether the model outputs logits instead of probabilities. Defaults
-            to False.
-        clip: smallest and largest valid input, an increasing pair. Defaults to (0, 1).
-        batch_size: number of inputs to evaluate at once, at least 1. Defaults to 256.
+            (N, C), or to the probability of class 1 of two, shape (N, 1). It may be an
+            `mh.Ensemble`, an `mh.MCDropout` or an `mh.Classifier`.
+        input_shape: shape of one input, such as (28, 28, 1). Defaults to None: the
+            shape that the model declares. A subclass of `keras.Model` declares none.
+        from_logits: whether the model outputs logits instead of probabilities.
+            Defaults to False.
+        clip: smallest and largest valid input, an increasing pair. Defaults to (0, 1);
+            None sets no limits, with which some attacks of ART do not run.
+        batch_size: number of examples computed at a time, at least 1. Defaults to 256.
 
     Returns:
-        An `art.estimators.BaseEstimator` with loss gradients and class gradients.
+        An estimator with ART's `BaseEstimator`, `NeuralNetworkMixin`,
+        `ClassifierMixin`, `LossGradientsMixin` and `ClassGradientsMixin`.
 
     Raises:
+        ValueError: an argument is outside its range, or the model's outputs are not
+            probabilities. Gradients raise it for a model that has none.
         ImportError: ART is not installed.
-        ValueError: an argument is outside its range, or `input_shape` is needed.
 
-    Example, with ART installed:
+    Example:
 
-    ```python
-    from art.attacks.evasion import ProjectedGradientDescent
+    >>> import keras
+    >>> import numpy as np
+    >>> from art.attacks.evasion import FastGradientMethod
+    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> model = keras.Sequential([keras.Input((2,)), layer])
+    >>> model.set_weights([np.array([[1.0, -1.0], [0.5, 0.0]]), np.zeros(2)])
+    >>> attack = FastGradientMethod(art_classifier(model), eps=0.25)
+    >>> attack.generate(np.array([[0.75, 0.5]]), y=np.array([0]))
+    array([[0.5 , 0.25]], dtype=float32)
 
-    estimator = mh.adversarial.art_classifier(ensemble)
-    attack = ProjectedGradientDescent(estimator, eps=0.1, eps_step=0.01, max_iter=50)
-    x_attacked = attack.generate(x_test, y_test)
-    ```
-
-    Reference: Nicolae et al. (2018), "Adversarial Robustness Toolbox v1.0.0", arXiv
-    1807.01069.
+    Reference: Nicolae et al. (2018), "Adversarial Robustness Toolbox v1.0.0".
     """
+    limits = checks.as_limits(clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    limits = checks.as_limits(clip, is_bounded=True)
-    shape = _checked_shape(input_shape, classifier)
-    return _estimator_class()(classifier, shape, limits)
-
-
-def _checked_shape(
-    input_shape: Sequence[int] | None, classifier: Classifier
-) -> tuple[int, ...]:
-    if input_shape is None:
-        declared = classifier.declared_input_shape()
-        sizes = tuple(size for size in declared or () if size is not None)
-        if declared is None or len(sizes) < len(declared):
-            raise ValueError(
-                "Argument `input_shape` must be given for a model that does not "
-                "declare the shape of its inputs, such as a subclass of `keras.Model`. "
-                f"Received: input_shape=None, model={classifier.model!r}"
-            )
-        return sizes
-    _validate.instance("input_shape", input_shape, (list, tuple), "a tuple of integers")
-    return tuple(_validate.integer("input_shape", size, 1) for size in input_shape)
-
-
-def _loss_and_gradient(classifier: Classifier) -> Callable[..., Any]:
-    """Return a function of inputs and one-hot labels: the gradient and the loss."""
-
-    def objective(
-        x: Tensor, labels: Tensor, values: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        logits = _logits(classifier, x, values)
-        loss = ops.logsumexp(logits, axis=1) - ops.sum(labels * logits, axis=1)
-        return ops.sum(loss) + 0.0 * ops.sum(x), loss
-
-    return _backend.gradient_and_more(objective)
-
-
-def _gradient_of_weighted_logits(classifier: Classifier) -> Callable[..., Any]:
-    """Return a function of inputs and factors (n, C): the gradient of their product."""
-
-    def objective(
-        x: Tensor, factors: Tensor, values: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        logits = _logits(classifier, x, values)
-        return ops.sum(factors * logits) + 0.0 * ops.sum(x), logits
-
-    return _backend.gradient_and_more(objective)
-
-
-def _logits(classifier: Classifier, x: Tensor, values: Sequence[Tensor]) -> Tensor:
-    """Return logits (n, C). Those of probabilities are their logarithms."""
-    outputs = two_columns(classifier.outputs(x, values), classifier.from_logits)
-    if classifier.from_logits:
-        return outputs
-    return ops.log(ops.maximum(outputs, SMALLEST))
+    estimator = _estimator_class()
+    made: ClassifierNeuralNetwork = estimator(
+        Derivatives(classifier, input_shape, limits), limits
+    )
+    return made
 
 
 @functools.cache
-def _estimator_class() -> Any:
-    """Return the class of the estimators. ART is imported here, once."""
+def _estimator_class() -> type:
+    """Return the class of the estimators, or raise an error that names the package."""
     try:
         from art.estimators.classification.classifier import ClassGradientsMixin
         from art.estimators.classification.classifier import ClassifierMixin
@@ -138,101 +101,137 @@ def _estimator_class() -> Any:
         from art.estimators.estimator import NeuralNetworkMixin
     except ImportError as error:
         raise ImportError(
-            "`art_classifier` needs the Adversarial Robustness Toolbox: "
-            "pip install adversarial-robustness-toolbox"
+            "An estimator of the Adversarial Robustness Toolbox needs its package: "
+            "pip install keras-mhmcmc[art]"
         ) from error
 
-    class KerasClassifier(
+    class KerasEstimator(
         ClassGradientsMixin,
         ClassifierMixin,
         LossGradientsMixin,
         NeuralNetworkMixin,
         BaseEstimator,
     ):
-        """A classifier whose logits, losses and gradients ART's attacks ask for."""
+        """A Keras model for the attacks of ART. See `art_classifier`."""
 
-        def __init__(
-            self,
-            classifier: Classifier,
-            input_shape: tuple[int, ...],
-            limits: checks.Limits,
-        ) -> None:
+        estimator_params = (
+            BaseEstimator.estimator_params
+            + NeuralNetworkMixin.estimator_params
+            + ClassifierMixin.estimator_params
+        )
+
+        def __init__(self, derivatives: Derivatives, limits: checks.Limits) -> None:
+            layout = keras.config.image_data_format()
             super().__init__(
-                model=classifier.model, clip_values=limits, channels_first=False
+                model=derivatives.classifier.model,
+                clip_values=limits,
+                preprocessing=None,
+                channels_first=layout == "channels_first",
             )
-            self._classifier = classifier
-            self._input_shape = input_shape
-            low, _ = limits or (0.0, 1.0)
-            example = np.full((1, *input_shape), low, "float32")
-            self.nb_classes = classifier.logits(example).shape[1]
+            self._derivatives = derivatives
+            self._layer_names = None  # hidden layers are not shown to ART
+            self.nb_classes = derivatives.classes
 
         @property
         def input_shape(self) -> tuple[int, ...]:
             """Shape of one input."""
-            return self._input_shape
+            return self._derivatives.input_shape
 
-        def predict(self, x: Array, batch_size: int = 128, **kwargs: Any) -> Array:
-            """Return logits, shape (N, C)."""
-            return self._classifier.logits(x).astype("float32")
+        def predict(self, x: npt.ArrayLike, batch_size: int = 128, **_: Any) -> Array:
+            """Return logits in float32, shape (N, C).
 
-        def fit(self, x: Any, y: Any, **kwargs: Any) -> None:
-            """Refuse to train."""
-            raise NotImplementedError(
-                "An estimator of `mh.adversarial.art_classifier` does not train. Train "
-                "the Keras model with `fit`, and for adversarial training wrap it in "
-                "`mh.adversarial.training` before."
-            )
-
-        def get_activations(self, x: Array, layer: Any, **kwargs: Any) -> Array:
-            """Refuse: attacks that read hidden layers are not supported."""
-            raise NotImplementedError(
-                "An estimator of `mh.adversarial.art_classifier` has no activations of "
-                "hidden layers. Build a `keras.Model` that outputs them."
-            )
+            Args:
+                x: finite inputs, shape (N, ...).
+                batch_size: ignored; that of `art_classifier` counts.
+            """
+            return self._derivatives.logits(x)
 
         def compute_loss(
-            self, x: Array, y: npt.ArrayLike, reduction: str = "none", **kwargs: Any
-        ) -> Any:
-            """Return the cross-entropy of each input, or their mean or sum."""
-            _validate.choice("reduction", reduction, ("none", "mean", "sum"))
-            loss = self._evaluate(_loss_and_gradient, x, self._one_hot(y, x))[1]
+            self,
+            x: npt.ArrayLike,
+            y: npt.ArrayLike,
+            reduction: Reduction = "none",
+            **_: Any,
+        ) -> Array:
+            """Return the cross-entropy -log p(y | x).
+
+            Args:
+                x: finite inputs, shape (N, ...).
+                y: labels, integers of shape (N,) or one-hot rows of shape (N, C).
+                reduction: "none" for the loss of each example, shape (N,), or "mean"
+                    or "sum". Defaults to "none".
+            """
+            reduction = _validate.choice("reduction", reduction, REDUCTIONS)
+            loss = self._derivatives.loss(x, y)
             if reduction == "none":
                 return loss
-            return loss.mean() if reduction == "mean" else loss.sum()
+            return np.asarray(np.mean(loss) if reduction == "mean" else np.sum(loss))
 
-        def loss_gradient(self, x: Array, y: npt.ArrayLike, **kwargs: Any) -> Array:
-            """Return the gradient of each input's cross-entropy, the shape of `x`."""
-            return self._evaluate(_loss_and_gradient, x, self._one_hot(y, x))[0]
+        def loss_gradient(
+            self,
+            x: npt.ArrayLike,
+            y: npt.ArrayLike,
+            training_mode: bool = False,
+            **_: Any,
+        ) -> Array:
+            """Return the gradient of each example's loss, in the shape of `x`.
 
-        def class_gradient(self, x: Array, label: Any = None, **kwargs: Any) -> Array:
-            """Return gradients of logits, shape (N, classes, ...).
-
-            All classes for `label=None`; otherwise the class `label`, or one for each
-            input.
+            Args:
+                x: finite inputs, shape (N, ...).
+                y: labels, integers of shape (N,) or one-hot rows of shape (N, C).
+                training_mode: must be False.
             """
-            classes = self.nb_classes
-            if label is None:
-                wanted = [np.full(len(x), one) for one in range(classes)]
-            else:
-                wanted = [np.broadcast_to(np.ravel(label), len(x))]
-            gradients = [
-                self._evaluate(_gradient_of_weighted_logits, x, np.eye(classes)[one])[0]
-                for one in wanted
-            ]
-            return np.stack(gradients, axis=1)
+            _check_mode(training_mode)
+            return self._derivatives.loss_gradient(x, y)
 
-        def _one_hot(self, y: npt.ArrayLike, x: Array) -> Array:
-            labels = checks.as_labels("y", y, len(x), self.nb_classes)
-            return np.eye(self.nb_classes)[labels]
+        def class_gradient(
+            self,
+            x: npt.ArrayLike,
+            label: Any = None,
+            training_mode: bool = False,
+            **_: Any,
+        ) -> Array:
+            """Return gradients of logits, shape (N, C, ...), or (N, 1, ...).
 
-        def _evaluate(
-            self, make: Callable[..., Any], x: Array, factors: Array
-        ) -> tuple[Array, Array]:
-            x = self._classifier.checked_inputs(x)
-            function = self._classifier.compiled(make)
-            result: tuple[Array, Array] = self._classifier.map(
-                function, x, factors.astype("float32")
+            Args:
+                x: finite inputs, shape (N, ...).
+                label: a class, a class of each example, or None for all classes.
+                    Defaults to None.
+                training_mode: must be False.
+            """
+            _check_mode(training_mode)
+            return self._derivatives.class_gradient(x, label)
+
+        def fit(self, x: Any, y: Any, **_: Any) -> NoReturn:
+            """Refuse: the model is trained with Keras."""
+            raise NotImplementedError(
+                "The estimator of `mh.adversarial.art_classifier` cannot be trained. "
+                "Train the model with `model.fit`, or with "
+                "`mh.adversarial.training(model, epsilon).fit` on adversarial examples"
             )
-            return result
 
-    return KerasClassifier
+        def get_activations(self, x: Any, layer: Any, *_: Any, **__: Any) -> NoReturn:
+            """Refuse: only outputs of the model are known."""
+            raise NotImplementedError(
+                "The estimator of `mh.adversarial.art_classifier` has no activations "
+                "of hidden layers. Make a `keras.Model` that outputs them"
+            )
+
+        def set_params(self, **changes: Any) -> NoReturn:
+            """Refuse: a change would be ignored."""
+            raise ValueError(
+                "An estimator of `mh.adversarial.art_classifier` must be made anew "
+                "with other arguments. It takes no defences of ART: put them into the "
+                f"model. Received: {_validate.shown(changes)}"
+            )
+
+    return KerasEstimator
+
+
+def _check_mode(training_mode: bool) -> None:
+    if training_mode:
+        raise ValueError(
+            "Argument `training_mode` must be False: the model runs in inference mode. "
+            "For active dropout pass an `mh.MCDropout`. "
+            f"Received: training_mode={training_mode!r}"
+        )

@@ -191,15 +191,16 @@ class Classifier:
         _validate.examples("x", x.shape, self._network())
         return x
 
-    def declared_input_shape(self) -> tuple[int | None, ...] | None:
-        """Return the shape of one input, or None if the model does not declare it."""
+    @property
+    def input_shape(self) -> tuple[int | None, ...] | None:
+        """Shape of one input, or None for a network that does not declare it."""
         network = self._network()
         if not isinstance(network, keras.Sequential | keras.Function):
             return None
         return tuple(network.inputs[0].shape[1:]) if len(network.inputs) == 1 else None
 
     def _network(self) -> keras.Model:
-        """Return the network inside the wrappers around it."""
+        """Return the network inside the model, which knows its inputs."""
         model = self.model
         if isinstance(model, TemperatureScaled):
             model = model.model
@@ -241,6 +242,10 @@ class Classifier:
         if key not in self._compiled:
             self._compiled[key] = _backend.compile_function(make(self, *options))
         return self._compiled[key]
+
+    def values(self) -> list[Tensor]:
+        """Return the values of the trainable and then the non-trainable variables."""
+        return list(_backend.read(self._variables))
 
     def outputs(
         self, x: Tensor, values: Sequence[Tensor], member: Tensor | None = None
@@ -289,7 +294,7 @@ class Classifier:
         """
         count = len(arrays[0])
         size = min(self.batch_size, count)
-        values = _backend.read(self._variables)
+        values = self.values()
         for start in range(0, count, size):
             # The last row is repeated to fill the last batch: one shape, one compile.
             rows = np.minimum(np.arange(start, start + size), count - 1)

@@ -237,6 +237,33 @@ TRAINING = row(
     random_start=kinds.STRICT_FLAG.or_none,
     clip=array([0.0, 1.0], "[-inf, inf]", *NO_CLIPS, shapes=[1, 3]).or_none,
 )
+SHAPES = [(), (4,), (3, 1), (0,), (3.0,), "3", 3, {}, [None], np.array([3])]
+OF_LIBRARIES = dict(
+    model=BY_NAME["model"],
+    input_shape=listed(*SHAPES),
+    from_logits=BY_NAME["from_logits"],
+)
+BOUNDS = [*NO_CLIPS, (0.0, np.inf), (-np.inf, np.inf)]
+LIBRARIES = {
+    "adversarial.art_classifier": row(
+        lambda: dict(model=network()),
+        clip=array([0.0, 1.0], "[-inf, inf]", *NO_CLIPS, shapes=[1, 3]).or_none,
+        also={"clip": {"model"}},  # whose outputs at large inputs may be NaN
+        **OF_LIBRARIES,
+    ),
+    "adversarial.foolbox_model": row(
+        lambda: dict(model=network()),
+        clip=array([0.0, 1.0], "(-inf, inf)", *BOUNDS, None, shapes=[1, 3]),
+        has_gradient=kinds.STRICT_FLAG,
+        also={"clip": {"model"}},
+        **OF_LIBRARIES,
+    ),
+    "adversarial.art_classifier of a Classifier": row(
+        lambda: dict(model=classifier()),
+        from_logits=COMPILED["from_logits"],
+        batch_size=COMPILED["batch_size"],
+    ),
+}
 NO_ATTACKS = [
     *("FGSM", "cw", None, 1, [], {}, np.array(["fgsm"])),
     lambda model, x, epsilon, y, clip: None,
@@ -299,6 +326,7 @@ OF_MODELS = dict(
 TABLES = {
     **{f"adversarial.{name}": made for name, made in attacks()},
     "adversarial.training": TRAINING,
+    **LIBRARIES,
     "adversarial.robustness_curve": row(
         lambda: CURVE | dict(models={"a": classifier()}),
         y=LABELS,

@@ -1,4 +1,4 @@
-"""Rows of arguments: corrupted images, scores of models on them, other libraries."""
+"""Rows of arguments: corrupted images, and scores of models on them."""
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from tests.support.arguments_of_chains import Y4
 from tests.support.arguments_of_models import COMPILED
 from tests.support.arguments_of_models import NO_DICTS
 from tests.support.arguments_of_models import NO_ROWS
-from tests.support.arguments_of_models import OF_A_MODEL
 from tests.support.arguments_of_models import OF_MODELS
 from tests.support.arguments_of_models import X4
 from tests.support.arguments_of_models import classifier
@@ -31,14 +30,7 @@ NO_CORRUPTIONS += [{"a": lambda x, severity: x[:, :1]}, {"a": lambda x, severity
 CASE = {"model": "a", "corruption": "blur", "severity": 1}
 CASE |= {"accuracy": 0.5, "nll": 0.1, "ece": 0.1}
 FLAT = dict(x=X4, y=Y4, corruptions=["contrast"], severities=[1], image_shape=(1, 3))
-NO_SHAPES = [3, "a", (0,), (1.5,), (None,), {}, (3, "b")]
 TABLE = {
-    "adversarial.art_classifier": row(
-        lambda: dict(model=network(), input_shape=(3,)),
-        input_shape=listed(*NO_SHAPES).or_none,
-        clip=listed(*NO_CLIPS[:4], None, (0, 1, 2), (0.0, np.inf), {0.0, 1.0}),
-        **OF_A_MODEL,
-    ),
     "corrupt": row(
         dict(x=IMAGES, corruption="blur", severity=1),
         x=array(IMAGES, "[0, 1]", *NO_IMAGES),
