@@ -85,6 +85,9 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
     if "mh.plots" in code:
         pytest.importorskip("matplotlib").use("Agg")
         pytest.importorskip("arviz")
+    for module in ("art", "foolbox"):
+        if re.search(rf"^(import|from) {module}\b", code, re.MULTILINE):
+            pytest.importorskip(module)
     exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
 
 
