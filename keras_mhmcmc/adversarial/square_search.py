@@ -5,11 +5,12 @@ query-efficient black-box adversarial attack via random search", algorithms 1 an
 the L-infinity ball. The attack starts from vertical stripes of +- epsilon. Each query
 sets a random square of the image to x + epsilon or x - epsilon in each channel, and
 keeps the change if it raises the margin of another class over the label. The squares
-become smaller and smaller.
+become smaller and smaller. `square_l2` has the moves in the L2 ball.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,9 +20,11 @@ from keras import ops
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import best_point
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.adversarial import square_l2
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
@@ -39,6 +42,7 @@ def square(
     *,
     y: npt.ArrayLike | None = None,
     queries: int = 5000,
+    norm: balls.Norm = "linf",
     initial_share: float = 0.8,
     seed: int = 0,
     member: int | None = None,
@@ -48,7 +52,8 @@ def square(
 ) -> Array:
     """Attack a model by random search: it needs predictions, and no gradient.
 
-    The attack changes each number of an input by at most `epsilon`. It shows what
+    The attack changes each number of an input by at most `epsilon`, or with
+    `norm="l2"` the whole input by a change of at most this length. It shows what
     gradients hide: a model that rounds, or whose softmax is saturated, looks robust to
     `fgsm` and `pgd` only because its gradient is zero. An example that fools the model
     stays as it is. The search needs probabilities that change: if a model outputs only
@@ -63,12 +68,14 @@ def square(
             or to the probability of class 1 of two, shape (N, 1). For many calls pass
             an `mh.Classifier` of the model, which is compiled once.
         x: finite inputs, shape (N, ...).
-        epsilon: largest change of an input, in units of `x`, at least 0.
+        epsilon: largest change of an input in the norm, in units of `x`, at least 0.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             Defaults to None: the attack uses the model's own predictions, and needs no
             labels.
         queries: number of predictions for each example after that of the clean input,
             at least 1. Defaults to 5000.
+        norm: "linf" limits the change of each number of an input, "l2" the Euclidean
+            length of the change. Defaults to "linf".
         initial_share: share of the image that the first squares cover, in (0, 1].
             Defaults to 0.8.
         seed: integer in [0, 2**31) that makes the search repeatable. Each example has
@@ -98,11 +105,12 @@ def square(
     >>> square(model, np.array([[0.75, 0.5]]), epsilon=0.25, queries=20)
     array([[0.5 , 0.25]], dtype=float32)
 
-    Reference: Andriushchenko et al. (2020), algorithms 1 and 2. The default share and
+    Reference: Andriushchenko et al. (2020), algorithms 1 to 3. The default share and
     number of queries are those of AutoAttack (Croce and Hein, 2020).
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     queries = _validate.integer("queries", queries, 1)
+    norm = _validate.choice("norm", norm, balls.NORMS)
     initial_share = _validate.number("initial_share", initial_share, SHARE)
     seed = _validate.seed(seed)
     x, limits = checks.inputs_and_limits(x, clip)
@@ -115,33 +123,27 @@ def square(
     image = image_shape(x.shape[1:])
     low, high = (-np.inf, np.inf) if limits is None else limits
     numbers = np.array([epsilon, low, high], "float32")
-    step = classifier.compiled(_step, member is not None, image)
     shares = [share(query, queries, initial_share) for query in range(1, queries)]
-    sizes = [window(value, image) for value in shares]
+    search = _linf_search if norm == "linf" else _l2_search
+    start, move = search(seed, image, queries, shares)
+    step = classifier.compiled(_step, member is not None, image, norm)
 
     def attack(
         x: Tensor, labels: Tensor, rows: Tensor, values: Sequence[Tensor]
     ) -> Tensor:
-        stripes, draws = _draws(seed, ops.convert_to_numpy(rows), image, queries)
+        draws = start(ops.convert_to_numpy(rows))
         given = (x, labels, objective.index(member), ops.convert_to_tensor(numbers))
-        best = (x, ops.full(labels.shape, -np.inf), ops.zeros(labels.shape, "int32"))
-        nowhere = (np.zeros((len(stripes), 2), "int32"), np.zeros(2, "int32"))
-
-        def take(best: State, stripes: Array, place: Array, size: Array) -> State:
-            arrays = map(ops.convert_to_tensor, (stripes, place, size))
-            new_best: State = step(best, *arrays, *given, values)
-            return new_best
-
-        # A window of no size asks for the clean input, and one of all for the stripes.
-        best = take(best, stripes, *nowhere)
-        best = take(best, stripes, nowhere[0], np.array(image[:2], "int32"))
-        for query, size in enumerate(sizes):
-            if query % LOOK_EVERY == 0 and ops.convert_to_numpy(best[2]).all():
+        best: State = (
+            x,
+            ops.full(labels.shape, -np.inf),
+            ops.zeros(labels.shape, "int32"),
+        )
+        # The first query asks for the clean input, and the second for the start.
+        for query in range(-1, queries):
+            if query % LOOK_EVERY == 1 and ops.convert_to_numpy(best[2]).all():
                 break
-            places = draws[:, query, :2] * (np.array(image[:2]) - size + 1)
-            signs = np.where(draws[:, query, 2:] < 0.5, -1.0, 1.0).astype("float32")
-            signs = np.broadcast_to(signs[:, None], stripes.shape)
-            best = take(best, signs, places.astype("int32"), np.array(size, "int32"))
+            arrays = [ops.convert_to_tensor(part) for part in move(draws, query)]
+            best = step(best, arrays, *given, values)
         return best[0]
 
     moved: Array = classifier.map(attack, x, labels, np.arange(len(x), dtype="int32"))
@@ -201,18 +203,58 @@ def _draws(
     return stripes, draws
 
 
+# From the rows' numbers to their draws; from these and a query to the arrays of a move.
+Search = tuple[Callable[[Array], Any], Callable[[Any, int], Sequence[Array]]]
+
+
+def _linf_search(
+    seed: int, image: tuple[int, int, int], queries: int, shares: list[float]
+) -> Search:
+    """Return the random moves in the L-infinity ball: signs, places and a size."""
+    sizes = [window(value, image) for value in shares]
+
+    def move(draws: tuple[Array, Array], query: int) -> Sequence[Array]:
+        stripes, numbers = draws
+        if query < 1:  # a window of no size, or of all
+            size = np.array([0, 0] if query < 0 else image[:2], "int32")
+            return stripes, np.zeros((len(stripes), 2), "int32"), size
+        size = np.array(sizes[query - 1], "int32")
+        places = numbers[:, query - 1, :2] * (np.array(image[:2]) - size + 1)
+        signs = np.where(numbers[:, query - 1, 2:] < 0.5, -1.0, 1.0).astype("float32")
+        signs = np.broadcast_to(signs[:, None], stripes.shape)
+        return signs, places.astype("int32"), size
+
+    return lambda rows: _draws(seed, rows, image, queries), move
+
+
+def _l2_search(
+    seed: int, image: tuple[int, int, int], queries: int, shares: list[float]
+) -> Search:
+    """Return the random moves in the L2 ball, as `square_l2.Move`s."""
+    sizes = [square_l2.window(value, image) for value in shares]
+
+    def move(draws: tuple[Array, Array], query: int) -> Sequence[Array]:
+        changes, numbers = draws
+        if query < 1:
+            return (square_l2.whole if query == 0 else square_l2.nothing)(changes)
+        return square_l2.move(numbers[:, query - 1], sizes[query - 1], image)
+
+    return lambda rows: square_l2.draws(seed, rows, image, queries), move
+
+
 def _step(
-    classifier: Classifier, by_member: bool, image: tuple[int, int, int]
+    classifier: Classifier,
+    by_member: bool,
+    image: tuple[int, int, int],
+    norm: balls.Norm,
 ) -> Callable[..., State]:
-    """Return the function that changes a window of each image, and asks the model."""
+    """Return the function that changes windows of each image, and asks the model."""
     evaluate = objective.scores(classifier, by_member, "margin")
-    height, width, channels = image
+    shape = (-1, *image)
 
     def step(
         best: State,
-        signs: Tensor,  # (n, W, C): direction of the change, +1 or -1
-        places: Tensor,  # (n, 2): upper left corner of the window
-        size: Tensor,  # (2,): height and width of the window
+        move: Sequence[Tensor],  # see `_linf_search` and `square_l2.Move`
         x: Tensor,
         labels: Tensor,
         member: Tensor,
@@ -221,24 +263,37 @@ def _step(
     ) -> State:
         epsilon, low, high = (numbers[i] for i in range(3))
         point, best_score, best_fooled = best
-        inside = []
-        for axis, length in enumerate((height, width)):
-            offset = ops.arange(length, dtype="int32") - places[:, axis : axis + 1]
-            inside.append(ops.logical_and(offset >= 0, offset < size[axis]))
-        rows, columns = inside
-        is_changed = ops.logical_and(rows[:, :, None], columns[:, None])[..., None]
-        changed = ops.reshape(x, (-1, height, width, channels))
-        changed = ops.clip(changed + epsilon * signs[:, None], low, high)
-        changed = ops.where(is_changed, changed, ops.reshape(point, changed.shape))
-        changed = ops.reshape(changed, x.shape)
-        score, fooled = evaluate(changed, labels, member, values)
+        clean, current = ops.reshape(x, shape), ops.reshape(point, shape)
+        if norm == "linf":
+            signs, places, size = move
+            moved = ops.clip(clean + epsilon * signs[:, None], low, high)
+            moved = ops.where(_inside(places, size, image), moved, current)
+        else:
+            change = current - clean
+            change = square_l2.changed(change, square_l2.Move(*move), epsilon)
+            moved = ops.clip(clean + change, low, high)
+        moved = ops.reshape(moved, x.shape)
+        score, fooled = evaluate(moved, labels, member, values)
         fooled = ops.cast(fooled, "int32")
         better = best_point.is_stronger(fooled, score, best_fooled, best_score)
         better = ops.logical_and(better, best_fooled == 0)  # what fools the model stays
         return (
-            best_point.choose(better, changed, point),
+            best_point.choose(better, moved, point),
             ops.where(better, score, best_score),
             ops.maximum(fooled, best_fooled),
         )
 
     return step
+
+
+def _inside(places: Tensor, size: Tensor, image: tuple[int, int, int]) -> Tensor:
+    """Return which pixels are in the windows, shape (n, H, W, 1).
+
+    `places` (n, 2) are the upper left corners, and `size` (2,) the height and width.
+    """
+    inside = []
+    for axis, length in enumerate(image[:2]):
+        offset = ops.arange(length, dtype="int32") - places[:, axis : axis + 1]
+        inside.append(ops.logical_and(offset >= 0, offset < size[axis]))
+    rows, columns = inside
+    return ops.logical_and(rows[:, :, None], columns[:, None])[..., None]

@@ -225,7 +225,8 @@ OF_APGD = ("steps", "norm", "restarts", "random_start", "seed")
 APGD = {name: BY_NAME[name] for name in OF_APGD} | dict(
     loss=choice("cross_entropy", "margin")  # the others need more than 2 classes
 )
-SQUARE = dict(queries=kinds.COUNT, initial_share=kinds.UP_TO_ONE, seed=BY_NAME["seed"])
+SQUARE = dict(queries=kinds.COUNT, initial_share=kinds.UP_TO_ONE)
+SQUARE |= {name: BY_NAME[name] for name in ("norm", "seed")}
 
 
 NO_CLIPS = [(1.0, 0.0), (0.0, 0.0), 1.0, "01", [np.nan, 1.0]]
