@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -13,15 +14,19 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.adversarial import doubts
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
+from keras_mhmcmc.adversarial.strongest_of import checked_attacks
 from keras_mhmcmc.adversarial.strongest_of import strongest
+from keras_mhmcmc.adversarial.strongest_of import strongest_and_each
 from keras_mhmcmc.adversarial.table import CONFIDENCE
 from keras_mhmcmc.adversarial.table import RobustnessTable
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
+from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
 
@@ -51,7 +56,8 @@ def robustness_curve(
     """Score models under attacks of growing strength.
 
     At each strength the attack makes adversarial examples against each model. The
-    model's predictions for them are compared with the labels.
+    model's predictions for them are compared with the labels. Under the table stand
+    warnings, if there is a reason to doubt that the attack is strong enough.
 
     Args:
         models: dict from names to models: built `keras.Model`s as in `fgsm`, such as
@@ -89,7 +95,8 @@ def robustness_curve(
             "square", or `attacks` of "strongest". "fgsm" and functions take none.
 
     Returns:
-        A `RobustnessTable`. Print it, or use its `column`, `rows` or `to_pandas()`.
+        A `RobustnessTable`. Print it, or use its `column`, `rows`, `warnings` or
+        `to_pandas()`.
 
     Raises:
         ValueError: an argument is outside its range, a model's outputs are not
@@ -109,6 +116,8 @@ def robustness_curve(
     small    1.0000 0.5000 0.0000
 
     Reference: Goodfellow, Shlens and Szegedy (2015), section 4; Madry et al. (2018).
+    The warnings: Carlini et al. (2019), "On evaluating adversarial robustness",
+    section 4, and AutoAttack (Croce and Hein, 2020).
     """
     x, limits = checks.inputs_and_limits(x, clip)
     if np.ndim(epsilons) != 1 or len(epsilons) == 0:
@@ -129,12 +138,13 @@ def robustness_curve(
     if abstain_below is not None:
         abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
     _validate.choice("verbose", verbose, (0, 1, 2))
+    attacks = parts_of(attack, options)
     member_of = {name: c.check_member(member) for name, c in classifiers.items()}
     bar = None
     if verbose == 1:
         count = len(classifiers) * len(strengths)
         bar = keras.utils.Progbar(count, unit_name="attack")
-    rows = []
+    rows, warnings = [], []
     for name, classifier in classifiers.items():
         begin = time.perf_counter()
         clean = classifier.probabilities(x)
@@ -142,15 +152,20 @@ def robustness_curve(
         attacked = labels if true_label else np.argmax(clean, axis=1)
         if max(strengths) > 0.0:
             given = (classifier, x, attacked, limits, member_of[name], options)
-            make = attacker(attack, *given)
+            watch = doubts.Watch(name, attacks, *given[:-1], labels, clean)
+            make = attacker(attack, *given, watch.gradients)
         for epsilon in strengths:
             probabilities = clean
             if epsilon > 0.0:
-                probabilities = classifier.probabilities(make(epsilon))
+                moved = make(epsilon)
+                probabilities = classifier.probabilities(moved.points)
+                watch.add(epsilon, probabilities, moved.misled)
             scores = _scores(probabilities, labels, abstain_below)
             rows.append({"model": name, "epsilon": epsilon, **scores})
             if bar is not None:
                 bar.add(1)
+        if max(strengths) > 0.0:
+            warnings += watch.warnings()
         if verbose == 2:
             seconds = time.perf_counter() - begin
             sizes = f"{len(strengths)} epsilons, {len(x)} inputs"
@@ -162,13 +177,29 @@ def robustness_curve(
     caption = f"{title}{details} on {whose}, by strength epsilon"
     if isinstance(attack, str):
         caption = caption[0].upper() + caption[1:]
-    return RobustnessTable(rows, title, caption, abstain_below)
+    return RobustnessTable(rows, title, caption, abstain_below, warnings)
+
+
+class Moved(NamedTuple):
+    """What an attack of one strength has made."""
+
+    points: Array  # (N, ...)
+    misled: Array | None = None  # (attacks, N): which each of several attacks misleads
 
 
 def check_attack(attack: Any, options: dict[str, Any]) -> None:
     """Raise a `ValueError` unless `attack` is an attack that takes the options."""
     named_attacks.check("attack", attack, tuple(WITH_STRONGEST))
     named_attacks.check_options(attack, options, WITH_STRONGEST)
+
+
+def parts_of(attack: Attack, options: dict[str, Any]) -> list[named_attacks.Known]:
+    """Return what is known of an attack, or of each of the strongest's."""
+    if attack != "strongest":
+        return [named_attacks.known(attack, options)]
+    given = named_attacks.options_of(attack, WITH_STRONGEST) | options
+    several = checked_attacks(given["attacks"], None)
+    return [named_attacks.known(inner, {}) for inner in several]
 
 
 def attacker(
@@ -179,17 +210,26 @@ def attacker(
     limits: checks.Limits,
     member: int | None,
     options: dict[str, Any],
-) -> Callable[[float], Array]:
-    """Return the function from strengths above 0 to adversarial inputs."""
+    gradients: Array | None = None,
+) -> Callable[[float], Moved]:
+    """Return the function from strengths above 0 to adversarial inputs.
+
+    FGSM uses the gradients (N, ...) of the clean inputs if they are known.
+    """
     if attack == "fgsm":
-        directions = signs(classifier, x, labels, member)  # once for all strengths
-        return lambda epsilon: objective.move(x, epsilon, directions, limits)
+        directions = signs(classifier, x, labels, member, gradients)
+        return lambda epsilon: Moved(objective.move(x, epsilon, directions, limits))
     if attack == "strongest":
-        given = {"clip": limits, "member": member, **options}
-        return lambda epsilon: strongest(classifier, x, labels, epsilon, **given)
+        given: dict[str, Any] = {"member": member, "clip": limits, "from_logits": False}
+        given |= named_attacks.options_of(attack, WITH_STRONGEST) | options
+        return lambda epsilon: Moved(
+            *strongest_and_each(
+                classifier, x, labels, epsilon, batch_size=BATCH_SIZE, **given
+            )
+        )
     run = named_attacks.run
-    return lambda epsilon: run(
-        "attack", attack, classifier, x, epsilon, labels, limits, member, options
+    return lambda epsilon: Moved(
+        run("attack", attack, classifier, x, epsilon, labels, limits, member, options)
     )
 
 

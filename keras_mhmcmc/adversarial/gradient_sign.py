@@ -90,16 +90,32 @@ def fgsm(
 
 
 def signs(
+    classifier: Classifier,
+    x: Array,
+    labels: Array,
+    member: int | None = None,
+    gradients: Array | None = None,
+) -> Array:
+    """Return the sign of the loss' gradient, a float32 array with the shape of `x`.
+
+    Gradients that are known already are not computed again.
+    """
+    if gradients is None:
+        gradients = gradients_of(classifier, x, labels, member)
+    broken = int(np.sum(~np.isfinite(gradients)))
+    lost = int(np.sum(~np.any(gradients.reshape(len(x), -1), axis=1)))
+    objective.check_gradients(classifier, x, labels, lost, broken)
+    return np.sign(gradients)
+
+
+def gradients_of(
     classifier: Classifier, x: Array, labels: Array, member: int | None = None
 ) -> Array:
-    """Return the sign of the loss' gradient, a float32 array with the shape of `x`."""
+    """Return the loss' gradient, a float32 array with the shape of `x`, unchecked."""
     function = classifier.compiled(objective.ascent, member is not None)
 
     def gradient(x: Tensor, labels: Tensor, values: Sequence[Tensor]) -> Tensor:
         return function(x, labels, objective.index(member), values)[0]
 
-    gradients = classifier.map(gradient, x, labels.astype("int32"))
-    broken = int(np.sum(~np.isfinite(gradients)))
-    lost = int(np.sum(~np.any(gradients.reshape(len(x), -1), axis=1)))
-    objective.check_gradients(classifier, x, labels, lost, broken)
-    return np.sign(gradients)
+    gradients: Array = classifier.map(gradient, x, labels.astype("int32"))
+    return gradients

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,7 @@ TITLES = {
     "apgd_margin": "APGD on the margin",
     "square": "Square",
 }
+BY_GRADIENTS = ("fgsm", "pgd", "apgd")
 # What the callers of a named attack give it themselves.
 GIVEN = {"y", "member", "from_logits", "clip", "batch_size"}
 
@@ -125,6 +127,39 @@ def title(attack: Any) -> str:
     if isinstance(attack, functools.partial):
         return title(attack.func)
     return TITLES.get(_name(attack), _name(attack))
+
+
+class Known(NamedTuple):
+    """What is known of an attack."""
+
+    title: str  # for people
+    name: str  # of the function behind it, such as "apgd"; "" for a user's function
+    norm: str  # "linf" or "l2"; "" for a user's function
+    finds_one_step: bool  # whether it is at least as strong as FGSM by construction
+
+    @property
+    def is_by_gradients(self) -> bool:
+        """Return whether the attack follows gradients."""
+        return self.name in BY_GRADIENTS
+
+    @property
+    def is_iterative(self) -> bool:
+        """Return whether the attack takes several steps by gradients."""
+        return self.is_by_gradients and self.name != "fgsm"
+
+
+def known(attack: Any, options: dict[str, Any]) -> Known:
+    """Return what is known of an attack, by name or a function, and its options."""
+    function = ATTACKS[attack] if isinstance(attack, str) else attack
+    while isinstance(function, functools.partial):
+        options = function.keywords | options
+        function = function.func
+    names = [name for name, own in ATTACKS.items() if own is function]
+    if not names:
+        return Known(title(attack), "", "", False)
+    options = options_of(names[0], ATTACKS) | options
+    kept = names[0] == "pgd" and bool(options["keep_strongest"])
+    return Known(title(attack), names[0], options.get("norm", "linf"), kept)
 
 
 def _name(attack: Any) -> str:

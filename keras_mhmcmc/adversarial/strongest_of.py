@@ -82,6 +82,27 @@ def strongest(
 
     Reference: Croce and Hein (2020), section 6, who combine other attacks.
     """
+    return strongest_and_each(
+        model, x, y, epsilon, attacks, seed, member, from_logits, clip, batch_size
+    )[0]
+
+
+def strongest_and_each(
+    model: keras.Model | Classifier,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    epsilon: float,
+    attacks: Sequence[Attack],
+    seed: int,
+    member: int | None,
+    from_logits: bool,
+    clip: Sequence[float] | None,
+    batch_size: int,
+) -> tuple[Array, Array]:
+    """Return the result of `strongest`, and which examples each attack misleads.
+
+    The second array of booleans has the shape (attacks, N).
+    """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     attacks = checked_attacks(attacks, member)
     seed = _validate.seed(seed)
@@ -95,7 +116,8 @@ def strongest(
         )
     labels = inputs.attacked_labels(classifier, x, y).astype("int32")
     if epsilon == 0.0:
-        return x.copy()
+        clean = np.argmax(classifier.probabilities(x), axis=1)
+        return x.copy(), np.tile(clean != labels, (len(attacks), 1))
 
     judge = classifier.compiled(objective.scores, member is not None)
 
@@ -110,6 +132,7 @@ def strongest(
     best = x.copy()
     best_loss = np.full(len(x), -np.inf)
     is_fooled = np.zeros(len(x), bool)
+    each = []
     for attack in attacks:
         options = {"seed": seed} if takes_seed(attack) else {}
         given = (classifier, x, epsilon, labels, limits, member, options)
@@ -118,7 +141,8 @@ def strongest(
         better = ~is_fooled & (fooled | (loss > best_loss))
         best[better], best_loss[better] = moved[better], loss[better]
         is_fooled |= fooled
-    return best
+        each.append(fooled)
+    return best, np.array(each)
 
 
 def checked_attacks(attacks: Sequence[Attack], member: int | None) -> list[Attack]:

@@ -31,7 +31,7 @@ class RobustnessTable:
     | `kept_accuracy` | accuracy of the other examples, NaN if there are none |
 
     The last two columns exist only with abstention. `print` shows the accuracies and
-    these two columns, with a line for each model.
+    these two columns, with a line for each model, and then the warnings.
 
     Args:
         rows: list of at least one dict with these keys. All models have the same
@@ -39,6 +39,8 @@ class RobustnessTable:
         attack: name of the attack, such as "PGD". Defaults to "FGSM".
         caption: a description of the attack, the first line of the printed table.
         abstain_below: threshold of the confidence, between 0 and 1, or None.
+        warnings: sentences with reasons to doubt the scores. They are the attribute
+            `warnings`, a tuple. Defaults to none.
 
     Raises:
         ValueError: an argument has another type, or the models differ in their
@@ -51,6 +53,7 @@ class RobustnessTable:
         attack: str = "FGSM",
         caption: str = "",
         abstain_below: float | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
         names: tuple[str, ...] = _SCORES
         if abstain_below is not None:
@@ -60,6 +63,13 @@ class RobustnessTable:
         self.attack = _validate.instance("attack", attack, str, "the attack's name")
         self.caption = _validate.instance("caption", caption, str, "a string")
         self.abstain_below = abstain_below
+        is_list = isinstance(warnings, list | tuple)
+        if not is_list or not all(isinstance(text, str) for text in warnings):
+            raise ValueError(
+                "Argument `warnings` must be a list or tuple of strings. "
+                f"Received: warnings={_validate.shown(warnings)}"
+            )
+        self.warnings = tuple(warnings)
         self._models = list(dict.fromkeys(row["model"] for row in self.rows))
         strengths = {tuple(self.column(name, "epsilon")) for name in self._models}
         if len(strengths) > 1:
@@ -86,12 +96,14 @@ class RobustnessTable:
         return np.array([row[name] for row in self.rows if row["model"] == model])
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return the rows as a `pandas.DataFrame`.
+        """Return the rows as a `pandas.DataFrame`, with the warnings in its `attrs`.
 
         Raises:
             ImportError: pandas is not installed.
         """
-        return _table.data_frame(self.rows)
+        frame = _table.data_frame(self.rows)
+        frame.attrs["warnings"] = list(self.warnings)
+        return frame
 
     def __repr__(self) -> str:
         titles = {"accuracy": "accuracy"}
@@ -106,4 +118,6 @@ class RobustnessTable:
             for model in self._models:
                 cells = map(_table.number, self.column(model, name))
                 lines.append([str(model).ljust(width), *cells])
-        return "\n".join([self.caption] * bool(self.caption) + [_table.aligned(lines)])
+        caption = [self.caption] * bool(self.caption)
+        below = [f"Warning: {text}" for text in self.warnings]
+        return "\n".join([*caption, _table.aligned(lines), *below])

@@ -102,7 +102,7 @@ def transfer(
         if epsilon > 0.0:
             own = as_labels("y", y, *shape)
             make = curve.attacker(attack, classifier, x, own, limits, None, options)
-            moved = make(epsilon)
+            moved = make(epsilon).points
         for target, scored in made[1].items():
             probabilities = scored.probabilities(moved)
             rows.append(

@@ -114,6 +114,35 @@ class Classifier:
         x = self.checked_inputs(x)
         return self._as_probabilities(self.map(self.compiled(_mean_outputs), x))
 
+    def redrawn(self, x: npt.ArrayLike) -> Array:
+        """Return class probabilities as `probabilities` does, with new random numbers.
+
+        A model that draws random numbers in inference mode draws others than in
+        `probabilities`. `mh.MCDropout` is the exception: its masks are those of its
+        seed. The model's state does not change.
+
+        Args:
+            x: finite inputs, shape (N, ...).
+
+        Raises:
+            ValueError: as in `probabilities`.
+        """
+        x = self.checked_inputs(x)
+        function = self.compiled(_mean_outputs)
+        layers = _backend.inner_layers(self.model)
+        masks = [x.mask_seeds.state for x in layers if isinstance(x, MCDropout)]
+        fixed = {id(variable) for variable in [*self.model.weights, *masks]}
+        is_seed = [id(variable) not in fixed for variable in self._variables]
+
+        def evaluate(x: Tensor, values: Sequence[Tensor]) -> Tensor:
+            others = [
+                value + 1 if other else value
+                for value, other in zip(values, is_seed, strict=True)
+            ]
+            return function(x, others)
+
+        return self._as_probabilities(self.map(evaluate, x))
+
     def probabilities_and_information(
         self, x: npt.ArrayLike
     ) -> tuple[Array, Array | None]:

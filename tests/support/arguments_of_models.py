@@ -118,6 +118,7 @@ NO_SPARSE += [sparse_sampler()]  # which has no latent variables yet
 MODELS = {
     "Classifier": row(lambda: dict(model=network())),
     "Classifier.probabilities": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
+    "Classifier.redrawn": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
     "Classifier.probabilities_and_information": row(
         lambda: dict(self=classifier(), x=X4), x=INPUTS
     ),
@@ -388,6 +389,7 @@ TABLES = {
         attack=kinds.TEXT,
         caption=kinds.TEXT,
         abstain_below=ABSTAIN,
+        warnings=listed("a warning", [1], [None]),
         also={"abstain_below": {"rows"}},
     ),
     "adversarial.RobustnessTable.column": row(

@@ -1,0 +1,302 @@
+"""Reasons to doubt the robustness in a table of attacks, as sentences with a remedy.
+
+An attack that fails proves nothing: it may be too weak, or the gradient may not show
+the way. The checks are those of Carlini et al. (2019), "On evaluating adversarial
+robustness", section 4, and of the flags of AutoAttack (Croce and Hein, 2020). They
+need few predictions besides those of the attack.
+
+Chance does not warn: a binomial test decides at `LEVEL` what is above a limit. If
+attacks are on the model's own predictions, some of them correct a wrong prediction.
+Accuracies are then those of the examples that the model classifies correctly without
+an attack: for these the prediction is the true label.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.adversarial import named_attacks
+from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.adversarial.gradient_sign import gradients_of
+from keras_mhmcmc.evaluation.checks import Limits
+from keras_mhmcmc.evaluation.classifier import Classifier
+
+LEVEL = 0.01  # of the tests
+SQUARE_GAIN = 0.002  # AutoAttack's tolerance for what only Square misleads
+LARGEST_CHANGE = 1e-3  # of a probability between two calls, by rounding
+
+
+class Watch:
+    """What a table sees of the attacks on one model, and the warnings that follow.
+
+    The gradients of the clean inputs, one for each example, give the share of zeros.
+    They also give FGSM, with which an attack of many steps is compared.
+
+    Args:
+        name: name of the model.
+        attacks: what is known of the attack, or of each of several.
+        classifier: the model.
+        x: clean inputs, shape (N, ...).
+        attacked: the labels whose loss the attack raises, shape (N,).
+        limits: smallest and largest valid input, or None.
+        member: index of the attacked member, or None for the whole model.
+        labels: the true labels, shape (N,).
+        clean: probabilities of the clean inputs, shape (N, C).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        attacks: Sequence[named_attacks.Known],
+        classifier: Classifier,
+        x: Array,
+        attacked: Array,
+        limits: Limits,
+        member: int | None,
+        labels: Array,
+        clean: Array,
+    ) -> None:
+        self.name, self.classifier, self.x, self.clean = name, classifier, x, clean
+        self.attacked, self.labels, self.limits = attacked, labels, limits
+        self.attacks = list(attacks)
+        self.is_on_member = member is not None
+        self.gradients = None
+        if any(attack.is_by_gradients for attack in attacks):
+            self.gradients = gradients_of(classifier, x, attacked, member)
+        (first, *others) = attacks
+        self.with_one_step = (
+            not others
+            and first.is_iterative
+            and first.norm == "linf"
+            and not first.finds_one_step
+            and not self.is_on_member
+        )
+        if self.with_one_step:
+            self.attacks.append(named_attacks.known("fgsm", {}))
+        self.trials: list[Trial] = []
+
+    def add(self, epsilon: float, probabilities: Array, misled: Array | None) -> None:
+        """Take note of the attack of one strength.
+
+        Args:
+            epsilon: the strength.
+            probabilities: those of the attacked inputs, shape (N, C).
+            misled: what each of several attacks misleads, shape (attacks, N), or None
+                for one attack.
+        """
+        prediction = np.argmax(probabilities, axis=1)
+        if misled is None:
+            misled = (prediction != self.attacked)[None]
+        if self.with_one_step and self.gradients is not None:
+            signs = np.sign(self.gradients)
+            moved = objective.move(self.x, epsilon, signs, self.limits)
+            other = np.argmax(self.classifier.probabilities(moved), axis=1)
+            misled = np.stack([*misled, other != self.attacked])
+        self.trials.append(Trial(epsilon, prediction == self.labels, misled))
+
+    def warnings(self) -> list[str]:
+        """Return the warnings."""
+        is_own = np.array_equal(self.attacked, self.labels)
+        judged = np.argmax(self.clean, axis=1) == self.labels
+        grey_from = grey_strength(self.attacks, self.x.shape[1:], self.limits)
+        study = Study(
+            self.name,
+            self.attacks,
+            self.trials,
+            self.labels,
+            np.ones_like(judged) if is_own else judged,
+            grey_from,
+        )
+        # A member's attack need not mislead the whole model.
+        checks = [black_box, weaker_than_one_step]
+        if not self.is_on_member:
+            checks += [above_chance, rising]
+        found = [check(study) for check in checks]
+        found.append(zero_gradients(self.name, self.gradients))
+        found.append(randomness(self.name, self.classifier, self.x, self.clean))
+        return [sentence for sentence in found if sentence is not None]
+
+
+class Trial(NamedTuple):
+    """What is known of a model under attacks of one strength."""
+
+    epsilon: float
+    right: Array  # (N,): whether the model predicts the label
+    misled: Array  # (attacks, N): whether it predicts another class than the attacked
+
+
+class Study(NamedTuple):
+    """What is known of a model under attacks of several strengths."""
+
+    name: str  # of the model
+    attacks: Sequence[named_attacks.Known]
+    trials: Sequence[Trial]
+    labels: Array  # (N,): the true ones
+    judged: Array  # (N,): the examples whose accuracy counts
+    grey_from: float  # the strength from which on an input can become grey
+
+
+def black_box(study: Study) -> str | None:
+    """Return a warning if Square misleads what no attack by gradients does."""
+    is_square = np.array([attack.name == "square" for attack in study.attacks])
+    by_gradients = np.array([attack.is_by_gradients for attack in study.attacks])
+    found: list[tuple[int, float]] = []
+    if np.any(is_square) and np.any(by_gradients):
+        for trial in study.trials:
+            white = np.any(trial.misled[by_gradients], axis=0)
+            black = np.any(trial.misled[is_square], axis=0)
+            found.append((int(np.sum(black & ~white)), trial.epsilon))
+    count, size = max(found, default=(0, 0.0)), len(study.labels)
+    if tail(count[0], size, SQUARE_GAIN) >= LEVEL:
+        return None
+    return (
+        f"{study.name}: at strength {count[1]:g} Square misleads {count[0]} of {size} "
+        "examples that no attack by gradients misleads, so the gradients may be masked "
+        "or these attacks too weak: give them more steps and restarts, attack logits, "
+        "and give Square more queries."
+    )
+
+
+def above_chance(study: Study) -> str | None:
+    """Return a warning if the accuracy is above chance where inputs can be made grey.
+
+    All grey inputs have the same prediction. So the accuracy can fall at least to the
+    share of the most frequent label.
+    """
+    labels = study.labels[study.judged]
+    trials = [trial for trial in study.trials if trial.epsilon >= study.grey_from]
+    if not trials or not len(labels):
+        return None
+    trial = max(trials, key=lambda trial: np.sum(trial.right[study.judged]))
+    right = int(np.sum(trial.right[study.judged]))
+    chance = float(np.max(np.bincount(labels)) / len(labels))
+    if tail(right, len(labels), chance) >= LEVEL:
+        return None
+    return (
+        f"{study.name}: at strength {trial.epsilon:g} the accuracy is "
+        f"{right / len(labels):.3f}, although every input can be made grey there, and "
+        f"one prediction for all is right for {chance:.3f} at most, so the attack "
+        'fails: use attack="strongest", with more steps, restarts and queries.'
+    )
+
+
+def rising(study: Study) -> str | None:
+    """Return a warning if the accuracy rises with the strength of the attack."""
+    least, worst = LEVEL, None
+    for first in study.trials:
+        for second in study.trials:
+            if 0.0 < first.epsilon < second.epsilon:
+                before, after = first.right[study.judged], second.right[study.judged]
+                chance = sign_test(~before & after, before & ~after)
+                if chance < least:
+                    least, worst = chance, (first, second)
+    if worst is None:
+        return None
+    accuracies = [float(np.mean(trial.right[study.judged])) for trial in worst]
+    return (
+        f"{study.name}: the accuracy rises from {accuracies[0]:.3f} at strength "
+        f"{worst[0].epsilon:g} to {accuracies[1]:.3f} at {worst[1].epsilon:g}, where "
+        "all inputs of the weaker attack are allowed as well, so the stronger attack "
+        'fails: use attack="strongest", with more steps and restarts.'
+    )
+
+
+def weaker_than_one_step(study: Study) -> str | None:
+    """Return a warning if an attack of many steps misleads less than FGSM."""
+    one_step = [i for i, known in enumerate(study.attacks) if known.name == "fgsm"]
+    iterative = [i for i, known in enumerate(study.attacks) if known.is_iterative]
+    least, worst = LEVEL, None
+    for trial in study.trials:
+        for one in one_step:
+            for many in iterative:
+                first, second = trial.misled[one], trial.misled[many]
+                chance = sign_test(first & ~second, second & ~first)
+                if chance < least:
+                    least, worst = chance, (trial.epsilon, first, second, many)
+    if worst is None:
+        return None
+    epsilon, first, second, many = worst
+    return (
+        f"{study.name}: at strength {epsilon:g} one step of FGSM misleads "
+        f"{np.sum(first)} of {len(first)} examples, and {study.attacks[many].title} "
+        f"only {np.sum(second)}, so its steps are too few, too short or too long: give "
+        'it more steps, or use attack="strongest".'
+    )
+
+
+def zero_gradients(name: str, gradients: Array | None) -> str | None:
+    """Return a warning if examples have a gradient of exactly zero."""
+    if gradients is None:
+        return None
+    count = len(gradients)
+    zeros = count - int(np.sum(np.any(gradients.reshape(count, -1), axis=1)))
+    if not zeros:
+        return None
+    return (
+        f"{name}: {zeros} of {count} examples ({zeros / count:.1%}) have a gradient of "
+        "exactly zero, so an attack by gradients does not know where to move them: "
+        "attack logits with from_logits=True if a softmax is saturated, or use "
+        'attack="square".'
+    )
+
+
+def randomness(
+    name: str, classifier: Classifier, x: Array, probabilities: Array
+) -> str | None:
+    """Return a warning if a second call gives other predictions.
+
+    The second call is for the first batch of `x`, whose probabilities (N, C) are known.
+    """
+    first = probabilities[: classifier.batch_size]
+    second = classifier.redrawn(x[: classifier.batch_size])
+    change = float(np.max(np.abs(second - first)))
+    if change <= LARGEST_CHANGE:
+        return None
+    classes = int(np.sum(np.argmax(first, axis=1) != np.argmax(second, axis=1)))
+    return (
+        f"{name}: predictions are random, and a second call changes the class of "
+        f"{classes} of {len(first)} examples and probabilities by up to {change:.2g}, "
+        "so the scores are those of one draw: average draws, as "
+        "`mh.MCDropout(model, samples)` does with dropout, and attack the average."
+    )
+
+
+def grey_strength(
+    attacks: Sequence[named_attacks.Known], shape: tuple[int, ...], limits: Limits
+) -> float:
+    """Return the strength from which on an attack can make every input grey.
+
+    It is infinite without limits, and for functions of users, whose norm is unknown.
+    """
+    if limits is None:
+        return math.inf
+    half = 0.5 * (limits[1] - limits[0])
+    lengths = {"linf": half, "l2": half * math.prod(shape) ** 0.5, "": math.inf}
+    return min(lengths[attack.norm] for attack in attacks)
+
+
+def sign_test(gained: Array, lost: Array) -> float:
+    """Return how probable so many gains are if gains and losses are equally likely."""
+    gains = int(np.sum(gained))
+    return tail(gains, gains + int(np.sum(lost)), 0.5)
+
+
+def tail(count: int, size: int, share: float) -> float:
+    """Return the probability that a binomial variable is at least `count`.
+
+    It counts the successes among `size` trials, each with the probability `share`.
+    """
+    if count <= 0 or share >= 1.0:
+        return 1.0
+    logs = [
+        math.lgamma(size + 1.0)
+        - math.lgamma(k + 1.0)
+        - math.lgamma(size - k + 1.0)
+        + k * math.log(share)
+        + (size - k) * math.log1p(-share)
+        for k in range(count, size + 1)
+    ]
+    return math.fsum(map(math.exp, logs))
