@@ -30,6 +30,9 @@ def table(rows, problem, epsilon, methods):
     if not base:
         return []
     heads = ["method", "members", "clean", "NLL", *ATTACKS, "strongest less SGD's"]
+    # SGD's row has the seeds of the others, once another method has run.
+    common = set.union(*(set(runs_of(rows, problem, m)) for m in methods if m != "SGD"))
+    base = {seed: row for seed, row in base.items() if seed in common or not common}
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for method in methods:
         runs = runs_of(rows, problem, method)
@@ -37,9 +40,9 @@ def table(rows, problem, epsilon, methods):
         if not seeds:
             continue
         cells = [method, str(runs[seeds[0]]["members"])]
-        for name in ("accuracy", "nll"):
-            cells.append(f"{np.mean([runs[s][name] for s in seeds]):.3f}")
         under = {s: runs[s]["attacks"][epsilon] for s in seeds}
+        cells.append(f"{np.mean([under[s]['clean'] for s in seeds]):.3f}")
+        cells.append(f"{np.mean([runs[s]['nll'] for s in seeds]):.3f}")
         cells += [f"{np.mean([under[s][name] for s in seeds]):.3f}" for name in ATTACKS]
         less = np.array(
             [
