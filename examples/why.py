@@ -8,7 +8,7 @@ method is of points far away.
 
     python examples/why.py --out docs/images
 
-It takes about two minutes on one CPU core with JAX.
+It takes about six minutes on one CPU core with JAX.
 """
 
 import argparse
