@@ -10,6 +10,7 @@ uncertainty detects images of another kind. It saves three figures.
 """
 
 import argparse
+import functools
 import logging
 import math
 import os
@@ -54,8 +55,9 @@ SETTINGS = {"digits": SMALL, "mnist": LARGE, "fashion_mnist": LARGE | {"rate": 0
 
 METHODS = ("SGD", "Adam", "PSGLD", "SGHMC", "RSGLD", "CMINT")
 STRENGTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # of an attack; pixels are in [0, 1]
-IN_TABLE = {"fgsm": (0.05, 0.1, 0.2), "pgd": (0.05, 0.1)}
+IN_TABLE = {"fgsm": (0.05, 0.1, 0.2), "pgd": (0.05, 0.1), "strongest": (0.1,)}
 ATTACKED = 1000  # test images, the first ones
+AT_ONCE = 360  # images in a batch of the attacks: all digits
 
 
 def make_model(input_shape, hidden):
@@ -155,8 +157,25 @@ def train(model, optimizer, keep, x, y, settings):
         verbose=0,
     )
     if posterior is None:
-        return mh.Classifier(model, from_logits=True), history.history
-    return mh.Classifier(posterior.ensemble(model)), history.history
+        classifier = mh.Classifier(model, from_logits=True, batch_size=AT_ONCE)
+    else:
+        classifier = mh.Classifier(posterior.ensemble(model), batch_size=AT_ONCE)
+    return classifier, history.history
+
+
+def attack_options(steps):
+    """The options of each attack, with `steps` steps or a multiple of them.
+
+    The points of PGD include that of FGSM.
+    """
+    apgd = functools.partial(adversarial.apgd, steps=3 * steps // 2)
+    several = (
+        functools.partial(adversarial.pgd, steps=steps),
+        apgd,
+        functools.partial(apgd, loss="margin"),
+        functools.partial(adversarial.square, queries=5 * steps),
+    )
+    return {"fgsm": {}, "pgd": {"steps": steps}, "strongest": {"attacks": several}}
 
 
 class Progress(keras.callbacks.Callback):
@@ -206,23 +225,25 @@ def main(argv=None):
 
     x, y = x_test[:ATTACKED], y_test[:ATTACKED]
     curves = {}
-    for attack, options in (("fgsm", {}), ("pgd", {"steps": args.steps})):
-        print(f"attacks by {attack.upper()}", flush=True)
+    for attack, options in attack_options(args.steps).items():
+        print(f"attacks: {attack}", flush=True)
+        strengths = IN_TABLE[attack] if attack == "strongest" else STRENGTHS
         curves[attack] = adversarial.robustness_curve(
-            classifiers,
-            x,
-            y,
-            STRENGTHS,
-            attack=attack,
-            true_label=False,  # as in the tables of the documentation
-            verbose=2,
-            **options,
+            classifiers, x, y, strengths, attack=attack, verbose=2, **options
         )
         for row in rows:
             accuracies = curves[attack].column(row["method"], "accuracy")
-            row[attack] = dict(zip(STRENGTHS, map(float, accuracies), strict=True))
-    legend = LEGEND.format(steps=args.steps, attacked=ATTACKED)
+            row[attack] = dict(zip(strengths, map(float, accuracies), strict=True))
+    legend = LEGEND.format(
+        steps=args.steps,
+        more=3 * args.steps // 2,
+        queries=5 * args.steps,
+        attacked=min(ATTACKED, len(x_test)),
+    )
     print(f"\n{as_text(rows)}\n\n{legend}\nOOD         here: {what}\n")
+    for attack, curve in curves.items():
+        for sentence in curve.warnings:
+            print(f"Warning: {attack} of {sentence}")
     save_pictures(args, curves, probabilities, classifiers, x_test, y_test)
     return rows
 
@@ -249,9 +270,12 @@ accuracy    share of the test images that is classified correctly
 NLL         mean negative log-likelihood of the test labels, nats; lower is better
 ECE         expected calibration error, |confidence - accuracy|; lower is better
 FGSM e      accuracy when each pixel, in [0, 1], may move by e to mislead the method:
-            one step along the gradient's sign, against the method's own prediction
-PGD e       the same by {steps} steps, each within e of the image (each method is
-            attacked by itself, on at most {attacked:,} of the test images)
+            one step along the gradient's sign, against the true label (each method is
+            attacked by itself, on the first {attacked:,} of the test images)
+PGD e       the same by {steps} steps, each within e of the image
+strongest e the same by four attacks, of which the worst counts for each image: PGD,
+            {more} steps of Auto-PGD on the cross-entropy and {more} on the margin, and
+            {queries} queries of Square, which needs no gradient
 OOD         area under the ROC curve of telling images of another kind by the entropy
             of the prediction: 1 is perfect, 0.5 is chance; — where there are none
 acceptance  share of accepted proposals, mean of the second half of the epochs;
@@ -265,7 +289,8 @@ def as_text(rows):
     attacks = [
         (attack, epsilon) for attack, chosen in IN_TABLE.items() for epsilon in chosen
     ]
-    heads = [f"{attack.upper()} {epsilon:g}" for attack, epsilon in attacks]
+    titles = {"fgsm": "FGSM", "pgd": "PGD", "strongest": "strongest"}
+    heads = [f"{titles[attack]} {epsilon:g}" for attack, epsilon in attacks]
     head = ["method", "members", "accuracy", "NLL", "ECE", *heads, "OOD"]
     lines = [[*head, "acceptance", "seconds"]]
     for row in rows:
@@ -285,7 +310,8 @@ def as_text(rows):
 
 
 def robustness_picture(curves):
-    """Accuracy against strength, a panel for each attack."""
+    """Accuracy against strength, a panel for each attack with several strengths."""
+    curves = {name: curves[name] for name in ("fgsm", "pgd")}
     figure, axes = pyplot.subplots(
         1, len(curves), figsize=(11, 4.5), sharey=True, layout="constrained"
     )
