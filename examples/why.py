@@ -1,10 +1,11 @@
-"""What a posterior gives that one network does not: two pictures.
+"""What a posterior gives that one network does not: three pictures.
 
 The first is a regression with a gap in its data: the line of SGD against the mean and
 the band of the ensemble. The second separates two moons, and asks for predictions far
 away from them. Both samplers run at temperature 1, with four chains. The example prints
 how often the band holds new data, inside the gap and elsewhere, and how sure each
-method is of points far away.
+method is of points far away. The third picture shows how well ensembles predict at
+several temperatures, from the rows of `advice.py`.
 
     python examples/why.py --out docs/images
 
@@ -12,6 +13,7 @@ It takes about six minutes on one CPU core with JAX.
 """
 
 import argparse
+import json
 import os
 from pathlib import Path
 
@@ -26,6 +28,15 @@ import keras_mhmcmc as mh
 NOISE = 0.1  # standard deviation of the regression's noise
 CHAINS = 4
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "0.35"
+CHOSEN = Path(__file__).parent / "results" / "advice.jsonl"
+HELD_OUT = 1000  # the seed of the rows of `advice.py` that choose settings
+PROBLEMS = {  # and how the picture draws them
+    "digits": (BLUE, "o-"),
+    "mnist": (ORANGE, "s--"),
+    "fashion": ("#009E73", "^-."),
+    "energy": ("#CC79A7", "D:"),
+    "concrete": ("black", "v-"),
+}
 
 
 def truth(x):
@@ -173,6 +184,41 @@ def draw_moons(found, path):
     pyplot.close(figure)
 
 
+def by_temperature(method="SGHMC"):
+    """The held-out NLL of each problem by temperature, at the best rate and prior.
+
+    From the best temperature's NLL it is a difference, in nats.
+    """
+    rows = [json.loads(line) for line in CHOSEN.read_text().splitlines()]
+    found = {}
+    for row in rows:
+        if row["method"] == method and row["seed"] == HELD_OUT:
+            of_problem = found.setdefault(row["problem"], {})
+            temperature, nll = row["setting"]["temperature"], row["ensemble"]["nll"]
+            of_problem[temperature] = min(nll, of_problem.get(temperature, nll))
+    return {
+        problem: {t: nll - min(curve.values()) for t, nll in sorted(curve.items())}
+        for problem, curve in found.items()
+    }
+
+
+def draw_temperatures(found, path):
+    """What each problem loses away from its best temperature."""
+    figure, axis = pyplot.subplots(figsize=(7.2, 3.6), layout="constrained")
+    titles = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
+    for problem, (colour, style) in PROBLEMS.items():
+        temperatures, losses = zip(*found[problem].items(), strict=True)
+        label = titles.get(problem, problem)
+        axis.plot(temperatures, losses, style, color=colour, label=label)
+    axis.set(xscale="log", xlabel="temperature (1: the posterior of the model)")
+    axis.set_ylabel("held-out NLL, above that of\nthe best temperature (nats)")
+    axis.set_ylim(bottom=-0.005)
+    axis.grid(color="0.9", linewidth=0.6)
+    axis.legend(fontsize=8)
+    figure.savefig(path, dpi=160)
+    pyplot.close(figure)
+
+
 def main(argv=None):
     """Run both, print the numbers, and draw the pictures."""
     parser = argparse.ArgumentParser(
@@ -184,6 +230,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
+    draw_temperatures(by_temperature(), folder / "why_temperature.png")
     draw_regression(regression(args.steps, args.seed), folder / "why_regression.png")
     draw_moons(classification(args.steps, args.seed), folder / "why_moons.png")
 

@@ -1,10 +1,13 @@
-"""Tables of results, as text and as a `pandas.DataFrame`."""
+"""Tables of results, as text, as HTML in notebooks, and as a `pandas.DataFrame`."""
 
+import abc
+import html
 import numbers
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
+from typing import NamedTuple
 
 from keras_mhmcmc import _validate
 
@@ -12,6 +15,40 @@ if TYPE_CHECKING:
     import pandas
 
 Row = dict[str, Any]
+
+
+class Printed(NamedTuple):
+    """What is printed of a table."""
+
+    lines: Sequence[Sequence[str]]  # of cells; the first cell names the line
+    heads: Sequence[int] = (0,)  # which of the lines are heads
+    above: str = ""  # a line of text
+    below: Sequence[str] = ()  # lines of text
+
+
+class PrintedTable(abc.ABC):
+    """A table that prints as aligned text, and as HTML in a notebook."""
+
+    @abc.abstractmethod
+    def _printed(self) -> Printed:
+        """Return what is printed."""
+
+    def __repr__(self) -> str:
+        lines, _, above, below = self._printed()
+        width = max(len(line[0]) for line in lines)
+        padded = [[line[0].ljust(width), *line[1:]] for line in lines]
+        return "\n".join([*[above] * bool(above), aligned(padded), *below])
+
+    def _repr_html_(self) -> str:
+        lines, heads, above, below = self._printed()
+        rows = []
+        for number, (name, *cells) in enumerate(lines):
+            tag = "th" if number in heads else "td"
+            rest = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+            rows.append(f"<tr><th>{html.escape(name)}</th>{rest}</tr>")
+        texts = [f"<p>{html.escape(text)}</p>" for text in below]
+        caption = f"<caption>{html.escape(above)}</caption>" if above else ""
+        return "\n".join(["<table>" + caption, *rows, "</table>", *texts])
 
 
 def checked_rows(

@@ -1,5 +1,7 @@
 """What users see when they print an object."""
 
+import html.parser
+
 import keras
 import numpy as np
 import pytest
@@ -113,3 +115,71 @@ def test_logs_hold_nonfinite_only_where_there_is_some():
 def test_the_version_is_that_of_the_package():
     assert mh.__version__ == _version.__version__
     assert mh.__version__.count(".") == 2
+
+
+class Cells(html.parser.HTMLParser):
+    """The texts of the cells of an HTML table, row by row, and of its paragraphs."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.rows, self.texts, self.caption = [], [], [], ""
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("th", "td"):
+            self.rows[-1][-1] += data
+        elif self.open and self.open[-1] == "p":
+            self.texts.append(data)
+        elif self.open and self.open[-1] == "caption":
+            self.caption = data
+
+
+def robustness_table():
+    rows = [
+        {"model": name, "epsilon": epsilon, "accuracy": 0.5, "nll": 1.0, "entropy": 0.1}
+        for name in ("SGD", "<b>ensemble</b>")
+        for epsilon in (0.0, 0.1)
+    ]
+    return mh.adversarial.RobustnessTable(
+        rows, caption="FGSM & co", warnings=["a: the accuracy is < 1."]
+    )
+
+
+def test_a_table_in_a_notebook_has_the_cells_of_the_printed_table():
+    found = Cells(robustness_table()._repr_html_())
+    assert found.rows == [
+        ["accuracy", "0", "0.1"],
+        ["SGD", "0.5000", "0.5000"],
+        ["<b>ensemble</b>", "0.5000", "0.5000"],
+    ]
+    assert found.caption == "FGSM & co"
+    assert found.texts == ["Warning: a: the accuracy is < 1."]
+
+
+def test_all_tables_are_shown_in_notebooks():
+    model = small_model()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+    clipped = np.clip(x, 0.0, 1.0)
+    sampler = mh.SGLD(0.1, train_size=30)
+    for table in (
+        mh.evaluate({"one": model}, x, y),
+        mh.adversarial.robustness_curve({"one": model}, clipped, y, [0.0, 0.1]),
+        mh.adversarial.transfer({"one": model}, {"two": model}, clipped, y, 0.1),
+        mh.suggest_learning_rate(model, x, y, sampler, rates=[0.1, 1.0], steps=4),
+    ):
+        found = Cells(table._repr_html_())
+        inside = [text for row in found.rows for text in row]
+        words = " ".join([found.caption, *inside, *found.texts]).split()
+        assert words == repr(table).split()

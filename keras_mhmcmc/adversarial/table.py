@@ -17,7 +17,7 @@ _SCORES = ("epsilon", "accuracy", "nll", "entropy")
 _ABSTENTION = ("abstained", "kept_accuracy")
 
 
-class RobustnessTable:
+class RobustnessTable(_table.PrintedTable):
     """Scores of models under attack, with a row for each model and strength.
 
     | column | holds |
@@ -105,19 +105,18 @@ class RobustnessTable:
         frame.attrs["warnings"] = list(self.warnings)
         return frame
 
-    def __repr__(self) -> str:
+    def _printed(self) -> _table.Printed:
         titles = {"accuracy": "accuracy"}
         if self.abstain_below is not None:
             titles["abstained"] = f"confidence < {self.abstain_below:g}"
             titles["kept_accuracy"] = "accuracy if not"
-        width = max(map(len, [*titles.values(), *map(str, self._models)]))
-        lines = []
+        strengths = [f"{value:g}" for value in self.column(self._models[0], "epsilon")]
+        lines: list[list[str]] = []
         for name, title in titles.items():
-            strengths = self.column(self._models[0], "epsilon")
-            lines.append([title.ljust(width), *(f"{value:g}" for value in strengths)])
+            lines.append([title, *strengths])
             for model in self._models:
                 cells = map(_table.number, self.column(model, name))
-                lines.append([str(model).ljust(width), *cells])
-        caption = [self.caption] * bool(self.caption)
+                lines.append([str(model), *cells])
+        heads = range(0, len(lines), len(self._models) + 1)
         below = [f"Warning: {text}" for text in self.warnings]
-        return "\n".join([*caption, _table.aligned(lines), *below])
+        return _table.Printed(lines, heads, self.caption, below)

@@ -16,7 +16,7 @@ _LABELS = ("source", "target")
 _SCORES = ("accuracy", "nll", "clean_accuracy")
 
 
-class TransferTable:
+class TransferTable(_table.PrintedTable):
     """Scores of targets for attacks on sources, with a row for each pair.
 
     | column | holds |
@@ -80,11 +80,10 @@ class TransferTable:
         """
         return _table.data_frame(self.rows)
 
-    def __repr__(self) -> str:
+    def _printed(self) -> _table.Printed:
         heads = ["clean", *(f"on {source}" for source in self.sources)]
-        lines = [self.matrix("clean_accuracy")[0], *self.matrix()]
-        width = max(map(len, ["attack", *heads]))
-        cells = [["attack".ljust(width), *map(str, self.targets)]]
-        for head, values in zip(heads, lines, strict=True):
-            cells.append([head.ljust(width), *map(_table.number, values)])
-        return "\n".join([self.caption] * bool(self.caption) + [_table.aligned(cells)])
+        scores = [self.matrix("clean_accuracy")[0], *self.matrix()]
+        lines = [["attack", *map(str, self.targets)]]
+        for head, values in zip(heads, scores, strict=True):
+            lines.append([head, *map(_table.number, values)])
+        return _table.Printed(lines, above=self.caption)

@@ -125,7 +125,7 @@ def evaluate_shift(
     return ShiftTable(rows)
 
 
-class ShiftTable:
+class ShiftTable(_table.PrintedTable):
     """Scores of models on corrupted inputs.
 
     A row holds the scores of a model for one corruption at one severity.
@@ -204,19 +204,18 @@ class ShiftTable:
         """
         return _table.data_frame(self.rows)
 
-    def __repr__(self) -> str:
+    def _printed(self) -> _table.Printed:
         count = len({row["corruption"] for row in self.rows if row["severity"]})
-        names = [*_TITLES.values(), *map(str, self.models)]
-        width = max(map(len, names))
-        severities = self.column(self.models[0], "severity")
-        lines = []
+        severities = [f"{value:g}" for value in self.column(self.models[0], "severity")]
+        lines: list[list[str]] = []
         for name, title in _TITLES.items():
-            lines.append([title.ljust(width), *(f"{value:g}" for value in severities)])
+            lines.append([title, *severities])
             for model in self.models:
                 cells = map(_table.number, self.column(model, name))
-                lines.append([str(model).ljust(width), *cells])
+                lines.append([str(model), *cells])
+        heads = range(0, len(lines), len(self.models) + 1)
         caption = f"By severity, means over {count} corruptions; 0 is clean."
-        return f"{caption}\n{_table.aligned(lines)}"
+        return _table.Printed(lines, heads, caption)
 
 
 def _levels(severities: Any) -> list[int]:

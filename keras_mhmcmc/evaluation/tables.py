@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LEVELS = (50, 90, 95)  # of the intervals in a `RegressionTable`, in percent
 
 
-class _ScoreTable:
+class _ScoreTable(_table.PrintedTable):
     """Scores of models on one data set, with a row for each model.
 
     Args:
@@ -58,18 +58,17 @@ class _ScoreTable:
         """Return what is printed above a column, or None to leave the column out."""
         return self._heads.get(name)
 
-    def __repr__(self) -> str:
+    def _printed(self) -> _table.Printed:
         heads = {name: self._head(name) for name in self.rows[0] if name != "model"}
         shown = {name: head for name, head in heads.items() if head is not None}
-        width = max(len(str(row["model"])) for row in self.rows)
-        lines = [[" " * width, *shown.values()]]
+        lines = [["", *shown.values()]]
         for row in self.rows:
-            cells = [str(row["model"]).ljust(width)]
+            cells = [str(row["model"])]
             for name in shown:
                 is_count = name == "members"
                 cells.append(str(row[name]) if is_count else _table.number(row[name]))
             lines.append(cells)
-        return _table.aligned(lines)
+        return _table.Printed(lines)
 
 
 class EvaluationTable(_ScoreTable):

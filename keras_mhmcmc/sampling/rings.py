@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 tree = keras.tree
 
 
-class RingTable:
+class RingTable(_table.PrintedTable):
     """A table with a row for each chain of `mh.equi_energy`, the coldest first.
 
     `print` shows the table. Independent ladders share a row.
@@ -53,7 +53,7 @@ class RingTable:
         """
         return _table.data_frame(self.rows)
 
-    def __repr__(self) -> str:
+    def _printed(self) -> _table.Printed:
         last = len(self.rows) - 1
         rings = [f"[H{j},H{j + 1})" for j in range(1, last)]
         head = [
@@ -71,7 +71,7 @@ class RingTable:
         for row, shares in zip(self.rows, self.shares, strict=True):
             lines.append(
                 [
-                    str(row["chain"]),
+                    str(row["chain"]).rjust(len(head[0])),
                     f"{row['temperature']:.2f}",
                     str(row["batch_size"]),
                     f"{row['step_size']:.3g}",
@@ -80,7 +80,7 @@ class RingTable:
                     *(f"{100 * share:.1f}%" for share in shares),
                 ]
             )
-        return _table.aligned(lines)
+        return _table.Printed(lines)
 
 
 def collected(

@@ -30,7 +30,7 @@ _HEADS = {
 _LARGEST_PLAIN = 1e5  # a larger number is printed with an exponent
 
 
-class LearningRateTable:
+class LearningRateTable(_table.PrintedTable):
     """Short runs at several learning rates, with a row for each, the lowest first.
 
     | column | holds |
@@ -110,15 +110,17 @@ class LearningRateTable:
         """
         return _table.data_frame(self.rows)
 
-    def __repr__(self) -> str:
+    def _printed(self) -> _table.Printed:
         rejects = not np.isnan(self.column("acceptance")).all()
         names = [name for name in _HEADS if rejects or name != "acceptance"]
         lines = [[_HEADS[name] for name in names]]
-        for row in self.rows:
+        rates = [f"{row['learning_rate']:g}" for row in self.rows]
+        width = max(map(len, [*rates, lines[0][0]]))
+        for row, rate in zip(self.rows, rates, strict=True):
             cells = [_shown(row[name]) for name in names[1:-1]]
-            lines.append([f"{row['learning_rate']:g}", *cells, row["verdict"]])
+            lines.append([rate.rjust(width), *cells, row["verdict"]])
         caption = f"{self.optimizer}, {self.measure} before and after a short run"
-        return f"{caption}\n{_table.aligned(lines)}\n{self.advice}"
+        return _table.Printed(lines, above=caption, below=[self.advice])
 
 
 def _shown(value: float) -> str:
