@@ -90,6 +90,7 @@ BUILD_DOCS := KERAS_BACKEND=jax NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 sh 
 docs: $(TEST)/.stamp
 	@echo "== documentation"
 	@$(BUILD_DOCS)
+	@$(TEST)/bin/python docs/tools/check_pages.py site
 
 # JAX spends most of the tests in compiling: the short form asks for less of it.
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true

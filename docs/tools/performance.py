@@ -200,8 +200,8 @@ def page(results):
         "<!-- Made by docs/tools/performance.py from JSON: do not edit. -->",
         "# Performance",
         "",
-        "The cost of a step, compared with the least possible cost and with other",
-        f"libraries. Measured {dates}, medians of {rounds} alternating rounds. The",
+        "What does a step of a sampler cost you, compared with a step of SGD? On two",
+        f"cores of a CPU, measured {dates}, medians of {rounds} alternating rounds. The",
         "end of the page lists [machine, versions, commands and",
         "rounds](#how-it-was-measured).",
         "",
@@ -214,24 +214,7 @@ def page(results):
             "",
         ]
     lines += [
-        "## Goals",
-        "",
-        "The floor is the time of a step of Keras' SGD in the same `fit`, plus the",
-        "time to draw one standard normal number for each weight. This table leaves",
-        "out short runs.",
-        "",
-        *bars(results),
-        "These are the reasons for the missed goals:",
-        "",
-        "- PyTorch runs a step operation by operation. Each operation reads memory",
-        "  that the cache no longer holds. Operations on single numbers add to the",
-        "  time.",
-        "- TensorFlow's XLA computes normals twice if two results need them, such as a",
-        "  velocity and a position.",
-        "- A proposal can be decided only when the gradients of all layers are",
-        "  known. SGD frees the gradient of each layer as soon as it is added. The",
-        "  peak memory of Adam, [below](#memory), is about as high, or higher.",
-        "",
+        *in_short(results),
         "## Time of a step",
         "",
         *step_times(results),
@@ -331,6 +314,24 @@ def page(results):
                 for row in [find(results, backend, "import_time", {})]
             ],
         ),
+        "## Goals",
+        "",
+        "The floor is the time of a step of Keras' SGD in the same `fit`, plus the",
+        "time to draw one standard normal number for each weight. This table leaves",
+        "out short runs.",
+        "",
+        *bars(results),
+        "These are the reasons for the missed goals:",
+        "",
+        "- PyTorch runs a step operation by operation. Each operation reads memory",
+        "  that the cache no longer holds. Operations on single numbers add to the",
+        "  time.",
+        "- TensorFlow's XLA computes normals twice if two results need them, such as a",
+        "  velocity and a position.",
+        "- A proposal can be decided only when the gradients of all layers are",
+        "  known. SGD frees the gradient of each layer as soon as it is added. The",
+        "  peak memory of Adam, [below](#memory), is about as high, or higher.",
+        "",
         "## How it was measured",
         "",
         "The compared programs take turns. Every other round reverses the order. A",
@@ -345,6 +346,52 @@ def page(results):
         *provenance(results),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+IN_SHORT = (
+    "SGD",
+    "Adam",
+    "SGLD",
+    "PSGLD",
+    "SGHMC",
+    "CSGHMC, 200 bins",
+    "RSGLD",
+    "MINT",
+    "SGHMC-SA",
+)
+
+
+def in_short(results):
+    """The user's answer: milliseconds, and how many steps of SGD they are."""
+    lines = []
+    for model, name in (("mlp", "step_time_mlp"), ("resnet20", "step_time_resnet20")):
+        present = [backend for backend in BACKENDS if (backend, name) in results]
+        if not present:
+            continue
+        lines += [f"{MODELS[model]}:", ""]
+        rows = []
+        for optimizer in IN_SHORT:
+            cells = [optimizer]
+            for backend in present:
+                wanted = {"model": model, "optimizer": optimizer}
+                ms = find(results, backend, name, wanted).get("ms")
+                sgd = find(results, backend, name, wanted | {"optimizer": "SGD"})["ms"]
+                cells.append(
+                    NOT_MEASURED
+                    if ms is None
+                    else f"{figure(ms)} ms, {figure(ms / sgd, 1)} × SGD"
+                )
+            if any(cell != NOT_MEASURED for cell in cells[1:]):
+                rows.append(cells)
+        lines += table(["optimizer", *(BACKENDS[key] for key in present)], rows)
+    return [
+        "## What a step costs",
+        "",
+        "The perceptron is the hard case: its gradient is cheap, and the noise is not.",
+        "In a convolutional network the gradient takes nearly all of the time.",
+        "",
+        *lines,
+    ]
 
 
 def growth(results, size):
