@@ -1,8 +1,9 @@
 """Looks at the built site in a browser: `python docs/tools/check_pages.py site`.
 
-Every page is opened from the disk, 1400 and 390 pixels wide. Nothing may be cut off, the
-page may not scroll sideways, and the search must find a word. `--shots folder` saves
-pictures. Without Chromium or its driver nothing is checked, and the command says so.
+Every page is opened from the disk, 1400 and 390 pixels wide. Nothing may be cut off,
+the page may not scroll sideways, and the search must find a word. `--shots folder`
+saves pictures. Without Chromium or its driver nothing is checked, and the command says
+so.
 """
 
 import argparse

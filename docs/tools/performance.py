@@ -201,8 +201,8 @@ def page(results):
         "# Performance",
         "",
         "What does a step of a sampler cost you, compared with a step of SGD? On two",
-        f"cores of a CPU, measured {dates}, medians of {rounds} alternating rounds. The",
-        "end of the page lists [machine, versions, commands and",
+        f"cores of a CPU, measured {dates}, medians of {rounds} alternating rounds.",
+        "The end of the page lists [machine, versions, commands and",
         "rounds](#how-it-was-measured).",
         "",
     ]
