@@ -11,6 +11,7 @@
 # make accelerator                 what is to be measured on an accelerator;
 #                                  ARGS=--quick shows on a CPU that it works
 # make docs                        the documentation site, in site/
+# make notebooks                   runs examples/notebooks and makes their pages
 #
 # All set up what they need under .venv/ on the first call, and set it up again
 # only when pyproject.toml or constraints.txt has changed.
@@ -45,7 +46,7 @@ PACKAGE_torch      := $(TORCH)
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help accelerator demo demos test test-all test-oldest test-optimised coverage lint docs clean
+.PHONY: help accelerator demo demos test test-all test-oldest test-optimised coverage lint docs notebooks clean
 
 help:
 	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
@@ -64,6 +65,8 @@ help:
 	@echo "make coverage  lines of the package that the tests of all backends reach"
 	@echo "make lint    style and types alone"
 	@echo "make docs    the documentation site, in site/index.html"
+	@echo "make notebooks  runs examples/notebooks and makes their pages (DATA_DIR names"
+	@echo "             the folder of the data sets)"
 	@echo "make clean   remove the virtual environments and caches"
 
 ifeq ($(PACKAGE_$(KERAS_BACKEND)),)
@@ -91,6 +94,9 @@ docs: $(TEST)/.stamp
 	@echo "== documentation"
 	@$(BUILD_DOCS)
 	@$(TEST)/bin/python docs/tools/check_pages.py site
+
+notebooks: $(TEST)/.stamp
+	@$(TEST)/bin/python docs/tools/notebooks.py
 
 # JAX spends most of the tests in compiling: the short form asks for less of it.
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.plots import style
 
@@ -27,9 +28,10 @@ def reliability(
     """Plot reliability diagrams, accuracy against confidence, one for each model.
 
     A dot shows a bin of predictions: their mean confidence and the share of correct
-    ones. The line from the dot to the diagonal is the calibration gap. A dot is hollow
-    if its bin has fewer than 10 predictions. Bars show the share of all predictions in
-    each bin.
+    ones. Its distance from the diagonal is the calibration gap. The line through the
+    dot is the 95% interval of the share, by Wilson's formula. If it meets the diagonal,
+    the gap may be chance. A dot is hollow if its bin has fewer than 10 predictions.
+    Bars show the share of all predictions in each bin.
 
     Args:
         probabilities: dict from names to class probabilities, shape (N, C), or to the
@@ -153,6 +155,15 @@ def interval_calibration(
     return ax
 
 
+def _wilson(share: Array, count: Array) -> tuple[Array, Array]:
+    """Return the ends of the 95% interval of shares among `count` examples."""
+    z2 = 1.96**2
+    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
+    spread = np.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
+    half = np.sqrt(z2) * spread / (1 + z2 / count)
+    return centre - half, centre + half
+
+
 def _reliability_panel(ax: "Axes", table: metrics.Reliability, colour: str) -> None:
     bins = len(table.count)
     share = table.count / table.count.sum()
@@ -166,8 +177,9 @@ def _reliability_panel(ax: "Axes", table: metrics.Reliability, colour: str) -> N
     }
     for label, (group, fill, width) in groups.items():
         confidence, accuracy = table.confidence[group], table.accuracy[group]
-        gap = "gap" if label == "accuracy" else ""  # one entry in the legend
-        ax.vlines(confidence, confidence, accuracy, colour, linewidth=width, label=gap)
+        low, high = _wilson(accuracy, table.count[group])
+        interval = "95% interval" if label == "accuracy" else ""  # once in the legend
+        ax.vlines(confidence, low, high, colour, linewidth=width, label=interval)
         # Draw over the frame, where many dots lie, and keep the layout as it is.
         (dots,) = ax.plot(
             confidence,

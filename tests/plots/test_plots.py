@@ -82,12 +82,12 @@ def test_reliability_has_a_panel_for_each_model():
         assert ax.get_title().startswith(f"{name}\nECE {ece:.3f}")
         assert "confidence" in ax.get_xlabel()
     assert "accuracy" in figure.axes[0].get_ylabel()
-    assert {"ideal", "gap", "accuracy", "share"} <= set(
+    assert {"ideal", "95% interval", "accuracy", "share"} <= set(
         texts(figure.axes[0].get_legend())
     )
 
 
-def test_reliability_draws_accuracies_gaps_and_shares():
+def test_reliability_draws_accuracies_intervals_and_shares():
     probabilities, labels = predictions()
     (ax,) = plots.reliability({"model": probabilities}, labels, bins=5).axes
     table = metrics.reliability(probabilities, labels, bins=5)
@@ -100,10 +100,16 @@ def test_reliability_draws_accuracies_gaps_and_shares():
     np.testing.assert_allclose(dots[np.argsort(dots[:, 0])], expected)
     assert len(many) == np.sum(table.count >= 10)
 
-    segments = [s for c in ax.collections for s in c.get_segments()]
-    assert len(segments) == np.sum(full)
-    for (x, low), (x_too, high) in segments:  # from the diagonal to the dot
-        assert x == x_too and x in (low, high)
+    stats = pytest.importorskip("scipy.stats")
+    segments = sorted(s.tolist() for c in ax.collections for s in c.get_segments())
+    right = np.round(table.accuracy[full] * table.count[full]).astype(int)
+    assert len(segments) == len(right)
+    for segment, x, k, n in zip(
+        segments, table.confidence[full], right, table.count[full], strict=True
+    ):
+        wilson = stats.binomtest(int(k), int(n)).proportion_ci(0.95, "wilson")
+        expected = [[x, wilson.low], [x, wilson.high]]
+        np.testing.assert_allclose(segment, expected, atol=1e-4)
 
     shares = [bar.get_height() for bar in ax.patches]
     np.testing.assert_allclose(shares, table.count / 60)
