@@ -28,6 +28,13 @@ BACKENDS = ("jax", "tensorflow", "torch")
 # Runs that take minutes are short here. Examples with their settings have tests.
 SHORTER = {
     "README.md": (("epochs=200", "epochs=12"), ("burn_in=1500", "burn_in=100")),
+    "plots.md": (
+        ("epochs=200", "epochs=12"),
+        ("burn_in=1500", "burn_in=100"),
+        ("epochs=600", "epochs=60"),
+        ("num_steps=100_000", "num_steps=2_000"),
+        ("burn_in=5_000", "burn_in=100"),
+    ),
     "quickstart.md": (
         ("epochs=5000", "epochs=20"),
         ("burn_in=7500, every=150", "burn_in=100, every=20"),

@@ -1,7 +1,7 @@
 """Draws the figures of docs/plots.md again: `python docs/tools/figures.py`.
 
-It runs the blocks of the page in a new folder. A figure that a block saves under the name
-of a file in docs/images takes the place of this file.
+It runs the blocks of the page in a new folder. A figure that a block saves under the
+name of a file in docs/images takes the place of this file.
 """
 
 import os

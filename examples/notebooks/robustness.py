@@ -27,7 +27,7 @@ import keras
 import keras_mhmcmc as mh
 
 (x, y), (x_test, y_test) = mh.datasets.load("digits")
-epochs = int(os.environ.get("EPOCHS", "100"))
+epochs = int(os.environ.get("EPOCHS", "200"))
 
 
 def build():
@@ -61,7 +61,7 @@ sgd.fit(x, y, **fit)
 models["SGD"] = sgd
 
 samplers = {
-    "SGHMC": mh.SGHMC(0.1, train_size=len(x), temperature=0.3, seed=0),
+    "SGHMC": mh.SGHMC(0.1, train_size=len(x), prior=mh.priors.Gaussian(1.0), seed=0),
     "RSGLD": mh.RSGLD(0.5, train_size=len(x), batch_size=60, seed=0),
 }
 for name, sampler in samplers.items():
