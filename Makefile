@@ -96,7 +96,7 @@ docs: $(TEST)/.stamp
 	@$(TEST)/bin/python docs/tools/check_pages.py site
 
 notebooks: $(TEST)/.stamp
-	@$(TEST)/bin/python docs/tools/notebooks.py
+	@DATA_DIR=$(DATA_DIR) $(TEST)/bin/python docs/tools/notebooks.py
 
 # JAX spends most of the tests in compiling: the short form asks for less of it.
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true

@@ -111,8 +111,8 @@ print([round(energy) for energy in history.history["energy"][::40]])
 """
 ## Is it better?
 
-NLL, the negative log-likelihood of the test labels, is low if a model is right, and
-says so only when it is. ECE, the expected calibration error, is the gap between
+NLL, the negative log-likelihood of the test labels, is low if a model is confident
+where it is right, and unsure where it is wrong. ECE, the expected calibration error, is the gap between
 confidence and accuracy. For both, lower is better.
 """
 
