@@ -112,8 +112,8 @@ print([round(energy) for energy in history.history["energy"][::40]])
 ## Is it better?
 
 NLL, the negative log-likelihood of the test labels, is low if a model is confident
-where it is right, and unsure where it is wrong. ECE, the expected calibration error, is the gap between
-confidence and accuracy. For both, lower is better.
+where it is right, and unsure where it is wrong. ECE, the expected calibration error, is
+the gap between confidence and accuracy. For both, lower is better.
 """
 
 # %%
