@@ -17,7 +17,7 @@ images: few data are where a posterior has something to say.
 # %%
 import os
 
-os.environ.setdefault("KERAS_BACKEND", "jax")  # or "tensorflow", "torch"
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # fast for convolutions on a CPU
 
 import keras
 

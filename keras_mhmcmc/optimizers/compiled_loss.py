@@ -1,9 +1,40 @@
 """Check the loss that a model was compiled with."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from keras_mhmcmc._warn import warn
+
+Check = Callable[[keras.Model], None]  # of a compiled model, before the first step
+
+# Losses whose size says nothing about the noise.
+_NO_LIKELIHOODS = (
+    keras.losses.MeanSquaredError,
+    keras.losses.MeanAbsoluteError,
+    keras.losses.MeanAbsolutePercentageError,
+    keras.losses.MeanSquaredLogarithmicError,
+    keras.losses.Huber,
+    keras.losses.LogCosh,
+    keras.losses.CosineSimilarity,
+    keras.losses.Hinge,
+    keras.losses.SquaredHinge,
+    keras.losses.CategoricalHinge,
+)
+_AS_FUNCTIONS = (
+    keras.losses.mean_squared_error,
+    keras.losses.mean_absolute_error,
+    keras.losses.mean_absolute_percentage_error,
+    keras.losses.mean_squared_logarithmic_error,
+    keras.losses.huber,
+    keras.losses.log_cosh,
+    keras.losses.cosine_similarity,
+    keras.losses.hinge,
+    keras.losses.squared_hinge,
+    keras.losses.categorical_hinge,
+)
 _NAMES = ("mse", "MSE", "mean_squared_error")
 
 
@@ -33,6 +64,33 @@ def check_is_mean(model: keras.Model) -> None:
                 'reduction="sum_over_batch_size", which is the mean. '
                 f"Received: {type(loss).__name__}(reduction={loss.reduction!r})"
             )
+
+
+def warn_of_no_likelihood(model: keras.Model) -> None:
+    """Warn if a loss of `model` is known to be no negative log-likelihood."""
+    for given in keras.tree.flatten(model.loss):
+        loss = keras.losses.get(given) if isinstance(given, str) else given
+        if not isinstance(loss, _NO_LIKELIHOODS) and loss not in _AS_FUNCTIONS:
+            continue
+        name = given if isinstance(given, str) else _name(loss)
+        squares = (
+            "The mean squared error stands for normal noise with a standard deviation "
+            "of 0.71, in units of the target. "
+        )
+        warn(
+            f"The loss {name!r} is no negative log-likelihood. The sampler takes it "
+            "for one, and its size then sets how wide the posterior is. "
+            f"{squares * is_mean_squared_error(loss)}For a regression use "
+            "`mh.losses.GaussianNLL(noise_std)` with the size of your noise, or "
+            '`mh.SGLDSA(..., likelihood="gaussian")`, which learns the size. For '
+            "classes use a cross-entropy."
+        )
+
+
+def _name(loss: Any) -> str:
+    """Return the name of a loss: of its class, or of the function."""
+    kind = loss if inspect.isfunction(loss) else type(loss)
+    return str(kind.__name__)
 
 
 def check_is_mean_squared_error(model: keras.Model) -> None:

@@ -72,7 +72,7 @@ class Sampler(SamplerInterface):
         options: dict[str, Any],
         nan_policy: str | None = None,
         watch: PartitionWatch | None = None,
-        check_model: Callable[[keras.Model], None] | None = None,
+        check_model: compiled_loss.Check = compiled_loss.warn_of_no_likelihood,
     ) -> None:
         base_options.refuse(options)
         is_function = callable(learning_rate) and not isinstance(learning_rate, type)
@@ -304,8 +304,7 @@ class Sampler(SamplerInterface):
         if not self._is_loss_checked:
             model = _backend.training_model(self)
             if model is not None:
-                if self._check_own is not None:
-                    self._check_own(model)
+                self._check_own(model)
                 base_options.refuse_loss_scaling(model)
                 base_options.refuse_other_weights(self.sampled_variables, model)
                 compiled_loss.check_is_mean(model)

@@ -46,7 +46,7 @@ class SpikeSlabOptimizer(Sampler):
             prior=prior,
             check_model=compiled_loss.check_is_mean_squared_error
             if is_regression
-            else None,
+            else compiled_loss.warn_of_no_likelihood,
             **arguments,
         )
 
