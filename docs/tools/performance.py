@@ -375,10 +375,11 @@ def in_short(results):
             for backend in present:
                 wanted = {"model": model, "optimizer": optimizer}
                 ms = find(results, backend, name, wanted).get("ms")
-                sgd = find(results, backend, name, wanted | {"optimizer": "SGD"})["ms"]
+                of_sgd = wanted | {"optimizer": "SGD"}
+                sgd = find(results, backend, name, of_sgd).get("ms")
                 cells.append(
                     NOT_MEASURED
-                    if ms is None
+                    if ms is None or sgd is None
                     else f"{figure(ms)} ms, {figure(ms / sgd, 1)} × SGD"
                 )
             if any(cell != NOT_MEASURED for cell in cells[1:]):
