@@ -1,6 +1,7 @@
 """Mini-batch Metropolis-Hastings and Langevin samplers as Keras optimizers."""
 
 from keras_mhmcmc import adversarial
+from keras_mhmcmc import bounds
 from keras_mhmcmc import datasets
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc import kernels
@@ -74,6 +75,7 @@ __all__ = [
     "SWAG",
     "TemperatureScaled",
     "adversarial",
+    "bounds",
     "citation",
     "conformal_intervals",
     "conformal_sets",

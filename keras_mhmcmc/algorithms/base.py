@@ -308,7 +308,7 @@ def noise_scale(learning_rate: Tensor, temperature: Tensor, train_size: int) -> 
     return ops.sqrt(2.0 * learning_rate * temperature / train_size)
 
 
-def set_checked(algorithm: Algorithm, **values: Any) -> None:
+def set_checked(algorithm: object, **values: Any) -> None:
     """Set settings of a frozen algorithm to their checked values."""
     for name, value in values.items():
         object.__setattr__(algorithm, name, value)

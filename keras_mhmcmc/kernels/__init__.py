@@ -8,20 +8,26 @@ from keras_mhmcmc.kernels.diffusions import sgld
 from keras_mhmcmc.kernels.metropolis import mhbt
 from keras_mhmcmc.kernels.metropolis import mint
 from keras_mhmcmc.kernels.metropolis import rsgld
+from keras_mhmcmc.kernels.minibatch import amagold
+from keras_mhmcmc.kernels.minibatch import poisson
+from keras_mhmcmc.kernels.minibatch import tuna
 from keras_mhmcmc.kernels.spike_slab import sghmcsa
 from keras_mhmcmc.kernels.spike_slab import sgldsa
 
 __all__ = [
+    "amagold",
     "csghmc",
     "csgld",
     "mhbt",
     "mint",
+    "poisson",
     "psgld",
     "rsgld",
     "sghmc",
     "sghmcsa",
     "sgld",
     "sgldsa",
+    "tuna",
 ]
 
 

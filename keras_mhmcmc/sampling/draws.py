@@ -41,11 +41,14 @@ class Draws:
             (chain, draw, ...).
         weights: importance weights with mean 1 over all draws, shape (chain, draw).
         info: dict of arrays. `energy` is U of each draw in nats, on the mini-batch of
-            its step, shape (chain, draw). `acceptance` and the other counts of the
-            kernel cover the steps after the burn-in, shape (chain,). Contour kernels
-            add `masses`, the learned mass of each subregion, and `visits`, the number
-            of draws in each subregion, shape (chain, partitions). With
-            `partition="auto"` they add `energy_min` and `energy_gap`, shape (chain,).
+            its step, shape (chain, draw). Kernels whose batches have a random size,
+            such as `mh.kernels.tuna`, know no energy. They add `batch_size`, the mean
+            number of examples of a step, shape (chain,). `acceptance` and the other
+            counts of the kernel cover the steps after the burn-in, shape (chain,).
+            Contour kernels add `masses`, the learned mass of each subregion, and
+            `visits`, the number of draws in each subregion, shape (chain, partitions).
+            With `partition="auto"` they add `energy_min` and `energy_gap`, both of
+            shape (chain,).
         state: a `ChainState`, for `init` of a later run.
         interrupted: whether Ctrl-C stopped the run.
         levels: with `keep_all` of `mh.replica_exchange` and `mh.equi_energy`, a tuple
@@ -64,7 +67,8 @@ class Draws:
         rings: "RingTable | None" = None,
     ) -> None:
         self.position = position
-        self.weights = normalized_weights(log_weights, info["energy"].shape)
+        shape = keras.tree.flatten(position)[0].shape[:2]
+        self.weights = normalized_weights(log_weights, shape)
         self.info = info
         self.state = state
         self.interrupted = interrupted
@@ -161,12 +165,14 @@ class Draws:
     def to_arviz(self) -> Any:
         """Return the draws as an ArviZ object.
 
-        Energies and weights are its sample statistics.
+        Weights, and energies if they are known, are its sample statistics.
 
         Raises:
             ImportError: ArviZ is not installed.
         """
-        statistics = {"energy": self.info["energy"], "weight": self.weights}
+        statistics = {"weight": self.weights}
+        if "energy" in self.info:
+            statistics["energy"] = self.info["energy"]
         return diagnostics.to_arviz(self.by_name(), statistics)
 
 

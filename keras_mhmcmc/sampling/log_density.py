@@ -90,6 +90,11 @@ class LogDensity:
         return next(iter(self._functions))
 
     @property
+    def has_prior(self) -> bool:
+        """Return whether the user has given a log prior."""
+        return "log_prior" in self._functions
+
+    @property
     def draws_batches(self) -> bool:
         """Return whether a step draws mini-batches that are smaller than the data."""
         if self.batch_size is None or self.train_size is None:
@@ -173,7 +178,7 @@ class LogDensity:
 
     def log_prior(self, position: Any) -> Tensor:
         """Return one chain's log prior, float32, (); 0 for a flat prior."""
-        if "log_prior" not in self._functions:
+        if not self.has_prior:
             return 0.0
         return ops.cast(self._call("log_prior", position), "float32")
 

@@ -85,6 +85,7 @@ def run(
     progress: bool,
     record_size: int | None = None,
     fuse: bool = True,
+    check: Callable[[Any], None] | None = None,
 ) -> Outcome:
     """Run `plan.num_steps` steps of chains, from the step number `start` on.
 
@@ -102,6 +103,8 @@ def run(
         record_size: how many numbers a record has. Defaults to the size of the state,
             which has no fewer.
         fuse: whether XLA compiles the loop on TensorFlow.
+        check: function of the state, called every half second or so. An error that it
+            raises ends the run.
 
     Returns:
         The `Outcome`. Ctrl-C ends the run early, with a warning.
@@ -140,6 +143,8 @@ def run(
                     array[kept : kept + draws] = record
             # The piece counts from here on: an interruption before discards it whole.
             state, done, kept = new_state, done + steps, kept + draws
+            if check is not None:
+                check(state)
             if done > plan.burn_in:
                 totals = {name: totals[name] + counts[name] for name in names}
             seconds = time.perf_counter() - began

@@ -14,6 +14,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.log_density import LogDensity
@@ -67,7 +68,7 @@ def _is_shape(shape: Any) -> bool:
     return lengths and len(shape) > 0 and shape[0] > 0
 
 
-def first_state(algorithm: Algorithm, position: list[Tensor]) -> Any:
+def first_state(algorithm: Algorithm | Transition, position: list[Tensor]) -> Any:
     """Return the state of an algorithm before the first step, as tensors.
 
     Args:

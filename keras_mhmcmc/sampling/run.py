@@ -18,9 +18,11 @@ from keras_mhmcmc.algorithms.base import at_step
 from keras_mhmcmc.algorithms.base import map_leaves
 from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
+from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import reports
 from keras_mhmcmc.sampling import resume
+from keras_mhmcmc.sampling import transitions
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import named_leaves
@@ -33,7 +35,7 @@ BoundAlgorithm = TypeVar("BoundAlgorithm", bound=Algorithm)
 
 
 def sample(
-    kernel: Algorithm,
+    kernel: Algorithm | Transition,
     init: Any,
     *,
     log_likelihood: Callable[..., Tensor] | None = None,
@@ -115,7 +117,7 @@ def sample(
     _validate.instance(
         "kernel",
         kernel,
-        Algorithm,
+        (Algorithm, Transition),
         "built by `mh.kernels`, such as mh.kernels.sgld(0.1)",
     )
     plan = checked_plan(num_steps, burn_in, every)
@@ -129,6 +131,17 @@ def sample(
         batch_size=batch_size,
         replacement=replacement,
     )
+    if isinstance(kernel, Transition):
+        transitions.check_arguments(kernel, target, replacement)
+        return _sample_transition(
+            kernel.bind_data_size(target.train_size, batch_size),
+            target,
+            init,
+            plan,
+            num_chains,
+            seed,
+            progress,
+        )
     algorithm = kernel.bind_data_size(target.train_size, target.batch_size)
     if isinstance(init, ChainState):
         values, structure, shapes, start, seed = resume.checked(init)
@@ -161,6 +174,46 @@ def sample(
         fuse=not target.draws_batches,
     )
     return program.draws(outcome, seed, start)
+
+
+def _sample_transition(
+    transition: Transition,
+    target: LogDensity,
+    init: Any,
+    plan: loop.Plan,
+    num_chains: int,
+    seed: int,
+    progress: bool,
+) -> Draws:
+    """Return the draws of a kernel that evaluates its target as it needs."""
+    if isinstance(init, ChainState):
+        values, structure, shapes, start, seed = resume.checked(init)
+        position = [ops.zeros(shape) for shape in shapes]
+        state = resume.first_state(transition, position)
+        state = resume.restored(state, values, "the same kernel")
+    else:
+        num_chains = _validate.integer("num_chains", num_chains, 1)
+        structure = starting_positions(init, num_chains, target.check)
+        position, start = tree.flatten(structure), 0
+        shapes = [tuple(ops.shape(x)) for x in position]
+        state = resume.first_state(transition, position)
+    program = transitions.TransitionProgram(transition, target, structure, shapes)
+    if start == 0:
+        program.check_start(state)
+    outcome = loop.run(
+        program.step,
+        program.noise,
+        state,
+        program.constants,
+        plan,
+        seed=seed,
+        start=start,
+        names=program.counts,
+        progress=progress,
+        fuse=False,
+        check=program.check,
+    )
+    return program.draws(outcome, seed, start, max(outcome.steps - plan.burn_in, 0))
 
 
 class Weight(NamedTuple):

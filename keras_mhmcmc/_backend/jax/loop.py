@@ -6,7 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
+__all__ = [
+    "compile_chains",
+    "gather",
+    "loop_while",
+    "map_chains",
+    "when",
+    "with_arrays",
+]
 
 # Noise is drawn at once for a block of steps: about `_BLOCK_VALUES` numbers, and at
 # most `_BLOCK_STEPS` steps. Small draws for many steps together cost little more than
@@ -26,6 +33,20 @@ def gather(arrays, index):
 def when(condition, function, values):
     """Return `function(values)` if the scalar `condition` holds, else `values`."""
     return jax.lax.cond(condition, function, lambda values: values, values)
+
+
+def loop_while(condition, body, values):
+    """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
+
+    Args:
+        condition: function that returns a boolean scalar.
+        body: function that returns a tuple like `values`.
+        values: a tuple of integers, tensors, and structures of them. On PyTorch the
+            integers stay integers.
+    """
+    return jax.lax.while_loop(
+        lambda values: condition(*values), lambda values: tuple(body(*values)), values
+    )
 
 
 def with_arrays(function):

@@ -2,7 +2,14 @@
 
 import tensorflow as tf
 
-__all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
+__all__ = [
+    "compile_chains",
+    "gather",
+    "loop_while",
+    "map_chains",
+    "when",
+    "with_arrays",
+]
 
 
 def gather(arrays, index):
@@ -14,6 +21,14 @@ def when(condition, function, values):
     """Return `function(values)` if the scalar `condition` holds, else `values`."""
     condition = tf.convert_to_tensor(condition)
     return tf.cond(condition, lambda: function(values), lambda: values)
+
+
+def loop_while(condition, body, values):
+    """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
+
+    `jax/loop.py` describes the arguments.
+    """
+    return tf.while_loop(condition, body, values)
 
 
 def with_arrays(function):

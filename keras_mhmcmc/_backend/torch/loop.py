@@ -4,7 +4,14 @@ import torch
 
 from keras_mhmcmc._backend.torch.operands import WithArrays
 
-__all__ = ["compile_chains", "gather", "map_chains", "when", "with_arrays"]
+__all__ = [
+    "compile_chains",
+    "gather",
+    "loop_while",
+    "map_chains",
+    "when",
+    "with_arrays",
+]
 
 
 def gather(arrays, index):
@@ -15,6 +22,16 @@ def gather(arrays, index):
 def when(condition, function, values):
     """Return `function(values)` if the scalar `condition` holds, else `values`."""
     return function(values) if condition else values
+
+
+def loop_while(condition, body, values):
+    """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
+
+    `jax/loop.py` describes the arguments.
+    """
+    while condition(*values):
+        values = body(*values)
+    return values
 
 
 def with_arrays(function):

@@ -47,5 +47,7 @@ def draw(seed, step, shapes, uniforms):
     """Return normals and uniforms of these shapes, from (seed, step) alone."""
     device = ops.convert_to_tensor(0.0).device
     like = [torch.empty(shape, device=device) for shape in shapes]
-    normals, flat = draw_from((seed, step), like, math.prod(uniforms))
-    return normals, flat.view(uniforms)
+    normals, flat = draw_from(
+        (seed, step), like or [torch.empty(0, device=device)], math.prod(uniforms)
+    )
+    return normals[: len(shapes)], flat.view(uniforms)

@@ -1,0 +1,133 @@
+"""What a transition is: a Metropolis-Hastings step that draws its data as it goes.
+
+An `Algorithm` of `base.py` evaluates the energy once a step, on a batch of fixed size.
+A transition evaluates what its test needs: examples one by one at two points, batches
+until the test can decide, or a path of gradients. `mh.sample` hands it a `Density`,
+which evaluates K chains at once and makes the noise.
+
+| symbol       | name              | shape           | unit |
+|--------------|-------------------|-----------------|------|
+| theta        | `position`        | list of tensors | weights |
+| log p(x_i)   | `log_likelihoods` | (K, B)          | nats |
+| log p(theta) | `log_prior`       | (K,)            | nats |
+| U            | `energies`        | (K,)            | nats |
+| grad(U/N)    | `gradient`        | list of tensors | nats per example and weight |
+| N            | `train_size`      | int             | examples |
+| u            | `uniforms`        | (n, K, B)       | 1, in [0, 1) |
+"""
+
+import abc
+from typing import Any
+from typing import NamedTuple
+from typing import Protocol
+from typing import Self
+
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import Position
+
+
+class Density(Protocol):
+    """The target of K chains at one step, and the noise of the step.
+
+    A `part` numbers what is drawn within a step, from 0. Equal parts give equal noise.
+    """
+
+    train_size: int  # N; 1 without data
+    arrays: list[Tensor]  # of the transition: `Transition.arrays`, as tensors
+
+    def log_likelihoods(self, positions: list[Position], index: Tensor) -> list[Tensor]:
+        """Return log p(x_i|theta) at each of the positions, float32, (K, B).
+
+        Args:
+            positions: one or more positions of all chains.
+            index: examples of each chain, int32, (K, B).
+        """
+
+    def log_prior(self, position: Position) -> Tensor:
+        """Return the log prior, float32, (K,)."""
+
+    def energies(self, position: Position) -> Tensor:
+        """Return U on all of the data, float32, (K,)."""
+
+    def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
+        """Return the gradient of U/N on a random mini-batch of each chain."""
+
+    def permuted(self, first: Tensor, size: int) -> Tensor:
+        """Return values `first`, ..., `first + size - 1` of a permutation of the data.
+
+        Each chain and step has a permutation of its own. Returns int32, (K, size).
+        Values from N on are not examples: they stand past the end.
+        """
+
+    def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
+        """Return uniforms, float32, (count, K, size)."""
+
+    def normals(self, part: Tensor) -> Position:
+        """Return standard normals like the position."""
+
+
+class Report(NamedTuple):
+    """What a transition reports of a step."""
+
+    counts: dict[str, Tensor]  # name -> (K,), float32, added up over the steps
+
+
+class Transition(abc.ABC):
+    """Abstract: a Markov kernel of K chains, which evaluates its target as it needs.
+
+    A final class is a frozen dataclass of the settings. The state is a named tuple
+    with the field `point`, the position of the chains.
+    """
+
+    @property
+    @abc.abstractmethod
+    def counts(self) -> tuple[str, ...]:
+        """Names of what `Report.counts` adds up."""
+
+    @property
+    @abc.abstractmethod
+    def needs_examples(self) -> bool:
+        """Whether the kernel needs log-likelihoods of single examples."""
+
+    @property
+    @abc.abstractmethod
+    def arrays(self) -> list[Array]:
+        """Arrays that each step reads, which `Density.arrays` gives as tensors."""
+
+    @abc.abstractmethod
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the transition for data of this size.
+
+        Args:
+            train_size: number of examples, N; None: there is no data.
+            batch_size: what the user has asked for; None: nothing.
+
+        Raises:
+            ValueError: the settings do not fit the data.
+        """
+
+    @abc.abstractmethod
+    def init(self, position: Position) -> Any:
+        """Return the state before the first step, with `Slot`s besides the point."""
+
+    @abc.abstractmethod
+    def step(self, state: Any, density: Density) -> tuple[Any, Report]:
+        """Return the next state, and what the step reports."""
+
+    @abc.abstractmethod
+    def check(self, state: Any) -> None:
+        """Raise an error if the state shows that the settings are wrong.
+
+        Args:
+            state: the state, whose leaves are numpy arrays.
+        """
+
+    @abc.abstractmethod
+    def summary(self, counts: dict[str, Array], steps: int) -> dict[str, Array]:
+        """Return diagnostics by name, arrays (K,).
+
+        Args:
+            counts: sums of `Report.counts` over the steps after the burn-in.
+            steps: how many steps these are.
+        """

@@ -1,0 +1,149 @@
+"""Build the kernels for `mh.sample` that draw their data as their test needs it."""
+
+from typing import Any
+
+from keras_mhmcmc.algorithms.amagold import Amagold
+from keras_mhmcmc.algorithms.poisson_mh import PoissonMH
+from keras_mhmcmc.algorithms.tuna import Tuna
+
+
+def tuna(
+    learning_rate: float,
+    *,
+    bounds: Any,
+    chi: float | None = None,
+    temperature: float = 1.0,
+    block_size: int = 128,
+) -> Tuna:
+    """Return TunaMH, exact Metropolis-Hastings on mini-batches, for `mh.sample`.
+
+    The kernel samples exp(-U/T) exactly, with a fixed step and without a pass over the
+    data. It needs a bound for each example: the log-likelihood of example i changes by
+    at most c_i times the distance between two positions. `mh.bounds` has the bounds of
+    common models. A bound that does not hold ends the run with an error.
+
+    A proposal is a random walk. Its test evaluates about chi C^2 M^2 + C M examples,
+    with C the sum of c_i / T and M the length of the proposed move. A larger `chi`
+    makes the test more like the one on all of the data, which accepts more often.
+    `draws.info` has the mean `batch_size` of each chain.
+
+    Args:
+        learning_rate: standard deviation of the random walk, greater than 0.
+        bounds: c_i of each example, nats per unit of distance, an array (N,) of numbers
+            of at least 0. The distance is the Euclidean one over all tensors.
+        chi: in examples per square of a nat, greater than 0. None gives the chi with
+            chi C M = 3 for a move of usual length, sqrt(d) learning rates.
+        temperature: T, greater than 0. Defaults to 1.
+        block_size: examples that a chain evaluates at once, at least 1. It does not
+            change the distribution. Defaults to 128.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> import numpy as np
+    >>> from keras import ops
+    >>> x = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> y = (x[:, 0] > 0).astype("float32")
+    >>> def log_likelihood(theta, batch):
+    ...     x, y = batch
+    ...     return -ops.softplus((1 - 2 * y) * ops.matmul(x, theta))
+    >>> draws = mh.sample(
+    ...     mh.kernels.tuna(0.05, bounds=mh.bounds.logistic_regression(x)),
+    ...     np.zeros(3),
+    ...     log_likelihood=log_likelihood,
+    ...     log_prior=lambda theta: -0.5 * ops.sum(ops.square(theta)),
+    ...     data=(x, y),
+    ...     num_steps=200,
+    ...     progress=False,
+    ... )
+    >>> draws.position.shape
+    (1, 200, 3)
+
+    Reference: Zhang, Cooper and De Sa (2020), "Asymptotically optimal exact minibatch
+    Metropolis-Hastings", algorithm 2.
+    """
+    return Tuna(learning_rate, bounds, chi, temperature, block_size)
+
+
+def poisson(
+    learning_rate: float,
+    *,
+    lower: Any,
+    upper: Any,
+    poisson_rate: float | None = None,
+    temperature: float = 1.0,
+    block_size: int = 128,
+) -> PoissonMH:
+    """Return PoissonMH, exact Metropolis-Hastings on mini-batches, for `mh.sample`.
+
+    The kernel samples exp(-U/T) exactly, with a fixed step and without a pass over the
+    data. It needs a lower and an upper bound of each log-likelihood, wherever the prior
+    is positive. A bound that does not hold ends the run with an error.
+
+    A proposal is a random walk. Each step evaluates about `poisson_rate` + L examples,
+    with L the sum of (upper - lower) / T. This is fewer than N only if the bounds are
+    tight or T is large. `mh.kernels.tuna` needs fewer where likelihoods are smooth.
+
+    Args:
+        learning_rate: standard deviation of the random walk, greater than 0.
+        lower: lower bound of each example's log-likelihood, nats, an array (N,).
+        upper: upper bound of each example's log-likelihood, nats, an array (N,).
+        poisson_rate: lambda, the examples that are drawn besides, greater than 0. More
+            of them accept more proposals. None gives L.
+        temperature: T, greater than 0. Defaults to 1.
+        block_size: examples that a chain evaluates at once, at least 1. It does not
+            change the distribution. Defaults to 128.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> import numpy as np
+    >>> kernel = mh.kernels.poisson(0.1, lower=-np.ones(50), upper=np.zeros(50))
+
+    Reference: Zhang and De Sa (2019), "Poisson-minibatching for Gibbs sampling with
+    convergence rate guarantees"; Zhang, Cooper and De Sa (2020), "Asymptotically
+    optimal exact minibatch Metropolis-Hastings".
+    """
+    return PoissonMH(learning_rate, lower, upper, poisson_rate, temperature, block_size)
+
+
+def amagold(
+    learning_rate: float,
+    *,
+    momentum: float = 0.9,
+    steps_per_test: int = 10,
+    temperature: float = 1.0,
+) -> Amagold:
+    """Return AMAGOLD, SGHMC with a test on all of the data, a kernel for `mh.sample`.
+
+    The kernel samples exp(-U/T) exactly at a fixed step. The energy U in nats is minus
+    the log density. A step of the chain is a path of `steps_per_test` gradients on
+    mini-batches, and one evaluation of all of the data. `learning_rate` and `momentum`
+    mean what they mean in `mh.kernels.sghmc`, up to terms of the size of the step.
+
+    Args:
+        learning_rate: step, as in `mh.SGHMC`, greater than 0.
+        momentum: share of the velocity that each gradient step keeps, in [0, 1).
+            Defaults to 0.9.
+        steps_per_test: gradient steps of a path. Longer paths cost fewer passes over
+            the data, and are accepted less often. At least 1. Defaults to 10.
+        temperature: T, greater than 0. Defaults to 1.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.amagold(0.01, steps_per_test=20)
+
+    Reference: Zhang, Cooper and De Sa (2020), "AMAGOLD: amortized Metropolis adjustment
+    for efficient stochastic gradient MCMC", algorithm 1.
+    """
+    return Amagold(learning_rate, momentum, steps_per_test, temperature)

@@ -1,0 +1,209 @@
+"""Transitions in the loop of `mh.sample`: their target, their noise, their draws."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.algorithms.transition import Transition
+from keras_mhmcmc.sampling import loop
+from keras_mhmcmc.sampling import resume
+from keras_mhmcmc.sampling.draws import Draws
+from keras_mhmcmc.sampling.log_density import LogDensity
+
+tree = keras.tree
+
+_GOLDEN = -1640531535  # odd, so that no two parts of a step share a seed
+_LARGEST = 2**31 - 1
+
+
+def check_arguments(
+    transition: Transition, target: LogDensity, replacement: bool
+) -> None:
+    """Raise a `ValueError` if arguments of `mh.sample` do not fit the kernel."""
+    if transition.needs_examples and target.train_size is None:
+        raise ValueError(
+            "Argument `log_likelihood` must be given, with `data`: the kernel compares "
+            "single examples. Received: `log_density`"
+        )
+    if replacement:
+        raise ValueError(
+            "Argument `replacement` must be False: the kernel says itself how it draws "
+            "its mini-batches. Received: replacement=True"
+        )
+
+
+class StepDensity:
+    """The target of K chains at one step: see `algorithms.transition.Density`.
+
+    Args:
+        target: the user's functions and data.
+        structure: of a position.
+        shapes: of the position's tensors, the chain axis first.
+        constants: the arrays of the data, and then those of the transition.
+        seed: of the run.
+        number: of the step.
+    """
+
+    def __init__(
+        self,
+        target: LogDensity,
+        structure: Any,
+        shapes: list[tuple[int, ...]],
+        constants: list[Tensor],
+        seed: Tensor,
+        number: Tensor,
+    ) -> None:
+        self._target = target
+        self._structure = structure
+        self._shapes = shapes
+        count = len(target.constants)
+        self._data, self.arrays = constants[:count], constants[count:]
+        self._seed = seed
+        self._number = number
+        self.train_size = target.train_size or 1
+
+    def log_likelihoods(self, positions: list[Position], index: Tensor) -> list[Tensor]:
+        """Return log p(x_i|theta) at each of the positions, float32, (K, B)."""
+        count = len(self._shapes)
+
+        def of_chain(
+            leaves: Position, index: list[Tensor], data: list[Tensor]
+        ) -> tuple[Tensor, list[Tensor]]:
+            starts = range(0, len(leaves), count)
+            values = [
+                self._target.log_likelihoods(
+                    self._packed(leaves[start : start + count]), index, data
+                )
+                for start in starts
+            ]
+            return ops.sum(values[0]), values
+
+        evaluate = _backend.map_chains(of_chain, self._data, False, True)
+        return evaluate([leaf for p in positions for leaf in p], [index])[2]
+
+    def log_prior(self, position: Position) -> Tensor:
+        """Return the log prior, float32, (K,)."""
+
+        if not self._target.has_prior:
+            return ops.zeros((self._shapes[0][0],), "float32")
+
+        def of_chain(leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
+            return self._target.log_prior(self._packed(leaves))
+
+        return _backend.map_chains(of_chain, [], False)(position, [])[0]
+
+    def energies(self, position: Position) -> Tensor:
+        """Return U on all of the data, float32, (K,)."""
+        evaluate = self._target.energies(self._structure, self._data, False)
+        return evaluate(position, [])[0]
+
+    def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
+        """Return the gradient of U/N on a random mini-batch of each chain."""
+        index = []
+        if batch_size < self.train_size:
+            index = [self._batch(0, batch_size, part)]
+        evaluate = self._target.energies(self._structure, self._data, True)
+        return evaluate(position, index)[1]
+
+    def permuted(self, first: Tensor, size: int) -> Tensor:
+        """Return values `first`, ..., `first + size - 1` of a permutation."""
+        return self._batch(first, size, -1)
+
+    def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
+        """Return uniforms, float32, (count, K, size)."""
+        shape = (count, self._shapes[0][0], size)
+        return _backend.draw(self._seed_of(2 * part + 1), self._number, [], shape)[1]
+
+    def normals(self, part: Tensor) -> Position:
+        """Return standard normals like the position."""
+        seed = self._seed_of(2 * part)
+        return _backend.draw(seed, self._number, self._shapes, (0,))[0]
+
+    def _batch(self, first: Tensor, size: int, part: Tensor) -> Tensor:
+        rounds = batches.num_rounds(self.train_size)
+        keys = self.uniforms(rounds, 1, part)[:, :, 0]
+        return batches.draw_batches(keys, self.train_size, size, first=first)
+
+    def _seed_of(self, part: Tensor) -> Tensor:
+        """Return the seed of a part. Plain integers stay plain, as PyTorch needs."""
+        return self._seed ^ (((part + 8) * _GOLDEN) & _LARGEST)
+
+    def _packed(self, leaves: Position) -> Any:
+        return tree.pack_sequence_as(self._structure, leaves)
+
+
+class TransitionProgram:
+    """Steps of a transition on a target, for the compiled loop.
+
+    Args:
+        transition: bound to the data.
+        target: gives the functions and the data.
+        structure: of a position.
+        shapes: of the position's tensors, the chain axis first.
+    """
+
+    def __init__(
+        self,
+        transition: Transition,
+        target: LogDensity,
+        structure: Any,
+        shapes: list[tuple[int, ...]],
+    ) -> None:
+        self.transition = transition
+        self.target = target
+        self.structure = tree.map_structure(lambda _: 0, structure)
+        self.counts = transition.counts
+        self.constants = [
+            *target.constants,
+            *(ops.convert_to_tensor(array) for array in transition.arrays),
+        ]
+        self._shapes = shapes
+
+    def noise(self, seed: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the noise of a step is made from."""
+        # PyTorch's generator takes plain integers.
+        return (seed if isinstance(seed, int) else ops.cast(seed, "int32")), number
+
+    def step(
+        self, state: Any, constants: list[Tensor], noise: Any, number: Tensor
+    ) -> tuple[Any, list[Tensor], list[Tensor]]:
+        """Return the next state, what to record, and counts."""
+        density = StepDensity(
+            self.target, self.structure, self._shapes, constants, *noise
+        )
+        state, report = self.transition.step(state, density)
+        return state, list(state.point), [report.counts[name] for name in self.counts]
+
+    def check_start(self, state: Any) -> None:
+        """Raise an error if energies at the start are not finite."""
+        resume.check_finite(self.target, self.structure, state.point, [])
+
+    def check(self, state: Any) -> None:
+        """Raise an error if the state shows that the kernel's settings are wrong."""
+        self.transition.check(map_leaves(ops.convert_to_numpy, state))
+
+    def draws(self, outcome: loop.Outcome, seed: int, start: int, kept: int) -> Draws:
+        """Return the `Draws` of a run, of which `kept` steps came after the burn-in."""
+        num_chains = self._shapes[0][0]
+        arrays = outcome.arrays
+        if arrays is None:
+            rows = [shape[1:] for shape in self._shapes]
+            arrays = [np.empty((num_chains, 0, *row), "float32") for row in rows]
+        counts = {
+            name: np.zeros(num_chains) + value for name, value in outcome.counts.items()
+        }
+        steps = start + outcome.steps
+        return Draws(
+            tree.pack_sequence_as(self.structure, arrays),
+            None,
+            self.transition.summary(counts, kept),
+            resume.saved(outcome.state, self.structure, self._shapes, steps, seed),
+            outcome.interrupted,
+        )

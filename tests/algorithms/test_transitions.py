@@ -1,0 +1,263 @@
+"""Steps of the kernels that draw their own data, beside their float64 oracles."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_mhmcmc import kernels
+from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.algorithms import poisson_batch
+from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.sampling import resume
+from tests.oracles import minibatch as oracle
+
+CHAINS, SIZE, BLOCK = 4, 23, 16
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(SIZE, 2))
+SIGN = np.where(RNG.random(SIZE) < 0.5, 1.0, -1.0)
+BOUNDS = np.sqrt(np.sum(X**2, axis=1))
+
+
+def log_likelihoods(theta):
+    """Of all examples at one position, (N,)."""
+    return -np.logaddexp(0.0, SIGN * (X @ theta))
+
+
+def gradient_of(theta, chosen):
+    """Of U on some examples, as if they were all."""
+    probability = 1 / (1 + np.exp(-SIGN * (X @ theta)))
+    rows = (probability * SIGN)[:, None] * X
+    return len(X) * rows[chosen].mean(axis=0) + theta
+
+
+class Given:
+    """A density whose noise is given, for a normal prior and the data above."""
+
+    train_size = SIZE
+
+    def __init__(self, kernel, seed):
+        rng = np.random.default_rng(seed)
+        shape = (40, 5, CHAINS, BLOCK)
+        self.blocks = (rng.integers(2**24, size=shape) / 2.0**24).astype("float32")
+        self.steps = rng.normal(size=(9, CHAINS, 2)).astype("float32")
+        self.arrays = [ops.convert_to_tensor(array) for array in kernel.arrays]
+
+    def log_likelihoods(self, positions, index):
+        index = ops.convert_to_numpy(index)
+        found = []
+        for position in positions:
+            rows = map(log_likelihoods, ops.convert_to_numpy(position[0]))
+            rows = [row[i] for row, i in zip(rows, index, strict=True)]
+            found.append(ops.convert_to_tensor(np.array(rows, "float32")))
+        return found
+
+    def log_prior(self, position):
+        return -0.5 * ops.sum(ops.square(position[0]), axis=1)
+
+    def energies(self, position):
+        rows = ops.convert_to_numpy(position[0]).astype("float64")
+        values = [-log_likelihoods(t).sum() + t @ t / 2 for t in rows]
+        return ops.convert_to_tensor(np.array(values, "float32"))
+
+    def gradient(self, position, batch_size, part):
+        rows = ops.convert_to_numpy(position[0]).astype("float64")
+        part = int(ops.convert_to_numpy(part))
+        gradients = [gradient_of(t, self.batch(part, k)) for k, t in enumerate(rows)]
+        return [ops.convert_to_tensor(np.array(gradients, "float32") / SIZE)]
+
+    def batch(self, part, chain):
+        return np.random.default_rng([part, chain]).choice(SIZE, 6, replace=False)
+
+    def uniforms(self, count, size, part):
+        part = int(ops.convert_to_numpy(part))
+        return ops.convert_to_tensor(self.blocks[part, :count, :, :size])
+
+    def normals(self, part):
+        part = int(ops.convert_to_numpy(part))
+        return [ops.convert_to_tensor(self.steps[part])]
+
+
+@pytest.fixture(autouse=True)
+def _plain_loops(monkeypatch):
+    """Runs loops step by step: the density above computes with numpy."""
+
+    def loop_while(condition, body, values):
+        while bool(ops.convert_to_numpy(condition(*values))):
+            values = body(*values)
+        return values
+
+    monkeypatch.setattr("keras_mhmcmc._backend.loop_while", loop_while)
+    cond = lambda condition, yes, no: yes() if bool(condition) else no()  # noqa: E731
+    monkeypatch.setattr("keras_mhmcmc.algorithms.tensors.cond", cond)
+
+
+def run(kernel, seed):
+    """One step from seeded positions: positions before and after, density, report."""
+    start = np.random.default_rng(seed + 50).normal(size=(CHAINS, 2)).astype("float32")
+    state = resume.first_state(kernel, [ops.convert_to_tensor(start)])
+    density = Given(kernel, seed)
+    state, report = kernel.step(state, density)
+    counts = {k: ops.convert_to_numpy(v) for k, v in report.counts.items()}
+    return (
+        start.astype("float64"),
+        density,
+        map_leaves(ops.convert_to_numpy, state),
+        counts,
+    )
+
+
+def assert_step(start, proposal, log_ratio, density, chain, state, counts):
+    """The chain has gone where its log r and its uniform send it."""
+    uniform = float(density.blocks[0, 0, chain, 0])
+    assert abs(np.log(uniform) - log_ratio) > 1e-3, "the seed is undecided"
+    wins = np.log(uniform) < log_ratio
+    assert counts["accepted"][chain] == wins
+    expected = proposal if wins else start
+    np.testing.assert_allclose(state.point[0][chain], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("chi", [None, 1e-4, 0.05])
+def test_tuna_step_equals_the_oracle(chi, seed, temperature):
+    kernel = kernels.tuna(
+        0.3, bounds=BOUNDS, chi=chi, temperature=temperature, block_size=BLOCK
+    )
+    start, density, state, counts = run(kernel, seed)
+    total = BOUNDS.sum() / temperature
+    chi = 3.0 / (total * 0.3 * np.sqrt(2)) if chi is None else chi
+    for chain in range(CHAINS):
+        theta = start[chain]
+        proposal = theta + 0.3 * density.steps[0, chain]
+        distance = np.linalg.norm(proposal - theta)
+        found = oracle.arrivals(
+            chi * total**2 * distance**2 + total * distance,
+            BOUNDS,
+            density.blocks[1:, :, chain].astype("float64"),
+            *batches.grid(SIZE),
+        )
+        here, there = log_likelihoods(theta), log_likelihoods(proposal)
+        log_ratio = oracle.tuna_log_ratio(
+            found, here, there, BOUNDS, distance, chi, temperature
+        )
+        log_ratio += (theta @ theta - proposal @ proposal) / 2 / temperature
+        assert counts["examples"][chain] == len(found)
+        assert_step(theta, proposal, log_ratio, density, chain, state, counts)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rate", [None, 4.0])
+def test_poisson_step_equals_the_oracle(rate, seed, temperature):
+    lower, upper = -np.logaddexp(0, 4 * BOUNDS), np.zeros(SIZE)
+    kernel = kernels.poisson(
+        0.2,
+        lower=lower,
+        upper=upper,
+        poisson_rate=rate,
+        temperature=temperature,
+        block_size=BLOCK,
+    )
+    start, density, state, counts = run(kernel, seed)
+    total = (upper - lower).sum() / temperature
+    rate = total if rate is None else rate
+    for chain in range(CHAINS):
+        theta = start[chain]
+        proposal = theta + 0.2 * density.steps[0, chain]
+        found = oracle.arrivals(
+            rate + total,
+            upper - lower,
+            density.blocks[1:, :, chain].astype("float64"),
+            *batches.grid(SIZE),
+        )
+        here, there = log_likelihoods(theta), log_likelihoods(proposal)
+        log_ratio = oracle.poisson_log_ratio(
+            found, here, there, lower, upper, rate, temperature
+        )
+        log_ratio += (theta @ theta - proposal @ proposal) / 2 / temperature
+        assert counts["examples"][chain] == len(found)
+        assert_step(theta, proposal, log_ratio, density, chain, state, counts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_amagold_path_equals_the_oracle(steps, momentum, seed):
+    kernel = kernels.amagold(
+        2.0, momentum=momentum, steps_per_test=steps, temperature=1.5
+    ).bind_data_size(SIZE, 6)
+    start, density, state, counts = run(kernel, seed)
+    settings = dict(
+        learning_rate=2.0, momentum=momentum, temperature=1.5, train_size=SIZE
+    )
+    for chain in range(CHAINS):
+        theta = start[chain]
+        parts = iter(range(1, steps + 1))
+        velocity = np.sqrt(2.0 * 1.5 / SIZE) * density.steps[0, chain]
+        end, new_velocity, rho = oracle.amagold_path(
+            theta,
+            velocity.astype("float64"),
+            lambda t, parts=parts, k=chain: gradient_of(
+                t, density.batch(next(parts), k)
+            ),
+            density.steps[1 : steps + 1, chain].astype("float64"),
+            settings,
+        )
+        energies = [-log_likelihoods(t).sum() + t @ t / 2 for t in (theta, end)]
+        log_ratio = (energies[0] - energies[1] + rho) / 1.5
+        assert_step(theta, end, log_ratio, density, chain, state, counts)
+        expected = new_velocity if counts["accepted"][chain] else -velocity
+        found = state.velocity[0][chain]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        energy = energies[1] if counts["accepted"][chain] else energies[0]
+        np.testing.assert_allclose(state.energy[chain], energy, rtol=1e-5)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [2, 2, 2], [0, 3, 1, 0.1], range(40)])
+def test_the_alias_table_gives_back_its_weights(weights):
+    weights = np.asarray(weights, "float64")
+    table = poisson_batch.alias_table(weights)
+    size = len(weights)
+    found = table.share.astype("float64") / size
+    np.add.at(found, table.alias, (1.0 - table.share.astype("float64")) / size)
+    np.testing.assert_allclose(found, weights / weights.sum(), atol=1e-6)
+
+
+def test_counts_of_examples_are_poisson():
+    """Mean and variance of each count equal its rate, on a grid with empty places."""
+    weights = np.arange(11.0)
+    rates = 6.0 * weights / weights.sum()
+    rows, columns = batches.grid(11)
+    assert rows * columns > 11
+    rng = np.random.default_rng(0)
+    chains = 4000
+    table = [ops.convert_to_tensor(a) for a in poisson_batch.alias_table(weights)]
+    counts = np.zeros((chains, 11))
+
+    class Noise:
+        train_size = 11
+
+        def uniforms(self, count, size, part):
+            return ops.convert_to_tensor(rng.random((count, chains, size), "float32"))
+
+    def visit(gathered, index, arrived, uniform):
+        chain, column = np.nonzero(ops.convert_to_numpy(arrived))
+        np.add.at(counts, (chain, ops.convert_to_numpy(index)[chain, column]), 1)
+        return gathered
+
+    poisson_batch.visit_arrivals(
+        Noise(),
+        ops.convert_to_tensor(np.full(chains, 6.0, "float32")),
+        poisson_batch.AliasTable(*table),
+        4,
+        visit,
+        (),
+    )
+    assert counts[:, 0].max() == 0
+    errors = np.sqrt(rates[1:] / chains)
+    assert np.max(np.abs(counts.mean(0)[1:] - rates[1:]) / errors) < 4
+    spread = np.sqrt((rates[1:] + 2 * rates[1:] ** 2) / chains)
+    assert np.max(np.abs(counts.var(0)[1:] - rates[1:]) / spread) < 4
+    # Counts of different examples are independent.
+    correlation = np.corrcoef(counts[:, 1:].T) - np.eye(10)
+    assert np.abs(correlation).max() < 4.5 / np.sqrt(chains)
