@@ -40,6 +40,7 @@ from keras_mhmcmc.optimizers import SGHMC
 from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
+from keras_mhmcmc.optimizers import SGNHT
 from keras_mhmcmc.optimizers import independent_processes
 from keras_mhmcmc.parallel import ParallelChains
 from keras_mhmcmc.partition import EnergyPartition
@@ -72,6 +73,7 @@ __all__ = [
     "SGHMCSA",
     "SGLD",
     "SGLDSA",
+    "SGNHT",
     "SWAG",
     "TemperatureScaled",
     "adversarial",

@@ -15,6 +15,7 @@ from keras_mhmcmc.optimizers import SGHMC
 from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
+from keras_mhmcmc.optimizers import SGNHT
 
 __all__ = ["citation"]
 
@@ -53,6 +54,15 @@ _SGHMC = """\
   title     = {Stochastic Gradient {Hamiltonian} {Monte} {Carlo}},
   author    = {Chen, Tianqi and Fox, Emily and Guestrin, Carlos},
   booktitle = {International Conference on Machine Learning},
+  year      = {2014}
+}"""
+
+_SGNHT = """\
+@inproceedings{ding2014bayesian,
+  title     = {{Bayesian} Sampling Using Stochastic Gradient Thermostats},
+  author    = {Ding, Nan and Fang, Youhan and Babbush, Ryan and Chen, Changyou and
+               Skeel, Robert D. and Neven, Hartmut},
+  booktitle = {Advances in Neural Information Processing Systems},
   year      = {2014}
 }"""
 
@@ -95,6 +105,7 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     SGLD: (_SGLD,),
     PSGLD: (_PSGLD,),
     SGHMC: (_SGHMC,),
+    SGNHT: (_SGNHT,),
     MHBT: (_MHBT,),
     RSGLD: (_MHBT,),
     MINT: (_MINT,),

@@ -79,6 +79,7 @@ def test_pages_on_rsgld_give_the_command_of_its_figure(name):
         (mh.RSGLD, "of the posterior's standard deviation"),
         (mh.PSGLD, "too large"),
         (mh.SGHMC, "(T + learning_rate N V / (2 (1 - mu)))"),
+        (mh.SGNHT, "the variance of a single weight was 0.4% too small"),
         (mh.SGLD, "(T + learning_rate N V / 2)"),
         (mh.CSGLD, "3.4% at 10"),
         (mh.MHBT, "draws its batch at random"),

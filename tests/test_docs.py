@@ -151,7 +151,8 @@ def test_public_objects_are_documented(name, value):
 
 
 @pytest.mark.parametrize(
-    "sampler", [mh.SGLD, mh.PSGLD, mh.SGHMC, mh.MHBT, mh.RSGLD, mh.MINT]
+    "sampler",
+    [mh.SGLD, mh.PSGLD, mh.SGHMC, mh.SGNHT, mh.MHBT, mh.RSGLD, mh.MINT],
 )
 def test_samplers_document_law_arguments_and_source(sampler):
     text = inspect.getdoc(sampler)

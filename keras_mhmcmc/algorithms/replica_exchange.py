@@ -90,8 +90,8 @@ class ReplicaExchange(Algorithm):
 
     A swap exchanges positions with their energies and gradients, after the evaluation
     and before the move, so that each replica moves on at its own temperature. The rest
-    of the state, SGHMC's velocity or pSGLD's second moment, stays where it is: under
-    the target, a velocity does not depend on the position.
+    of the state, SGHMC's velocity, SGNHT's thermostat or pSGLD's second moment, stays
+    where it is: under the target, a velocity does not depend on the position.
 
     Attributes:
         kernel: the algorithm, already at the replicas' temperatures.

@@ -5,6 +5,7 @@ from keras_mhmcmc.kernels.contour import csgld
 from keras_mhmcmc.kernels.diffusions import psgld
 from keras_mhmcmc.kernels.diffusions import sghmc
 from keras_mhmcmc.kernels.diffusions import sgld
+from keras_mhmcmc.kernels.diffusions import sgnht
 from keras_mhmcmc.kernels.metropolis import mhbt
 from keras_mhmcmc.kernels.metropolis import mint
 from keras_mhmcmc.kernels.metropolis import rsgld
@@ -28,6 +29,7 @@ __all__ = [
     "sgld",
     "sgldsa",
     "tuna",
+    "sgnht",
 ]
 
 

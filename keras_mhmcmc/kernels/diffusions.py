@@ -1,9 +1,10 @@
-"""Build the kernels for `mh.sample` that always move: SGLD, pSGLD and SGHMC."""
+"""Build the kernels for `mh.sample` that always move, such as SGLD."""
 
 from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.psgld import PSGLD
 from keras_mhmcmc.algorithms.sghmc import SGHMC
 from keras_mhmcmc.algorithms.sgld import SGLD
+from keras_mhmcmc.algorithms.sgnht import SGNHT
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -102,3 +103,40 @@ def sghmc(
     Carlo", eq. (15).
     """
     return SGHMC(checked_learning_rate(learning_rate), temperature, momentum)
+
+
+def sgnht(
+    learning_rate: float | Schedule,
+    *,
+    momentum: float = 0.9,
+    temperature: float | Schedule = 1.0,
+    thermostat_rate: float | None = None,
+) -> SGNHT:
+    """Return the stochastic gradient Nose-Hoover thermostat, a kernel for `mh.sample`.
+
+    The kernel samples exp(-U/T), up to the bias of a finite step. The energy U in nats
+    is minus the log density. Its friction, the thermostat, absorbs gradient noise that
+    is the same in all directions. `mh.SGNHT` gives its mean, and the bias of few
+    weights.
+
+    Args:
+        learning_rate: step, as in `mh.SGNHT`. A number of at least 0, or a schedule.
+        momentum: share of the velocity that a step keeps without gradient noise, in
+            [0, 1). Defaults to 0.9.
+        temperature: T, at least 0, or a schedule. Defaults to 1.
+        thermostat_rate: what the thermostat changes by in a step whose velocities are
+            twice as hot as T, in [0, 1]. Defaults to None, (1 - momentum)^2 / 2.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.sgnht(0.01, momentum=0.9)
+
+    Reference: Ding, Fang, Babbush, Chen, Skeel and Neven (2014), "Bayesian sampling
+    using stochastic gradient thermostats", algorithm 2.
+    """
+    rate = checked_learning_rate(learning_rate)
+    return SGNHT(rate, temperature, momentum, thermostat_rate)

@@ -12,6 +12,7 @@ from keras_mhmcmc.optimizers.sghmc import SGHMC
 from keras_mhmcmc.optimizers.sgld import SGLD
 from keras_mhmcmc.optimizers.sgldsa import SGHMCSA
 from keras_mhmcmc.optimizers.sgldsa import SGLDSA
+from keras_mhmcmc.optimizers.sgnht import SGNHT
 
 __all__ = [
     "CSGHMC",
@@ -25,5 +26,6 @@ __all__ = [
     "SGHMCSA",
     "SGLD",
     "SGLDSA",
+    "SGNHT",
     "independent_processes",
 ]

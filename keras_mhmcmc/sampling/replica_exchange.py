@@ -58,20 +58,21 @@ def replica_exchange(
 
     The replica at the lowest temperature T samples exp(-U/T), as the kernel does. The
     hotter replicas help it to reach modes that are far apart. With `mh.kernels.sgld`,
-    `psgld` or `sghmc` the method is reSGLD, with `mhbt` or `mint` parallel tempering.
-    All replicas of all chains run as one vectorised program, each on mini-batches of
-    its own. Memory and time are the same as in `mh.sample` with as many chains.
+    `psgld`, `sghmc` or `sgnht` the method is reSGLD, with `mhbt` or `mint` parallel
+    tempering. All replicas of all chains run as one vectorised program, each on
+    mini-batches of its own. Memory and time are the same as in `mh.sample` with as many
+    chains.
 
     Neighbours in the list of temperatures try to swap: even pairs, then odd pairs. With
-    `sgld`, `psgld` and `sghmc` the energies of mini-batches are noisy. A correction for
-    their variance makes the swaps exact for Gaussian noise. With `mhbt` and `mint` a
-    position and its mini-batch are swapped together, which is exact without a
-    correction. On mini-batches the distribution at T much below N/m is biased, as in
-    `mh.sample`.
+    `sgld`, `psgld`, `sghmc` and `sgnht` the energies of mini-batches are noisy. A
+    correction for their variance makes the swaps exact for Gaussian noise. With `mhbt`
+    and `mint` a position and its mini-batch are swapped together, which is exact
+    without a correction. On mini-batches the distribution at T much below N/m is
+    biased, as in `mh.sample`.
 
     Args:
-        kernel: from `mh.kernels.sgld`, `psgld`, `sghmc`, `mhbt` or `mint`. Each of
-            `temperatures` takes the place of the kernel's own temperature.
+        kernel: from `mh.kernels.sgld`, `psgld`, `sghmc`, `sgnht`, `mhbt` or `mint`.
+            Each of `temperatures` takes the place of the kernel's own temperature.
         init: where the chains start, as in `mh.sample`. All replicas of a chain start
             at the same position. Or the `state` of earlier draws with the same
             arguments.
@@ -137,7 +138,7 @@ def replica_exchange(
         "kernel",
         kernel,
         (Diffusion, Metropolis),
-        "built by mh.kernels.sgld, psgld, sghmc, mhbt or mint",
+        "built by mh.kernels.sgld, psgld, sghmc, sgnht, mhbt or mint",
     )
     ladder = _checked_temperatures(temperatures)
     rates = _checked_rates(learning_rates, ladder)

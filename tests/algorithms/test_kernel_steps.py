@@ -8,6 +8,7 @@ from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import psgld
 from keras_mhmcmc.algorithms import sghmc
 from keras_mhmcmc.algorithms import sgld
+from keras_mhmcmc.algorithms import sgnht
 from tests.oracles import moves as oracle
 from tests.oracles import steps
 from tests.support.kernel_tools import STEP_SETTINGS
@@ -66,6 +67,53 @@ def test_sghmc_without_momentum_is_sgld():
     )
     expected = sgld.sgld_step(position, gradient, normals, **settings)
     assert_close(moved, [ops.convert_to_numpy(x) for x in expected])
+
+
+@pytest.mark.parametrize("thermostat", [-0.3, 0.1, 0.95])
+@pytest.mark.parametrize("settings", STEP_SETTINGS)
+def test_sgnht_step_equals_the_oracle(settings, thermostat):
+    rng = np.random.default_rng(6)
+    position, velocity, gradient, normals = (draw(rng) for _ in range(4))
+    # A velocity of about the temperature moves the thermostat but little.
+    velocity = [0.3 * v for v in velocity]
+    settings = settings | {"friction": 0.2, "rate": 0.02}
+    expected = steps.sgnht_step(
+        position, velocity, thermostat, gradient, normals, **settings
+    )
+    tensors_here = map(tensors_of, (gradient, normals))
+    actual = sgnht.sgnht_step(
+        *map(tensors_of, (position, velocity)),
+        tensor(thermostat),
+        *tensors_here,
+        **settings,
+    )
+    assert_close(actual[0], expected[0])
+    assert_close(actual[1], expected[1])
+    assert_close(actual[2:], expected[2:])
+    is_hot = settings["learning_rate"] * settings["temperature"] > 0.0
+    assert (abs(expected[2] - thermostat) > 1e-4) == is_hot
+
+
+def test_a_fixed_thermostat_is_sghmc():
+    rng = np.random.default_rng(7)
+    position, velocity, gradient, normals = (tensors_of(draw(rng)) for _ in range(4))
+    settings = dict(learning_rate=0.3, temperature=0.5, train_size=3)
+    moved, kept, thermostat = sgnht.sgnht_step(
+        position,
+        velocity,
+        tensor(0.2),
+        gradient,
+        normals,
+        friction=0.2,
+        rate=0.0,
+        **settings,
+    )
+    expected = sghmc.sghmc_step(
+        position, velocity, gradient, normals, momentum=0.8, **settings
+    )
+    assert_close(moved, [ops.convert_to_numpy(x) for x in expected[0]])
+    assert_close(kept, [ops.convert_to_numpy(x) for x in expected[1]])
+    assert_close([thermostat], [np.float64(0.2)])
 
 
 # Proposals.

@@ -148,6 +148,10 @@ ACCEPTED = [
     ("temperature", ("RSGLD",), None, 50 / 10**0.5),  # N / (2 sqrt(m))
     ("momentum", ("SGHMC",), 0, 0.0),
     ("momentum", ("SGHMC",), 0.999, 0.999),
+    ("momentum", ("SGNHT",), 0, 0.0),
+    ("thermostat_rate", ("SGNHT",), 0, 0.0),
+    ("thermostat_rate", ("SGNHT",), 1, 1.0),
+    ("thermostat_rate", ("SGNHT",), None, None),
     ("decay", ("PSGLD",), 0, 0.0),
     ("epsilon", ("PSGLD",), 1, 1.0),
     ("beta", ("RSGLD",), 1, 1.0),

@@ -1,4 +1,4 @@
-"""One step of SGLD, pSGLD and SGHMC; a position is a list of float64 arrays."""
+"""One step of SGLD, pSGLD, SGHMC and SGNHT; a position is a list of float64 arrays."""
 
 import numpy as np
 
@@ -51,3 +51,31 @@ def sghmc_step(
         for v, g, z in zip(velocity, gradient, normals, strict=True)
     ]
     return [x + v for x, v in zip(position, velocity, strict=True)], velocity
+
+
+def sgnht_step(
+    position,
+    velocity,
+    thermostat,
+    gradient,
+    normals,
+    learning_rate,
+    friction,
+    rate,
+    temperature,
+    train_size,
+):
+    """SGHMC with the thermostat in the place of 1 - mu, then the thermostat."""
+    heat = learning_rate * temperature / train_size  # of each velocity, squared
+    deviation = np.sqrt(2 * friction * heat)
+    velocity = [
+        v - thermostat * v - learning_rate * g + deviation * z
+        for v, g, z in zip(velocity, gradient, normals, strict=True)
+    ]
+    if heat > 0:
+        size = sum(v.size for v in velocity)
+        energy = sum((v**2).sum() for v in velocity) / (size * heat)
+        change = rate * ((1 - thermostat / 2) * energy - 1)
+        thermostat = min(thermostat + change, 1.0)
+    position = [x + v for x, v in zip(position, velocity, strict=True)]
+    return position, velocity, thermostat

@@ -30,10 +30,11 @@ def test_swaps_are_as_frequent_as_asked(swap_every):
 
 
 @pytest.mark.slow_on("jax", "tensorflow")
-@pytest.mark.parametrize("name", ["sgld", "langevin", "sghmc", "psgld"])
+@pytest.mark.parametrize("name", ["sgld", "langevin", "sghmc", "sgnht", "psgld"])
 def test_two_halves_are_one_run(name):
     kernels = KERNELS | {
         "sghmc": mh.kernels.sghmc(0.002),
+        "sgnht": mh.kernels.sgnht(0.002),
         "psgld": mh.kernels.psgld(0.01),
     }
     settings = dict(temperatures=(1.0, 3.0, 9.0), burn_in=0, keep_all=True)

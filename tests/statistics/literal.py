@@ -78,6 +78,23 @@ def _sghmc(config, target, x, draw, every):
         (x,), (v,) = oracle.sghmc_step([x], [v], [g], [draw.normals()], **common)
 
 
+def _sgnht(config, target, x, draw, every):
+    """Each chain has a thermostat of its own, over all of its weights."""
+    heat = config["learning_rate"] * config["temperature"] / target.train_size
+    friction = 1 - config["momentum"]
+    rate = config["thermostat_rate"]
+    rate = friction**2 / 2 if rate is None else rate
+    v, xi = np.zeros_like(x), np.full((len(x), 1), friction)
+    while True:
+        yield x, np.zeros(len(x))
+        g = target.gradient(x, draw.batch())
+        kick = np.sqrt(2 * friction * heat) * draw.normals()
+        v = (1 - xi) * v - config["learning_rate"] * g + kick
+        x = x + v
+        energy = np.mean(v**2, axis=1, keepdims=True) / heat
+        xi = np.minimum(xi + rate * ((1 - xi / 2) * energy - 1), 1.0)
+
+
 def _contour(config, target, x, draw, every):
     """Algorithm 1 of CSGLD: theta, the multiplier, and Psi(U)^zeta as the weight.
 
@@ -214,6 +231,7 @@ RULES = {
     "SGLD": _sgld,
     "PSGLD": _psgld,
     "SGHMC": _sghmc,
+    "SGNHT": _sgnht,
     "CSGLD": _contour,
     "CSGHMC": _contour,
     "RSGLD": _reversible,

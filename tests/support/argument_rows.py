@@ -66,6 +66,7 @@ KINDS_OF_NAMES = {
     "delta level probability": kinds.OPEN_SHARE,
     "initial_inclusion": kinds.OPEN_SHARE.or_none,
     "alpha forward_probability": kinds.UP_TO_ONE,
+    "thermostat_rate": kinds.number("[0, 1]").or_none,
     "energy_min": kinds.NUMBER,
     "adapt keep_all layer_temperatures normalized progress rate_adaptation replacement "
     "shared_density": kinds.FLAG,

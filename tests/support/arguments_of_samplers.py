@@ -133,6 +133,7 @@ PARTS = {
     "kernels.sgld": row(RATES),
     "kernels.psgld": row(RATES, epsilon=kinds.POSITIVE),
     "kernels.sghmc": row(RATES),
+    "kernels.sgnht": row(RATES),
     "kernels.csgld": row(RATES | OF_CONTOUR, also={"adapt": {"masses"}}, **CONTOUR),
     "kernels.csghmc": row(RATES | OF_CONTOUR, also={"adapt": {"masses"}}, **CONTOUR),
     "kernels.mhbt": row(RATES, temperature=OPEN_RATE),

@@ -209,6 +209,15 @@ SAMPLERS = {
         copies=1,
         other=dict(momentum=0.5, prior=mh.priors.Gaussian(2.0)),
     ),
+    "sgnht": Sampler(
+        mh.SGNHT,
+        mh.kernels.sgnht,
+        dict(learning_rate=0.02),
+        # With few weights its thermostat fluctuates, and the law is not closed.
+        Law(rate(0.3, momentum=0.6), "simulated", ("correlated", "regression")),
+        copies=1,
+        other=dict(momentum=0.5, thermostat_rate=0.02, temperature=0.5),
+    ),
     "mhbt_random_walk": Sampler(
         mh.MHBT,
         mh.kernels.mhbt,
