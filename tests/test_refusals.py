@@ -45,6 +45,7 @@ EXEMPT = {
     "Draws": "a result; only `sample` and its like make it",
     "Draws.by_name": "takes nothing",
     "Draws.to_arviz": "takes nothing",
+    "diagnostics.Agreement": "a result",
     "metrics.Reliability": "a result",
     "metrics.IntervalCalibration": "a result",
     "p*.Pr*": "abstract",

@@ -9,6 +9,7 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.diagnostics.chains import Scalars
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.sampling import Draws
@@ -164,7 +165,7 @@ def rank(
 
 def _scalars(
     draws: Any, names: str | Sequence[str] | None, max_chains: int, max_rows: int
-) -> tuple[diagnostics.Scalars, list[str]]:
+) -> tuple[Scalars, list[str]]:
     """Return the scalars, shape (chain, draw), and their titles with R-hat and ESS."""
     _validate.integer("max_chains", max_chains, 1)
     _validate.integer("max_rows", max_rows, 1)

@@ -10,6 +10,7 @@ from tests.support.argument_rows import row
 from tests.support.arguments_of_samplers import OF_CONTOUR
 from tests.support.kinds import Kind
 from tests.support.kinds import array
+from tests.support.kinds import choice
 from tests.support.kinds import integer
 from tests.support.kinds import listed
 from tests.support.kinds import number
@@ -154,6 +155,10 @@ OF_LABELS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
 OF_LABELS += ("reliability", "aurc")
 SCORED = dict(probabilities=PROBABILITIES, labels=LABELS)
 DRAWN = dict(draws=NO_DRAWS | [{"x": np.zeros((4, 0))}], names=NO_NAMES)
+# Probabilities of shape (members, examples, classes).
+MEMBERS = np.array([[0.2, 0.8], [0.5, 0.5], [0.9, 0.1], [0.3, 0.7]])
+MEMBERS = np.stack([MEMBERS, MEMBERS[::-1], 0.5 + 0.0 * MEMBERS])
+PREDICTIONS = array(MEMBERS, "[0, 1]", 0.5, MEMBERS / 2.0, shapes=[2, (3, 5, 2)])
 SCORES = {
     "Draws.resample": row(few_draws),
     "Draws.summary": row(few_draws, names=NO_NAMES | ["x", ["x"]]),
@@ -164,6 +169,16 @@ SCORES = {
     ),
     "diagnostics.summary": row(dict(draws=THREE), **DRAWN),
     "diagnostics.scalars": row(dict(draws=THREE), **DRAWN),
+    "diagnostics.agreement": row(
+        dict(reference=MEMBERS, predictions=MEMBERS[::-1], reference_ess=5.0),
+        reference=PREDICTIONS,
+        predictions=PREDICTIONS,
+        task=choice("classification", "regression"),
+        reference_mean=array(MEMBERS[0], "(-inf, inf)", shapes=[4, (2, 4)]).or_none,
+        reference_sd=array(MEMBERS[0], "[0, inf)", shapes=[4, (2, 4)]).or_none,
+        reference_ess=array(MEMBERS[0] + 1.0, "[1, inf)", shapes=[4, (2, 4)]).or_none,
+        also={"reference": {"predictions"}, "task": {"reference"}},
+    ),
     **{
         f"metrics.{name}": row(
             dict(probabilities=P4, labels=Y4),

@@ -12,13 +12,7 @@ from keras_mhmcmc._types import Array
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["scalars", "summary", "to_arviz"]
-
 Scalars = dict[str, Array]  # of shape (chain, draw)
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 def to_arviz(
@@ -46,7 +40,7 @@ def to_arviz(
     >>> group["posterior"]["x"].shape
     (4, 100)
     """
-    arviz = _arviz()
+    arviz = arviz_module()
     groups = {"posterior": _checked_group("posterior", posterior)}
     is_empty = isinstance(sample_stats, dict) and not sample_stats
     if sample_stats is not None and not is_empty:
@@ -103,7 +97,7 @@ def summary(
     """
     import pandas
 
-    arviz = _arviz()
+    arviz = arviz_module()
     rows = scalars(draws, names, max_rows)
     table = {
         name: {
@@ -227,7 +221,8 @@ def _label(index: tuple[int, ...]) -> str:
     return "[" + ", ".join(map(str, index)) + "]" if index else ""
 
 
-def _arviz() -> Any:
+def arviz_module() -> Any:
+    """Return ArviZ, or raise an `ImportError` with the remedy."""
     try:
         import arviz
     except ImportError as error:
