@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import keras
 
 from keras_mhmcmc._backend import loss_observer
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 from keras_mhmcmc._backend.keras_internals import stored_value
+from keras_mhmcmc._warn import warn
 
 __all__ = [
     "DataTrainer",
@@ -214,3 +216,17 @@ class DataTrainer(BuiltBeforeSteps):
             data = self.change_data(data)
         others = [scope.get_current_value(v) for v in self.non_trainable_variables]
         return super().train_step((trainable, others, optimizer, metrics), data)
+
+
+def _warn_of_wrong_sums(version):
+    """Warn of jaxlib 0.10.2, whose compiled sums are wrong on a CPU."""
+    if version == "0.10.2":
+        warn(
+            "jaxlib 0.10.2 computes wrong sums on a CPU: in `mh.sample` with N "
+            "examples, the energies of all chains after the first 32768/N were wrong "
+            "(github.com/jax-ml/jax/issues/39103). Install another version of jax and "
+            "jaxlib, such as 0.10.1."
+        )
+
+
+_warn_of_wrong_sums(jaxlib.__version__)
