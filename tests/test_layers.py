@@ -28,6 +28,7 @@ ROOMS = [
     "_backend",
     "schedules",
     "losses",
+    "bounds",
     "targets",
     "diagnostics",
     "algorithms",

@@ -46,7 +46,6 @@ from typing import Self
 
 import numpy as np
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -157,7 +156,7 @@ class Amagold(Transition):
         begin = tensors.add_scaled(state.point, 0.5, fresh)
         path = (1, begin, fresh, ops.zeros_like(energy))
         steps = self.steps_per_test
-        path = _backend.loop_while(lambda part, *_: part <= steps, one, path)
+        path = tensors.loop_while(lambda part, *_: part <= steps, one, path)
         _, end, velocity, work = path
         end = tensors.add_scaled(end, -0.5, velocity)
         new_energy = density.energies(end)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -84,11 +83,6 @@ def check_no_batch_size(batch_size: int | None) -> None:
             "a random size. Its own `block_size` says how many examples are evaluated "
             f"at once. Received: batch_size={batch_size}"
         )
-
-
-def gather(arrays: list[Tensor], index: Tensor) -> list[Tensor]:
-    """Return elements of each array, (K, B)."""
-    return _backend.gather(arrays, index)
 
 
 def first_violation(

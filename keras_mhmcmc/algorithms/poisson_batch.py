@@ -30,10 +30,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
 
@@ -98,10 +98,10 @@ def visit_arrivals(
         place = row * columns + column
         arrived = (times < ops.expand_dims(remaining, 1)) & (place < size)
         place = ops.minimum(place, size - 1)
-        share, alias = _backend.gather(list(table), place)
+        share, alias = tensors.gather(list(table), place)
         index = ops.where(uniforms[3] < share, place, alias)
         gathered = visit(gathered, index, arrived, uniforms[4])
         return block + 1, remaining - times[:, -1], gathered
 
-    state = _backend.loop_while(goes_on, one_block, (1, remaining, gathered))
+    state = tensors.loop_while(goes_on, one_block, (1, remaining, gathered))
     return state[-1]

@@ -141,7 +141,7 @@ class PoissonMH(Transition):
             gathered: Gathered, index: Tensor, arrived: Tensor, uniform: Tensor
         ) -> Gathered:
             values = density.log_likelihoods([state.point, proposal], index)
-            low, high = bounded.gather([lower, upper], index)
+            low, high = tensors.gather([lower, upper], index)
             violation = gathered.violation
             shares = []
             for value in values:

@@ -146,6 +146,18 @@ def cond(
     return _backend.cond(condition, if_true, if_false)
 
 
+def loop_while(
+    condition: Callable[..., Tensor], body: Callable[..., Any], values: Any
+) -> Any:
+    """Return `values` after repeated `body(*values)`, while `condition(*values)`."""
+    return _backend.loop_while(condition, body, values)
+
+
+def gather(arrays: Tensors, index: Tensor) -> list[Tensor]:
+    """Return rows of each array."""
+    return _backend.gather(arrays, index)
+
+
 def constant(values: Sequence[float], dtype: str, like: Tensor) -> Tensor:
     """Return numbers, or a range, as a tensor on the device of `like`; made once."""
     return _backend.constant(values, dtype, like)

@@ -143,7 +143,7 @@ class Tuna(Transition):
             gathered: Gathered, index: Tensor, arrived: Tensor, uniform: Tensor
         ) -> Gathered:
             here, there = density.log_likelihoods([state.point, proposal], index)
-            (bound,) = bounded.gather([bounds], index)
+            (bound,) = tensors.gather([bounds], index)
             # T divides both the difference and the bound, and their ratio not at all.
             share, violation = bounded.bounded_share(
                 here,

@@ -28,8 +28,8 @@ __all__ = [
     "sghmcsa",
     "sgld",
     "sgldsa",
-    "tuna",
     "sgnht",
+    "tuna",
 ]
 
 

@@ -86,7 +86,7 @@ def _plain_loops(monkeypatch):
             values = body(*values)
         return values
 
-    monkeypatch.setattr("keras_mhmcmc._backend.loop_while", loop_while)
+    monkeypatch.setattr("keras_mhmcmc.algorithms.tensors.loop_while", loop_while)
     cond = lambda condition, yes, no: yes() if bool(condition) else no()  # noqa: E731
     monkeypatch.setattr("keras_mhmcmc.algorithms.tensors.cond", cond)
 

@@ -22,7 +22,7 @@ Y = (RNG.random(SIZE) < 1 / (1 + np.exp(-X @ [1.0, -0.5]))).astype("float32")
 SIGN = 1.0 - 2.0 * Y
 NORMS = np.sqrt(np.sum(X.astype("float64") ** 2, axis=1))
 LOWER, UPPER = -np.logaddexp(0, RADIUS * NORMS), -np.logaddexp(0, -RADIUS * NORMS)
-CHAINS = 1200
+CHAINS = 800
 # No more than one of the 12 tests of a correct kernel in 1,000 runs is below.
 LEAST = 1e-4
 
@@ -73,9 +73,9 @@ class Posterior:
         return found
 
 
-def run(kernel, position, steps=25, seed=1, **options):
+def run(kernel, position, steps=15, seed=1, **options):
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         return mh.sample(
             kernel,
             position,
@@ -92,6 +92,7 @@ def run(kernel, position, steps=25, seed=1, **options):
 
 
 def tuna(**options):
+    options = dict(block_size=32) | options
     return mh.kernels.tuna(0.3, bounds=NORMS, **options), {}
 
 
@@ -106,9 +107,9 @@ def of_amagold(rate=1.0, **options):
 KERNELS = {
     "tuna": tuna(),
     "tuna with a small chi": tuna(chi=1e-3),
-    "tuna with a large chi": tuna(chi=0.2, block_size=16),
+    "tuna with a large chi": tuna(chi=0.2),
     "tuna at another temperature": tuna(temperature=2.0),
-    "poisson": poisson(block_size=64),
+    "poisson": poisson(),
     "poisson with few examples": poisson(poisson_rate=5.0),
     "poisson at another temperature": poisson(temperature=3.0),
     "amagold": of_amagold(steps_per_test=4),
@@ -117,6 +118,10 @@ KERNELS = {
     "amagold without momentum": (
         mh.kernels.amagold(1.0, momentum=0.0, steps_per_test=2),
         dict(batch_size=10),
+    ),
+    "amagold that remembers": (
+        mh.kernels.amagold(12.0, momentum=0.98, steps_per_test=1),
+        {},
     ),
     "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
 }
@@ -236,7 +241,7 @@ BUGS = [
     ("amagold", of_work),
     ("amagold", of_half_work),
     ("amagold", of_noise),
-    ("amagold", of_turn),
+    ("amagold that remembers", of_turn),
 ]
 
 
@@ -282,8 +287,8 @@ def test_chains_and_steps_have_noise_of_their_own(name):
 
 def test_the_size_of_a_batch_does_not_depend_on_its_blocks():
     """Blocks of other sizes draw other noise, and batches of the same mean size."""
-    start = Posterior(1.0).draw(300)
-    total, chi = NORMS.sum(), 0.1
+    start = Posterior(1.0).draw(150)
+    total, chi = NORMS.sum(), 0.02
     length = scipy.stats.chi(2, scale=0.3)
     expected = total * length.mean() + chi * total**2 * length.moment(2)
     for block_size in (8, 200):
@@ -355,8 +360,20 @@ def test_nothing_is_accepted_after_a_bound_was_exceeded(monkeypatch):
     start = Posterior(1.0).draw(20)
     kernel = mh.kernels.tuna(0.3, bounds=1e-3 * NORMS, chi=1e4)
     end = run(kernel, start, steps=50)
-    assert (end.info["acceptance"] == 0).all()
-    np.testing.assert_array_equal(end.position[:, -1], start)
+    # An example within its bound may come first, and be the only one of its batch.
+    violated = end.state.values[1] >= 0
+    assert violated.sum() > 15
+    later = mh.sample(
+        kernel,
+        end.state,
+        log_likelihood=log_likelihood,
+        log_prior=log_prior,
+        data=(X, Y),
+        num_steps=30,
+        every=30,
+        progress=False,
+    )
+    assert (later.info["acceptance"][violated] == 0).all()
 
 
 def test_a_likelihood_that_is_not_finite_is_an_error():

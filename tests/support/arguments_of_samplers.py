@@ -95,6 +95,8 @@ POWER = dict(initial=0.1, offset=1.0, power=0.5)
 FOUR = dict(y_true=np.ones((4, 2)), y_pred=np.ones((4, 2)))
 NO_FOUR = listed(np.zeros((4, 3)), np.zeros((3, 2)))
 RATES = dict(learning_rate=0.1)
+BOUNDS_OF_EXAMPLES = kinds.array(np.ones(4), "[0, inf)", np.zeros(4), shapes=[(2, 2)])
+FEATURES = kinds.array(np.ones((4, 2)), shapes=[4, (2, 2, 2)], empty=True)
 PARTS = {
     "schedules.PowerDecay": row(POWER, power=kinds.NOT_NEGATIVE),
     "schedules.RobbinsMonro": row({}, scale=kinds.POSITIVE, power=number("(0.5, 1]")),
@@ -139,6 +141,38 @@ PARTS = {
     "kernels.mhbt": row(RATES, temperature=OPEN_RATE),
     "kernels.mint": row(RATES),
     "kernels.rsgld": row(RATES, temperature=OPEN_RATE, beta=BETA),
+    "kernels.tuna": row(
+        RATES | dict(bounds=np.ones(4)),
+        learning_rate=kinds.POSITIVE,
+        temperature=kinds.POSITIVE,
+        bounds=BOUNDS_OF_EXAMPLES,
+        chi=kinds.POSITIVE.or_none,
+        block_size=kinds.COUNT,
+    ),
+    "kernels.poisson": row(
+        RATES | dict(lower=-np.ones(4), upper=np.ones(4)),
+        learning_rate=kinds.POSITIVE,
+        temperature=kinds.POSITIVE,
+        lower=kinds.array(-np.ones(4), "(-inf, inf)", 2 * np.ones(4), shapes=[3]),
+        upper=kinds.array(np.ones(4), "(-inf, inf)", -2 * np.ones(4), shapes=[3]),
+        poisson_rate=kinds.POSITIVE.or_none,
+        block_size=kinds.COUNT,
+        also={"lower": {"upper"}, "upper": {"lower"}},
+    ),
+    "kernels.amagold": row(
+        RATES,
+        learning_rate=kinds.POSITIVE,
+        temperature=kinds.POSITIVE,
+        steps_per_test=kinds.COUNT,
+    ),
+    "bounds.logistic_regression": row(dict(x=np.ones((4, 2))), x=FEATURES),
+    "bounds.softmax_regression": row(dict(x=np.ones((4, 2))), x=FEATURES),
+    "bounds.robust_regression": row(
+        dict(x=np.ones((4, 2)), degrees_of_freedom=3.0),
+        x=FEATURES,
+        degrees_of_freedom=kinds.POSITIVE,
+        scale=kinds.POSITIVE,
+    ),
     "kernels.sgldsa": row(RATES | OF_SPARSE, **SPARSE),
     "kernels.sghmcsa": row(RATES | OF_SPARSE, **SPARSE),
     "citation": row(dict(sampler=mh.SGLD), sampler=Kind((dict, "RSGLD", 3)).or_none),
