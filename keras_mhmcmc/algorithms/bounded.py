@@ -136,8 +136,9 @@ def bounded_share(
         before: the violation so far.
     """
     difference = here - there
-    # NaN exceeds every bound.
-    exceeds = ~(ops.abs(difference) <= bound + rounding(here, there))
+    # Not `~(x <= y)`, which TensorFlow takes for `x > y`: NaN exceeds every bound.
+    exceeds = ops.abs(difference) > bound + rounding(here, there)
+    exceeds = exceeds | ~ops.isfinite(difference)
     violation = first_violation(before, difference, bound, index, arrived & exceeds)
     positive = bound > 0.0
     share = ops.where(positive, difference, 0.0) / ops.where(positive, bound, 1.0)

@@ -146,10 +146,11 @@ class PoissonMH(Transition):
             shares = []
             for value in values:
                 slack = bounded.rounding(value)
-                inside = (value >= low - slack) & (value <= high + slack)
+                outside = (value < low - slack) | (value > high + slack)
+                outside = outside | ~ops.isfinite(value)
                 nearest = ops.where(value > high, high, low)
                 violation = bounded.first_violation(
-                    violation, value, nearest, index, arrived & ~inside
+                    violation, value, nearest, index, arrived & outside
                 )
                 width = ops.where(high > low, high - low, 1.0)
                 shares.append(ops.clip((value - low) / width, 0.0, 1.0))

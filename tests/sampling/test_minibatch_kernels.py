@@ -238,8 +238,8 @@ BUGS = [
     ("poisson with few examples", of_points),
     ("poisson with few examples", of_rate),
     ("poisson with few examples", of_weights),
-    ("amagold", of_work),
-    ("amagold", of_half_work),
+    ("amagold that remembers", of_work),
+    ("amagold that remembers", of_half_work),
     ("amagold", of_noise),
     ("amagold that remembers", of_turn),
 ]
