@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import keras_mhmcmc as mh
+from tests.statistics import literal
 from tests.statistics import references
 from tests.statistics import suite
 from tests.statistics import table
@@ -105,3 +107,26 @@ def test_recursions_come_to_the_target_with_smaller_steps(sampler, target):
     allowance = 0.25 * np.abs(fine.values - coarse.values) + 0.01
     scores = (np.abs(values - target.expectations()) - allowance) / errors
     assert scores.max() < suite.LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["correlated", "skewed", "logistic", "bimodal"])
+def test_the_recursion_of_sgnht_comes_to_the_target_with_smaller_steps(target):
+    """The paper's step h / 6: rate / 36, friction / 6. Its velocities start at 0."""
+    target, divisor = TARGETS[target], 6
+    config = table.SAMPLERS["sgnht"].make(target, 0).get_config()
+    config["learning_rate"] /= divisor**2
+    config["momentum"] = 1.0 - (1.0 - config["momentum"]) / divisor
+    rng = np.random.default_rng(1)
+    position, _ = target.draw(rng, 2000)
+    states = literal.steps(
+        mh.SGNHT.from_config(config), target, position, None, rng, every=1
+    )
+    values = []
+    for number in range(150 * divisor):
+        position, _ = next(states)
+        if number >= 30 * divisor and number % (3 * divisor) == 0:
+            values.append(target.functions(position))
+    values = np.array(values)
+    means, errors = references.estimate(values, np.zeros(values.shape[:2]))
+    assert np.abs((means - target.expectations()) / errors).max() < suite.LIMIT
