@@ -11,8 +11,8 @@ of least variance, "soft" over the five of most, "all" over all 31.
 
 The parts are: `rsgld`, the spread within each chain of the default RSGLD in `fit`;
 `psgld`, PSGLD compared with SGLD; `metropolis`, MHBT and MINT at their default
-temperatures and at c_n below sqrt(m), compared with a closed form; `momentum`, SGLD and
-SGHMC with mini-batches, compared with their closed form.
+temperatures and at c_n below sqrt(m), compared with a closed form; `momentum`, SGLD,
+SGHMC and SGNHT with mini-batches, compared with their closed form.
 """
 
 import argparse
@@ -275,25 +275,47 @@ def over(other, covariance):
 
 
 def momentum(args):
-    """SGLD and SGHMC at one learning rate, on all of the data and on mini-batches.
+    """SGLD, SGHMC and SGNHT at one learning rate, on all of the data and on batches.
 
     The closed form is that of `mh.SGHMC`, in each eigenvector of the covariance.
     """
     _, covariance, start = reference(1.0)
     values, axes = np.linalg.eigh(covariance)
     rate = 0.05
+    pull = rate / EXAMPLES / values
     for batch_size in (EXAMPLES, 113, 12):
         print(f"batches of {batch_size}, variance over that of the posterior")
         noise = np.diag(axes.T @ gradient_covariance(start, batch_size) @ axes)
-        for name, kept, kernel in (
-            ("SGLD", 0.0, mh.kernels.sgld(rate)),
-            ("SGHMC, momentum 0.9", 0.9, mh.kernels.sghmc(rate, momentum=0.9)),
+        # The friction that each direction would need for its gradient noise.
+        needed = rate * EXAMPLES * noise / 2.0
+        for name, friction, kernel in (
+            ("SGLD", 1.0, mh.kernels.sgld(rate)),
+            ("SGHMC, momentum 0.9", 0.1, mh.kernels.sghmc(rate, momentum=0.9)),
+            ("SGNHT, momentum 0.9", 0.1, mh.kernels.sgnht(rate, momentum=0.9)),
         ):
             draws = sampled(kernel, start, batch_size, args.steps, args.seed)
             show(name, ratios(draws.position, covariance, mean_of(draws)))
-            heat = 1.0 + rate * EXAMPLES * noise / (2.0 * (1.0 - kept))
-            each = heat / (1.0 - rate / EXAMPLES / values / (2.0 * (1.0 + kept)))
+            has_thermostat = "thermostat" in draws.info
+            if has_thermostat:
+                print("  thermostat at the end", draws.info["thermostat"].mean())
+            xi = thermostat_of(friction + needed, pull) if has_thermostat else friction
+            each = (friction + needed) / (xi * slowed(xi, pull))
             show("closed form", over((axes * (values * each)) @ axes.T, covariance))
+
+
+def slowed(xi, pull):
+    """The bias of a step of eta L with a friction, as a factor of L."""
+    return 1.0 - pull / (2.0 * (2.0 - xi))
+
+
+def thermostat_of(needed, pull):
+    """The mean thermostat, at most 1, at which the mean direction has temperature T."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        xi = 0.5 * (low + high)
+        is_low = xi < np.mean(needed / slowed(xi, pull))
+        low, high = (xi, high) if is_low else (low, xi)
+    return xi
 
 
 PARTS = {
