@@ -58,7 +58,6 @@ from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.algorithms.transition import Report
 from keras_mhmcmc.algorithms.transition import Transition
 
 
@@ -124,7 +123,7 @@ class Amagold(Transition):
             Slot("has_energy", dtype="bool", value=False, is_shared=True),
         )
 
-    def step(self, state: State, density: Density) -> tuple[State, Report]:
+    def step(self, state: State, density: Density) -> tuple[State, dict[str, Tensor]]:
         """Follow a path, and accept or reject its end."""
         size = density.train_size
         settings: dict[str, Any] = {
@@ -176,15 +175,15 @@ class Amagold(Transition):
             "nonfinite": ~finite,
         }
         counts = {name: ops.cast(value, "float32") for name, value in counts.items()}
-        return state, Report(counts)
+        return state, counts
 
     def check(self, state: State) -> None:
         """Accept every state."""
 
-    def summary(self, counts: dict[str, Array], steps: int) -> dict[str, Array]:
+    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the share of accepted paths."""
         with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / np.asarray(counts["proposed"])
+            acceptance = counts["accepted"] / counts["proposed"]
         return {"acceptance": acceptance, "nonfinite": counts["nonfinite"]}
 
 

@@ -45,35 +45,25 @@ _GOLDEN = -1640531527  # 2^32 over the golden ratio, as a signed integer
 
 
 def draw_batches(
-    uniforms: Tensor,
-    train_size: int,
-    batch_size: int,
-    replacement: bool = False,
-    first: Tensor = 0,
+    uniforms: Tensor, train_size: int, batch_size: int, replacement: bool = False
 ) -> Tensor:
     """Return the indices of one mini-batch for each chain, int32, shape (K, m).
-
-    Equal uniforms and another `first` go on with the same permutation. Past its end,
-    the last value is repeated.
 
     Args:
         uniforms: noise of shape (num_rounds(n), K).
         train_size: n.
         batch_size: m.
         replacement: whether a batch may hold an index twice.
-        first: number of the first value in the permutation, from 0.
     """
     rows, columns = grid(train_size)
     rounds = num_rounds(train_size)
     keys = ops.cast(uniforms * 2.0**24, "int32")
     keys = [ops.expand_dims(key, 1) for key in ops.unstack(keys, rounds)]
     counter = ops.expand_dims(ops.arange(batch_size, dtype="int32"), 0)
-    if not isinstance(first, int) or first > 0:
-        counter = ops.minimum(counter + ops.cast(first, "int32"), train_size - 1)
-    begin = counter + 0 * keys[0]
+    first = counter + 0 * keys[0]
     if replacement:
         keys = [_hash(key + counter * _GOLDEN) for key in keys]
-        begin = 0 * begin
+        first = 0 * first
 
     def permute(index: Tensor) -> Tensor:
         left, right = index // columns, index % columns
@@ -82,7 +72,7 @@ def draw_batches(
             right = _shift(right, _hash(left + keys[pair + 1]), columns)
         return left * columns + right
 
-    index = permute(begin)
+    index = permute(first)
     if rows * columns == train_size:
         return index
     (index,) = ops.while_loop(

@@ -1,30 +1,37 @@
-"""What kernels with a bound for each example share: the check of the bounds, the test.
+"""What kernels with a bound for each example share: their step, the check of bounds.
+
+A step proposes theta' = theta + epsilon Z, draws a Poisson batch of examples, and
+accepts theta' if log u < log r. What the kernel's own file defines is the rate of the
+batch, which of its arrivals stay, and what each of them adds to log r. The log prior
+adds its difference over T.
 
 A bound that does not hold makes an exact kernel wrong without a sign. So each example
 that is drawn is compared with its bound. A chain whose bound was exceeded accepts
 nothing from then on, and `mh.sample` raises an error with the example.
 """
 
+import abc
 import math
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 
 import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import poisson_batch
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.algorithms.transition import Report
+from keras_mhmcmc.algorithms.transition import Transition
 
 # Rounding of a log-likelihood, relative to its size: a few float32 steps.
 _ROUNDING = 2e-6
-
-COUNTS = ("accepted", "proposed", "examples", "nonfinite")
 
 
 class Violation(NamedTuple):
@@ -35,13 +42,14 @@ class Violation(NamedTuple):
     bound: Tensor  # nats, (K,)
 
 
-def no_violation() -> Violation:
-    """Return the slots of a violation that has not happened."""
-    return Violation(
-        Slot("violating_example", dtype="int32", value=-1),
-        Slot("violating_value"),
-        Slot("violated_bound"),
-    )
+class Examples(NamedTuple):
+    """A block of examples of each chain, (K, B) each."""
+
+    here: Tensor  # log-likelihood at the position
+    there: Tensor  # log-likelihood at the proposal
+    limits: list[Tensor]  # the bounds
+    index: Tensor  # int32
+    arrived: Tensor  # bool: belongs to the batch
 
 
 def checked_bounds(name: str, values: Any) -> Array:
@@ -66,27 +74,12 @@ def checked_bounds(name: str, values: Any) -> Array:
     return bounds
 
 
-def check_size(name: str, bounds: Array, train_size: int | None) -> None:
-    """Raise a `ValueError` unless there is one bound for each example."""
-    if len(bounds) != train_size:
-        raise ValueError(
-            f"Argument `{name}` must have one number for each example of `data`. "
-            f"Received: {len(bounds)} numbers, and {train_size} examples"
-        )
-
-
-def check_no_batch_size(batch_size: int | None) -> None:
-    """Raise a `ValueError` if the user has asked for batches of a fixed size."""
-    if batch_size is not None:
-        raise ValueError(
-            "Argument `batch_size` must be left out: the kernel draws mini-batches of "
-            "a random size. Its own `block_size` says how many examples are evaluated "
-            f"at once. Received: batch_size={batch_size}"
-        )
-
-
 def first_violation(
-    before: Violation, value: Tensor, bound: Tensor, index: Tensor, exceeds: Tensor
+    before: Violation,
+    value: Tensor,
+    bound: Tensor,
+    examples: Examples,
+    exceeds: Tensor,
 ) -> Violation:
     """Return the violation, with an example of this block if it is the first.
 
@@ -94,9 +87,10 @@ def first_violation(
         before: of the blocks and steps so far.
         value: what must not exceed the bound, (K, B).
         bound: of the value, (K, B).
-        index: examples, (K, B).
-        exceeds: bool, whether an example of the batch exceeds its bound, (K, B).
+        examples: the block.
+        exceeds: bool, whether the value exceeds the bound, (K, B).
     """
+    exceeds = exceeds & examples.arrived
     marks = ops.cast(exceeds, "int32")
     column = ops.argmax(marks, axis=1)
     is_new = (ops.max(marks, axis=1) > 0) & (before.example < 0)
@@ -106,7 +100,7 @@ def first_violation(
         return ops.where(is_new, row, old)
 
     return Violation(
-        chosen(index, before.example),
+        chosen(examples.index, before.example),
         chosen(value, before.value),
         chosen(bound, before.bound),
     )
@@ -118,64 +112,24 @@ def rounding(*values: Tensor) -> Tensor:
 
 
 def bounded_share(
-    here: Tensor,
-    there: Tensor,
-    bound: Tensor,
-    index: Tensor,
-    arrived: Tensor,
-    before: Violation,
+    examples: Examples, bound: Tensor, before: Violation
 ) -> tuple[Tensor, Violation]:
     """Return (here - there) / bound in [-1, 1], and the first violation so far.
 
     Args:
-        here: log-likelihoods at the position, (K, B).
-        there: log-likelihoods at the proposal, (K, B).
-        bound: of the absolute difference, (K, B).
-        index: examples, (K, B).
-        arrived: bool, whether an example belongs to the batch, (K, B).
+        examples: a block.
+        bound: of the absolute difference of log-likelihoods, (K, B).
         before: the violation so far.
     """
+    here, there = examples.here, examples.there
     difference = here - there
     # Not `~(x <= y)`, which TensorFlow takes for `x > y`: NaN exceeds every bound.
     exceeds = ops.abs(difference) > bound + rounding(here, there)
     exceeds = exceeds | ~ops.isfinite(difference)
-    violation = first_violation(before, difference, bound, index, arrived & exceeds)
+    violation = first_violation(before, difference, bound, examples, exceeds)
     positive = bound > 0.0
     share = ops.where(positive, difference, 0.0) / ops.where(positive, bound, 1.0)
     return ops.clip(share, -1.0, 1.0), violation
-
-
-def decided(
-    position: Position,
-    proposal: Position,
-    log_ratio: Tensor,
-    possible: Tensor,
-    examples: Tensor,
-    violation: Violation,
-    density: Density,
-) -> tuple[Position, Report]:
-    """Return the position after the test, and what the step reports.
-
-    Args:
-        position: of the chains.
-        proposal: of the chains.
-        log_ratio: log r, (K,).
-        possible: bool, whether prior and rate were finite, (K,).
-        examples: how many were evaluated, float32, (K,).
-        violation: after the step.
-        density: gives the uniform of the test, part 0.
-    """
-    uniform = density.uniforms(1, 1, 0)[0, :, 0]
-    wins = possible & (ops.log(uniform) < log_ratio) & (violation.example < 0)
-    return tensors.select(wins, proposal, position), Report(
-        {
-            "accepted": ops.cast(wins, "float32"),
-            "proposed": ops.ones_like(examples),
-            "examples": examples,
-            # Outside the prior's support log r is -infinity: a plain rejection.
-            "nonfinite": ops.cast(~possible & ~(log_ratio == -math.inf), "float32"),
-        }
-    )
 
 
 def check_violation(name: str, violation: Violation) -> None:
@@ -199,12 +153,189 @@ def check_violation(name: str, violation: Violation) -> None:
     )
 
 
-def summary(counts: dict[str, Array], steps: int) -> dict[str, Array]:
-    """Return the share of accepted proposals, and the mean size of a batch."""
-    with np.errstate(invalid="ignore"):
-        acceptance = counts["accepted"] / np.asarray(counts["proposed"])
-    return {
-        "acceptance": acceptance,
-        "batch_size": counts["examples"] / max(steps, 1),
-        "nonfinite": counts["nonfinite"],
-    }
+class State(NamedTuple):
+    """The position, and the first bound that was exceeded."""
+
+    point: Position
+    violation: Violation
+
+
+class Judged(NamedTuple):
+    """What a kernel makes of a block of examples."""
+
+    probability: Tensor  # that an arrival stays in the batch, (K, B)
+    term: Tensor  # of log r, for an arrival that stays, (K, B)
+    violation: Violation
+
+
+class Gathered(NamedTuple):
+    """What the examples of a batch have given so far."""
+
+    log_ratio: Tensor  # without the prior, (K,)
+    examples: Tensor  # evaluated, float32, (K,)
+    violation: Violation
+
+
+class BoundedWalk(Transition):
+    """Abstract: a random walk whose test draws a Poisson batch of bounded examples.
+
+    A final class is a frozen dataclass. It adds `limits`, `weights`, `names`, `rate`
+    and `judge`.
+    """
+
+    learning_rate: float
+    temperature: float
+    block_size: int
+
+    @property
+    @abc.abstractmethod
+    def limits(self) -> list[Array]:
+        """The bounds of the examples, float64, (N,) each."""
+
+    @property
+    @abc.abstractmethod
+    def weights(self) -> Array:
+        """What examples are drawn in proportion to, float64, (N,)."""
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The arguments that give `limits`."""
+
+    @abc.abstractmethod
+    def rate(self, distance: Tensor, size: int) -> Tensor:
+        """Return the expected size of a batch, (K,).
+
+        Args:
+            distance: between proposal and position, (K,).
+            size: number of weights of a chain.
+        """
+
+    @abc.abstractmethod
+    def judge(
+        self, examples: Examples, distance: Tensor, size: int, violation: Violation
+    ) -> Judged:
+        """Return what a block of examples adds to the test.
+
+        Args:
+            examples: the block.
+            distance: between proposal and position, (K,).
+            size: number of weights of a chain.
+            violation: so far.
+        """
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of what a step counts."""
+        return ("accepted", "proposed", "examples", "nonfinite")
+
+    @property
+    def needs_examples(self) -> bool:
+        """Return whether the kernel needs single log-likelihoods: it does."""
+        return True
+
+    @property
+    def arrays(self) -> list[Array]:
+        """Return the bounds, and the table that draws the examples."""
+        limits = [limit.astype("float32") for limit in self.limits]
+        return [*limits, *poisson_batch.alias_table(self.weights)]
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the kernel, if it has bounds for each example."""
+        if batch_size is not None:
+            raise ValueError(
+                "Argument `batch_size` must be left out: the kernel draws mini-batches "
+                "of a random size. Its own `block_size` says how many examples are "
+                f"evaluated at once. Received: batch_size={batch_size}"
+            )
+        if len(self.limits[0]) != train_size:
+            raise ValueError(
+                f"Argument `{self.names[0]}` must have one number for each example of "
+                f"`data`. Received: {len(self.limits[0])} numbers, and {train_size} "
+                "examples"
+            )
+        return self
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first step."""
+        slots = Violation(
+            Slot("violating_example", dtype="int32", value=-1),
+            Slot("violating_value"),
+            Slot("violated_bound"),
+        )
+        return State(position, slots)
+
+    def step(self, state: State, density: Density) -> tuple[State, dict[str, Tensor]]:
+        """Propose, draw a batch, and accept or reject."""
+        *limits, share, alias = density.arrays
+        noise = density.normals(0)
+        proposal = tensors.add_scaled(state.point, self.learning_rate, noise)
+        prior = density.log_prior(proposal) - density.log_prior(state.point)
+        moved = tensors.subtract(proposal, state.point)
+        distance = ops.sqrt(tensors.sum_squares(moved, like=prior))
+        size = tensors.size(moved, like=prior)
+        rate = self.rate(distance, size)
+        # A proposal that is out of the prior's support needs no batch.
+        possible = ops.isfinite(prior) & ops.isfinite(rate)
+
+        def visit(
+            gathered: Gathered, index: Tensor, arrived: Tensor, uniform: Tensor
+        ) -> Gathered:
+            here, there = density.log_likelihoods([state.point, proposal], index)
+            rows = tensors.gather(limits, index)
+            examples = Examples(here, there, rows, index, arrived)
+            judged = self.judge(examples, distance, size, gathered.violation)
+            stays = arrived & (uniform < judged.probability)
+            term = ops.where(stays, judged.term, 0.0)
+            return Gathered(
+                gathered.log_ratio + ops.sum(term, axis=1),
+                gathered.examples + ops.sum(ops.cast(arrived, "float32"), axis=1),
+                judged.violation,
+            )
+
+        zero = ops.zeros_like(distance)
+        gathered = poisson_batch.visit_arrivals(
+            density,
+            ops.where(possible, rate, 0.0),
+            poisson_batch.AliasTable(share, alias),
+            self.block_size,
+            visit,
+            Gathered(zero, zero, state.violation),
+        )
+        log_ratio = gathered.log_ratio + prior / self.temperature
+        uniform = density.uniforms(1, 1, 0)[0, :, 0]
+        wins = possible & (ops.log(uniform) < log_ratio)
+        wins = wins & (gathered.violation.example < 0)
+        counts = {
+            "accepted": ops.cast(wins, "float32"),
+            "proposed": ops.ones_like(distance),
+            "examples": gathered.examples,
+            # Outside the prior's support log r is -infinity: a plain rejection.
+            "nonfinite": ops.cast(~possible & ~(log_ratio == -math.inf), "float32"),
+        }
+        point = tensors.select(wins, proposal, state.point)
+        return State(point, gathered.violation), counts
+
+    def check(self, state: State) -> None:
+        """Raise a `ValueError` if a bound was exceeded."""
+        check_violation("` or `".join(self.names), state.violation)
+
+    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the share of accepted proposals, and the mean size of a batch."""
+        with np.errstate(invalid="ignore"):
+            acceptance = counts["accepted"] / counts["proposed"]
+            batch_size = counts["examples"] / counts["proposed"]
+        nonfinite = counts["nonfinite"]
+        return dict(acceptance=acceptance, batch_size=batch_size, nonfinite=nonfinite)
+
+    def _check_walk(self) -> None:
+        """Check the settings that all final classes have."""
+        positive = _validate.POSITIVE
+        set_checked(
+            self,
+            learning_rate=_validate.number(
+                "learning_rate", self.learning_rate, positive
+            ),
+            temperature=_validate.number("temperature", self.temperature, positive),
+            block_size=_validate.integer("block_size", self.block_size, 1),
+        )

@@ -26,20 +26,18 @@ and (2) is a test on this density.
 | paper     | name             | shape           | unit    |
 |-----------|------------------|-----------------|---------|
 | theta     | `point`          | list of tensors | weights |
-| theta'    | `proposal`       | list of tensors | weights |
+| theta'    | `proposal` of `bounded.py` | list of tensors | weights |
 | epsilon   | `learning_rate`  | float           | weights |
 | lower, upper | `lower`, `upper` | (N,)         | nats    |
-| M_i       | `width`          | (K, B)          | nats    |
+| T M_i     | `width`          | (K, B)          | nats    |
 | L         | `total`          | float           | nats    |
 | lambda    | `poisson_rate`   | float           | examples |
-| phi_i/M_i | `here`, `there`  | (K, B)          | 1       |
-| s_i       | `stays`, of each arrival | (K, B)  | 1       |
+| lambda + L phi_i/M_i | `rates` | (K, B)      | examples |
+| s_i       | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
 | T         | `temperature`    | float           | 1       |
 """
 
 import dataclasses
-from typing import NamedTuple
-from typing import Self
 
 import numpy as np
 
@@ -47,33 +45,13 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import bounded
-from keras_mhmcmc.algorithms import poisson_batch
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import set_checked
+from keras_mhmcmc.algorithms.bounded import BoundedWalk
 from keras_mhmcmc.algorithms.tensors import ops
-from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.algorithms.transition import Report
-from keras_mhmcmc.algorithms.transition import Transition
-
-
-class State(NamedTuple):
-    """The position, and the first bound that was exceeded."""
-
-    point: Position
-    violation: bounded.Violation
-
-
-class Gathered(NamedTuple):
-    """What the examples of a batch have given so far."""
-
-    log_ratio: Tensor  # (2) without the prior, (K,)
-    examples: Tensor  # evaluated, float32, (K,)
-    violation: bounded.Violation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PoissonMH(Transition):
+class PoissonMH(BoundedWalk):
     """PoissonMH with a random walk as proposal."""
 
     learning_rate: float
@@ -84,114 +62,69 @@ class PoissonMH(Transition):
     block_size: int
 
     def __post_init__(self) -> None:
-        positive = _validate.POSITIVE
-        rate = self.poisson_rate
+        self._check_walk()
         lower, upper = checked_limits(self.lower, self.upper)
-        set_checked(
-            self,
-            learning_rate=_validate.number(
-                "learning_rate", self.learning_rate, positive
-            ),
-            lower=lower,
-            upper=upper,
-            poisson_rate=None
-            if rate is None
-            else _validate.number("poisson_rate", rate, positive),
-            temperature=_validate.number("temperature", self.temperature, positive),
-            block_size=_validate.integer("block_size", self.block_size, 1),
-        )
-
-    @property
-    def counts(self) -> tuple[str, ...]:
-        """Names of what a step counts."""
-        return bounded.COUNTS
-
-    @property
-    def needs_examples(self) -> bool:
-        """Return whether the kernel needs single log-likelihoods: it does."""
-        return True
-
-    @property
-    def arrays(self) -> list[Array]:
-        """Return lower and upper bounds, and the table that draws by their distance."""
-        limits = [self.lower.astype("float32"), self.upper.astype("float32")]
-        return [*limits, *poisson_batch.alias_table(self.upper - self.lower)]
-
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the kernel, if it has bounds for each example."""
-        bounded.check_no_batch_size(batch_size)
-        bounded.check_size("lower", self.lower, train_size)
-        return self
-
-    def init(self, position: Position) -> State:
-        """Return the state before the first step."""
-        return State(position, bounded.no_violation())
-
-    def step(self, state: State, density: Density) -> tuple[State, Report]:
-        """Draw the counts, propose, and accept or reject."""
-        lower, upper, *table = density.arrays
-        total = float(np.sum(self.upper - self.lower)) / self.temperature
-        extra = total if self.poisson_rate is None else self.poisson_rate
-        noise = density.normals(0)
-        proposal = tensors.add_scaled(state.point, self.learning_rate, noise)
-        prior = density.log_prior(proposal) - density.log_prior(state.point)
-        possible = ops.isfinite(prior)
-
-        def visit(
-            gathered: Gathered, index: Tensor, arrived: Tensor, uniform: Tensor
-        ) -> Gathered:
-            values = density.log_likelihoods([state.point, proposal], index)
-            low, high = tensors.gather([lower, upper], index)
-            violation = gathered.violation
-            shares = []
-            for value in values:
-                slack = bounded.rounding(value)
-                outside = (value < low - slack) | (value > high + slack)
-                outside = outside | ~ops.isfinite(value)
-                nearest = ops.where(value > high, high, low)
-                violation = bounded.first_violation(
-                    violation, value, nearest, index, arrived & outside
-                )
-                width = ops.where(high > low, high - low, 1.0)
-                shares.append(ops.clip((value - low) / width, 0.0, 1.0))
-            here, there = shares
-            # lambda M_i / L + phi_i(theta) of lambda M_i / L + M_i.
-            stays = arrived & (uniform * (extra + total) < extra + total * here)
-            term = ops.log((extra + total * there) / (extra + total * here))
-            term = ops.where(stays, term, 0.0)
-            return Gathered(
-                gathered.log_ratio + ops.sum(term, axis=1),
-                gathered.examples + ops.sum(ops.cast(arrived, "float32"), axis=1),
-                violation,
+        set_checked(self, lower=lower, upper=upper)
+        if self.poisson_rate is not None:
+            rate = _validate.number(
+                "poisson_rate", self.poisson_rate, _validate.POSITIVE
             )
+            set_checked(self, poisson_rate=rate)
 
-        zero = ops.zeros_like(prior)
-        gathered = poisson_batch.visit_arrivals(
-            density,
-            ops.where(possible, zero + (extra + total), 0.0),
-            poisson_batch.AliasTable(*table),
-            self.block_size,
-            visit,
-            Gathered(zero, zero, state.violation),
-        )
-        point, report = bounded.decided(
-            state.point,
-            proposal,
-            gathered.log_ratio + prior / self.temperature,
-            possible,
-            gathered.examples,
-            gathered.violation,
-            density,
-        )
-        return State(point, gathered.violation), report
+    @property
+    def limits(self) -> list[Array]:
+        """Lower and upper bounds of the log-likelihoods."""
+        return [self.lower, self.upper]
 
-    def check(self, state: State) -> None:
-        """Raise a `ValueError` if a bound was exceeded."""
-        bounded.check_violation("lower` or `upper", state.violation)
+    @property
+    def weights(self) -> Array:
+        """The widths M_i, times T."""
+        return self.upper - self.lower
 
-    def summary(self, counts: dict[str, Array], steps: int) -> dict[str, Array]:
-        """Return the share of accepted proposals, and the mean size of a batch."""
-        return bounded.summary(counts, steps)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments that give the bounds."""
+        return ("lower", "upper")
+
+    @property
+    def total(self) -> float:
+        """L."""
+        return float(np.sum(self.weights)) / self.temperature
+
+    @property
+    def extra(self) -> float:
+        """lambda, L by default."""
+        return self.total if self.poisson_rate is None else self.poisson_rate
+
+    def rate(self, distance: Tensor, size: int) -> Tensor:
+        """Return lambda + L, (K,)."""
+        return ops.zeros_like(distance) + (self.extra + self.total)
+
+    def judge(
+        self,
+        examples: bounded.Examples,
+        distance: Tensor,
+        size: int,
+        violation: bounded.Violation,
+    ) -> bounded.Judged:
+        """Return the probabilities of (1), and the terms of (2)."""
+        low, high = examples.limits
+        width = ops.where(high > low, high - low, 1.0)
+        rates = []
+        for value in (examples.here, examples.there):
+            slack = bounded.rounding(value)
+            outside = (value < low - slack) | (value > high + slack)
+            outside = outside | ~ops.isfinite(value)
+            nearest = ops.where(value > high, high, low)
+            violation = bounded.first_violation(
+                violation, value, nearest, examples, outside
+            )
+            # lambda + L phi_i / M_i
+            share = ops.clip((value - low) / width, 0.0, 1.0)
+            rates.append(self.extra + self.total * share)
+        here, there = rates
+        probability = here / (self.extra + self.total)
+        return bounded.Judged(probability, ops.log(there / here), violation)
 
 
 def checked_limits(lower: Array, upper: Array) -> tuple[Array, Array]:

@@ -18,7 +18,6 @@ which evaluates K chains at once and makes the noise.
 
 import abc
 from typing import Any
-from typing import NamedTuple
 from typing import Protocol
 from typing import Self
 
@@ -53,24 +52,11 @@ class Density(Protocol):
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
         """Return the gradient of U/N on a random mini-batch of each chain."""
 
-    def permuted(self, first: Tensor, size: int) -> Tensor:
-        """Return values `first`, ..., `first + size - 1` of a permutation of the data.
-
-        Each chain and step has a permutation of its own. Returns int32, (K, size).
-        Values from N on are not examples: they stand past the end.
-        """
-
     def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
         """Return uniforms, float32, (count, K, size)."""
 
     def normals(self, part: Tensor) -> Position:
         """Return standard normals like the position."""
-
-
-class Report(NamedTuple):
-    """What a transition reports of a step."""
-
-    counts: dict[str, Tensor]  # name -> (K,), float32, added up over the steps
 
 
 class Transition(abc.ABC):
@@ -83,7 +69,7 @@ class Transition(abc.ABC):
     @property
     @abc.abstractmethod
     def counts(self) -> tuple[str, ...]:
-        """Names of what `Report.counts` adds up."""
+        """Names of what the steps count."""
 
     @property
     @abc.abstractmethod
@@ -112,8 +98,8 @@ class Transition(abc.ABC):
         """Return the state before the first step, with `Slot`s besides the point."""
 
     @abc.abstractmethod
-    def step(self, state: Any, density: Density) -> tuple[Any, Report]:
-        """Return the next state, and what the step reports."""
+    def step(self, state: Any, density: Density) -> tuple[Any, dict[str, Tensor]]:
+        """Return the next state, and counts by name, float32, (K,)."""
 
     @abc.abstractmethod
     def check(self, state: Any) -> None:
@@ -124,10 +110,9 @@ class Transition(abc.ABC):
         """
 
     @abc.abstractmethod
-    def summary(self, counts: dict[str, Array], steps: int) -> dict[str, Array]:
+    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
         """Return diagnostics by name, arrays (K,).
 
         Args:
-            counts: sums of `Report.counts` over the steps after the burn-in.
-            steps: how many steps these are.
+            counts: sums over the steps after the burn-in, arrays (K,).
         """

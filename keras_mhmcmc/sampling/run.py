@@ -133,73 +133,30 @@ def sample(
     )
     if isinstance(kernel, Transition):
         transitions.check_arguments(kernel, target, replacement)
-        return _sample_transition(
-            kernel.bind_data_size(target.train_size, batch_size),
-            target,
-            init,
-            plan,
-            num_chains,
-            seed,
-            progress,
-        )
-    algorithm = kernel.bind_data_size(target.train_size, target.batch_size)
-    if isinstance(init, ChainState):
-        values, structure, shapes, start, seed = resume.checked(init)
-        algorithm = bound_to_weights(algorithm, structure, shapes)
-        template = resume.first_state(algorithm, [ops.zeros(shape) for shape in shapes])
-        state = resume.restored(template, values, "the same kernel")
+        kernel = kernel.bind_data_size(target.train_size, batch_size)
     else:
-        num_chains = _validate.integer("num_chains", num_chains, 1)
-        structure = starting_positions(init, num_chains, target.check)
-        position, start = tree.flatten(structure), 0
-        shapes = [tuple(ops.shape(x)) for x in position]
-        algorithm = bound_to_weights(algorithm, structure, shapes)
-        state = resume.first_state(algorithm, position)
-    check_warm_up(algorithm, start, plan)
-    program = Program(algorithm, target, structure, shapes)
-    if start == 0:
-        program.check_start(state, seed)
-
-    outcome = loop.run(
-        program.step,
-        program.noise,
-        state,
-        target.constants,
-        plan,
-        seed=seed,
-        start=start,
-        names=program.counts,
-        progress=progress,
-        # On TensorFlow, XLA takes minutes to compile a likelihood of gathered batches.
-        fuse=not target.draws_batches,
-    )
-    return program.draws(outcome, seed, start)
-
-
-def _sample_transition(
-    transition: Transition,
-    target: LogDensity,
-    init: Any,
-    plan: loop.Plan,
-    num_chains: int,
-    seed: int,
-    progress: bool,
-) -> Draws:
-    """Return the draws of a kernel that evaluates its target as it needs."""
+        kernel = kernel.bind_data_size(target.train_size, target.batch_size)
+    values = None
     if isinstance(init, ChainState):
         values, structure, shapes, start, seed = resume.checked(init)
         position = [ops.zeros(shape) for shape in shapes]
-        state = resume.first_state(transition, position)
-        state = resume.restored(state, values, "the same kernel")
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
         position, start = tree.flatten(structure), 0
         shapes = [tuple(ops.shape(x)) for x in position]
-        state = resume.first_state(transition, position)
-    program = transitions.TransitionProgram(transition, target, structure, shapes)
+    program: Program | transitions.TransitionProgram
+    if isinstance(kernel, Transition):
+        program = transitions.TransitionProgram(kernel, target, structure, shapes)
+    else:
+        kernel = bound_to_weights(kernel, structure, shapes)
+        check_warm_up(kernel, start, plan)
+        program = Program(kernel, target, structure, shapes)
+    state = resume.first_state(kernel, position)
+    if values is not None:
+        state = resume.restored(state, values, "the same kernel")
     if start == 0:
-        program.check_start(state)
+        program.check_start(state, seed)
     outcome = loop.run(
         program.step,
         program.noise,
@@ -210,10 +167,10 @@ def _sample_transition(
         start=start,
         names=program.counts,
         progress=progress,
-        fuse=False,
+        fuse=program.fuse,
         check=program.check,
     )
-    return program.draws(outcome, seed, start, max(outcome.steps - plan.burn_in, 0))
+    return program.draws(outcome, seed, start)
 
 
 class Weight(NamedTuple):
@@ -256,6 +213,9 @@ class Program:
         self.target = target
         self.num_chains = shapes[0][0]
         self.structure = tree.map_structure(lambda _: 0, structure)
+        self.constants = target.constants
+        # On TensorFlow, XLA takes minutes to compile a likelihood of gathered batches.
+        self.fuse = not target.draws_batches
         counts = algorithm.traits.counts
         self.counts = counts if "nonfinite" in counts else (*counts, "nonfinite")
         self._shapes = shapes
@@ -317,6 +277,9 @@ class Program:
         energy = resume.check_finite(self.target, self.structure, point, indices)
         unit = self.algorithm.energy_unit(0)
         resume.check_resolution(energy, unit, self.target.function_name)
+
+    def check(self, state: Any) -> None:
+        """Accept every state."""
 
     def summary(self, outcome: loop.Outcome) -> dict[str, Any]:
         """Return the diagnostics of each chain by name, arrays (chain,)."""

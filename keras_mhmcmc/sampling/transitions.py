@@ -108,13 +108,11 @@ class StepDensity:
         """Return the gradient of U/N on a random mini-batch of each chain."""
         index = []
         if batch_size < self.train_size:
-            index = [self._batch(0, batch_size, part)]
+            rounds = batches.num_rounds(self.train_size)
+            keys = self.uniforms(rounds, 1, part)[:, :, 0]
+            index = [batches.draw_batches(keys, self.train_size, batch_size)]
         evaluate = self._target.energies(self._structure, self._data, True)
         return evaluate(position, index)[1]
-
-    def permuted(self, first: Tensor, size: int) -> Tensor:
-        """Return values `first`, ..., `first + size - 1` of a permutation."""
-        return self._batch(first, size, -1)
 
     def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
         """Return uniforms, float32, (count, K, size)."""
@@ -126,14 +124,9 @@ class StepDensity:
         seed = self._seed_of(2 * part)
         return _backend.draw(seed, self._number, self._shapes, (0,))[0]
 
-    def _batch(self, first: Tensor, size: int, part: Tensor) -> Tensor:
-        rounds = batches.num_rounds(self.train_size)
-        keys = self.uniforms(rounds, 1, part)[:, :, 0]
-        return batches.draw_batches(keys, self.train_size, size, first=first)
-
     def _seed_of(self, part: Tensor) -> Tensor:
         """Return the seed of a part. Plain integers stay plain, as PyTorch needs."""
-        return self._seed ^ (((part + 8) * _GOLDEN) & _LARGEST)
+        return self._seed ^ (((part + 1) * _GOLDEN) & _LARGEST)
 
     def _packed(self, leaves: Position) -> Any:
         return tree.pack_sequence_as(self._structure, leaves)
@@ -160,6 +153,8 @@ class TransitionProgram:
         self.target = target
         self.structure = tree.map_structure(lambda _: 0, structure)
         self.counts = transition.counts
+        # On TensorFlow, XLA takes minutes to compile a likelihood of gathered batches.
+        self.fuse = False
         self.constants = [
             *target.constants,
             *(ops.convert_to_tensor(array) for array in transition.arrays),
@@ -178,10 +173,10 @@ class TransitionProgram:
         density = StepDensity(
             self.target, self.structure, self._shapes, constants, *noise
         )
-        state, report = self.transition.step(state, density)
-        return state, list(state.point), [report.counts[name] for name in self.counts]
+        state, counts = self.transition.step(state, density)
+        return state, list(state.point), [counts[name] for name in self.counts]
 
-    def check_start(self, state: Any) -> None:
+    def check_start(self, state: Any, seed: int) -> None:
         """Raise an error if energies at the start are not finite."""
         resume.check_finite(self.target, self.structure, state.point, [])
 
@@ -189,8 +184,8 @@ class TransitionProgram:
         """Raise an error if the state shows that the kernel's settings are wrong."""
         self.transition.check(map_leaves(ops.convert_to_numpy, state))
 
-    def draws(self, outcome: loop.Outcome, seed: int, start: int, kept: int) -> Draws:
-        """Return the `Draws` of a run, of which `kept` steps came after the burn-in."""
+    def draws(self, outcome: loop.Outcome, seed: int, start: int) -> Draws:
+        """Return the `Draws` of a run."""
         num_chains = self._shapes[0][0]
         arrays = outcome.arrays
         if arrays is None:
@@ -203,7 +198,7 @@ class TransitionProgram:
         return Draws(
             tree.pack_sequence_as(self.structure, arrays),
             None,
-            self.transition.summary(counts, kept),
+            self.transition.summary(counts),
             resume.saved(outcome.state, self.structure, self._shapes, steps, seed),
             outcome.interrupted,
         )

@@ -92,12 +92,12 @@ def _plain_loops(monkeypatch):
 
 
 def run(kernel, seed):
-    """One step from seeded positions: positions before and after, density, report."""
+    """One step from seeded positions: positions before and after, density, counts."""
     start = np.random.default_rng(seed + 50).normal(size=(CHAINS, 2)).astype("float32")
     state = resume.first_state(kernel, [ops.convert_to_tensor(start)])
     density = Given(kernel, seed)
-    state, report = kernel.step(state, density)
-    counts = {k: ops.convert_to_numpy(v) for k, v in report.counts.items()}
+    state, counts = kernel.step(state, density)
+    counts = {k: ops.convert_to_numpy(v) for k, v in counts.items()}
     return (
         start.astype("float64"),
         density,

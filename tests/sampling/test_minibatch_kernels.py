@@ -1,7 +1,5 @@
 """Kernels that draw their own data have their law exactly, and find planted bugs."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -13,119 +11,19 @@ from keras_mhmcmc.algorithms import bounded
 from keras_mhmcmc.algorithms import poisson_batch
 from keras_mhmcmc.sampling import transitions
 from tests.statistics.planting import wrap
+from tests.support.minibatch_tools import CHAINS
+from tests.support.minibatch_tools import KERNELS
+from tests.support.minibatch_tools import NORMS
+from tests.support.minibatch_tools import SOME
+from tests.support.minibatch_tools import Posterior
+from tests.support.minibatch_tools import X
+from tests.support.minibatch_tools import Y
+from tests.support.minibatch_tools import log_likelihood
+from tests.support.minibatch_tools import log_prior
+from tests.support.minibatch_tools import run
 
-SIZE, RADIUS = 40, 2.5
-RNG = np.random.default_rng(3)
-X = RNG.normal(size=(SIZE, 2)).astype("float32")
-X[:, 1] += 1.0
-Y = (RNG.random(SIZE) < 1 / (1 + np.exp(-X @ [1.0, -0.5]))).astype("float32")
-SIGN = 1.0 - 2.0 * Y
-NORMS = np.sqrt(np.sum(X.astype("float64") ** 2, axis=1))
-LOWER, UPPER = -np.logaddexp(0, RADIUS * NORMS), -np.logaddexp(0, -RADIUS * NORMS)
-CHAINS = 800
-# No more than one of the 12 tests of a correct kernel in 1,000 runs is below.
+# No more than one of the tests of correct kernels in 1,000 runs is below.
 LEAST = 1e-4
-
-
-def log_likelihood(theta, batch):
-    x, y = batch
-    return -ops.softplus((1 - 2 * y) * ops.sum(x * theta, axis=-1))
-
-
-def log_prior(theta):
-    """A normal prior on a disk, where PoissonMH's bounds hold."""
-    squares = ops.sum(ops.square(theta))
-    return ops.where(squares < RADIUS**2, -0.5 * squares, -np.inf)
-
-
-class Posterior:
-    """The posterior on a grid."""
-
-    def __init__(self, temperature):
-        line = np.linspace(-RADIUS, RADIUS, 501)
-        self.points = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(
-            -1, 2
-        )
-        squares = np.sum(self.points**2, axis=1)
-        energy = np.logaddexp(0, SIGN * (self.points @ X.T)).sum(1) + squares / 2
-        density = np.exp(-(energy - energy.min()) / temperature)
-        self.mass = np.where(squares < RADIUS**2, density, 0.0)
-        self.mass /= self.mass.sum()
-        self.width = line[1] - line[0]
-
-    def draw(self, count):
-        """Positions inside the disk."""
-        rng = np.random.default_rng(5)
-        chosen = self.points[rng.choice(len(self.mass), count, p=self.mass)]
-        moved = chosen + rng.uniform(-0.5, 0.5, chosen.shape) * self.width
-        far = np.sum(moved**2, axis=1) >= 0.999 * RADIUS**2
-        return np.where(far[:, None], 0.99 * chosen, moved).astype("float32")
-
-    def p_values(self, position):
-        """Of Kolmogorov's test for three directions."""
-        found = []
-        for direction in ([1.0, 0.0], [0.0, 1.0], [0.6, -0.8]):
-            values = self.points @ direction
-            order = np.argsort(values)
-            values, mass = values[order], np.cumsum(self.mass[order])
-            uniform = np.interp(position @ direction, values, mass)
-            found.append(scipy.stats.kstest(uniform, "uniform").pvalue)
-        return found
-
-
-def run(kernel, position, steps=15, seed=1, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        return mh.sample(
-            kernel,
-            position,
-            log_likelihood=log_likelihood,
-            log_prior=log_prior,
-            data=(X, Y),
-            num_steps=steps,
-            every=steps,
-            num_chains=len(position),
-            seed=seed,
-            progress=False,
-            **options,
-        )
-
-
-def tuna(**options):
-    options = dict(block_size=32) | options
-    return mh.kernels.tuna(0.3, bounds=NORMS, **options), {}
-
-
-def poisson(**options):
-    return mh.kernels.poisson(0.5, lower=LOWER, upper=UPPER, **options), {}
-
-
-def of_amagold(rate=1.0, **options):
-    return mh.kernels.amagold(rate, momentum=0.7, **options), dict(batch_size=10)
-
-
-KERNELS = {
-    "tuna": tuna(),
-    "tuna with a small chi": tuna(chi=1e-3),
-    "tuna with a large chi": tuna(chi=0.2),
-    "tuna at another temperature": tuna(temperature=2.0),
-    "poisson": poisson(),
-    "poisson with few examples": poisson(poisson_rate=5.0),
-    "poisson at another temperature": poisson(temperature=3.0),
-    "amagold": of_amagold(steps_per_test=4),
-    "amagold of single steps": of_amagold(2.0, steps_per_test=1),
-    "amagold at another temperature": of_amagold(steps_per_test=3, temperature=0.5),
-    "amagold without momentum": (
-        mh.kernels.amagold(1.0, momentum=0.0, steps_per_test=2),
-        dict(batch_size=10),
-    ),
-    "amagold that remembers": (
-        mh.kernels.amagold(12.0, momentum=0.98, steps_per_test=1),
-        {},
-    ),
-    "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
-}
-SOME = ("tuna", "poisson with few examples", "amagold")
 
 
 def smallest_p_value(name):
@@ -333,157 +231,3 @@ def test_amagold_of_a_density():
     for column in draws.position[:, -1].T:
         assert scipy.stats.kstest(column, "norm").pvalue > LEAST
     assert draws.info["acceptance"].mean() > 0.8
-
-
-# Bad input.
-
-
-def test_a_bound_that_does_not_hold_is_an_error():
-    bounds = NORMS.copy()
-    bounds[17] /= 50.0
-    with pytest.raises(ValueError, match="`bounds` must bound every .* example 17 at"):
-        run(mh.kernels.tuna(0.3, bounds=bounds), Posterior(1.0).draw(50), steps=200)
-
-
-@pytest.mark.parametrize("side", ["lower", "upper"])
-def test_a_limit_that_does_not_hold_is_an_error(side):
-    limits = dict(lower=LOWER.copy(), upper=UPPER.copy())
-    limits[side][5] = 0.5 * (LOWER[5] + UPPER[5])
-    with pytest.raises(
-        ValueError, match="`lower` or `upper` must bound .* example 5 at"
-    ):
-        run(mh.kernels.poisson(0.5, **limits), Posterior(1.0).draw(100))
-
-
-def test_nothing_is_accepted_after_a_bound_was_exceeded(monkeypatch):
-    monkeypatch.setattr(bounded, "check_violation", lambda name, violation: None)
-    start = Posterior(1.0).draw(20)
-    kernel = mh.kernels.tuna(0.3, bounds=1e-3 * NORMS, chi=1e4)
-    end = run(kernel, start, steps=50)
-    # An example within its bound may come first, and be the only one of its batch.
-    violated = end.state.values[1] >= 0
-    assert violated.sum() > 15
-    later = mh.sample(
-        kernel,
-        end.state,
-        log_likelihood=log_likelihood,
-        log_prior=log_prior,
-        data=(X, Y),
-        num_steps=30,
-        every=30,
-        progress=False,
-    )
-    assert (later.info["acceptance"][violated] == 0).all()
-
-
-def test_a_likelihood_that_is_not_finite_is_an_error():
-    def broken(theta, batch):
-        values = log_likelihood(theta, batch)
-        return ops.where(ops.sum(theta) > 1e-3, values * np.nan, values)
-
-    with pytest.raises(ValueError, match="value is nan"):
-        mh.sample(
-            mh.kernels.tuna(0.3, bounds=NORMS),
-            np.zeros(2),
-            log_likelihood=broken,
-            data=(X, Y),
-            num_steps=50,
-            num_chains=4,
-            progress=False,
-        )
-
-
-ARGUMENTS = {
-    "batch_size": dict(batch_size=10),
-    "replacement": dict(replacement=True),
-}
-
-
-@pytest.mark.parametrize("argument", ARGUMENTS)
-def test_arguments_that_do_not_fit_the_kernel(argument):
-    with pytest.raises(ValueError, match=f"Argument `{argument}` must be"):
-        run(tuna()[0], np.zeros((2, 2)), **ARGUMENTS[argument])
-
-
-def test_a_kernel_of_examples_refuses_a_density():
-    with pytest.raises(ValueError, match="`log_likelihood` must be given"):
-        mh.sample(
-            tuna()[0],
-            np.zeros(2),
-            log_density=lambda x: -ops.sum(ops.square(x)),
-            num_steps=5,
-            progress=False,
-        )
-
-
-@pytest.mark.parametrize("values", [NORMS[:-1], [*NORMS, 1.0]])
-def test_bounds_of_another_data_set(values):
-    with pytest.raises(
-        ValueError, match=f"Received: {len(values)} numbers, and {SIZE}"
-    ):
-        run(mh.kernels.tuna(0.3, bounds=values), np.zeros((2, 2)))
-
-
-def test_replica_exchange_refuses_the_kernel():
-    with pytest.raises(ValueError, match="Argument `kernel` must be"):
-        mh.replica_exchange(
-            tuna()[0],
-            np.zeros(2),
-            log_density=lambda x: -ops.sum(ops.square(x)),
-            temperatures=[1.0, 2.0],
-            num_steps=5,
-            progress=False,
-        )
-
-
-# Bounds.
-
-
-@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
-def test_bounds_hold_and_are_reached(scale):
-    """Differences over distances come near each bound, and never above."""
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(7, 3))
-    one = scale * rng.normal(size=(4000, 3, 4))
-    two = one + 1e-3 * rng.normal(size=one.shape)
-    distance = np.sqrt(np.sum((one - two) ** 2, axis=(1, 2)))
-    log_softmax = lambda t: (
-        (x @ t)
-        - scipy.special.logsumexp(  # noqa: E731
-            x @ t, axis=-1, keepdims=True
-        )
-    )
-    change = np.abs(log_softmax(one) - log_softmax(two)).max(axis=-1)
-    ratio = change / distance[:, None] / mh.bounds.softmax_regression(x)
-    assert ratio.max() <= 1 + 1e-6
-    one, two = one[:, :, 0], two[:, :, 0]
-    distance = np.sqrt(np.sum((one - two) ** 2, axis=1))
-    logistic = lambda t: -np.logaddexp(0, -t @ x.T)  # noqa: E731
-    change = np.abs(logistic(one) - logistic(two)) / distance[:, None]
-    assert (change / mh.bounds.logistic_regression(x)).max() <= 1 + 1e-6
-    student = scipy.stats.t(3.0, scale=0.5)
-    change = np.abs(student.logpdf(one @ x.T) - student.logpdf(two @ x.T))
-    bound = mh.bounds.robust_regression(x, 3.0, scale=0.5)
-    assert (change / distance[:, None] / bound).max() <= 1 + 1e-6
-
-
-def test_bounds_are_reached_at_the_worst_place():
-    """A bound that is too large would cost examples without a need."""
-    x = np.array([[2.0, 0.0]])
-    step = np.array([1e-4, 0.0])
-    far = np.array([-40.0, 0.0])
-    change = np.logaddexp(0, -(far @ x.T)) - np.logaddexp(0, -((far + step) @ x.T))
-    np.testing.assert_allclose(
-        change / 1e-4, mh.bounds.logistic_regression(x), rtol=1e-6
-    )
-    student = scipy.stats.t(3.0, scale=0.5)
-    place = 0.5 * np.sqrt(3.0)
-    slope = (student.logpdf(place) - student.logpdf(place + 1e-5)) / 1e-5
-    bound = mh.bounds.robust_regression([[1.0]], 3.0, scale=0.5)
-    np.testing.assert_allclose(slope, bound[0], rtol=1e-4)
-    # Two classes, one of them certain and wrong: the gradient is sqrt(2) long.
-    weights = np.array([[20.0, -20.0]])
-    move = 1e-5 * np.array([[-1.0, 1.0]]) / np.sqrt(2)
-    log_p = lambda w: (w - scipy.special.logsumexp(w))[0, 1]  # noqa: E731
-    change = (log_p(weights + move) - log_p(weights)) / 1e-5
-    np.testing.assert_allclose(change, mh.bounds.softmax_regression([[1.0]]), rtol=1e-4)

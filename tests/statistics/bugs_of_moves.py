@@ -9,7 +9,6 @@ from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import psgld
 from keras_mhmcmc.algorithms import sghmc
 from keras_mhmcmc.algorithms import sgld
-from keras_mhmcmc.algorithms import sgnht
 from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.priors import BoundGaussian
@@ -145,20 +144,6 @@ def _(monkeypatch):
 
 
 @bug(
-    "thermostat's noise forgotten",
-    "sgnht.sgnht_step",
-    ("sgnht", "correlated"),
-    kind="missing term",
-)
-def _(monkeypatch):
-    def around(real, position, velocity, thermostat, gradient, normals, **options):
-        normals = scaled(normals, 0.0)
-        return real(position, velocity, thermostat, gradient, normals, **options)
-
-    wrap(monkeypatch, sgnht, "sgnht_step", around)
-
-
-@bug(
     "noise without the metric",
     "psgld.psgld_step",
     ("psgld", "correlated"),
@@ -182,34 +167,6 @@ def _(monkeypatch):
 
 
 # The gradient.
-
-
-@bug(
-    "thermostat's sign flipped",
-    "sgnht.next_thermostat",
-    ("sgnht", "correlated"),
-    ("sgnht", "regression"),
-    kind="sign",
-)
-def _(monkeypatch):
-    def around(real, thermostat, velocity, heat, rate):
-        return real(thermostat, velocity, heat, -rate)
-
-    wrap(monkeypatch, sgnht, "next_thermostat", around)
-
-
-@bug(
-    "thermostat of one weight, not n",
-    "sgnht.next_thermostat",
-    ("sgnht", "correlated"),
-    kind="units",
-)
-def _(monkeypatch):
-    def around(real, thermostat, velocity, heat, rate):
-        size = velocity[0].shape[1]
-        return real(thermostat, scaled(velocity, size**0.5), heat, rate)
-
-    wrap(monkeypatch, sgnht, "next_thermostat", around)
 
 
 @bug("drift's sign flipped", "sgld.sgld_step", ("sgld", "gaussian"), kind="sign")

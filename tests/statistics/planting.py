@@ -1,8 +1,8 @@
 """How bugs are planted into the package, one at a time: `BUGS` has all of them.
 
 A bug is a function of pytest's `monkeypatch`, which undoes it. It has to be planted
-before the optimizer is made, since the step is compiled once. `bugs_of_moves` and
-`bugs_of_decisions` enter theirs.
+before the optimizer is made, since the step is compiled once. The files
+`bugs_of_*.py` enter theirs.
 """
 
 from collections.abc import Callable

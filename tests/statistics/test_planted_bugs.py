@@ -8,12 +8,13 @@ import pytest
 
 from tests.statistics import bugs_of_decisions
 from tests.statistics import bugs_of_moves
+from tests.statistics import bugs_of_thermostats
 from tests.statistics import suite
 from tests.statistics import table
 from tests.statistics.planting import BUGS
 
 # Importing them enters their bugs.
-FAMILIES = (bugs_of_moves, bugs_of_decisions)
+FAMILIES = (bugs_of_moves, bugs_of_decisions, bugs_of_thermostats)
 
 
 def fails(name, sampler, target, monkeypatch, record_property):

@@ -1,0 +1,117 @@
+"""Kernels that draw their own data refuse what would make them wrong."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.algorithms import bounded
+from tests.support.minibatch_tools import LOWER
+from tests.support.minibatch_tools import NORMS
+from tests.support.minibatch_tools import SIZE
+from tests.support.minibatch_tools import UPPER
+from tests.support.minibatch_tools import Posterior
+from tests.support.minibatch_tools import X
+from tests.support.minibatch_tools import Y
+from tests.support.minibatch_tools import log_likelihood
+from tests.support.minibatch_tools import log_prior
+from tests.support.minibatch_tools import run
+from tests.support.minibatch_tools import tuna
+
+
+def test_a_bound_that_does_not_hold_is_an_error():
+    bounds = NORMS.copy()
+    bounds[17] /= 50.0
+    with pytest.raises(ValueError, match="`bounds` must bound every .* example 17 at"):
+        run(mh.kernels.tuna(0.3, bounds=bounds), Posterior(1.0).draw(50), steps=200)
+
+
+@pytest.mark.parametrize("side", ["lower", "upper"])
+def test_a_limit_that_does_not_hold_is_an_error(side):
+    limits = dict(lower=LOWER.copy(), upper=UPPER.copy())
+    limits[side][5] = 0.5 * (LOWER[5] + UPPER[5])
+    with pytest.raises(
+        ValueError, match="`lower` or `upper` must bound .* example 5 at"
+    ):
+        run(mh.kernels.poisson(0.5, **limits), Posterior(1.0).draw(100))
+
+
+def test_nothing_is_accepted_after_a_bound_was_exceeded(monkeypatch):
+    monkeypatch.setattr(bounded, "check_violation", lambda name, violation: None)
+    start = Posterior(1.0).draw(20)
+    kernel = mh.kernels.tuna(0.3, bounds=1e-3 * NORMS, chi=1e4)
+    end = run(kernel, start, steps=50)
+    # An example within its bound may come first, and be the only one of its batch.
+    violated = end.state.values[1] >= 0
+    assert violated.sum() > 15
+    later = mh.sample(
+        kernel,
+        end.state,
+        log_likelihood=log_likelihood,
+        log_prior=log_prior,
+        data=(X, Y),
+        num_steps=30,
+        every=30,
+        progress=False,
+    )
+    assert (later.info["acceptance"][violated] == 0).all()
+
+
+def test_a_likelihood_that_is_not_finite_is_an_error():
+    def broken(theta, batch):
+        values = log_likelihood(theta, batch)
+        return ops.where(ops.sum(theta) > 1e-3, values * np.nan, values)
+
+    with pytest.raises(ValueError, match="value is nan"):
+        mh.sample(
+            mh.kernels.tuna(0.3, bounds=NORMS),
+            np.zeros(2),
+            log_likelihood=broken,
+            data=(X, Y),
+            num_steps=50,
+            num_chains=4,
+            progress=False,
+        )
+
+
+ARGUMENTS = {
+    "batch_size": dict(batch_size=10),
+    "replacement": dict(replacement=True),
+}
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_arguments_that_do_not_fit_the_kernel(argument):
+    with pytest.raises(ValueError, match=f"Argument `{argument}` must be"):
+        run(tuna()[0], np.zeros((2, 2)), **ARGUMENTS[argument])
+
+
+def test_a_kernel_of_examples_refuses_a_density():
+    with pytest.raises(ValueError, match="`log_likelihood` must be given"):
+        mh.sample(
+            tuna()[0],
+            np.zeros(2),
+            log_density=lambda x: -ops.sum(ops.square(x)),
+            num_steps=5,
+            progress=False,
+        )
+
+
+@pytest.mark.parametrize("values", [NORMS[:-1], [*NORMS, 1.0]])
+def test_bounds_of_another_data_set(values):
+    with pytest.raises(
+        ValueError, match=f"Received: {len(values)} numbers, and {SIZE}"
+    ):
+        run(mh.kernels.tuna(0.3, bounds=values), np.zeros((2, 2)))
+
+
+def test_replica_exchange_refuses_the_kernel():
+    with pytest.raises(ValueError, match="Argument `kernel` must be"):
+        mh.replica_exchange(
+            tuna()[0],
+            np.zeros(2),
+            log_density=lambda x: -ops.sum(ops.square(x)),
+            temperatures=[1.0, 2.0],
+            num_steps=5,
+            progress=False,
+        )

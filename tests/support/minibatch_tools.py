@@ -1,0 +1,120 @@
+"""Posterior, kernels and runs for the tests of kernels that draw their own data."""
+
+import warnings
+
+import numpy as np
+import scipy.stats
+from keras import ops
+
+import keras_mhmcmc as mh
+
+SIZE, RADIUS = 40, 2.5
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(SIZE, 2)).astype("float32")
+X[:, 1] += 1.0
+Y = (RNG.random(SIZE) < 1 / (1 + np.exp(-X @ [1.0, -0.5]))).astype("float32")
+SIGN = 1.0 - 2.0 * Y
+NORMS = np.sqrt(np.sum(X.astype("float64") ** 2, axis=1))
+LOWER, UPPER = -np.logaddexp(0, RADIUS * NORMS), -np.logaddexp(0, -RADIUS * NORMS)
+CHAINS = 800
+
+
+def log_likelihood(theta, batch):
+    x, y = batch
+    return -ops.softplus((1 - 2 * y) * ops.sum(x * theta, axis=-1))
+
+
+def log_prior(theta):
+    """A normal prior on a disk, where PoissonMH's bounds hold."""
+    squares = ops.sum(ops.square(theta))
+    return ops.where(squares < RADIUS**2, -0.5 * squares, -np.inf)
+
+
+class Posterior:
+    """The posterior on a grid."""
+
+    def __init__(self, temperature):
+        line = np.linspace(-RADIUS, RADIUS, 501)
+        self.points = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(
+            -1, 2
+        )
+        squares = np.sum(self.points**2, axis=1)
+        energy = np.logaddexp(0, SIGN * (self.points @ X.T)).sum(1) + squares / 2
+        density = np.exp(-(energy - energy.min()) / temperature)
+        self.mass = np.where(squares < RADIUS**2, density, 0.0)
+        self.mass /= self.mass.sum()
+        self.width = line[1] - line[0]
+
+    def draw(self, count):
+        """Positions inside the disk."""
+        rng = np.random.default_rng(5)
+        chosen = self.points[rng.choice(len(self.mass), count, p=self.mass)]
+        moved = chosen + rng.uniform(-0.5, 0.5, chosen.shape) * self.width
+        far = np.sum(moved**2, axis=1) >= 0.999 * RADIUS**2
+        return np.where(far[:, None], 0.99 * chosen, moved).astype("float32")
+
+    def p_values(self, position):
+        """Of Kolmogorov's test for three directions."""
+        found = []
+        for direction in ([1.0, 0.0], [0.0, 1.0], [0.6, -0.8]):
+            values = self.points @ direction
+            order = np.argsort(values)
+            values, mass = values[order], np.cumsum(self.mass[order])
+            uniform = np.interp(position @ direction, values, mass)
+            found.append(scipy.stats.kstest(uniform, "uniform").pvalue)
+        return found
+
+
+def run(kernel, position, steps=15, seed=1, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        return mh.sample(
+            kernel,
+            position,
+            log_likelihood=log_likelihood,
+            log_prior=log_prior,
+            data=(X, Y),
+            num_steps=steps,
+            every=steps,
+            num_chains=len(position),
+            seed=seed,
+            progress=False,
+            **options,
+        )
+
+
+def tuna(**options):
+    options = dict(block_size=32) | options
+    return mh.kernels.tuna(0.3, bounds=NORMS, **options), {}
+
+
+def poisson(**options):
+    return mh.kernels.poisson(0.5, lower=LOWER, upper=UPPER, **options), {}
+
+
+def of_amagold(rate=1.0, **options):
+    return mh.kernels.amagold(rate, momentum=0.7, **options), dict(batch_size=10)
+
+
+KERNELS = {
+    "tuna": tuna(),
+    "tuna with a small chi": tuna(chi=1e-3),
+    "tuna with a large chi": tuna(chi=0.2),
+    "tuna at another temperature": tuna(temperature=2.0),
+    "poisson": poisson(),
+    "poisson with few examples": poisson(poisson_rate=5.0),
+    "poisson at another temperature": poisson(temperature=3.0),
+    "amagold": of_amagold(steps_per_test=4),
+    "amagold of single steps": of_amagold(2.0, steps_per_test=1),
+    "amagold at another temperature": of_amagold(steps_per_test=3, temperature=0.5),
+    "amagold without momentum": (
+        mh.kernels.amagold(1.0, momentum=0.0, steps_per_test=2),
+        dict(batch_size=10),
+    ),
+    "amagold that remembers": (
+        mh.kernels.amagold(12.0, momentum=0.98, steps_per_test=1),
+        {},
+    ),
+    "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
+}
+SOME = ("tuna", "poisson with few examples", "amagold")
