@@ -7,7 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import map_leaves
@@ -195,10 +197,25 @@ class TransitionProgram:
             name: np.zeros(num_chains) + value for name, value in outcome.counts.items()
         }
         steps = start + outcome.steps
+        info = self.transition.summary(counts)
+        if "batch_size" in info:
+            _warn_of_large_batches(info["batch_size"], self.target.train_size or 1)
         return Draws(
             tree.pack_sequence_as(self.structure, arrays),
             None,
-            self.transition.summary(counts),
+            info,
             resume.saved(outcome.state, self.structure, self._shapes, steps, seed),
             outcome.interrupted,
+        )
+
+
+def _warn_of_large_batches(batch_size: Array, train_size: int) -> None:
+    """Warn if a test evaluates more examples than there are."""
+    mean = float(np.mean(batch_size))
+    if mean > train_size:
+        warn(
+            f"A step of the kernel evaluated {mean:.0f} examples in the mean, and the "
+            f"data has {train_size}. A test on all of the data is cheaper: use "
+            "`mh.kernels.mhbt` without `batch_size`, or lower the kernel's "
+            "`learning_rate` or the number of examples that it draws."
         )

@@ -1,5 +1,8 @@
 """Kernels that draw their own data refuse what would make them wrong."""
 
+import warnings
+
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -115,3 +118,37 @@ def test_replica_exchange_refuses_the_kernel():
             num_steps=5,
             progress=False,
         )
+
+
+def test_batches_larger_than_the_data_are_named():
+    start = np.zeros((2, 2))
+    data = dict(log_likelihood=log_likelihood, data=(X, Y), progress=False)
+    steps = dict(num_steps=20, num_chains=2)
+    with pytest.warns(UserWarning, match="evaluated .* examples in the mean"):
+        mh.sample(mh.kernels.tuna(0.5, bounds=NORMS), start, **data, **steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        mh.sample(mh.kernels.tuna(0.02, bounds=NORMS), start, **data, **steps)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="of PyTorch alone")
+def test_a_function_that_pytorch_cannot_map_has_a_remedy():
+    labels = np.arange(len(X), dtype="int32") % 3
+
+    def by_one_hot(weights, batch):
+        x, y = batch
+        log_p = ops.log_softmax(ops.matmul(x, weights), axis=-1)
+        return ops.sum(log_p * ops.one_hot(y, 3), axis=-1)
+
+    def by_index(weights, batch):
+        x, y = batch
+        log_p = ops.log_softmax(ops.matmul(x, weights), axis=-1)
+        return ops.take_along_axis(log_p, ops.expand_dims(y, 1), axis=1)[:, 0]
+
+    run = dict(data=(X, labels), batch_size=10, num_steps=3, progress=False)
+    kernel, start = mh.kernels.sgld(0.01), np.zeros((2, 3))
+    with pytest.raises(RuntimeError, match="vmap") as found:
+        mh.sample(kernel, start, log_likelihood=by_one_hot, **run)
+    assert "put one-hot labels into `data`" in found.value.__notes__[0]
+    draws = mh.sample(kernel, start, log_likelihood=by_index, **run)
+    assert np.isfinite(draws.position).all()

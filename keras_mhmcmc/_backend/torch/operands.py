@@ -63,6 +63,13 @@ for _name in (*_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), *_COMPARISONS
     setattr(Operand, f"__{_name}__", _with_arrays(f"__{_name}__"))
 
 
+_REMEDY = (
+    "PyTorch cannot run this function for all chains at once. With gradients of "
+    "mini-batches, `ops.one_hot` is such a function: put one-hot labels into `data`, "
+    "or pick a label's value with `ops.take_along_axis`."
+)
+
+
 class WithArrays:
     """A function of tensors that may have arrays among its constants.
 
@@ -90,5 +97,7 @@ class WithArrays:
         try:
             value = self._function(*operands)
         except (RuntimeError, TypeError) as error:
+            if "vmap" in str(error):
+                error.add_note(_REMEDY)
             raise error from cause
         return value.as_subclass(torch.Tensor) if torch.is_tensor(value) else value
