@@ -82,7 +82,8 @@ class Ensemble(keras.Model):
                 "Argument `member` must be a built model: call it on some data first. "
                 f"Received: member={member}"
             )
-        self.num_members = _validate.integer("num_members", num_members, 1)
+        hint = "For the samples of a chain, use `posterior.ensemble(model)`."
+        self.num_members = _validate.integer("num_members", num_members, 1, hint)
         if chunk is not None:
             chunk = _validate.integer("chunk", chunk, 1)
         self.chunk = chunk

@@ -179,6 +179,8 @@ def test_bad_arguments_are_named():
     ):
         with pytest.raises(ValueError, match=f"`{name}`"):
             mh.Ensemble(member, **options)
+    with pytest.raises(ValueError, match=r"`posterior\.ensemble\(model\)`"):
+        mh.Ensemble(member, mh.PosteriorSamples())
     with pytest.raises(ValueError, match="`member`"):
         mh.Ensemble("model", 2)
     with pytest.raises(ValueError, match="built"):
