@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
@@ -19,6 +20,10 @@ def as_inputs(name: str, x: Any) -> Array:
     several = isinstance(x, Mapping)
     if isinstance(x, tuple) and x:
         several = _validate.array(f"Argument `{name}`", x[0]).ndim > 1
+    if isinstance(x, list):  # of examples, if their shapes are the same
+        arrays = [e for e in x if isinstance(e, np.ndarray) or ops.is_tensor(e)]
+        shapes = {tuple(each.shape) for each in arrays}
+        several = len(shapes) > 1 and min(map(len, shapes)) > 1
     if several:
         raise ValueError(
             f"Argument `{name}` must be one array: models with several inputs cannot "

@@ -229,6 +229,9 @@ def test_an_ensemble_is_traced_once():
         ({"models": {}}, "`models` must be a dict"),
         ({"models": {"a": None}}, r"`models\['a'\]` must be a `keras.Model`"),
         ({"x": np.full((40, 12), np.nan)}, "`x` must be finite"),
+        ({"x": [np.zeros((40, 12)), np.zeros((40, 2))]}, "several inputs"),
+        ({"x": (np.zeros((40, 12)), np.zeros((40, 12)))}, "several inputs"),
+        ({"x": {"a": np.zeros((40, 12))}}, "several inputs"),
         ({"y": [0]}, "`y` must have one label for each of 40"),
         (
             {"ood": np.zeros((4, 3))},
