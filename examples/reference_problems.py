@@ -61,11 +61,6 @@ class Problem:
     predict: Callable
     is_identifiable: bool
 
-    @property
-    def train_size(self):
-        """Number of training examples."""
-        return len(self.data["x"])
-
     def fingerprint(self):
         """A text that changes with the data, rounded to six decimals."""
         digest = hashlib.sha256()

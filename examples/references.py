@@ -311,7 +311,7 @@ def summary(problem, plan, found, seed):
         "largest_r_hat": max(r_hat),
         "smallest_ess": min(ess),
     }
-    weights = {k.removeprefix("weight_"): v for k, v in found.items() if "weight_" in k}
+    weights = _part(found, "weight_")
     return {
         "members": flat[chosen].astype(plan.dtype),
         "mean": flat.mean(axis=0).astype("float32"),
