@@ -29,6 +29,7 @@ from keras_mhmcmc.evaluation import evaluate_shift
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import predict_distribution
 from keras_mhmcmc.evaluation import temperature_scaling
+from keras_mhmcmc.optimizers import AMAGOLD
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import ESM
@@ -54,6 +55,7 @@ from keras_mhmcmc.sampling import sample
 from keras_mhmcmc.tuning import suggest_learning_rate
 
 __all__ = [
+    "AMAGOLD",
     "CSGHMC",
     "CSGLD",
     "ChainState",

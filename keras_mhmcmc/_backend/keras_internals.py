@@ -20,6 +20,7 @@ __all__ = [
     "TrainerHooks",
     "any_number_of_rows",
     "compile_arguments",
+    "fitted_data",
     "fitting_frame",
     "inner_layers",
     "input_signature",
@@ -178,6 +179,21 @@ def fitting_frame(model: keras.Model, frame: FrameType | None) -> FrameType | No
             return frame
         frame = frame.f_back
     return None
+
+
+_DATA = ("x", "y", "sample_weight", "class_weight", "shuffle")
+
+
+def fitted_data(model: keras.Model) -> dict[str, Any] | None:
+    """Return the arguments of a `model.fit` that runs, as far as they are data.
+
+    Keras gives its callbacks and its optimizer no data. After `validation_split` these
+    are the part for training. Return None if there is no `fit`.
+    """
+    frame = fitting_frame(model, inspect.currentframe())
+    if frame is None:
+        return None
+    return {name: frame.f_locals[name] for name in _DATA}
 
 
 def record_loss(model: keras.Model, loss: Any, examples: int) -> None:

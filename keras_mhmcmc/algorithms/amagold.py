@@ -40,6 +40,7 @@ adds up the second.
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 from typing import Self
@@ -205,10 +206,48 @@ def turned(velocity: Position) -> Position:
     return [-v for v in velocity]
 
 
+class Scalars(NamedTuple):
+    """The numbers of (1): v' = keep v - force g + noise Z."""
+
+    keep: Tensor
+    force: Tensor
+    noise: Tensor
+
+
+def scalars_of(
+    *, learning_rate: Tensor, momentum: float, temperature: Tensor, train_size: int
+) -> Scalars:
+    """Return the numbers of (1)."""
+    b = (1.0 - momentum) / (1.0 + momentum)
+    share = 1.0 / (1.0 + b)
+    noise = noise_scale(2.0 * b * learning_rate, temperature, train_size)
+    return Scalars((1.0 - b) * share, share * learning_rate, share * noise)
+
+
+def kicked(
+    velocity: Position,
+    gradient: Position,
+    normals: Sequence[Tensor],
+    work: Tensor,
+    scalars: Scalars,
+    train_size: int,
+) -> tuple[Position, Tensor]:
+    """Return velocity and work after a step, (1) and (2)."""
+    # v + (keep - 1) v, since the sum of terms begins with a factor of 1.
+    moved = tensors.add_terms(
+        velocity,
+        (scalars.keep - 1.0, velocity),
+        (-scalars.force, gradient),
+        (scalars.noise, normals),
+    )
+    both = tensors.add_scaled(velocity, 1.0, moved)
+    return moved, work + 0.5 * train_size * tensors.dot(gradient, both, like=work)
+
+
 def kick(
     velocity: Position,
     gradient: Position,
-    normals: Position,
+    normals: Sequence[Tensor],
     work: Tensor,
     *,
     learning_rate: Tensor,
@@ -216,15 +255,11 @@ def kick(
     temperature: Tensor,
     train_size: int,
 ) -> tuple[Position, Tensor]:
-    """Return velocity and work after a step, (1) and (2)."""
-    b = (1.0 - momentum) / (1.0 + momentum)
-    noise = noise_scale(2.0 * b * learning_rate, temperature, train_size)
-    share = 1.0 / (1.0 + b)
-    moved = tensors.add_terms(
-        [(1.0 - b) * share * v for v in velocity],
-        (-share * learning_rate, gradient),
-        (share * noise, normals),
+    """Return velocity and work after a step of a path, (1) and (2)."""
+    scalars = scalars_of(
+        learning_rate=learning_rate,
+        momentum=momentum,
+        temperature=temperature,
+        train_size=train_size,
     )
-    both = tensors.add_scaled(velocity, 1.0, moved)
-    work = work + 0.5 * train_size * tensors.dot(gradient, both, like=work)
-    return moved, work
+    return kicked(velocity, gradient, normals, work, scalars, train_size)

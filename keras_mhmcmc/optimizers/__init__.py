@@ -1,5 +1,6 @@
 """The samplers as Keras optimizers."""
 
+from keras_mhmcmc.optimizers.amagold import AMAGOLD
 from keras_mhmcmc.optimizers.csgld import CSGHMC
 from keras_mhmcmc.optimizers.csgld import CSGLD
 from keras_mhmcmc.optimizers.esm import ESM
@@ -15,6 +16,7 @@ from keras_mhmcmc.optimizers.sgldsa import SGLDSA
 from keras_mhmcmc.optimizers.sgnht import SGNHT
 
 __all__ = [
+    "AMAGOLD",
     "CSGHMC",
     "CSGLD",
     "ESM",

@@ -2,7 +2,8 @@
 
 A diffusion has the chain in the variables of the model (`moving_chain.py`). A
 Metropolis-Hastings sampler has the proposal there, and the state of the chain in its
-own variables (`proposing_chain.py`).
+own variables (`proposing_chain.py`). A sampler that tests whole paths has the path
+there (`path_chain.py`).
 """
 
 import abc
@@ -30,6 +31,7 @@ class Parts(NamedTuple):
     state: StateVariables
     energies: Energies
     iterations: keras.Variable
+    counts: keras.Variable  # sums of what the algorithm counts
     # The evaluation of a step, of (point, gradient, energy, learning rate).
     evaluate: Callable[[Position, Position, Tensor, Tensor], Evaluation]
     learning_rate: Callable[[], Tensor]

@@ -63,6 +63,14 @@ class SamplerInterface(keras.optimizers.Optimizer):
         return self.algorithm.traits.warm_up
 
     @property
+    def steps_per_test(self) -> int | None:
+        """Return after how many steps a callback calls `settle` within an epoch.
+
+        None: at the end of an epoch alone.
+        """
+        return None
+
+    @property
     def warm_up_argument(self) -> tuple[str, int]:
         """Return name and value of the argument that sets `warm_up`."""
         return self.algorithm.traits.warm_up_argument
@@ -186,7 +194,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
         Only a Metropolis-Hastings sampler has anything to do: during `fit` its model
         holds the proposal that is evaluated next. `settle` drops this proposal. Unless
         `propose` draws another one, the next step evaluates the state itself on a new
-        batch, which is an exact Metropolis-Hastings move.
+        batch, which is an exact Metropolis-Hastings move. `mh.AMAGOLD` tests its path.
 
         Call `settle` between steps only. It has no effect before the first step. `fit`
         calls it at its end, and `mh.PosteriorSamples` calls it at the end of each epoch

@@ -72,6 +72,7 @@ class Sampler(SamplerInterface):
         options: dict[str, Any],
         nan_policy: str | None = None,
         watch: PartitionWatch | None = None,
+        chain: Chain | None = None,
         check_model: compiled_loss.Check = compiled_loss.warn_of_no_likelihood,
     ) -> None:
         base_options.refuse(options)
@@ -100,11 +101,9 @@ class Sampler(SamplerInterface):
         self.num_chains: int | None = None
         self.generators = GeneratorStates()
         self._observer = _backend.LossObserver()
-        self._chain: Chain
-        if isinstance(self.algorithm, Metropolis):
-            self._chain = ProposingChain(self.algorithm)
-        else:
-            self._chain = MovingChain(nan_policy, watch)
+        if chain is None and isinstance(self.algorithm, Metropolis):
+            chain = ProposingChain(self.algorithm)
+        self._chain: Chain = chain or MovingChain(nan_policy, watch)
         self._replicas = Replicas()
         self._check_own = check_model
         self._is_loss_checked = False
@@ -148,6 +147,7 @@ class Sampler(SamplerInterface):
             state,
             energies,
             self.iterations,
+            self._counts,
             self._evaluation,
             lambda: ops.convert_to_tensor(self.learning_rate),
             self.temperature_now,

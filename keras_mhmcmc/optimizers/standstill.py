@@ -25,13 +25,16 @@ class Standstill:
     Args:
         name: of the sampler, for the warnings.
         refresh_probability: of a step, which lets a chain wait longer.
+        many: rejected proposals in a row that are worth a warning.
     """
 
-    def __init__(self, name: str, refresh_probability: float = 0.0) -> None:
+    def __init__(
+        self, name: str, refresh_probability: float = 0.0, many: int = _MANY
+    ) -> None:
         self._name = name
-        self._many: float = _MANY
+        self._many: float = many
         if refresh_probability > 0.0:
-            self._many = max(_MANY, _REFRESHES / refresh_probability)
+            self._many = max(many, _REFRESHES / refresh_probability)
         self._in_a_row: Any = 0  # rejected proposals in a row, () or (chains,)
         self._accepted: Any = 0  # so far, () or (chains,)
         self._proposed: Any = 0

@@ -19,6 +19,7 @@ from keras_mhmcmc.posterior.directory import DirectoryStore
 from keras_mhmcmc.posterior.fit_sizes import FitSizes
 from keras_mhmcmc.posterior.interrupts import Interrupts
 from keras_mhmcmc.posterior.pool import loaded
+from keras_mhmcmc.posterior.progress import end_path_if_due
 from keras_mhmcmc.posterior.progress import iteration_of
 from keras_mhmcmc.posterior.progress import last_batch
 from keras_mhmcmc.posterior.progress import log_rate_of
@@ -193,9 +194,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         return posterior
 
     def _check_not_empty(self) -> None:
-        if len(self) > 0:
-            return
-        raise ValueError(why_empty(self._reason, self._next_due(0), self.burn_in))
+        if len(self) == 0:
+            raise ValueError(why_empty(self._reason, self._next_due(0), self.burn_in))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return an empty callback with the same arguments, as KerasTuner needs it."""
@@ -240,15 +240,16 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
             self._watch.begin(self._sampler.diagnostics().get("energy"))
+        is_last = batch + 1 >= (self.params.get("steps") or math.inf)
+        if self._sampler is not None and not is_last:
+            end_path_if_due(self, self._sampler, self._iteration + batch + 1)
         if self.every is not None:
             due = self._next_due(self._passed())
             if self._iteration + batch + 1 >= due:
                 iteration = iteration_of(self.model)
                 if iteration >= due:
                     self._keep(self.model, iteration)
-        steps = self.params.get("steps")
-        if steps is not None and batch + 1 >= steps:
-            # Before other callbacks save the model at the end of the epoch.
+        if is_last:  # before other callbacks save the model at the end of the epoch
             self._finish_epoch()
         self._stop_if_interrupted()
 
@@ -308,10 +309,10 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             if not model.stop_training:  # which ends an epoch in its middle
                 self._sizes.check_epoch(model, iteration - self._epoch_start)
             sampler.tell_of_samples()
+            sampler.settle()  # which may end in a test that the diagnostics count
             sampler.check_epoch()
             self._epoch_diagnostics = sampler.diagnostics()
             self._acceptance = self._epoch_diagnostics.get("acceptance")
-            sampler.settle()
             model.stop_training |= sampler.has_stopped()
         if self.every is None and iteration > max(self.burn_in, self._warm_up):
             self._keep(model, iteration)
@@ -376,9 +377,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _is_newest_awaited(self) -> bool:
         """Return whether the newest sample has yet to get its own energy and weight."""
-        if self._sampler is None or not self._sampler.built:
-            return False
-        return len(self) > 0 and not self._store.records[-1].is_final
+        has_built = self._sampler is not None and self._sampler.built
+        return has_built and len(self) > 0 and not self._store.records[-1].is_final
 
     def _revise(self, sampler: Sampler, iteration: int) -> None:
         """Record the energy of the sample of `iteration`, which is now known."""

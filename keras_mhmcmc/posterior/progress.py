@@ -36,6 +36,26 @@ def last_batch(model: keras.Model, batch: int, steps: int | None) -> int:
     return batch if steps is None else min(batch, steps - 1)
 
 
+def end_path_if_due(
+    callback: keras.callbacks.Callback, sampler: Sampler, iteration: int
+) -> None:
+    """Test the path of a sampler in an epoch, and begin the next one, if it is due.
+
+    Args:
+        callback: gives the model, whose state JAX copies at each look.
+        sampler: the optimizer.
+        iteration: of the optimizer.
+    """
+    every = sampler.steps_per_test
+    if every is None:
+        return
+    model = callback.model
+    before = iteration - int(model.steps_per_execution)
+    if iteration // every > before // every:
+        sampler.settle()
+        sampler.propose()
+
+
 def worth_showing(diagnostics: dict[str, float]) -> dict[str, float]:
     """Return what an epoch's `logs` hold: all, but a count of 0 nonfinite points."""
     return {

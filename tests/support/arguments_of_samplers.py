@@ -98,6 +98,14 @@ RATES = dict(learning_rate=0.1)
 BOUNDS_OF_EXAMPLES = kinds.array(np.ones(4), "[0, inf)", np.zeros(4), shapes=[(2, 2)])
 FEATURES = kinds.array(np.ones((4, 2)), shapes=[4, (2, 2, 2)], empty=True)
 PARTS = {
+    "AMAGOLD": row(
+        dict(learning_rate=0.1, train_size=100),
+        call=mh.AMAGOLD,
+        learning_rate=kinds.POSITIVE,
+        temperature=kinds.POSITIVE,
+        steps_per_test=kinds.COUNT.or_none,
+        seed=kinds.INTEGER.or_none,
+    ),
     "schedules.PowerDecay": row(POWER, power=kinds.NOT_NEGATIVE),
     "schedules.RobbinsMonro": row({}, scale=kinds.POSITIVE, power=number("(0.5, 1]")),
     "schedules.CyclicalCosine": row(CYCLE),

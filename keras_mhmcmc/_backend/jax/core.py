@@ -25,6 +25,7 @@ __all__ = [
     "map_members",
     "read",
     "refuse_export",
+    "repeats_shuffles",
     "steps_if",
     "uncompiled",
     "value_and_gradient",
@@ -150,6 +151,14 @@ def steps_if(condition, step, variables):
 def compiled_update(update, variables):
     """Return `update(gradient, loss, rate)` as it is: Keras compiles the whole step."""
     return update
+
+
+def repeats_shuffles():
+    """Return whether `fit` shuffles arrays into the same order in each epoch.
+
+    On JAX it never does.
+    """
+    return False
 
 
 def compile_function(function):

@@ -3,6 +3,7 @@
 import math
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from keras_mhmcmc._backend import loss_observer
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
@@ -22,6 +23,7 @@ __all__ = [
     "map_members",
     "read",
     "refuse_export",
+    "repeats_shuffles",
     "steps_if",
     "uncompiled",
     "value_and_gradient",
@@ -146,6 +148,14 @@ def compiled_update(update, variables):
     if not pays or tf.executing_eagerly() or accelerated():
         return update
     return tf.function(update, jit_compile=True, autograph=False)
+
+
+def repeats_shuffles():
+    """Return whether `fit` shuffles arrays into the same order in each epoch.
+
+    With a global seed, TensorFlow draws the same order for each epoch.
+    """
+    return context.global_seed() is not None
 
 
 def compile_function(function):

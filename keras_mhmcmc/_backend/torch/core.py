@@ -25,6 +25,7 @@ __all__ = [
     "map_members",
     "read",
     "refuse_export",
+    "repeats_shuffles",
     "steps_if",
     "uncompiled",
     "value_and_gradient",
@@ -145,6 +146,14 @@ def steps_if(condition, step, variables):
 def compiled_update(update, variables):
     """Return `update(gradient, loss, rate)` as it is: nothing is compiled."""
     return update
+
+
+def repeats_shuffles():
+    """Return whether `fit` shuffles arrays into the same order in each epoch.
+
+    On PyTorch it never does.
+    """
+    return False
 
 
 def compile_function(function):

@@ -1,0 +1,251 @@
+"""AMAGOLD for an optimizer: the path of `amagold.py`, one gradient at a time.
+
+Paper: Zhang, Cooper and De Sa (2020), "AMAGOLD: amortized Metropolis adjustment for
+efficient stochastic gradient MCMC", algorithm 1. `amagold.py` has the equations, and
+the reason why they are exact.
+
+Target: exp(-U(theta)/T) exactly, at a fixed step.
+
+A step evaluates a gradient at q, and goes on along the path:
+
+    between two paths   q <- theta + v/2,  rho <- 0, whatever the gradient
+    on a path           (1), (2) and (3) of `amagold.py`, with q <- q + v' also at last
+
+The end of a path is q - v/2. Whoever has all of the data evaluates U there, and calls
+`judge`. The first path has no state to go back to. So its end becomes the first state,
+without a test. So do the ends of all paths that begin in the first `warm_up` steps:
+far from the mode, gradients have more noise, and hardly any path would be accepted.
+
+| paper   | name             | shape           | unit                           |
+|---------|------------------|-----------------|--------------------------------|
+| q       | `point`          | list of tensors | weights                        |
+| v       | `velocity`       | list of tensors | weights per step               |
+| theta   | `position`       | list of tensors | weights                        |
+| v, at the start of the path | `start_velocity` | list of tensors | weights per step |
+| U(theta) | `energy`        | ()              | nats                           |
+| rho     | `work`           | ()              | nats                           |
+| epsilon | `rate`           | ()              | weights^2 examples / nat       |
+"""
+
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import amagold
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import SHARE
+from keras_mhmcmc.algorithms.base import Current
+from keras_mhmcmc.algorithms.base import Diffusion
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import Info
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.algorithms.base import noise_scale
+from keras_mhmcmc.algorithms.base import set_checked
+from keras_mhmcmc.algorithms.base import slots_like
+from keras_mhmcmc.algorithms.tensors import ops
+
+# Where a chain is.
+NOTHING = 0  # there is no state, and no path
+SETTLED = 1  # between two paths: the point is the state
+FREE = 2  # on a path whose end is not tested
+PATH = 3  # on a path from the state
+
+
+class State(NamedTuple):
+    """The point of the path, and the state that the path began from."""
+
+    point: Position
+    velocity: Position
+    position: Position
+    start_velocity: Position
+    energy: Tensor
+    work: Tensor
+    rate: Tensor
+    stage: Tensor  # int32
+
+
+class Verdict(NamedTuple):
+    """What a test says of the end of a path."""
+
+    accepted: Tensor  # bool
+    tested: Tensor  # bool: the path was not free
+    finite: Tensor  # bool
+    probability: Tensor  # of accepting the end
+
+
+@dataclasses.dataclass(frozen=True)
+class AmagoldPath(Diffusion):
+    """The steps of AMAGOLD's path; `judge` is its test."""
+
+    learning_rate: None
+    temperature: float
+    momentum: float
+    warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        set_checked(
+            self,
+            temperature=_validate.number(
+                "temperature", self.temperature, _validate.POSITIVE
+            ),
+            momentum=_validate.number("momentum", self.momentum, SHARE),
+            warm_up=_validate.integer("warm_up", self.warm_up, 0),
+        )
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm needs and gives."""
+        counts = ("accepted", "proposed", "nonfinite", "probability")
+        return Traits(
+            num_uniforms=1,
+            counts=counts,
+            warm_up=self.warm_up,
+            warm_up_argument=("warm_up", self.warm_up),
+        )
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first step."""
+        return State(
+            point=position,
+            velocity=slots_like(position, "velocity"),
+            position=slots_like(position, "position"),
+            start_velocity=slots_like(position, "start_velocity"),
+            energy=Slot("energy"),
+            work=Slot("work"),
+            rate=Slot("rate"),
+            stage=Slot("stage", dtype="int32", value=NOTHING),
+        )
+
+    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
+        """Return the evaluated point; a point that somebody has set starts anew."""
+        if evaluation.restart is not None:
+            stage = ops.where(evaluation.restart, NOTHING, state.stage)
+            state = state._replace(stage=stage)
+        zero = ops.zeros_like(state.work)
+        info = Info(dict.fromkeys(self.traits.counts, zero))
+        return Current(state.point, evaluation.gradient, None, state), info
+
+    def move(self, current: Current, evaluation: Evaluation) -> State:
+        """Go on along the path, or begin one: (1), (2) and (3)."""
+        state: State = current.auxiliary
+        size = evaluation.train_size
+        is_new = state.stage == NOTHING
+        on_path = state.stage >= FREE
+        rate = ops.where(is_new, evaluation.learning_rate, state.rate)
+        step = amagold.scalars_of(
+            learning_rate=rate,
+            momentum=self.momentum,
+            temperature=evaluation.temperature,
+            train_size=size,
+        )
+        # The numbers that begin a path: with v as it is, or a fresh one.
+        fresh = noise_scale(0.5 * rate, evaluation.temperature, size)
+        scalars = amagold.Scalars(
+            ops.where(on_path, step.keep, ops.where(is_new, 0.0, 1.0)),
+            ops.where(on_path, step.force, 0.0),
+            ops.where(on_path, step.noise, ops.where(is_new, fresh, 0.0)),
+        )
+        velocity, work = amagold.kicked(
+            state.velocity,
+            current.gradient,
+            evaluation.normals,
+            state.work,
+            scalars,
+            size,
+        )
+        drift = ops.where(on_path, 1.0, 0.5)
+        is_free = is_new | (evaluation.number < self.warm_up)
+        return state._replace(
+            point=tensors.add_scaled(current.position, drift, velocity),
+            velocity=velocity,
+            work=ops.where(on_path, work, ops.zeros_like(work)),
+            rate=rate,
+            stage=ops.where(on_path, state.stage, ops.where(is_free, FREE, PATH)),
+        )
+
+    def end(self, state: State) -> Position:
+        """Return where the path ends."""
+        return tensors.add_scaled(state.point, -0.5, state.velocity)
+
+    def judge(
+        self, state: State, end: Position, energy: Tensor, uniform: Tensor
+    ) -> tuple[State, Verdict]:
+        """Accept or reject the end of a path.
+
+        Args:
+            state: on a path.
+            end: where the path ends.
+            energy: U there, on all of the data.
+            uniform: in [0, 1), ().
+
+        Returns:
+            The state between two paths, and what the test said. If a free path has
+            ended where U is not finite, there is no state.
+        """
+        is_free = state.stage == FREE
+        log_ratio = (state.energy - energy + state.work) / self.temperature
+        log_ratio = ops.where(is_free, ops.zeros_like(log_ratio), log_ratio)
+        finite = ops.isfinite(energy) & ops.isfinite(log_ratio)
+        wins = finite & (ops.log(uniform) < log_ratio)
+        moves = wins | is_free
+        back = amagold.turned(state.start_velocity)
+        velocity = tensors.select(moves, state.velocity, back)
+        position = tensors.select(moves, end, state.position)
+        stage = ops.where(is_free & ~finite, NOTHING, SETTLED)
+        state = State(
+            point=position,
+            velocity=velocity,
+            position=position,
+            start_velocity=velocity,
+            energy=ops.where(moves, energy, state.energy),
+            work=ops.zeros_like(state.work),
+            rate=state.rate,
+            stage=ops.cast(stage, "int32"),
+        )
+        safe = ops.where(finite, log_ratio, ops.zeros_like(log_ratio))
+        probability = ops.exp(ops.minimum(safe, ops.zeros_like(safe)))
+        probability = ops.where(finite, probability, ops.zeros_like(probability))
+        return state, Verdict(wins, ~is_free, finite, probability)
+
+    def begin(self, state: State, rate: Tensor, number: int) -> State:
+        """Return the state on a path that begins at the position.
+
+        Args:
+            state: between two paths.
+            rate: epsilon of the path. Another one than the last path's changes the
+                velocity by the ratio of their stationary standard deviations.
+            number: of the next step.
+        """
+        stage = FREE if number < self.warm_up else PATH
+        factor = ops.sqrt(rate / state.rate)
+        velocity = [ops.cast(factor, v.dtype) * v for v in state.velocity]
+        return state._replace(
+            point=tensors.add_scaled(state.position, 0.5, velocity),
+            velocity=velocity,
+            start_velocity=velocity,
+            work=ops.zeros_like(state.work),
+            rate=rate,
+            stage=ops.zeros_like(state.stage) + stage,
+        )
+
+    def energy_unit(self, number: int) -> float | None:
+        """Return the temperature: differences of this size decide."""
+        return self.temperature
+
+    def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the share of accepted paths and their mean probability."""
+        with np.errstate(invalid="ignore"):
+            acceptance = counts["accepted"] / counts["proposed"]
+            probability = counts["probability"] / counts["proposed"]
+        return {
+            "acceptance": acceptance,
+            "acceptance_probability": probability,
+            "nonfinite": counts["nonfinite"],
+        }

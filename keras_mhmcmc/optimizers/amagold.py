@@ -1,0 +1,221 @@
+"""AMAGOLD as a Keras optimizer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.algorithms.amagold_path import AmagoldPath
+from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.optimizers.full_data import Data
+from keras_mhmcmc.optimizers.full_data import FullLoss
+from keras_mhmcmc.optimizers.full_data import OrderWatch
+from keras_mhmcmc.optimizers.network_defaults import WARM_UP
+from keras_mhmcmc.optimizers.path_chain import PathChain
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.priors import Prior
+
+
+@serializable
+class AMAGOLD(Sampler):
+    """AMAGOLD: SGHMC whose paths are tested on all of the data.
+
+    It samples exp(-U/T) exactly at a fixed step, where `mh.SGHMC` has the bias of the
+    step and of gradient noise. The energy U in nats is train_size * loss - log prior,
+    with the loss of the model in inference mode. So gradients may come from a model
+    with dropout, and the samples are those of the model without.
+
+    A path is one epoch, or `steps_per_test` steps. At its end the loss of all training
+    examples decides: the end of the path becomes the next state of the chain, or the
+    chain goes back to the state before, and turns its velocity. `mh.PosteriorSamples`
+    makes the test, and keeps tested states only. The data are those of `fit`. In `fit`
+    without this callback there is one test, at the end.
+
+    `acceptance` in the logs is the share of accepted paths of the epoch, and
+    `acceptance_probability` their mean probability. Paths of the warm-up are not
+    tested, nor is the first path: its end is the first state. Long paths, large rates
+    and large networks are accepted less often. Then lower the rate, or set
+    `steps_per_test`.
+
+    The samples are exact if the order of the mini-batches has the same probability
+    backwards: shuffle the data, as `fit` does, and take mini-batches of equal size.
+    Batch normalisation changes its statistics along a path, and has no energy of its
+    own: use other layers.
+
+    The sampler keeps three copies of the weights.
+
+    Args:
+        learning_rate: as in `mh.SGHMC`, a number greater than 0. A change between two
+            epochs takes effect with the next path.
+        train_size: number of training examples, N. It sets the scale of the noise.
+        momentum: share of the velocity that each step keeps, in [0, 1). Defaults to
+            0.9.
+        steps_per_test: steps of a path, at least 1. Defaults to None: a path is an
+            epoch.
+        warm_up: first steps whose paths are not tested, at least 0. They are SGHMC, and
+            no samples are kept. Far from the mode gradients have more noise, and hardly
+            any path would be accepted. Defaults to 500.
+        temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
+        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
+        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
+        name: name of the optimizer.
+
+    Raises:
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution; or, in `fit`, the data can be
+            read only once, or have another number of examples than `train_size`.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> import keras_mhmcmc as mh
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    >>> model.compile(
+    ...     optimizer=mh.AMAGOLD(1e-3, train_size=64, warm_up=4, seed=0),
+    ...     loss=mh.losses.GaussianNLL(noise_std=1.0),
+    ... )
+    >>> posterior = mh.PosteriorSamples()
+    >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.ones(64)
+    >>> history = model.fit(x, y, 16, epochs=5, verbose=0, callbacks=[posterior])
+    >>> len(posterior)
+    4
+
+    Reference: Zhang, Cooper and De Sa (2020), "AMAGOLD: amortized Metropolis adjustment
+    for efficient stochastic gradient MCMC", algorithm 1.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        *,
+        train_size: int,
+        momentum: float = 0.9,
+        steps_per_test: int | None = None,
+        warm_up: int = WARM_UP,
+        temperature: float = 1.0,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        name: str = "amagold",
+        **options: Any,
+    ) -> None:
+        learning_rate = _validate.number(
+            "learning_rate",
+            learning_rate,
+            _validate.POSITIVE,
+            hint="The test is exact at a fixed step, so a schedule will not do.",
+        )
+        if steps_per_test is not None:
+            steps_per_test = _validate.integer("steps_per_test", steps_per_test, 1)
+        algorithm = AmagoldPath(None, temperature, momentum, warm_up)
+        super().__init__(
+            learning_rate,
+            algorithm=algorithm,
+            train_size=train_size,
+            prior=prior,
+            seed=seed,
+            name=name,
+            chain=PathChain(algorithm, self._full_energy),
+            check_model=_check_model,
+            options=options,
+        )
+        self._steps_per_test = steps_per_test
+        self._full_loss = FullLoss(self.train_size)
+        self._data: Data | None = None
+        self._order = OrderWatch()
+
+    @property
+    def steps_per_test(self) -> int | None:
+        """Steps of a path; None: a path is an epoch."""
+        return self._steps_per_test
+
+    def use_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        """Test paths on these data, in place of those of `fit`.
+
+        `fit` needs this if its data can be read only once, or if they are augmented at
+        random: the energy would then be another one at each test.
+
+        Args:
+            x: all training examples, as `fit` takes them: arrays, or a data set.
+            y: their targets. Defaults to None.
+            sample_weight: their weights in the loss. Defaults to None.
+
+        Example:
+
+        >>> import numpy as np
+        >>> import keras_mhmcmc as mh
+        >>> optimizer = mh.AMAGOLD(0.01, train_size=10)
+        >>> optimizer.use_data(np.zeros((10, 3)), np.zeros(10))
+        """
+        object.__setattr__(self, "_data", Data(x, y, sample_weight))
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Create the optimizer's variables for these model variables."""
+        if self.processes > 1:
+            raise ValueError(
+                "AMAGOLD must run in a single process: its test needs all of the data "
+                "in each. Run chains of their own in `mh.independent_processes()`, or "
+                f"use `mh.SGHMC`. Received: {self.processes} processes"
+            )
+        super().build(variables)
+
+    def use_chains(self, num_chains: int) -> None:
+        """Refuse several chains: each would need a test of its own."""
+        raise ValueError(
+            "Argument `optimizer` of an `mh.ParallelChains` must be another sampler "
+            "than `mh.AMAGOLD`, which tests a single chain. Fit a model for each "
+            "chain, and load their directories with `mh.PosteriorSamples.load([...])`."
+            f" Received: {num_chains} chains"
+        )
+
+    def _full_energy(self) -> float:
+        """Return U at the weights of the model, on all of the data."""
+        model, data = self._model_and_data()
+        energy = self.train_size * self._full_loss.mean(model, data)
+        if self._bound_prior is not None:
+            weights = _backend.read(self.sampled_variables)
+            like = self._parts.state.structure.energy.value
+            prior = self._bound_prior.energy(weights, like=like)
+            energy += float(_backend.ops.convert_to_numpy(prior))
+        return energy
+
+    def _model_and_data(self) -> tuple[keras.Model, Data]:
+        model = _backend.training_model(self)
+        given = None if model is None else _backend.fitted_data(model)
+        if model is None or given is None:
+            raise ValueError(
+                "The test of a path needs `fit`, where AMAGOLD finds the model and all "
+                "of the data. Call `model.fit(x, y, ..., "
+                "callbacks=[mh.PosteriorSamples()])`. A custom training loop cannot "
+                "make the test. Received: `settle()` outside `fit`"
+            )
+        self._order.look(given["x"], given["shuffle"])
+        if self._data is not None:
+            return model, self._data
+        class_weight = given["class_weight"]
+        if class_weight is not None:
+            raise ValueError(
+                "Argument `class_weight` of `fit` must be None with `mh.AMAGOLD`: its "
+                "test needs the weight of each example. Pass `sample_weight`. "
+                f"Received: class_weight={class_weight!r}"
+            )
+        return model, Data(given["x"], given["y"], given["sample_weight"])
+
+
+def _check_model(model: keras.Model) -> None:
+    """Warn of a loss that is no likelihood, and of layers that have no energy."""
+    compiled_loss.warn_of_no_likelihood(model)
+    layers = _backend.inner_layers(model)
+    kind = keras.layers.BatchNormalization
+    moving = [x.name for x in layers if isinstance(x, kind) and x.trainable]
+    if moving:
+        warn(
+            "AMAGOLD is not exact with batch normalisation: the statistics move along "
+            "a path, and a rejected path does not put them back. Use "
+            "`keras.layers.GroupNormalization` or `LayerNormalization`, or freeze the "
+            f"layers with `trainable = False`. Received: {', '.join(moving)}"
+        )

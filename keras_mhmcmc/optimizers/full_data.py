@@ -1,0 +1,188 @@
+"""The mean training loss over all of the data, for a test that needs all of it."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
+
+# Examples that are evaluated at once, of data in arrays.
+_BATCH_SIZE = 512
+
+
+class Data(NamedTuple):
+    """What `fit` takes: arrays, or in `x` a data set that can be read again."""
+
+    x: Any
+    y: Any = None
+    sample_weight: Any = None
+
+
+class FullLoss:
+    """The mean loss of a model over all of its data, in inference mode.
+
+    Args:
+        train_size: number of examples, N.
+    """
+
+    def __init__(self, train_size: int) -> None:
+        self._train_size = train_size
+        self._model: keras.Model | None = None
+        self._compiled: Callable[..., Tensor]
+
+    def mean(self, model: keras.Model, data: Data) -> float:
+        """Return the mean loss at the current weights of `model`, in float64.
+
+        Layers are in inference mode. What layers add to the loss counts, as in `fit`.
+
+        Raises:
+            ValueError: the data has another number of examples than N, or cannot be
+                read again.
+        """
+        if model is not self._model:
+            self._model = model
+            self._compiled = _backend.compile_function(_loss_of(model))
+        variables = _variables(model)
+        values = list(_backend.read(variables))
+        total, count, largest = 0.0, 0, 0
+        for batch in batches(data):
+            size = int(keras.tree.flatten(batch.x)[0].shape[0])
+            loss = self._compiled(values, *batch)
+            total += size * float(ops.convert_to_numpy(loss))
+            count, largest = count + size, max(largest, size)
+            if count >= self._train_size:  # a data set may repeat for ever
+                break
+        # A data set may leave out the last examples, which do not fill a mini-batch.
+        if count == 0 or not -largest < count - self._train_size < 1:
+            raise ValueError(
+                "Argument `train_size` must be the number of examples in the data of "
+                "`fit`, since the test of a path needs all of them. "
+                f"Received: train_size={self._train_size}, and data of {count} "
+                "examples or more"
+            )
+        return total / count
+
+
+class OrderWatch:
+    """Warn, once, if `fit` runs through arrays in the same order in each epoch."""
+
+    def __init__(self) -> None:
+        self._has_told = False
+
+    def look(self, x: Any, shuffle: Any) -> None:
+        """Look at the arguments `x` and `shuffle` of `fit`."""
+        if self._has_told or _is_dataset(x):
+            return
+        if shuffle is False:
+            reason = "`fit` has shuffle=False"
+            remedy = "Leave out `shuffle`."
+        elif _backend.repeats_shuffles():
+            reason = (
+                "a global seed, which `keras.utils.set_random_seed` sets, makes "
+                "TensorFlow shuffle arrays into the same order in each epoch"
+            )
+            remedy = (
+                "Pass a data set that shuffles anew: `tf.data.Dataset"
+                ".from_tensor_slices((x, y)).shuffle(len(x)).batch(batch_size)`."
+            )
+        else:
+            return
+        self._has_told = True
+        warn(
+            "AMAGOLD is not exact if the mini-batches have the same order in each "
+            f"epoch: {reason}. {remedy}"
+        )
+
+
+def batches(data: Data) -> Iterator[Data]:
+    """Yield the mini-batches of the data in their own order, as tensors.
+
+    Raises:
+        ValueError: the data can be read only once.
+    """
+    x = data.x
+    if isinstance(x, keras.utils.PyDataset):
+        indices = range(x.num_batches or len(x))
+        yield from (_as_tensors(x[index]) for index in indices)
+        return
+    if not _is_dataset(x):
+        arrays = keras.tree.map_structure(_as_array, tuple(data))
+        size = len(keras.tree.flatten(arrays)[0])
+        for start in range(0, size, _BATCH_SIZE):
+            rows = slice(start, start + _BATCH_SIZE)
+            part = [_rows(structure, rows) for structure in arrays]
+            yield _as_tensors(tuple(part))
+        return
+    if not isinstance(x, Iterable) or iter(x) is x:
+        raise ValueError(
+            "Argument `x` of `fit` must be arrays, or a data set that can be read "
+            "again, such as a `tf.data.Dataset`, a `DataLoader` or a "
+            "`keras.utils.PyDataset`: the test of a path needs all examples. Or give "
+            "them to the optimizer: `optimizer.use_data(x, y)`. "
+            f"Received: x={_validate.shown(x)}"
+        )
+    yield from (_as_tensors(batch) for batch in x)
+
+
+def _rows(structure: Any, rows: slice) -> Any:
+    return keras.tree.map_structure(
+        lambda array: None if array is None else array[rows], structure
+    )
+
+
+def _as_tensors(batch: Any) -> Data:
+    parts = keras.utils.unpack_x_y_sample_weight(batch)
+
+    def tensor(value: Any) -> Any:
+        return None if value is None else ops.convert_to_tensor(_as_array(value))
+
+    return Data(*(keras.tree.map_structure(tensor, part) for part in parts))
+
+
+def _is_dataset(x: Any) -> bool:
+    """Return whether `x` is no structure of arrays."""
+    leaves = keras.tree.flatten(x)
+    return len(leaves) == 1 and leaves[0] is x and not _is_array(x)
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether Keras takes `value` for an array of examples."""
+    return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
+
+
+def _as_array(value: Any) -> Any:
+    """Return `value` as an array, floats in the precision of Keras. None stays."""
+    if value is None:
+        return None
+    is_tensor = ops.is_tensor(value)
+    array = ops.convert_to_numpy(value) if is_tensor else np.asarray(value)
+    return array.astype(keras.config.floatx()) if array.dtype.kind == "f" else array
+
+
+def _variables(model: keras.Model) -> list[keras.Variable]:
+    return [*model.trainable_variables, *model.non_trainable_variables]
+
+
+def _loss_of(model: keras.Model) -> Callable[..., Tensor]:
+    """Return the loss of a mini-batch as a function of (values, x, y, sample weight).
+
+    It changes no variable: what metrics and layers write stays in a scope.
+    """
+
+    def loss(values: Any, x: Any, y: Any, sample_weight: Any) -> Tensor:
+        mapping = zip(_variables(model), values, strict=True)
+        with keras.StatelessScope(mapping, collect_losses=True):
+            outputs = _backend.step_outputs(model, x, training=False)
+            value = model.compute_loss(x, y, outputs, sample_weight, training=False)
+        return ops.cast(value, "float32")
+
+    return loss

@@ -1,0 +1,275 @@
+"""AMAGOLD as an optimizer: its path against float64, its law in `fit`."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.algorithms import amagold
+from keras_mhmcmc.algorithms import amagold_path
+from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.algorithms.base import leaves
+from keras_mhmcmc.algorithms.base import map_leaves
+from tests.oracles import minibatch as oracle
+from tests.support.models import numpy
+
+pytestmark = pytest.mark.in_turn("tensorflow")
+
+SETTINGS = dict(learning_rate=0.3, momentum=0.6, temperature=1.3, train_size=50)
+SIZE = 6
+
+
+def tensor(value):
+    return ops.convert_to_tensor(np.asarray(value, "float32"))
+
+
+class Quadratic:
+    """U = |theta|^2 times 25, with the noise of mini-batches that do not repeat."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def gradient(self, theta):
+        return 50.0 * theta + 8.0 * self.rng.normal(size=SIZE)
+
+    def energy(self, theta):
+        return 25.0 * float(theta @ theta)
+
+
+def of_step(algorithm, gradient, normals, number):
+    size = SETTINGS["train_size"]
+    return Evaluation(
+        None,
+        [tensor(gradient / size)],
+        [tensor(normals)],
+        [tensor(0.5)],
+        number,
+        tensor(SETTINGS["learning_rate"]),
+        algorithm.temperature,
+        size,
+    )
+
+
+def started(theta, velocity, energy):
+    values = dict(energy=energy, work=7.0, rate=SETTINGS["learning_rate"])
+    return amagold_path.State(
+        point=[tensor(theta)],
+        velocity=[tensor(velocity)],
+        position=[tensor(theta)],
+        start_velocity=[tensor(velocity)],
+        stage=ops.convert_to_tensor(amagold_path.SETTLED, dtype="int32"),
+        **{name: tensor(value) for name, value in values.items()},
+    )
+
+
+def errors_of_a_path(steps, seed, begins):
+    """Largest differences of end, velocity, energy and log r from the oracle's."""
+    rng = np.random.default_rng(seed)
+    theta, velocity = rng.normal(size=(2, SIZE)) * 0.2
+    normals = rng.normal(size=(steps, SIZE))
+    uniform = rng.uniform()
+    # The optimizer's path.
+    target, algorithm = Quadratic(seed), None
+    algorithm = amagold_path.AmagoldPath(
+        None, SETTINGS["temperature"], SETTINGS["momentum"]
+    )
+    state = started(theta, velocity, target.energy(theta))
+    if begins == "between steps":
+        state = algorithm.begin(state, tensor(SETTINGS["learning_rate"]), 0)
+    else:  # in a step, whose gradient and noise go nowhere
+        wild = of_step(algorithm, np.full(SIZE, 1e3), np.ones(SIZE), 0)
+        state = algorithm.move(algorithm.decide(state, wild)[0], wild)
+    for number, z in enumerate(normals):
+        point = numpy(state.point[0]).astype("float64")
+        evaluation = of_step(algorithm, target.gradient(point), z, number)
+        state = algorithm.move(algorithm.decide(state, evaluation)[0], evaluation)
+    end = algorithm.end(state)
+    energy = tensor(target.energy(numpy(end[0]).astype("float64")))
+    state, verdict = algorithm.judge(state, end, energy, tensor(uniform))
+    # The oracle's.
+    target = Quadratic(seed)
+    expected, new, rho = oracle.amagold_path(
+        theta, velocity, target.gradient, normals, SETTINGS
+    )
+    energies = target.energy(theta), target.energy(expected)
+    log_ratio = (energies[0] - energies[1] + rho) / SETTINGS["temperature"]
+    wins = np.log(uniform) < log_ratio
+    probability = float(numpy(verdict.probability))
+    assert int(numpy(state.stage)) == amagold_path.SETTLED
+    return max(
+        np.abs(numpy(end[0]) - expected).max(),
+        np.abs(numpy(state.position[0]) - (expected if wins else theta)).max(),
+        np.abs(numpy(state.velocity[0]) - (new if wins else -velocity)).max(),
+        abs(float(numpy(state.energy)) - energies[int(wins)]),
+        abs(probability - min(1.0, np.exp(log_ratio))),
+    )
+
+
+BEGINS = ["between steps", "in a step"]
+
+
+@pytest.mark.parametrize("begins", BEGINS)
+@pytest.mark.parametrize("steps", [1, 7])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_path_and_its_test_equal_the_oracle(steps, seed, begins):
+    assert errors_of_a_path(steps, seed, begins) < 2e-4
+
+
+def without_work(monkeypatch):
+    real = amagold.kicked
+    monkeypatch.setattr(
+        amagold, "kicked", lambda *args: (real(*args)[0], 0.0 * args[3])
+    )
+
+
+def without_turn(monkeypatch):
+    monkeypatch.setattr(amagold, "turned", list)
+
+
+def with_a_whole_last_step(monkeypatch):
+    monkeypatch.setattr(amagold_path.AmagoldPath, "end", lambda _, s: list(s.point))
+
+
+def with_half_the_noise(monkeypatch):
+    real = amagold.scalars_of
+    monkeypatch.setattr(
+        amagold,
+        "scalars_of",
+        lambda **given: real(**given)._replace(noise=0.5 * real(**given).noise),
+    )
+
+
+def with_the_old_energy(monkeypatch):
+    real = amagold_path.AmagoldPath.judge
+
+    def judge(self, state, end, energy, uniform):
+        return real(self, state._replace(energy=-state.energy), end, energy, uniform)
+
+    monkeypatch.setattr(amagold_path.AmagoldPath, "judge", judge)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        without_work,
+        without_turn,
+        with_a_whole_last_step,
+        with_half_the_noise,
+        with_the_old_energy,
+    ],
+)
+def test_a_planted_bug_differs_from_the_oracle(plant, monkeypatch):
+    plant(monkeypatch)
+    assert max(errors_of_a_path(7, seed, BEGINS[0]) for seed in range(30)) > 1e-2
+
+
+def test_the_first_path_has_a_fresh_velocity_and_no_test():
+    algorithm = amagold_path.AmagoldPath(None, 1.3, 0.6)
+    theta = np.ones(200_000)
+    zeros = started(theta, 0.0 * theta, 0.0)._replace(
+        stage=ops.convert_to_tensor(amagold_path.NOTHING, dtype="int32")
+    )
+    normals = np.random.default_rng(0).normal(size=len(theta))
+    evaluation = of_step(algorithm, 0.0 * theta, normals, 0)
+    state = algorithm.move(algorithm.decide(zeros, evaluation)[0], evaluation)
+    assert int(numpy(state.stage)) == amagold_path.FREE
+    variance = SETTINGS["learning_rate"] * 1.3 / SETTINGS["train_size"]
+    np.testing.assert_allclose(numpy(state.velocity[0]).var(), variance, rtol=0.02)
+    np.testing.assert_allclose(
+        numpy(state.point[0]) - 1.0, numpy(state.velocity[0]) / 2, atol=1e-6
+    )
+    # However high the energy is, unless it is not finite.
+    for energy, stage in [(1e9, amagold_path.SETTLED), (np.nan, amagold_path.NOTHING)]:
+        after, verdict = algorithm.judge(
+            state, algorithm.end(state), tensor(energy), tensor(0.99)
+        )
+        assert int(numpy(after.stage)) == stage
+        assert not numpy(verdict.tested)
+        assert numpy(verdict.accepted) == np.isfinite(energy)
+
+
+def test_the_state_of_a_path_has_the_leaves_of_its_slots():
+    algorithm = amagold_path.AmagoldPath(None, 1.0, 0.9)
+    slots = algorithm.init([tensor(np.zeros(3))])
+    assert len(leaves(slots)) == len(leaves(started(np.zeros(3), np.zeros(3), 0.0)))
+    assert map_leaves(lambda leaf: leaf, slots) == slots
+
+
+# The law, in `fit`: a regression whose posterior is normal.
+
+N, FEATURES, BATCH = 400, 2, 40
+RATE, STEPS, EPOCHS, BURN_IN = 0.05, 5, 620, 20
+
+
+def regression():
+    rng = np.random.default_rng(3)
+    x, _ = np.linalg.qr(rng.normal(size=(N, FEATURES)))
+    x = (x * N**0.5).astype("float32")  # x^T x = N: one precision for all weights
+    y = x @ rng.normal(size=FEATURES) + rng.normal(size=N)
+    return x, y.astype("float32")[:, None]
+
+
+class Shuffled(keras.utils.PyDataset):
+    """Mini-batches in a new order in each epoch, from a seed of its own.
+
+    `keras.utils.set_random_seed` makes TensorFlow repeat the order of the first epoch.
+    """
+
+    def __init__(self, x, y, seed):
+        super().__init__()
+        self.x, self.y, self.rng = x, y, np.random.default_rng(seed)
+        self.on_epoch_end()
+
+    def __len__(self):
+        return len(self.x) // BATCH
+
+    def __getitem__(self, index):
+        rows = self.order[BATCH * index : BATCH * (index + 1)]
+        return self.x[rows], self.y[rows]
+
+    def on_epoch_end(self):
+        self.order = self.rng.permutation(len(self.x))
+
+
+def relative_variances(sampler, seed=0, **options):
+    """Squares of the samples over the posterior's variance, (epochs,), and the fit."""
+    x, y = regression()
+    prior = mh.priors.Gaussian(0.1)
+    precision = N + 100.0
+    mean = x.T.astype("float64") @ y[:, 0] / precision
+    start = keras.initializers.GlorotUniform(seed=seed)
+    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer=start)
+    model = keras.Sequential([keras.Input((FEATURES,)), layer])
+    options |= dict(train_size=N, momentum=0.8, prior=prior, seed=seed)
+    optimizer = sampler(RATE, **options)
+    model.compile(optimizer, mh.losses.GaussianNLL(noise_std=1.0))
+    posterior = mh.PosteriorSamples(burn_in=BURN_IN * N // BATCH)
+    batches = Shuffled(x, y, seed)
+    history = model.fit(batches, epochs=EPOCHS, verbose=0, callbacks=[posterior])
+    (samples,) = posterior._store.read(model)
+    return (samples[..., 0] - mean) ** 2 * precision, history.history, posterior
+
+
+def test_samples_have_the_variance_of_the_posterior_where_those_of_sghmc_do_not():
+    squares, logs, posterior = relative_variances(
+        mh.AMAGOLD, steps_per_test=STEPS, warm_up=BURN_IN * N // BATCH
+    )
+    per_epoch = squares.mean(1)
+    batches = per_epoch.reshape(20, -1).mean(1)
+    error = batches.std(ddof=1) / 20**0.5
+    assert error < 0.12
+    assert abs(per_epoch.mean() - 1.0) < 3.5 * error
+    # The same step without the test is too hot, by 18%.
+    assert relative_variances(mh.SGHMC)[0].mean() > 1.08
+    # The logs say what was accepted; both numbers estimate the same share.
+    accepted = np.array(logs["acceptance"][BURN_IN:])
+    probability = np.array(logs["acceptance_probability"][BURN_IN:])
+    assert set(accepted) == {0.0, 0.5, 1.0}  # two paths an epoch
+    assert 0.2 < accepted.mean() < 0.6
+    difference = accepted - probability
+    assert abs(difference.mean()) < 4 * difference.std() / len(difference) ** 0.5
+    # A rejected path leaves the sample, and its energy, as they were.
+    kept = accepted[1:] == 0.0
+    np.testing.assert_array_equal(kept, (np.diff(squares, axis=0) == 0.0).all(1))
+    np.testing.assert_array_equal(kept, np.diff(posterior.energies) == 0.0)
