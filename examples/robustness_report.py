@@ -66,15 +66,19 @@ def paired(less):
 def draw(rows, methods, problems, path):
     """Draw accuracy less that of SGD against the attack, a panel for each problem."""
     names = [name for name in TITLES if runs_of(rows, name, "SGD")]
+    columns = min(len(names), 2)
+    rows_of_panels = -(-len(names) // columns)
     figure, axes = pyplot.subplots(
-        1,
-        len(names),
-        figsize=(5.5 * len(names), 4.2),
+        rows_of_panels,
+        columns,
+        figsize=(5.5 * columns, 4.0 * rows_of_panels + 0.3),
         squeeze=False,
         layout="constrained",
     )
     places = np.arange(len(ATTACKS) + 1)
-    for axis, problem in zip(axes[0], names, strict=True):
+    for axis in axes.flat[len(names) :]:
+        axis.set_visible(False)
+    for axis, problem in zip(axes.flat, names, strict=False):
         epsilon = f"{problems[problem].strengths[0]:g}"
         base = runs_of(rows, problem, "SGD")
         shown = [m for m in methods if runs_of(rows, problem, m) and m != "SGD"]
@@ -110,6 +114,6 @@ def draw(rows, methods, problems, path):
         axis.set_ylabel("accuracy less that of SGD")
         axis.grid(alpha=0.3)
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=8, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
