@@ -4,6 +4,7 @@ from typing import Any
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._version import __version__
+from keras_mhmcmc.optimizers import AMAGOLD
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import ESM
@@ -66,6 +67,15 @@ _SGNHT = """\
   year      = {2014}
 }"""
 
+_AMAGOLD = """\
+@inproceedings{zhang2020amagold,
+  title     = {{AMAGOLD}: Amortized {Metropolis} Adjustment for Efficient Stochastic
+               Gradient {MCMC}},
+  author    = {Zhang, Ruqi and Cooper, A. Feder and De Sa, Christopher},
+  booktitle = {International Conference on Artificial Intelligence and Statistics},
+  year      = {2020}
+}"""
+
 _MHBT = """\
 @article{wu2020minibatch,
   title   = {Mini-batch {Metropolis}-{Hastings} with Reversible {SGLD} Proposal},
@@ -106,6 +116,7 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     PSGLD: (_PSGLD,),
     SGHMC: (_SGHMC,),
     SGNHT: (_SGNHT,),
+    AMAGOLD: (_AMAGOLD,),
     MHBT: (_MHBT,),
     RSGLD: (_MHBT,),
     MINT: (_MINT,),

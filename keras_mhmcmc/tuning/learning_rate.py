@@ -13,6 +13,7 @@ from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms.rate_adaptation import LOW
+from keras_mhmcmc.optimizers.amagold import AMAGOLD
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.tuning import table
@@ -106,6 +107,7 @@ def suggest_learning_rate(
     """
     own = _checked_model(model).optimizer
     optimizer = _checked_optimizer(own if optimizer is None else optimizer)
+    _refuse_tests_of_paths(optimizer)
     tried = _checked_rates(rates)
     steps = _validate.integer("steps", steps, 4)
     batch_size = _batch_size(batch_size, optimizer)
@@ -203,6 +205,17 @@ def _checked_optimizer(optimizer: Any) -> keras.optimizers.Optimizer:
             f"compiled with. Received: optimizer={_validate.shown(optimizer)}"
         )
     return found
+
+
+def _refuse_tests_of_paths(optimizer: keras.optimizers.Optimizer) -> None:
+    """Refuse AMAGOLD, whose acceptance a short run cannot show."""
+    if isinstance(optimizer, AMAGOLD):
+        raise ValueError(
+            "Argument `optimizer` must not be `mh.AMAGOLD`: a short run makes no test "
+            "of a path. Ask for `mh.SGHMC(...)`, whose learning rate means the same, "
+            "and lower it until `acceptance` in the logs of `fit` is above 0.3. "
+            f"Received: optimizer={optimizer!r}"
+        )
 
 
 def _checked_rates(rates: Any) -> list[float]:

@@ -347,6 +347,15 @@ def test_several_chains_are_refused():
         fit(chains)
 
 
+def test_a_short_run_cannot_suggest_its_rate():
+    with pytest.raises(ValueError, match="above 0.3"):
+        mh.suggest_learning_rate(compiled(sampler()), *data(), batch_size=BATCH_SIZE)
+
+
+def test_it_is_cited():
+    assert "zhang2020amagold" in mh.citation(sampler())
+
+
 def test_a_test_outside_fit_is_refused():
     x, y = data()
     model = compiled(sampler())
