@@ -211,6 +211,7 @@ class SWAG(keras.callbacks.Callback):
                 f"Received: model={self.model!r}"
             )
         self._is_checked = False
+        self._executed = int(self.model.steps_per_execution)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch_start = self._read_iteration()
@@ -228,7 +229,7 @@ class SWAG(keras.callbacks.Callback):
             return
         # On JAX each look at the model copies its state, so `batch` says when to look.
         # With `steps_per_execution`, Keras 3.10 tells the number of the first step.
-        latest = self._epoch_start + batch + int(self.model.steps_per_execution)
+        latest = self._epoch_start + batch + self._executed
         due = self._next_due(self.every)
         if latest >= due:
             iteration = self._read_iteration()

@@ -131,9 +131,9 @@ class PathChain(Chain):
         self._changes += 1
         # Read again: on PyTorch `state` may be the memory of the variables.
         state = self._parts.state.read()
-        evaluation = self._parts.evaluate(
-            state.point, [], None, self._parts.learning_rate()
-        )
+        # Of a single weight: the test needs a uniform alone.
+        one = [ops.zeros((2,), "float32")]
+        evaluation = self._parts.evaluate(one, [], None, self._parts.learning_rate())
         state, verdict = self._algorithm.judge(
             state, state.point, energy, evaluation.uniforms[0]
         )
@@ -165,7 +165,8 @@ class PathChain(Chain):
         if self._stage() != amagold_path.SETTLED:
             return
         state = self._parts.state.read()
-        if bool(ops.convert_to_numpy(self.restart(state))):
+        pairs = zip(state.point, state.position, strict=True)
+        if any(bool(ops.convert_to_numpy(ops.any(x != y))) for x, y in pairs):
             return  # the next step begins a new chain from weights that were set
         self._changes += 1
         rate = ops.cast(self._parts.learning_rate(), "float32")

@@ -215,6 +215,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         self._sampler = checked_sampler(self.model)
         self._warm_up = 0 if self._sampler is None else self._sampler.warm_up
+        self._executed = int(self.model.steps_per_execution)
         self._is_open = False
         self._is_training = True
         self._is_epoch_finished = True
@@ -234,21 +235,20 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._sampler.propose()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        batch = last_batch(self.model, batch, self.params.get("steps"))
         # `batch` gives the iteration: on JAX each look at the model copies its state.
+        batch = last_batch(self._executed, batch, self.params.get("steps"))
         if self._sampler is not None and not self._has_seen_batch:
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
             self._watch.begin(self._sampler.diagnostics().get("energy"))
         is_last = batch + 1 >= (self.params.get("steps") or math.inf)
+        at = self._iteration + batch + 1
         if self._sampler is not None and not is_last:
-            end_path_if_due(self, self._sampler, self._iteration + batch + 1)
-        if self.every is not None:
-            due = self._next_due(self._passed())
-            if self._iteration + batch + 1 >= due:
-                iteration = iteration_of(self.model)
-                if iteration >= due:
-                    self._keep(self.model, iteration)
+            end_path_if_due(self, self._sampler, at, self._executed)
+        if self.every is not None and at >= (due := self._next_due(self._passed())):
+            iteration = iteration_of(self.model)
+            if iteration >= due:
+                self._keep(self.model, iteration)
         if is_last:  # before other callbacks save the model at the end of the epoch
             self._finish_epoch()
         self._stop_if_interrupted()

@@ -20,24 +20,23 @@ def log_rate_of(model: keras.Model) -> float:
     return math.log(rate) if rate > 0.0 else -math.inf
 
 
-def last_batch(model: keras.Model, batch: int, steps: int | None) -> int:
+def last_batch(executed: int, batch: int, steps: int | None) -> int:
     """Return the number of the last mini-batch that was run.
 
     With `steps_per_execution`, Keras 3.10 tells the number of the first.
 
     Args:
-        model: the model in `fit`.
+        executed: `steps_per_execution` of the model.
         batch: the number that Keras tells.
         steps: mini-batches in an epoch. None: unknown.
     """
-    executed = int(model.steps_per_execution)
     if executed > 1 and batch % executed == 0:
         batch += executed - 1
     return batch if steps is None else min(batch, steps - 1)
 
 
 def end_path_if_due(
-    callback: keras.callbacks.Callback, sampler: Sampler, iteration: int
+    callback: keras.callbacks.Callback, sampler: Sampler, iteration: int, executed: int
 ) -> None:
     """Test the path of a sampler in an epoch, and begin the next one, if it is due.
 
@@ -45,15 +44,13 @@ def end_path_if_due(
         callback: gives the model, whose state JAX copies at each look.
         sampler: the optimizer.
         iteration: of the optimizer.
+        executed: `steps_per_execution` of the model.
     """
     every = sampler.steps_per_test
-    if every is None:
-        return
-    model = callback.model
-    before = iteration - int(model.steps_per_execution)
-    if iteration // every > before // every:
-        sampler.settle()
-        sampler.propose()
+    if every is not None and iteration // every > (iteration - executed) // every:
+        optimizer = callback.model.optimizer
+        optimizer.settle()
+        optimizer.propose()
 
 
 def worth_showing(diagnostics: dict[str, float]) -> dict[str, float]:
