@@ -81,6 +81,11 @@ class Transition(abc.ABC):
     def arrays(self) -> list[Array]:
         """Arrays that each step reads, which `Density.arrays` gives as tensors."""
 
+    @property
+    def warm_up_argument(self) -> tuple[str, int]:
+        """Return name and value of the argument that sets the warm-up, in steps."""
+        return ("warm_up", 0)
+
     @abc.abstractmethod
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the transition for data of this size.

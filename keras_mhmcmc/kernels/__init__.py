@@ -6,6 +6,7 @@ from keras_mhmcmc.kernels.diffusions import psgld
 from keras_mhmcmc.kernels.diffusions import sghmc
 from keras_mhmcmc.kernels.diffusions import sgld
 from keras_mhmcmc.kernels.diffusions import sgnht
+from keras_mhmcmc.kernels.hamiltonian import hmc
 from keras_mhmcmc.kernels.metropolis import mhbt
 from keras_mhmcmc.kernels.metropolis import mint
 from keras_mhmcmc.kernels.metropolis import rsgld
@@ -19,6 +20,7 @@ __all__ = [
     "amagold",
     "csghmc",
     "csgld",
+    "hmc",
     "mhbt",
     "mint",
     "poisson",

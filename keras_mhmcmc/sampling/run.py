@@ -147,10 +147,13 @@ def sample(
         shapes = [tuple(ops.shape(x)) for x in position]
     program: Program | transitions.TransitionProgram
     if isinstance(kernel, Transition):
+        check_warm_up(kernel.warm_up_argument, start, plan)
         program = transitions.TransitionProgram(kernel, target, structure, shapes)
     else:
         kernel = bound_to_weights(kernel, structure, shapes)
-        check_warm_up(kernel, start, plan)
+        check_warm_up(
+            kernel.traits.warm_up_argument, start, plan, kernel.traits.warm_up
+        )
         program = Program(kernel, target, structure, shapes)
     state = resume.first_state(kernel, position)
     if values is not None:
@@ -315,14 +318,23 @@ class Program:
         )
 
 
-def check_warm_up(algorithm: Algorithm, start: int, plan: loop.Plan) -> None:
-    """Refuse a burn-in that is shorter than the plain first steps of the algorithm."""
-    name, count = algorithm.traits.warm_up_argument
-    least = algorithm.traits.warm_up - start
+def check_warm_up(
+    argument: tuple[str, int], start: int, plan: loop.Plan, steps: int | None = None
+) -> None:
+    """Refuse a burn-in that is shorter than the warm-up of the kernel.
+
+    Args:
+        argument: name and value of what sets the warm-up.
+        start: steps that were made before.
+        plan: of the run.
+        steps: of the warm-up. None: the value of the argument.
+    """
+    name, count = argument
+    least = (count if steps is None else steps) - start
     if plan.burn_in < least:
         raise ValueError(
             f"Argument `burn_in` must be at least {least}, since the first {count} "
-            f"steps of the kernel are plain. Raise it, or make the kernel with a "
+            "steps of the kernel are its warm-up. Raise it, or make the kernel with a "
             f"smaller `{name}`. Received: burn_in={plan.burn_in}, {name}={count}"
         )
 

@@ -213,6 +213,35 @@ def test_amagold_path_equals_the_oracle(steps, momentum, seed):
         np.testing.assert_allclose(state.energy[chain], energy, rtol=1e-5)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("steps", [1, 5])
+def test_hmc_path_equals_the_oracle(steps, seed):
+    kernel = kernels.hmc(
+        leapfrog_steps=steps, step_size=0.3, warm_up=0, temperature=1.5
+    )
+    start, density, state, counts = run(kernel, seed)
+    for chain in range(CHAINS):
+        theta = start[chain]
+        momentum = density.steps[0, chain].astype("float64")
+        parts = iter(range(1, steps + 1))
+        step = 0.3 * (1.0 + 0.2 * (2.0 * density.blocks[0, 1, chain, 0] - 1.0))
+        end, new = oracle.hmc_path(
+            theta,
+            momentum,
+            lambda t, parts=parts, k=chain: (
+                gradient_of(t, density.batch(next(parts), k)) / 1.5
+            ),
+            step,
+            steps,
+        )
+        energies = [-log_likelihoods(t).sum() + t @ t / 2 for t in (theta, end)]
+        log_ratio = (energies[0] - energies[1]) / 1.5
+        log_ratio += (momentum @ momentum - new @ new) / 2
+        assert_step(theta, end, log_ratio, density, chain, state, counts)
+        energy = energies[1] if counts["accepted"][chain] else energies[0]
+        np.testing.assert_allclose(state.energy[chain], energy, rtol=1e-5)
+
+
 @pytest.mark.parametrize("weights", [[1.0], [2, 2, 2], [0, 3, 1, 0.1], range(40)])
 def test_the_alias_table_gives_back_its_weights(weights):
     weights = np.asarray(weights, "float64")

@@ -95,3 +95,20 @@ def amagold_path(theta, velocity, gradients, normals, settings):
         last = step == len(normals) - 1
         position, v = position + (new / 2 if last else new), new
     return position, v, rho
+
+
+def hmc_path(theta, momentum, gradients, step, steps):
+    """The end of a path of Hamiltonian dynamics with unit masses, and its momentum.
+
+    Args:
+        theta: start, (d,).
+        momentum: at the start, (d,).
+        gradients: function of a position that gives the gradient of U over T.
+        step: h.
+        steps: gradients of the path.
+    """
+    position, r = theta + step * momentum / 2, momentum.copy()
+    for number in range(steps):
+        r = r - step * gradients(position)
+        position = position + (step / 2 if number == steps - 1 else step) * r
+    return position, r

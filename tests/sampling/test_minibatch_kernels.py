@@ -8,6 +8,7 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import amagold
 from keras_mhmcmc.algorithms import bounded
+from keras_mhmcmc.algorithms import hmc
 from keras_mhmcmc.algorithms import poisson_batch
 from keras_mhmcmc.sampling import transitions
 from tests.statistics.planting import wrap
@@ -127,6 +128,28 @@ def of_turn(monkeypatch):
     wrap(monkeypatch, amagold, "turned", lambda real, velocity: list(velocity))
 
 
+def of_kinetic(monkeypatch):
+    """No kinetic energy in the ratio."""
+    wrap(
+        monkeypatch,
+        hmc.HMC,
+        "_path",
+        lambda real, self, state, start, *args: (
+            real(self, state, start, *args)[0],
+            start,
+        ),
+    )
+
+
+def of_momentum(monkeypatch):
+    """Momenta that are too small, in the path and in the ratio."""
+
+    def around(real, self, part):
+        return [0.5 * z for z in real(self, part)]
+
+    wrap(monkeypatch, transitions.StepDensity, "normals", around)
+
+
 BUGS = [
     ("tuna", of_share),
     ("tuna", of_points),
@@ -140,6 +163,8 @@ BUGS = [
     ("amagold that remembers", of_half_work),
     ("amagold", of_noise),
     ("amagold that remembers", of_turn),
+    ("hmc with a large step", of_kinetic),
+    ("hmc", of_momentum),
 ]
 
 

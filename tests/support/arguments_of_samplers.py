@@ -173,6 +173,14 @@ PARTS = {
         temperature=kinds.POSITIVE,
         steps_per_test=kinds.COUNT,
     ),
+    "kernels.hmc": row(
+        {},
+        leapfrog_steps=kinds.COUNT,
+        step_size=kinds.POSITIVE,
+        warm_up=kinds.INTEGER,
+        target_acceptance=number("(0, 1)"),
+        temperature=kinds.POSITIVE,
+    ),
     "bounds.logistic_regression": row(dict(x=np.ones((4, 2))), x=FEATURES),
     "bounds.softmax_regression": row(dict(x=np.ones((4, 2))), x=FEATURES),
     "bounds.robust_regression": row(

@@ -117,6 +117,15 @@ KERNELS = {
         mh.kernels.amagold(12.0, momentum=0.98, steps_per_test=1),
         {},
     ),
+    "hmc": (mh.kernels.hmc(leapfrog_steps=3, step_size=0.4, warm_up=0), {}),
+    "hmc at another temperature": (
+        mh.kernels.hmc(leapfrog_steps=2, step_size=0.5, warm_up=0, temperature=2.0),
+        {},
+    ),
+    "hmc with a large step": (
+        mh.kernels.hmc(leapfrog_steps=2, step_size=0.6, warm_up=0),
+        {},
+    ),
     "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
 }
-SOME = ("tuna", "poisson with few examples", "amagold")
+SOME = ("tuna", "poisson with few examples", "amagold", "hmc")

@@ -1,0 +1,263 @@
+"""Hamiltonian Monte Carlo (HMC): a path of gradients, and a test at its end.
+
+Papers: Neal (2011), "MCMC using Hamiltonian dynamics", sections 3.2 and 5.3.2, for the
+paths; Hoffman and Gelman (2014), "The No-U-Turn sampler", section 3.2, for the step.
+
+Target: exp(-U(theta)/T), exactly, after the warm-up. U needs all of the data.
+
+Equations of a path of l steps, with r the momentum in units of its own standard
+deviation. The mass of a weight is 1/s^2:
+
+    start   r ~ N(0, I),   h = epsilon (1 + 0.2 (2 u' - 1)),   q = theta + h/2 s r
+    (1)     r <- r - h (N/T) s grad(U/N)(q)
+    (2)     q <- q + h s r            (1) and (2) l times, the last (2) with h/2
+    end     log r = (U(theta) - U(q))/T + (|r_start|^2 - |r|^2)/2
+            accept q if log u < log r
+
+The position moves first, so that a path of l steps needs l gradients. The random h
+keeps a path from having the length of a period of the target. A path whose energy is
+not finite at its end is rejected.
+
+`step_adaptation.py` finds epsilon and s in the first `warm_up` paths, for each chain.
+Both stay as they are afterwards.
+
+| paper     | name             | shape           | unit                        |
+|-----------|------------------|-----------------|-----------------------------|
+| theta     | `point`          | list of tensors | weights                     |
+| r         | `momentum`       | list of tensors | 1                           |
+| s         | `scale`          | list of tensors | weights                     |
+| epsilon   | `step_size`      | (K,)            | 1                           |
+| l         | `leapfrog_steps` | int             | gradients                   |
+| U         | `energy`         | (K,)            | nats                        |
+| T         | `temperature`    | float           | 1                           |
+| u, u'     | `uniforms`       | 2 of (K,)       | 1                           |
+"""
+
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+from typing import Self
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import step_adaptation
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.base import set_checked
+from keras_mhmcmc.algorithms.base import slots_like
+from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.algorithms.transition import Transition
+
+_JITTER = 0.2  # of the step, relative
+_OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
+
+
+class State(NamedTuple):
+    """The state of the chains, and what the warm-up has learned."""
+
+    point: Position
+    energy: Tensor  # at the point, (K,)
+    number: Tensor  # of paths so far, int32, ()
+    scale: Position
+    adaptation: step_adaptation.Step
+    spread: step_adaptation.Spread
+
+
+@dataclasses.dataclass(frozen=True)
+class HMC(Transition):
+    """Hamiltonian Monte Carlo: a step of the chain is a whole path."""
+
+    leapfrog_steps: int
+    step_size: float
+    warm_up: int
+    target_acceptance: float
+    temperature: float
+
+    def __post_init__(self) -> None:
+        positive = _validate.POSITIVE
+        set_checked(
+            self,
+            leapfrog_steps=_validate.integer("leapfrog_steps", self.leapfrog_steps, 1),
+            step_size=_validate.number("step_size", self.step_size, positive),
+            warm_up=_validate.integer("warm_up", self.warm_up, 0),
+            target_acceptance=_validate.number(
+                "target_acceptance", self.target_acceptance, _OPEN_SHARE
+            ),
+            temperature=_validate.number("temperature", self.temperature, positive),
+        )
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of what a step counts."""
+        return ("accepted", "proposed", "step_size", "nonfinite")
+
+    @property
+    def needs_examples(self) -> bool:
+        """Return whether the kernel needs single log-likelihoods: it does not."""
+        return False
+
+    @property
+    def arrays(self) -> list[Array]:
+        """Return nothing."""
+        return []
+
+    @property
+    def warm_up_argument(self) -> tuple[str, int]:
+        """Return name and value of the argument that sets the warm-up."""
+        return ("warm_up", self.warm_up)
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the kernel as it is, or refuse mini-batches."""
+        if batch_size is not None and batch_size != train_size:
+            raise ValueError(
+                "Argument `batch_size` must be None with `mh.kernels.hmc`, which is "
+                "exact with all of the data alone. With mini-batches use "
+                f"`mh.kernels.amagold`. Received: batch_size={batch_size}"
+            )
+        return self
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first path."""
+        return State(
+            position,
+            Slot("energy"),
+            Slot("number", dtype="int32", value=0, is_shared=True),
+            slots_like(position, "scale", value=1.0),
+            step_adaptation.init_step(self.step_size),
+            step_adaptation.init_spread(position),
+        )
+
+    def step(self, state: State, density: Density) -> tuple[State, dict[str, Tensor]]:
+        """Follow a path, accept or reject its end, and learn from it."""
+        energy = tensors.cond(
+            state.number > 0,
+            lambda: state.energy,
+            lambda: density.energies(state.point),
+        )
+        uniforms = density.uniforms(2, 1, 0)[:, :, 0]
+        warms_up = state.number < self.warm_up
+        learned = state.adaptation
+        chosen = ops.exp(ops.where(warms_up, learned.log_step, learned.log_average))
+        step = chosen * (1.0 + _JITTER * (2.0 * uniforms[1] - 1.0))
+        start = list(density.normals(0))
+        end, momentum = self._path(state, start, step, density)
+        new_energy = density.energies(end)
+        kinetic = 0.5 * (
+            tensors.sum_squares(start, like=energy)
+            - tensors.sum_squares(momentum, like=energy)
+        )
+        log_ratio = (energy - new_energy) / self.temperature + kinetic
+        finite = ops.isfinite(log_ratio)
+        wins = finite & (ops.log(uniforms[0]) < log_ratio)
+        zero = ops.zeros_like(log_ratio)
+        safe = ops.where(finite, ops.minimum(log_ratio, zero), zero)
+        probability = ops.where(finite, ops.exp(safe), zero)
+        state = state._replace(
+            point=tensors.select(wins, end, state.point),
+            energy=ops.where(wins, new_energy, energy),
+        )
+        if self.warm_up > 0:
+            state = self._adapted(state, probability, warms_up)
+        counts = {
+            "accepted": ops.cast(wins, "float32"),
+            "proposed": ops.ones_like(energy),
+            "step_size": chosen,
+            "nonfinite": ops.cast(~finite, "float32"),
+        }
+        return state._replace(number=state.number + 1), counts
+
+    def _path(
+        self, state: State, momentum: Position, step: Tensor, density: Density
+    ) -> tuple[Position, Position]:
+        """Return the end of a path, and the momentum there: (1) and (2)."""
+        size = density.train_size
+
+        def one(
+            part: Tensor, point: Position, momentum: Position
+        ) -> tuple[Tensor, Position, Position]:
+            gradient = density.gradient(point, size, part)
+            momentum = kicked(
+                momentum, gradient, state.scale, step * (size / self.temperature)
+            )
+            return part + 1, drifted(point, momentum, state.scale, step), momentum
+
+        begin = drifted(state.point, momentum, state.scale, 0.5 * step)
+        path = tensors.loop_while(
+            lambda part, *_: part <= self.leapfrog_steps, one, (1, begin, momentum)
+        )
+        _, end, momentum = path
+        return drifted(end, momentum, state.scale, -0.5 * step), momentum
+
+    def _adapted(self, state: State, probability: Tensor, warms_up: Tensor) -> State:
+        """Return the state with the step and the scales after a path of the warm-up.
+
+        Args:
+            state: after the decision.
+            probability: of accepting the path, (K,).
+            warms_up: bool, whether the path belongs to the warm-up, ().
+        """
+        step = step_adaptation.update_step(
+            state.adaptation,
+            probability,
+            step_size=self.step_size,
+            target=self.target_acceptance,
+        )
+        spread = step_adaptation.update_spread(state.spread, state.point)
+        scale = state.scale
+        window = step_adaptation.window_of(state.number, self.warm_up)
+        closes = step_adaptation.window_of(state.number + 1, self.warm_up) > window
+        renews = closes & (window > 0) & (spread.count >= step_adaptation.LEAST_COUNT)
+        scale = tensors.select(
+            renews & warms_up, step_adaptation.scales_of(spread, scale), scale
+        )
+        step = _chosen(renews, step_adaptation.restart_step(step, self.step_size), step)
+        spread = _chosen(closes, step_adaptation.empty_spread(spread), spread)
+        return state._replace(
+            scale=scale,
+            adaptation=_chosen(warms_up, step, state.adaptation),
+            spread=_chosen(warms_up, spread, state.spread),
+        )
+
+    def check(self, state: State) -> None:
+        """Accept every state."""
+
+    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the share of accepted paths, and the mean step."""
+        with np.errstate(invalid="ignore"):
+            acceptance = counts["accepted"] / counts["proposed"]
+            step_size = counts["step_size"] / counts["proposed"]
+        nonfinite = counts["nonfinite"]
+        return dict(acceptance=acceptance, step_size=step_size, nonfinite=nonfinite)
+
+
+def kicked(
+    momentum: Position, gradient: Position, scale: Position, factor: Tensor
+) -> Position:
+    """Return the momentum after a step, (1)."""
+    force = [s * g for s, g in zip(scale, gradient, strict=True)]
+    return tensors.add_scaled(momentum, -factor, force)
+
+
+def drifted(
+    position: Position, momentum: Position, scale: Position, step: Tensor
+) -> Position:
+    """Return the position after a step, (2)."""
+    velocity = [s * r for s, r in zip(scale, momentum, strict=True)]
+    return tensors.add_scaled(position, step, velocity)
+
+
+def _chosen(condition: Tensor, if_true: Any, if_false: Any) -> Any:
+    """Return a named tuple of numbers (K,) and positions, chosen for each chain."""
+    return type(if_true)(
+        *(
+            tensors.select(condition & ops.ones(x[0].shape[:1], "bool"), x, y)
+            if isinstance(x, list)
+            else ops.where(condition, x, y)
+            for x, y in zip(if_true, if_false, strict=True)
+        )
+    )
