@@ -83,7 +83,7 @@ def test_the_density_of_the_logistic_regression_by_hand():
     assert found == pytest.approx(prior, rel=1e-5)
 
 
-def of_kernel(kernel):
+def of_kernel(kernel, num_steps=3000, burn_in=1000, every=20):
     """Agreement of a kernel, on all of the data, with the stored regression."""
     problem = problems.problem("logistic")
     reference = references.load("logistic", problem)
@@ -93,9 +93,9 @@ def of_kernel(kernel):
         log_likelihood=problem.log_likelihood,
         log_prior=problems.log_prior,
         data=problem.data,
-        num_steps=3000,
-        burn_in=1000,
-        every=20,
+        num_steps=num_steps,
+        burn_in=burn_in,
+        every=every,
         num_chains=50,
         progress=False,
     )
@@ -110,6 +110,13 @@ def test_full_batch_metropolis_hastings_agrees_with_nuts():
     assert score.label_agreement == 1.0
     assert score.total_variation < 0.002 and score.w1 < 0.006
     # With JAX, steps of 5 and 15 gave errors between 1.2 and 1.8.
+    assert score.mean_error < 3.0 and score.sd_error < 3.0
+
+
+def test_hamiltonian_monte_carlo_agrees_with_nuts():
+    score = of_kernel(mh.kernels.hmc(warm_up=200), 440, burn_in=200, every=3)
+    assert score.label_agreement == 1.0
+    assert score.total_variation < 0.002 and score.w1 < 0.006
     assert score.mean_error < 3.0 and score.sd_error < 3.0
 
 
