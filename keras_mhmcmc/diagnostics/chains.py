@@ -158,7 +158,8 @@ def _arrays(draws: Any) -> dict[str, Array]:
         except (IndexError, KeyError, TypeError) as error:
             raise ValueError(
                 "Argument `draws` must be a dict of arrays (chain, draw, ...) or an "
-                "ArviZ object with the group 'posterior'. Received: "
+                "ArviZ object with the group 'posterior'. The result of `mh.sample` "
+                "has `draws.summary()` and `draws.to_arviz()`. Received: "
                 f"{_validate.shown(draws)}"
             ) from error
         draws = {str(name): group[name].values for name in group.data_vars}
