@@ -175,11 +175,12 @@ def array(subject: str, values: Any, dtype: str | None = "float64") -> Array:
 def matrix(name: str, values: Any) -> Array:
     """Return a matrix of finite numbers, float64, or raise a `ValueError`."""
     rows = array(f"Argument `{name}`", values)
-    if rows.ndim != 2 or not np.isfinite(rows).all():
+    finite = np.abs(rows) <= LARGEST_NUMBER
+    if rows.ndim != 2 or not finite.all():
         raise ValueError(
             f"Argument `{name}` must be a matrix of finite numbers, with one row for "
             f"each example. Received: shape {rows.shape}, with "
-            f"{int(np.sum(~np.isfinite(rows)))} numbers that are not finite"
+            f"{int(np.sum(~finite))} numbers that are not finite in float32"
         )
     return rows
 

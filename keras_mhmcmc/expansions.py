@@ -19,8 +19,8 @@ __all__ = ["Expansion", "logistic_regression"]
 # sigmoid p is largest at p = 1/2, and p(1 - p)(1 - 2p) at p = 1/2 - 1/sqrt(12).
 _BOUNDS = {1: 0.25, 2: 1.0 / (6.0 * math.sqrt(3.0))}
 _MOST_STEPS = 100
-# Curvature of U in some direction, relative to the largest that it can have. Labels that
-# a plane separates come below: without a prior U falls without end.
+# Curvature of U in some direction, relative to the largest that it can have. Labels
+# that a plane separates come below: without a prior U falls without end.
 _FLATTEST = 1e-9
 
 

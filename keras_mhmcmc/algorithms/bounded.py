@@ -385,7 +385,5 @@ class BoundedWalk(BoundedTest):
     def _check_walk(self) -> None:
         """Check the settings that all final classes have."""
         self._check_test()
-        rate = _validate.number(
-            "learning_rate", self.learning_rate, _validate.POSITIVE
-        )
+        rate = _validate.number("learning_rate", self.learning_rate, _validate.POSITIVE)
         set_checked(self, learning_rate=rate)

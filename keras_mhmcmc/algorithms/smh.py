@@ -4,9 +4,9 @@ Paper: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019), "Scalab
 Metropolis-Hastings for exact Bayesian inference with large datasets".
 
 Target: exp(-U(theta)/T) exactly, with U = -sum_i log p(x_i|theta) - log p(theta), if
-the bounds hold: |R_i(theta') - R_i(theta)| <= psi_i phi(theta, theta') for all examples.
-R_i is what a Taylor polynomial P_i leaves of log p(x_i|theta): see `taylor.py`, which
-has z, psi_i and phi.
+the bounds hold: |R_i(theta') - R_i(theta)| <= psi_i phi(theta, theta') for all
+examples. R_i is what a Taylor polynomial P_i leaves of log p(x_i|theta): see
+`taylor.py`, which has z, psi_i and phi.
 
 Equations, with P = sum_i P_i and Psi = sum_i psi_i:
 
@@ -110,7 +110,7 @@ class SMH(bounded.BoundedTest):
     @functools.cached_property
     def whitened(self) -> taylor.Whitened:
         """The expansion in units of the Gaussian."""
-        return self.expansion.whitened(self.temperature)
+        return taylor.whitened(self.expansion, self.temperature)
 
     @property
     def limits(self) -> list[Array]:

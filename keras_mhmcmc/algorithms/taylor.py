@@ -138,24 +138,6 @@ class Expansion:
         """k, the order of the polynomials."""
         return 1 if self.curvatures is None else 2
 
-    def whitened(self, temperature: float) -> "Whitened":
-        """Return the expansion in units of the Gaussian at temperature T."""
-        factor = math.sqrt(temperature) * np.linalg.cholesky(self.covariance)
-        rows = self.features @ factor
-        curvatures = self.curvatures
-        if curvatures is None:
-            curvatures = np.zeros(len(rows))
-        lengths = np.sqrt(np.sum(np.square(rows), axis=1))
-        return Whitened(
-            factor=factor,
-            inverse=np.linalg.inv(factor),
-            rows=rows,
-            curvatures=curvatures,
-            limits=self.bounds * lengths ** (self.order + 1),
-            gradient=rows.T @ self.slopes,
-            hessian=(rows * curvatures[:, None]).T @ rows,
-        )
-
 
 class Whitened(NamedTuple):
     """What the steps need of an expansion, in units of its Gaussian, float64."""
@@ -167,6 +149,25 @@ class Whitened(NamedTuple):
     limits: Array
     gradient: Array
     hessian: Array
+
+
+def whitened(expansion: Expansion, temperature: float) -> Whitened:
+    """Return an expansion in units of its Gaussian at temperature T."""
+    factor = math.sqrt(temperature) * np.linalg.cholesky(expansion.covariance)
+    rows = expansion.features @ factor
+    curvatures = expansion.curvatures
+    if curvatures is None:
+        curvatures = np.zeros(len(rows))
+    lengths = np.sqrt(np.sum(np.square(rows), axis=1))
+    return Whitened(
+        factor=factor,
+        inverse=np.linalg.inv(factor),
+        rows=rows,
+        curvatures=curvatures,
+        limits=expansion.bounds * lengths ** (expansion.order + 1),
+        gradient=rows.T @ expansion.slopes,
+        hessian=(rows * curvatures[:, None]).T @ rows,
+    )
 
 
 def reach(here: Tensor, there: Tensor, order: int) -> Tensor:

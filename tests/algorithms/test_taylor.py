@@ -46,7 +46,7 @@ def test_the_constants_are_the_largest_derivatives(order):
 @pytest.mark.parametrize("order", [1, 2])
 def test_remainders_stay_within_their_bounds(order, scale):
     expansion = mh.expansions.logistic_regression(X, Y, order=order)
-    own = expansion.whitened(1.0)
+    own = taylor.whitened(expansion, 1.0)
     here = scale * RNG.normal(size=(2000, 3))
     step = RNG.choice([0.05, 0.5, 2.0], size=(2000, 1))
     there = here + step * scale * RNG.normal(size=here.shape)
@@ -101,7 +101,7 @@ def test_a_move_and_its_reverse_have_one_reach(order):
 @pytest.mark.parametrize("order", [1, 2])
 def test_polynomials_of_all_are_the_sum_of_those_of_each(order, temperature):
     expansion = mh.expansions.logistic_regression(X, Y, order=order, prior_scale=0.5)
-    own = expansion.whitened(temperature)
+    own = taylor.whitened(expansion, temperature)
     here, there = RNG.normal(size=(2, 5, 3))
     rows = np.broadcast_to(own.rows, (5, *own.rows.shape))
     slopes, curvatures = (

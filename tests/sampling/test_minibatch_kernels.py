@@ -261,14 +261,22 @@ def test_the_size_of_a_batch_does_not_depend_on_its_blocks():
         assert abs(sizes.mean() - expected) < 4 * error + 1e-3 * expected
 
 
-def test_a_position_of_several_tensors():
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        mh.kernels.tuna(0.3, bounds=mh.bounds.logistic_regression(X)),
+        mh.kernels.smh(mh.expansions.logistic_regression(X, Y)),
+    ],
+    ids=["tuna", "smh"],
+)
+def test_a_position_of_several_tensors(kernel):
     def log_likelihood(position, batch):
         x, y = batch
         logit = ops.sum(x[:, :1] * position["a"], axis=-1) + x[:, 1] * position["b"]
         return -ops.softplus((1 - 2 * y) * logit)
 
     draws = mh.sample(
-        mh.kernels.tuna(0.3, bounds=mh.bounds.logistic_regression(X)),
+        kernel,
         {"a": np.zeros(1), "b": 0.0},
         log_likelihood=log_likelihood,
         data=(X, Y),
