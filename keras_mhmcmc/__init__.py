@@ -4,6 +4,7 @@ from keras_mhmcmc import adversarial
 from keras_mhmcmc import bounds
 from keras_mhmcmc import datasets
 from keras_mhmcmc import diagnostics
+from keras_mhmcmc import expansions
 from keras_mhmcmc import kernels
 from keras_mhmcmc import losses
 from keras_mhmcmc import plots
@@ -90,6 +91,7 @@ __all__ = [
     "equi_energy",
     "evaluate",
     "evaluate_shift",
+    "expansions",
     "independent_processes",
     "kernels",
     "last_layer_laplace",

@@ -172,6 +172,19 @@ def array(subject: str, values: Any, dtype: str | None = "float64") -> Array:
         return result if dtype is None else result.astype(dtype)
 
 
+def matrix(name: str, values: Any) -> Array:
+    """Return a matrix of finite numbers, float64, or raise a `ValueError`."""
+    rows = array(f"Argument `{name}`", values)
+    finite = np.abs(rows) <= LARGEST_NUMBER
+    if rows.ndim != 2 or not finite.all():
+        raise ValueError(
+            f"Argument `{name}` must be a matrix of finite numbers, with one row for "
+            f"each example. Received: shape {rows.shape}, with "
+            f"{int(np.sum(~finite))} numbers that are not finite in float32"
+        )
+    return rows
+
+
 def batch_size(value: Any, train_size: int) -> int:
     """Return `value` as a batch size of at most `train_size` examples, or raise."""
     value = integer("batch_size", value, 1)

@@ -98,11 +98,5 @@ def robust_regression(x: Any, degrees_of_freedom: float, scale: float = 1.0) -> 
 
 def _norms(x: Any) -> Array:
     """Return the Euclidean norms of rows, or raise a `ValueError`."""
-    rows = _validate.array("Argument `x`", x)
-    if rows.ndim != 2 or not np.isfinite(rows).all():
-        raise ValueError(
-            "Argument `x` must be a matrix of finite numbers, with one row for each "
-            f"example. Received: shape {rows.shape}, with "
-            f"{int(np.sum(~np.isfinite(rows)))} numbers that are not finite"
-        )
+    rows = _validate.matrix("x", x)
     return np.sqrt(np.sum(np.square(rows), axis=1))

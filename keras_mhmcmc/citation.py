@@ -4,6 +4,7 @@ from typing import Any
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._version import __version__
+from keras_mhmcmc.algorithms.smh import SMH
 from keras_mhmcmc.optimizers import AMAGOLD
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
@@ -76,6 +77,16 @@ _AMAGOLD = """\
   year      = {2020}
 }"""
 
+_SMH = """\
+@inproceedings{cornish2019scalable,
+  title     = {Scalable {Metropolis}-{Hastings} for Exact {Bayesian} Inference with
+               Large Datasets},
+  author    = {Cornish, Rob and Vanetti, Paul and Bouchard-C{\\^o}t{\\'e}, Alexandre and
+               Deligiannidis, George and Doucet, Arnaud},
+  booktitle = {International Conference on Machine Learning},
+  year      = {2019}
+}"""
+
 _MHBT = """\
 @article{wu2020minibatch,
   title   = {Mini-batch {Metropolis}-{Hastings} with Reversible {SGLD} Proposal},
@@ -117,6 +128,7 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     SGHMC: (_SGHMC,),
     SGNHT: (_SGNHT,),
     AMAGOLD: (_AMAGOLD,),
+    SMH: (_SMH,),
     MHBT: (_MHBT,),
     RSGLD: (_MHBT,),
     MINT: (_MINT,),
@@ -136,8 +148,8 @@ def citation(sampler: Any = None) -> str:
     approximation adaptation".
 
     Args:
-        sampler: a sampler such as `mh.RSGLD(...)`, or its class. Defaults to None, the
-            entry of the package alone.
+        sampler: a sampler such as `mh.RSGLD(...)`, or its class, or the kernel of
+            `mh.kernels.smh(...)`. Defaults to None, the entry of the package alone.
 
     Returns:
         A string with an entry for the package and one for each paper.

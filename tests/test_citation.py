@@ -35,6 +35,13 @@ def test_a_sampler_is_cited_like_its_class():
     assert "10.1080/01621459.2020.1782222" in mh.citation(sampler)
 
 
+def test_a_kernel_with_a_paper_of_its_own():
+    expansion = mh.expansions.logistic_regression([[1.0], [2.0]], [0, 1])
+    text = mh.citation(mh.kernels.smh(expansion))
+    assert keys_of(text) == ["keras_mhmcmc", "cornish2019scalable"]
+    assert is_balanced(text)
+
+
 def test_the_package_alone():
     assert keys_of(mh.citation()) == ["keras_mhmcmc"]
     assert f"{{{mh.__version__}}}" in mh.citation()

@@ -35,6 +35,7 @@ ROOMS = [
     "priors",
     "proposals",
     "partition",
+    "expansions",
     "kernels",
     "optimizers",
     "citation",

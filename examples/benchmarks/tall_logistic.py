@@ -1,4 +1,4 @@
-"""TunaMH and PoissonMH on a logistic regression with many rows, beside NUTS.
+"""TunaMH, PoissonMH and SMH on a logistic regression with many rows, beside NUTS.
 
 The problem of tuna.py: 10 features, a normal prior. For each kernel the script prints
 the mean number of examples that a step evaluates, the acceptance, and how far the means
@@ -10,7 +10,12 @@ PoissonMH needs bounds of the log-likelihoods. The prior is therefore cut off at
 distance of `--radius` standard deviations from the mode.
 
     python examples/benchmarks/tall_logistic.py                # 100,000 rows
+    python examples/benchmarks/tall_logistic.py --only SMH
+    python examples/benchmarks/tall_logistic.py --scaling      # up to a million
     python examples/benchmarks/tall_logistic.py --digits mnist.npz
+
+`--scaling` prints how many examples a step of SMH evaluates for the first rows of one
+data set, without NUTS.
 
 `--digits` adds the problem of the authors' code for TunaMH: the digits 7 and 9 of MNIST
 in 50 principal components, with chi = 1e-5 and a step of 1e-3.
@@ -86,9 +91,10 @@ def compared(name, draws, reference, seconds):
     error = ratio * np.hypot(sd_error / sd, exact_sd_error / exact_sd)
     weight = 1.0 / error**2
     combined = (weight * ratio).sum() / weight.sum()
+    size = draws.info["batch_size"].mean()
     cells = [
         name,
-        f"{draws.info['batch_size'].mean():,.0f}",
+        f"{size:,.0f}" if size >= 100 else f"{size:.2f}",
         f"{draws.info['acceptance'].mean():.2f}",
         f"{ess.min():.0f}",
         f"{np.sqrt(np.mean(shift**2)):.2f} (largest {np.abs(shift).max():.1f})",
@@ -104,21 +110,34 @@ def bounded(x, signs, mean, distance):
     return -np.logaddexp(0.0, centre + reach), -np.logaddexp(0.0, centre - reach)
 
 
+def log_likelihood(theta, batch):
+    x, sign = batch
+    return -ops.softplus(sign * ops.sum(x * theta, axis=-1))
+
+
+def log_prior(theta):
+    return -0.5 * ops.sum(ops.square(theta))
+
+
+def smh(x, signs):
+    """SMH with polynomials of both orders."""
+    kernels = {}
+    for order, step, proposal in ((1, 0.1, "random_walk"), (2, 1.0, "crank_nicolson")):
+        expansion = mh.expansions.logistic_regression(x, signs < 0, order=order)
+        kernels[f"SMH of order {order}"] = mh.kernels.smh(
+            expansion, step_size=step, proposal=proposal
+        )
+    return kernels
+
+
 def tall(rows, steps, radius, seed, only):
-    """Run both kernels on the problem of tuna.py."""
+    """Run the kernels on the problem of tuna.py."""
     rng = np.random.default_rng(seed)
     x, signs, mean, factor = tuna.problem(rows, rng)
     deviation = np.sqrt(np.mean(np.sum(np.square(factor), axis=1)))
     reference = nuts(x, signs, mean, factor, 400, seed)
     centre = ops.convert_to_tensor(mean.astype("float32"))
     distance = radius * deviation * np.sqrt(len(mean))
-
-    def log_likelihood(theta, batch):
-        x, sign = batch
-        return -ops.softplus(sign * ops.sum(x * theta, axis=-1))
-
-    def log_prior(theta):
-        return -0.5 * ops.sum(ops.square(theta))
 
     def cut_off(theta):
         inside = ops.sum(ops.square(theta - centre)) < distance**2
@@ -146,6 +165,8 @@ def tall(rows, steps, radius, seed, only):
             steps // 5,
         ),
     }
+    for name, kernel in smh(x, signs).items():
+        kernels[name] = kernel, log_prior, steps
     print(
         "| kernel | examples of a step | acceptance | smallest ESS | shift of the "
         "means | standard deviation | seconds |\n|---|---|---|---|---|---|---|",
@@ -153,7 +174,7 @@ def tall(rows, steps, radius, seed, only):
     )
     start = mean + rng.normal(size=(CHAINS, len(mean))) @ factor.T
     for name, (kernel, prior, count) in kernels.items():
-        if only not in (None, name):
+        if not name.startswith(only):
             continue
         begin = time.perf_counter()
         draws = mh.sample(
@@ -170,6 +191,51 @@ def tall(rows, steps, radius, seed, only):
             progress=False,
         )
         compared(name, draws, reference, time.perf_counter() - begin)
+
+
+def scaling(steps, seed):
+    """Print what SMH evaluates for growing parts of one data set."""
+    sizes = (10_000, 100_000, 1_000_000)
+    rng = np.random.default_rng(seed)
+    all_x, all_signs, *_ = tuna.problem(sizes[-1], rng)
+    print(
+        "| kernel | rows | examples of a step | acceptance | seconds |\n"
+        "|---|---|---|---|---|",
+        flush=True,
+    )
+    for rows in sizes:
+        x, signs = all_x[:rows], all_signs[:rows]
+        for name, kernel in smh(x, signs).items():
+            expansion = kernel.expansion
+            factor = np.linalg.cholesky(expansion.covariance)
+            noise = rng.normal(size=(CHAINS, len(factor)))
+            start = expansion.reference + noise @ factor.T
+            begin = time.perf_counter()
+            info = mh.sample(
+                kernel,
+                start.astype("float32"),
+                log_likelihood=log_likelihood,
+                log_prior=log_prior,
+                data=(x.astype("float32"), signs.astype("float32")),
+                num_steps=steps,
+                every=steps,
+                num_chains=CHAINS,
+                seed=seed,
+                progress=False,
+            ).info
+            size, error = measured(info["batch_size"])
+            acceptance, _ = measured(info["acceptance"])
+            seconds = time.perf_counter() - begin
+            print(
+                f"| {name} | {rows:,} | {size:.2f} ± {error:.2f} | {acceptance:.3f} | "
+                f"{seconds:.0f} |",
+                flush=True,
+            )
+
+
+def measured(values):
+    """Mean over the chains, and its standard error."""
+    return values.mean(), values.std(ddof=1) / np.sqrt(len(values))
 
 
 def digits(path, steps, seed):
@@ -205,13 +271,17 @@ def main():
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--steps", type=int, default=10_000, help="of TunaMH")
+    parser.add_argument("--steps", type=int, default=10_000, help="of TunaMH and SMH")
     parser.add_argument("--radius", type=float, default=2.5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=("TunaMH", "PoissonMH"))
+    parser.add_argument("--only", default="", help="a kernel")
+    parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--digits", help="mnist.npz")
     args = parser.parse_args()
     keras.utils.set_random_seed(args.seed)
+    if args.scaling:
+        scaling(args.steps, args.seed)
+        return
     tall(args.rows, args.steps, args.radius, args.seed, args.only)
     if args.digits:
         digits(args.digits, 20_000, args.seed)

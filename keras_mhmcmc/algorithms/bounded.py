@@ -1,9 +1,9 @@
 """What kernels with a bound for each example share: their step, the check of bounds.
 
-A step proposes theta' = theta + epsilon Z, draws a Poisson batch of examples, and
-accepts theta' if log u < log r. What the kernel's own file defines is the rate of the
-batch, which of its arrivals stay, and what each of them adds to log r. The log prior
-adds its difference over T.
+A step proposes theta', draws a Poisson batch of examples, and accepts theta' if
+log u < log r. What the kernel's own file defines is the rate of the batch, which of its
+arrivals stay, and what each of them adds to log r. Of a random walk,
+theta' = theta + epsilon Z, the log prior adds its difference over T.
 
 A bound that does not hold makes an exact kernel wrong without a sign. So each example
 that is drawn is compared with its bound. A chain whose bound was exceeded accepts
@@ -176,21 +176,35 @@ class Gathered(NamedTuple):
     violation: Violation
 
 
-class BoundedWalk(Transition):
-    """Abstract: a random walk whose test draws a Poisson batch of bounded examples.
+class Move(NamedTuple):
+    """A proposal, and what its test needs."""
 
-    A final class is a frozen dataclass. It adds `limits`, `weights`, `names`, `rate`
-    and `judge`.
+    proposal: Position
+    log_ratio: Tensor  # log r without the batch, (K,)
+    rate: Tensor  # expected size of the batch, (K,)
+    examples: Tensor  # evaluated already, float32, (K,)
+    measures: Any  # for the kernel's `judge`
+
+
+class BoundedTest(Transition):
+    """Abstract: a kernel whose test draws a Poisson batch of bounded examples.
+
+    A final class is a frozen dataclass. It adds `limits`, `shared`, `weights`, `names`,
+    `propose` and `judge`.
     """
 
-    learning_rate: float
     temperature: float
     block_size: int
 
     @property
     @abc.abstractmethod
     def limits(self) -> list[Array]:
-        """The bounds of the examples, float64, (N,) each."""
+        """What `judge` reads of each example: first the bounds, float64, (N, ...)."""
+
+    @property
+    @abc.abstractmethod
+    def shared(self) -> list[Array]:
+        """What `propose` reads, the last of `Density.arrays`."""
 
     @property
     @abc.abstractmethod
@@ -203,24 +217,16 @@ class BoundedWalk(Transition):
         """The arguments that give `limits`."""
 
     @abc.abstractmethod
-    def rate(self, distance: Tensor, size: int) -> Tensor:
-        """Return the expected size of a batch, (K,).
-
-        Args:
-            distance: between proposal and position, (K,).
-            size: number of weights of a chain.
-        """
+    def propose(self, point: Position, density: Density) -> Move:
+        """Return a proposal from `density.normals(0)`, and the rate of its batch."""
 
     @abc.abstractmethod
-    def judge(
-        self, examples: Examples, distance: Tensor, size: int, violation: Violation
-    ) -> Judged:
+    def judge(self, examples: Examples, measures: Any, violation: Violation) -> Judged:
         """Return what a block of examples adds to the test.
 
         Args:
             examples: the block.
-            distance: between proposal and position, (K,).
-            size: number of weights of a chain.
+            measures: of the move.
             violation: so far.
         """
 
@@ -236,9 +242,10 @@ class BoundedWalk(Transition):
 
     @property
     def arrays(self) -> list[Array]:
-        """Return the bounds, and the table that draws the examples."""
+        """Return the bounds, the table that draws the examples, and `shared`."""
         limits = [limit.astype("float32") for limit in self.limits]
-        return [*limits, *poisson_batch.alias_table(self.weights)]
+        shared = [array.astype("float32") for array in self.shared]
+        return [*limits, *poisson_batch.alias_table(self.weights), *shared]
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the kernel, if it has bounds for each example."""
@@ -267,24 +274,19 @@ class BoundedWalk(Transition):
 
     def step(self, state: State, density: Density) -> tuple[State, dict[str, Tensor]]:
         """Propose, draw a batch, and accept or reject."""
-        *limits, share, alias = density.arrays
-        noise = density.normals(0)
-        proposal = tensors.add_scaled(state.point, self.learning_rate, noise)
-        prior = density.log_prior(proposal) - density.log_prior(state.point)
-        moved = tensors.subtract(proposal, state.point)
-        distance = ops.sqrt(tensors.sum_squares(moved, like=prior))
-        size = tensors.size(moved, like=prior)
-        rate = self.rate(distance, size)
+        count = len(self.limits)
+        limits, (share, alias) = density.arrays[:count], density.arrays[count:][:2]
+        move = self.propose(state.point, density)
         # A proposal that is out of the prior's support needs no batch.
-        possible = ops.isfinite(prior) & ops.isfinite(rate)
+        possible = ops.isfinite(move.log_ratio) & ops.isfinite(move.rate)
 
         def visit(
             gathered: Gathered, index: Tensor, arrived: Tensor, uniform: Tensor
         ) -> Gathered:
-            here, there = density.log_likelihoods([state.point, proposal], index)
+            here, there = density.log_likelihoods([state.point, move.proposal], index)
             rows = tensors.gather(limits, index)
             examples = Examples(here, there, rows, index, arrived)
-            judged = self.judge(examples, distance, size, gathered.violation)
+            judged = self.judge(examples, move.measures, gathered.violation)
             stays = arrived & (uniform < judged.probability)
             term = ops.where(stays, judged.term, 0.0)
             return Gathered(
@@ -293,27 +295,26 @@ class BoundedWalk(Transition):
                 judged.violation,
             )
 
-        zero = ops.zeros_like(distance)
         gathered = poisson_batch.visit_arrivals(
             density,
-            ops.where(possible, rate, 0.0),
+            ops.where(possible, move.rate, 0.0),
             poisson_batch.AliasTable(share, alias),
             self.block_size,
             visit,
-            Gathered(zero, zero, state.violation),
+            Gathered(ops.zeros_like(move.rate), move.examples, state.violation),
         )
-        log_ratio = gathered.log_ratio + prior / self.temperature
+        log_ratio = gathered.log_ratio + move.log_ratio
         uniform = density.uniforms(1, 1, 0)[0, :, 0]
         wins = possible & (ops.log(uniform) < log_ratio)
         wins = wins & (gathered.violation.example < 0)
         counts = {
             "accepted": ops.cast(wins, "float32"),
-            "proposed": ops.ones_like(distance),
+            "proposed": ops.ones_like(move.rate),
             "examples": gathered.examples,
             # Outside the prior's support log r is -infinity: a plain rejection.
             "nonfinite": ops.cast(~possible & ~(log_ratio == -math.inf), "float32"),
         }
-        point = tensors.select(wins, proposal, state.point)
+        point = tensors.select(wins, move.proposal, state.point)
         return State(point, gathered.violation), counts
 
     def check(self, state: State) -> None:
@@ -328,14 +329,61 @@ class BoundedWalk(Transition):
         nonfinite = counts["nonfinite"]
         return dict(acceptance=acceptance, batch_size=batch_size, nonfinite=nonfinite)
 
-    def _check_walk(self) -> None:
+    def _check_test(self) -> None:
         """Check the settings that all final classes have."""
-        positive = _validate.POSITIVE
         set_checked(
             self,
-            learning_rate=_validate.number(
-                "learning_rate", self.learning_rate, positive
+            temperature=_validate.number(
+                "temperature", self.temperature, _validate.POSITIVE
             ),
-            temperature=_validate.number("temperature", self.temperature, positive),
             block_size=_validate.integer("block_size", self.block_size, 1),
         )
+
+
+class Walk(NamedTuple):
+    """What the kernels measure of a random walk."""
+
+    distance: Tensor  # between proposal and position, (K,)
+    size: int  # number of weights of a chain
+
+
+class BoundedWalk(BoundedTest):
+    """Abstract: a `BoundedTest` of the proposals of a random walk.
+
+    A final class adds `limits`, `weights`, `names`, `rate` and `judge`.
+    """
+
+    learning_rate: float
+
+    @abc.abstractmethod
+    def rate(self, walk: Walk) -> Tensor:
+        """Return the expected size of a batch, (K,)."""
+
+    @property
+    def shared(self) -> list[Array]:
+        """Return nothing."""
+        return []
+
+    def propose(self, point: Position, density: Density) -> Move:
+        """Return the proposal of a random walk."""
+        noise = density.normals(0)
+        proposal = tensors.add_scaled(point, self.learning_rate, noise)
+        prior = density.log_prior(proposal) - density.log_prior(point)
+        moved = tensors.subtract(proposal, point)
+        walk = Walk(
+            ops.sqrt(tensors.sum_squares(moved, like=prior)),
+            tensors.size(moved, like=prior),
+        )
+        return Move(
+            proposal,
+            prior / self.temperature,
+            self.rate(walk),
+            ops.zeros_like(prior),
+            walk,
+        )
+
+    def _check_walk(self) -> None:
+        """Check the settings that all final classes have."""
+        self._check_test()
+        rate = _validate.number("learning_rate", self.learning_rate, _validate.POSITIVE)
+        set_checked(self, learning_rate=rate)

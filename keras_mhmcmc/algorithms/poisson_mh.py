@@ -96,15 +96,14 @@ class PoissonMH(BoundedWalk):
         """lambda, L by default."""
         return self.total if self.poisson_rate is None else self.poisson_rate
 
-    def rate(self, distance: Tensor, size: int) -> Tensor:
+    def rate(self, walk: bounded.Walk) -> Tensor:
         """Return lambda + L, (K,)."""
-        return ops.zeros_like(distance) + (self.extra + self.total)
+        return ops.zeros_like(walk.distance) + (self.extra + self.total)
 
     def judge(
         self,
         examples: bounded.Examples,
-        distance: Tensor,
-        size: int,
+        measures: bounded.Walk,
         violation: bounded.Violation,
     ) -> bounded.Judged:
         """Return the probabilities of (1), and the terms of (2)."""

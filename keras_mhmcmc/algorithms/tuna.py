@@ -95,23 +95,22 @@ class Tuna(BoundedWalk):
             return self.chi
         return _CHI_SHARE / (self.total * self.learning_rate * math.sqrt(size))
 
-    def rate(self, distance: Tensor, size: int) -> Tensor:
+    def rate(self, walk: bounded.Walk) -> Tensor:
         """Return chi C^2 M^2 + C M, (K,)."""
-        reach = self.total * distance
-        return self.chi_of(size) * reach * reach + reach
+        reach = self.total * walk.distance
+        return self.chi_of(walk.size) * reach * reach + reach
 
     def judge(
         self,
         examples: bounded.Examples,
-        distance: Tensor,
-        size: int,
+        measures: bounded.Walk,
         violation: bounded.Violation,
     ) -> bounded.Judged:
         """Return the probabilities of (1), and the terms of (2)."""
-        reach = ops.expand_dims(self.total * distance, 1)
-        far = 1.0 + 2.0 * self.chi_of(size) * reach
+        reach = ops.expand_dims(self.total * measures.distance, 1)
+        far = 1.0 + 2.0 * self.chi_of(measures.size) * reach
         # T divides both the difference and the bound, and their ratio not at all.
-        bound = examples.limits[0] * ops.expand_dims(distance, 1)
+        bound = examples.limits[0] * ops.expand_dims(measures.distance, 1)
         share, violation = bounded.bounded_share(examples, bound, violation)
         # Numerator and denominator of (1), over c_i M / 2.
         probability = (far + share) / (far + 1.0)

@@ -12,6 +12,7 @@ from keras_mhmcmc.kernels.metropolis import mint
 from keras_mhmcmc.kernels.metropolis import rsgld
 from keras_mhmcmc.kernels.minibatch import amagold
 from keras_mhmcmc.kernels.minibatch import poisson
+from keras_mhmcmc.kernels.minibatch import smh
 from keras_mhmcmc.kernels.minibatch import tuna
 from keras_mhmcmc.kernels.spike_slab import sghmcsa
 from keras_mhmcmc.kernels.spike_slab import sgldsa
@@ -31,6 +32,7 @@ __all__ = [
     "sgld",
     "sgldsa",
     "sgnht",
+    "smh",
     "tuna",
 ]
 

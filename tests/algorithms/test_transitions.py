@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_mhmcmc import expansions
 from keras_mhmcmc import kernels
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import poisson_batch
@@ -176,6 +177,62 @@ def test_poisson_step_equals_the_oracle(rate, seed, temperature):
         )
         log_ratio += (theta @ theta - proposal @ proposal) / 2 / temperature
         assert counts["examples"][chain] == len(found)
+        assert_step(theta, proposal, log_ratio, density, chain, state, counts)
+
+
+SMH = {
+    "second order": dict(step_size=0.8),
+    "first order": dict(order=1, step_size=0.4),
+    "random walk": dict(order=1, proposal="random_walk", step_size=0.5),
+    "all of the data": dict(order=1, step_size=0.9, max_examples=3.0),
+}
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", SMH)
+def test_smh_step_equals_the_oracle(name, seed, temperature):
+    options = dict(order=2, proposal="crank_nicolson", max_examples=None) | SMH[name]
+    # The prior of another width than the target's: the reference is not the mode.
+    expansion = expansions.logistic_regression(
+        X, SIGN < 0, prior_scale=0.5, order=options.pop("order")
+    )
+    kernel = kernels.smh(
+        expansion, temperature=temperature, block_size=BLOCK, **options
+    )
+    start, density, state, counts = run(kernel, seed)
+    factor = np.linalg.cholesky(temperature * expansion.covariance)
+    is_walk = options["proposal"] == "random_walk"
+    beta, most = options["step_size"], options["max_examples"] or SIZE
+    for chain in range(CHAINS):
+        theta = start[chain]
+        keep = 1.0 if is_walk else np.sqrt(1 - beta**2)
+        proposal = expansion.reference + keep * (theta - expansion.reference)
+        proposal += beta * factor @ density.steps[0, chain]
+        here, there = log_likelihoods(theta), log_likelihoods(proposal)
+        change, squares, bounds, losses = oracle.smh_factors(
+            theta, proposal, here, there, expansion, temperature
+        )
+        assert (losses <= bounds * (1 + 1e-9)).all()
+        prior = (theta @ theta - proposal @ proposal) / 2
+        gaussian = 0.0 if is_walk else squares / 2
+        log_ratio = (change + prior) / temperature + gaussian
+        examples = 0
+        if bounds.sum() > most:
+            log_ratio = (there - here).sum() + prior
+            log_ratio = log_ratio / temperature + gaussian
+            examples = SIZE
+        elif np.log(density.blocks[0, 0, chain, 0]) < log_ratio:
+            found = oracle.arrivals(
+                bounds.sum(),
+                bounds,
+                density.blocks[1:, :, chain].astype("float64"),
+                *batches.grid(SIZE),
+            )
+            examples = len(found)
+            if any(u < losses[i] / bounds[i] for i, u in found):
+                log_ratio = -np.inf
+        assert counts["examples"][chain] == examples
         assert_step(theta, proposal, log_ratio, density, chain, state, counts)
 
 

@@ -1,5 +1,7 @@
 """Steps of the kernels that draw their own data, in float64 and one chain at a time."""
 
+import math
+
 import numpy as np
 
 
@@ -71,6 +73,38 @@ def poisson_log_ratio(found, here, there, lower, upper, rate, temperature):
         if u < (base + phi) / (base + widths[i]):
             log_ratio += np.log1p(new_phi / base) - np.log1p(phi / base)
     return log_ratio
+
+
+def smh_factors(theta, proposal, here, there, expansion, temperature):
+    """The paper's factors, without a factor of the covariance.
+
+    Returns:
+        The change of all polynomials in nats, the change of the squared distance from
+        the reference in squares of standard deviations, and for each example the bound
+        of lambda, and lambda.
+    """
+    v, w = theta - expansion.reference, proposal - expansion.reference
+    covariance, k = temperature * expansion.covariance, expansion.order
+    precision = np.linalg.inv(covariance)
+    square = lambda u: u @ precision @ u  # noqa: E731
+
+    def polynomials(u):
+        t = expansion.features @ u
+        value = expansion.slopes * t
+        return value if k == 1 else value + expansion.curvatures * t**2 / 2
+
+    change = polynomials(w) - polynomials(v)
+    nodes, weights = np.polynomial.legendre.leggauss(3)
+    on_the_way = [square(v + (1 + s) / 2 * (w - v)) for s in nodes]
+    mean_square = np.dot(weights, on_the_way) / 2
+    ends = (square(v) ** ((k + 1) / 2) + square(w) ** ((k + 1) / 2)) / math.factorial(
+        k + 1
+    )
+    way = np.sqrt(square(w - v)) * mean_square ** (k / 2) / math.factorial(k)
+    lengths = np.array([np.sqrt(a @ covariance @ a) for a in expansion.features])
+    bounds = expansion.bounds * lengths ** (k + 1) * min(ends, way) / temperature
+    losses = np.maximum(0, here - there + change) / temperature
+    return change.sum(), square(w) - square(v), bounds, losses
 
 
 def amagold_path(theta, velocity, gradients, normals, settings):

@@ -1,5 +1,6 @@
 """Kernels that draw their own data refuse what would make them wrong."""
 
+import dataclasses
 import warnings
 
 import keras
@@ -98,6 +99,47 @@ def test_a_kernel_of_examples_refuses_a_density():
             num_steps=5,
             progress=False,
         )
+
+
+def test_an_expansion_whose_bounds_do_not_hold_is_an_error():
+    good = mh.expansions.logistic_regression(X, Y, order=1)
+    bounds = np.zeros(SIZE)
+    bounds[11] = good.bounds[11] / 50.0  # the only example that is drawn
+    kernel = mh.kernels.smh(dataclasses.replace(good, bounds=bounds))
+    with pytest.raises(
+        ValueError, match="`expansion` must bound every .* example 11 at .* value is"
+    ):
+        run(kernel, Posterior(1.0).draw(200), steps=100)
+
+
+def test_an_expansion_of_other_labels_is_an_error():
+    kernel = mh.kernels.smh(mh.expansions.logistic_regression(X, 1 - Y))
+    with pytest.raises(ValueError, match="`expansion` must bound every example"):
+        run(kernel, Posterior(1.0).draw(20), steps=50)
+
+
+def test_an_expansion_of_another_data_set():
+    kernel = mh.kernels.smh(mh.expansions.logistic_regression(X[:-1], Y[:-1]))
+    with pytest.raises(ValueError, match=f"Received: {SIZE - 1} numbers, and {SIZE}"):
+        run(kernel, np.zeros((2, 2)))
+    kernel = mh.kernels.smh(mh.expansions.logistic_regression(X, Y))
+    with pytest.raises(ValueError, match="`init` must have as many .* 2. Received: 3"):
+        mh.sample(
+            kernel,
+            np.zeros(3),
+            log_likelihood=lambda theta, batch: log_likelihood(theta[:2], batch),
+            data=(X, Y),
+            num_steps=5,
+            progress=False,
+        )
+
+
+def test_crank_nicolson_steps_are_at_most_1():
+    expansion = mh.expansions.logistic_regression(X, Y)
+    with pytest.raises(ValueError, match="`step_size` must be .* in \\(0, 1\\]"):
+        mh.kernels.smh(expansion, step_size=1.5)
+    kernel = mh.kernels.smh(expansion, step_size=1.5, proposal="random_walk")
+    assert kernel.step_size == 1.5
 
 
 @pytest.mark.parametrize("values", [NORMS[:-1], [*NORMS, 1.0]])

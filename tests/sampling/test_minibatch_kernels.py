@@ -10,6 +10,7 @@ from keras_mhmcmc.algorithms import amagold
 from keras_mhmcmc.algorithms import bounded
 from keras_mhmcmc.algorithms import hmc
 from keras_mhmcmc.algorithms import poisson_batch
+from keras_mhmcmc.algorithms import taylor
 from keras_mhmcmc.sampling import transitions
 from tests.statistics.planting import wrap
 from tests.support.minibatch_tools import CHAINS
@@ -91,6 +92,37 @@ def of_prior(monkeypatch):
     wrap(monkeypatch, transitions.StepDensity, "log_prior", around)
 
 
+def of_no_batch(monkeypatch):
+    """No example that rejects."""
+
+    def around(real, density, rate, *args):
+        return real(density, 0.0 * rate, *args)
+
+    wrap(monkeypatch, poisson_batch, "visit_arrivals", around)
+
+
+def of_polynomials(monkeypatch):
+    """Factors of the examples that forget the polynomials."""
+    wrap(monkeypatch, taylor, "change_of_each", lambda real, *args: 0.0 * real(*args))
+    # The likelihoods themselves exceed the bounds of the remainders.
+    monkeypatch.setattr(bounded, "rounding", lambda *values: 1e6)
+
+
+def of_sum(monkeypatch):
+    """An r_0 of which the polynomials are left out."""
+    wrap(monkeypatch, taylor, "change_of_all", lambda real, *args: 0.0 * real(*args))
+
+
+def of_energies(monkeypatch):
+    """A test on all of the data that forgets half of them."""
+    wrap(
+        monkeypatch,
+        transitions.StepDensity,
+        "energies",
+        lambda real, self, position: 0.5 * real(self, position),
+    )
+
+
 def of_work(monkeypatch):
     """A test without rho."""
 
@@ -159,6 +191,13 @@ BUGS = [
     ("poisson with few examples", of_points),
     ("poisson with few examples", of_rate),
     ("poisson with few examples", of_weights),
+    ("smh with a random walk", of_share),
+    ("smh with a random walk", of_weights),
+    ("smh with a random walk", of_no_batch),
+    ("smh with a random walk", of_polynomials),
+    ("smh", of_prior),
+    ("smh", of_sum),
+    ("smh on all of the data at times", of_energies),
     ("amagold that remembers", of_work),
     ("amagold that remembers", of_half_work),
     ("amagold", of_noise),
@@ -222,14 +261,22 @@ def test_the_size_of_a_batch_does_not_depend_on_its_blocks():
         assert abs(sizes.mean() - expected) < 4 * error + 1e-3 * expected
 
 
-def test_a_position_of_several_tensors():
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        mh.kernels.tuna(0.3, bounds=mh.bounds.logistic_regression(X)),
+        mh.kernels.smh(mh.expansions.logistic_regression(X, Y)),
+    ],
+    ids=["tuna", "smh"],
+)
+def test_a_position_of_several_tensors(kernel):
     def log_likelihood(position, batch):
         x, y = batch
         logit = ops.sum(x[:, :1] * position["a"], axis=-1) + x[:, 1] * position["b"]
         return -ops.softplus((1 - 2 * y) * logit)
 
     draws = mh.sample(
-        mh.kernels.tuna(0.3, bounds=mh.bounds.logistic_regression(X)),
+        kernel,
         {"a": np.zeros(1), "b": 0.0},
         log_likelihood=log_likelihood,
         data=(X, Y),

@@ -95,6 +95,7 @@ POWER = dict(initial=0.1, offset=1.0, power=0.5)
 FOUR = dict(y_true=np.ones((4, 2)), y_pred=np.ones((4, 2)))
 NO_FOUR = listed(np.zeros((4, 3)), np.zeros((3, 2)))
 RATES = dict(learning_rate=0.1)
+ROWS = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.5, -1.0]])
 BOUNDS_OF_EXAMPLES = kinds.array(np.ones(4), "[0, inf)", np.zeros(4), shapes=[(2, 2)])
 FEATURES = kinds.array(np.ones((4, 2)), shapes=[4, (2, 2, 2)], empty=True)
 PARTS = {
@@ -166,6 +167,42 @@ PARTS = {
         poisson_rate=kinds.POSITIVE.or_none,
         block_size=kinds.COUNT,
         also={"lower": {"upper"}, "upper": {"lower"}},
+    ),
+    "kernels.smh": row(
+        lambda: dict(expansion=mh.expansions.logistic_regression(ROWS, [0, 1, 1, 0])),
+        expansion=instance(mh.expansions.Expansion, mh.expansions.Expansion, ROWS, {}),
+        step_size=number("(0, 1]"),
+        proposal=choice("crank_nicolson", "random_walk"),
+        max_examples=kinds.POSITIVE.or_none,
+        temperature=kinds.POSITIVE,
+        block_size=kinds.COUNT,
+    ),
+    "expansions.logistic_regression": row(
+        dict(x=ROWS, y=[0, 1, 1, 0]),
+        x=kinds.array(ROWS, "(-inf, inf)", 0.0 * ROWS, shapes=[4, (2, 2, 2)]),
+        y=kinds.array([0.0, 1.0, 1.0, 0.0], "[0, 1]", shapes=[3], planted=[0.5]),
+        prior_scale=kinds.POSITIVE.or_none,
+        order=choice(1, 2),
+        also={"x": {"y"}},
+    ),
+    "expansions.Expansion": row(
+        dict(
+            features=ROWS,
+            reference=np.zeros(2),
+            covariance=np.eye(2),
+            slopes=np.ones(4),
+            curvatures=-np.ones(4),
+            bounds=np.ones(4),
+        ),
+        features=kinds.array(ROWS, shapes=[4, (2, 2, 2)]),
+        reference=kinds.array(np.zeros(2), shapes=[3, (1, 2)]),
+        covariance=kinds.array(
+            np.eye(2), "(-inf, inf)", -np.eye(2), [[1.0, 1.0], [0.0, 1.0]], shapes=[4]
+        ),
+        slopes=kinds.array(np.ones(4), shapes=[3, (4, 1)]),
+        curvatures=kinds.array(np.ones(4), shapes=[3, (4, 1)]).or_none,
+        bounds=kinds.array(np.ones(4), "[0, inf)", np.zeros(4), shapes=[3]),
+        also={"features": {"slopes", "reference"}},
     ),
     "kernels.amagold": row(
         RATES,

@@ -94,6 +94,19 @@ def poisson(**options):
     return mh.kernels.poisson(0.5, lower=LOWER, upper=UPPER, **options), {}
 
 
+def smh(order=2, prior_scale=1.0, **options):
+    expansion = mh.expansions.logistic_regression(
+        X, Y, prior_scale=prior_scale, order=order
+    )
+    return mh.kernels.smh(expansion, **options), {}
+
+
+def walk_of_smh():
+    """Whose factors of examples have the whole curvature of the likelihood."""
+    kernel, _ = smh(order=1, step_size=0.8, proposal="random_walk")
+    return kernel, dict(steps=60)
+
+
 def of_amagold(rate=1.0, **options):
     return mh.kernels.amagold(rate, momentum=0.7, **options), dict(batch_size=10)
 
@@ -106,6 +119,14 @@ KERNELS = {
     "poisson": poisson(),
     "poisson with few examples": poisson(poisson_rate=5.0),
     "poisson at another temperature": poisson(temperature=3.0),
+    "smh": smh(step_size=0.9),
+    "smh with a random walk": walk_of_smh(),
+    "smh at another reference": smh(prior_scale=0.3, step_size=0.7),
+    "smh at another temperature": smh(temperature=3.0),
+    "smh on all of the data at times": (
+        smh(order=1, max_examples=2.0)[0],
+        dict(steps=60),
+    ),
     "amagold": of_amagold(steps_per_test=4),
     "amagold of single steps": of_amagold(2.0, steps_per_test=1),
     "amagold at another temperature": of_amagold(steps_per_test=3, temperature=0.5),
@@ -128,4 +149,4 @@ KERNELS = {
     ),
     "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
 }
-SOME = ("tuna", "poisson with few examples", "amagold", "hmc")
+SOME = ("tuna", "poisson with few examples", "smh", "amagold", "hmc")

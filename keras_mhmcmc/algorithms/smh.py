@@ -1,0 +1,227 @@
+"""Scalable Metropolis-Hastings (SMH): a test of factors, few of which need examples.
+
+Paper: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019), "Scalable
+Metropolis-Hastings for exact Bayesian inference with large datasets".
+
+Target: exp(-U(theta)/T) exactly, with U = -sum_i log p(x_i|theta) - log p(theta), if
+the bounds hold: |R_i(theta') - R_i(theta)| <= psi_i phi(theta, theta') for all
+examples. R_i is what a Taylor polynomial P_i leaves of log p(x_i|theta): see
+`taylor.py`, which has z, psi_i and phi.
+
+Equations, with P = sum_i P_i and Psi = sum_i psi_i:
+
+    (1)  z' = sqrt(1 - beta^2) z + beta Z     (Crank-Nicolson), or
+         z' = z + beta Z                      (random walk)
+    (2)  log r_0 = (P(z') - P(z) + log p(theta') - log p(theta)) / T
+                   + (|z'|^2 - |z|^2) / 2     (the last term for Crank-Nicolson alone)
+    (3)  lambda_i = max(0, R_i(z) - R_i(z')) / T
+    accept theta' if log u < log r_0, and if no arrival stays. Arrivals form a Poisson
+    process of the rate Psi phi / T; one of example i stays with the probability
+    lambda_i T / (psi_i phi).
+
+No arrival stays with the probability exp(-sum_i lambda_i). So the whole probability is
+min(1, r_0) prod_i min(1, r_i), with r_i = exp((R_i(z') - R_i(z))/T). Each factor has
+detailed balance with its own part of the target, and so has their product.
+
+Far from the reference the rate of (3) is larger than the data, and the product is near
+0. There the test is the usual one on all of the data:
+
+    (4)  if Psi phi / T > R:  log r = (U(theta) - U(theta')) / T, with the last term of
+         (2); accept theta' if log u < log r
+
+The rate is the same for a move and its reverse, so both have the same test.
+
+| paper        | name            | shape           | unit     |
+|--------------|-----------------|-----------------|----------|
+| theta        | `point`         | list of tensors | weights  |
+| theta'       | `proposal` of `Move` | list of tensors | weights |
+| z, z'        | `here`, `there` | (K, d)          | 1        |
+| beta         | `step_size`     | float           | 1        |
+| log r_0      | `log_ratio` of `Move` | (K,)      | 1        |
+| phi          | `reach`         | (K,)            | 1        |
+| psi_i        | `limits[0]`     | (N,), (K, B)    | nats     |
+| Psi          | `total`         | float           | nats     |
+| lambda_i T / (psi_i phi) | `probability` | (K, B) | 1        |
+| R            | `max_examples`  | float           | examples |
+| T            | `temperature`   | float           | 1        |
+"""
+
+import dataclasses
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import bounded
+from keras_mhmcmc.algorithms import taylor
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import set_checked
+from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.algorithms.transition import Density
+
+PROPOSALS = ("crank_nicolson", "random_walk")
+
+
+class Measures(NamedTuple):
+    """A move in units of the Gaussian."""
+
+    here: Tensor
+    there: Tensor
+    reach: Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SMH(bounded.BoundedTest):
+    """Scalable Metropolis-Hastings."""
+
+    expansion: taylor.Expansion
+    step_size: float
+    proposal: str
+    max_examples: float | None
+    temperature: float
+    block_size: int
+
+    def __post_init__(self) -> None:
+        self._check_test()
+        _validate.instance(
+            "expansion",
+            self.expansion,
+            taylor.Expansion,
+            "built by `mh.expansions`, such as mh.expansions.logistic_regression(x, y)",
+        )
+        _validate.choice("proposal", self.proposal, PROPOSALS)
+        is_walk = self.proposal == "random_walk"
+        interval = _validate.Interval(
+            0.0, math.inf if is_walk else 1.0, low_open=True, high_open=is_walk
+        )
+        step = _validate.number("step_size", self.step_size, interval)
+        set_checked(self, step_size=step)
+        if self.max_examples is not None:
+            most = _validate.number(
+                "max_examples", self.max_examples, _validate.POSITIVE
+            )
+            set_checked(self, max_examples=most)
+
+    @functools.cached_property
+    def whitened(self) -> taylor.Whitened:
+        """The expansion in units of the Gaussian."""
+        return taylor.whitened(self.expansion, self.temperature)
+
+    @property
+    def limits(self) -> list[Array]:
+        """The bounds psi_i, and the polynomials."""
+        own = self.whitened
+        return [own.limits, own.rows, self.expansion.slopes, own.curvatures]
+
+    @property
+    def shared(self) -> list[Array]:
+        """The reference, the Gaussian, and the sum of the polynomials."""
+        own = self.whitened
+        reference = self.expansion.reference
+        return [reference, own.factor, own.inverse, own.gradient, own.hessian]
+
+    @property
+    def weights(self) -> Array:
+        """The bounds psi_i."""
+        return self.whitened.limits
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The argument that gives the bounds."""
+        return ("expansion",)
+
+    @property
+    def total(self) -> float:
+        """Psi."""
+        return float(np.sum(self.weights))
+
+    def init(self, position: Position) -> bounded.State:
+        """Return the state before the first step, or refuse another dimension."""
+        size = sum(math.prod(x.shape[1:]) for x in position)
+        if size != len(self.expansion.reference):
+            raise ValueError(
+                "Argument `init` must have as many weights as `expansion.reference`, "
+                f"{len(self.expansion.reference)}. Received: {size} weights"
+            )
+        return super().init(position)
+
+    def propose(self, point: Position, density: Density) -> bounded.Move:
+        """Return (1) with log r of (2), or of (4)."""
+        reference, factor, inverse, gradient, hessian = density.arrays[-5:]
+        here = taylor.times(inverse, flat(point) - reference)
+        there = self.step_size * flat(density.normals(0))
+        if self.proposal == "random_walk":
+            there = there + here
+        else:
+            there = there + math.sqrt(1.0 - self.step_size**2) * here
+        proposal = like(reference + taylor.times(factor, there), point)
+        # The z' of the rounded position, whose log-likelihoods are evaluated.
+        there = taylor.times(inverse, flat(proposal) - reference)
+        reach = taylor.reach(here, there, self.expansion.order)
+
+        gaussian = 0.0
+        if self.proposal == "crank_nicolson":
+            gaussian = 0.5 * taylor.dot(there - here, there + here)
+        prior = density.log_prior(proposal) - density.log_prior(point)
+        polynomials = taylor.change_of_all(here, there, gradient, hessian)
+        log_ratio = (polynomials + prior) / self.temperature + gaussian
+
+        rate = self.total / self.temperature * reach
+        most = density.train_size if self.max_examples is None else self.max_examples
+        whole = rate > most
+        change = tensors.cond(
+            ops.any(whole),
+            lambda: density.energies(point) - density.energies(proposal),
+            lambda: ops.zeros_like(rate),
+        )
+        log_ratio = ops.where(whole, change / self.temperature + gaussian, log_ratio)
+        # What r_0 rejects needs no batch: the test has the uniform of part 0, too.
+        uniform = density.uniforms(1, 1, 0)[0, :, 0]
+        goes_on = ~whole & (ops.log(uniform) < log_ratio)
+        return bounded.Move(
+            proposal,
+            log_ratio,
+            ops.where(goes_on, rate, 0.0),
+            ops.where(whole, float(density.train_size), 0.0),
+            Measures(here, there, reach),
+        )
+
+    def judge(
+        self,
+        examples: bounded.Examples,
+        measures: Measures,
+        violation: bounded.Violation,
+    ) -> bounded.Judged:
+        """Return the probabilities of (3). An arrival that stays rejects."""
+        limits, *polynomials = examples.limits
+        change = taylor.change_of_each(measures.here, measures.there, *polynomials)
+        # here - there is then R_i(z) - R_i(z').
+        remainders = examples._replace(there=examples.there - change)
+        bound = limits * ops.expand_dims(measures.reach, 1)
+        share, violation = bounded.bounded_share(remainders, bound, violation)
+        # T divides both lambda_i and its bound.
+        probability = ops.maximum(share, 0.0)
+        return bounded.Judged(
+            probability, ops.full_like(probability, -math.inf), violation
+        )
+
+
+def flat(position: Position) -> Tensor:
+    """Return the weights of each chain as a row, (K, d)."""
+    rows = [ops.reshape(x, (x.shape[0], -1)) for x in position]
+    return rows[0] if len(rows) == 1 else ops.concatenate(rows, axis=1)
+
+
+def like(rows: Tensor, position: Position) -> Position:
+    """Return rows (K, d) as a position."""
+    sizes = [math.prod(x.shape[1:]) for x in position]
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return [
+        ops.reshape(rows[:, end - size : end], x.shape)
+        for x, size, end in zip(position, sizes, ends, strict=True)
+    ]

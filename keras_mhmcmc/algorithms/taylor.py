@@ -1,0 +1,236 @@
+"""Taylor polynomials of single log-likelihoods, and bounds of their remainders.
+
+Paper: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019), "Scalable
+Metropolis-Hastings for exact Bayesian inference with large datasets", on the choice of
+surrogates. What is not in the paper is marked with a star.
+
+A log-likelihood is here a function of one linear combination of the weights,
+log p(x_i|theta) = f_i(a_i . theta). About a reference point theta*, with L L^T = T C
+and z = L^-1 (theta - theta*), it is a function of t = b_i . z, with b_i = L^T a_i (*):
+
+    (1)  f_i = const + f_i' t + f_i'' t^2 / 2 + remainder_i
+    (2)  |remainder_i(z') - remainder_i(z)| <= psi_i phi(z, z')
+         psi_i = sup |f_i^(k+1)| |b_i|^(k+1)
+    (3)  phi = min( (|z|^(k+1) + |z'|^(k+1)) / (k+1)!,  |z' - z| s^k / k! )
+         s^2 = (|z|^2 + z . z' + |z'|^2) / 3
+
+k is the order of the polynomial. For k = 1 the term with f_i'' is left out. The first
+part of (3) is the paper's bound. The second part is the integral of the remainder's
+derivative on the way from z to z' (*), and s^2 is the mean square of |z| there. It is
+smaller for short moves. Both parts are the same for a move and its reverse.
+
+| paper        | name           | shape    | unit              |
+|--------------|----------------|----------|-------------------|
+| theta*       | `reference`    | (d,)     | weights           |
+| C            | `covariance`   | (d, d)   | weights^2         |
+| L            | `factor`       | (d, d)   | weights           |
+| z            | `z`            | (K, d)   | 1                 |
+| a_i          | `features`     | (N, d)   | any               |
+| b_i          | `rows`         | (N, d)   | any               |
+| f_i'         | `slopes`       | (N,)     | nats              |
+| f_i''        | `curvatures`   | (N,)     | nats              |
+| sup abs(f_i^(k+1)) | `bounds` | (N,)     | nats              |
+| psi_i        | `limits`       | (N,)     | nats              |
+| phi          | `reach`        | (K,)     | 1                 |
+| sum_i f_i' b_i | `gradient`   | (d,)     | nats              |
+| sum_i f_i'' b_i b_i^T | `hessian` | (d, d) | nats             |
+"""
+
+import dataclasses
+import math
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import set_checked
+from keras_mhmcmc.algorithms.tensors import ops
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Expansion:
+    """Taylor polynomials of the log-likelihoods f_i(a_i . theta) about a reference.
+
+    `mh.kernels.smh` needs them. `mh.expansions` makes them for common models. Write
+    your own for another model whose log-likelihoods depend on one linear combination
+    of the weights each.
+
+    Args:
+        features: a_i, shape (N, d). A position of several tensors is taken as one
+            vector of d weights: the tensors in order, each of them flat.
+        reference: theta*, near the mode of the posterior, shape (d,).
+        covariance: of the Gaussian that proposals are made from, such as the inverse
+            of the Hessian of U at the reference, shape (d, d). The kernel is exact with
+            any other, and accepts less.
+        slopes: f_i'(a_i . theta*), nats, shape (N,).
+        curvatures: f_i''(a_i . theta*), nats, shape (N,). None: the polynomials are of
+            the first order.
+        bounds: of |f_i'''| on the whole line, or of |f_i''| without `curvatures`, nats,
+            a number of at least 0 for each example, shape (N,).
+
+    Raises:
+        ValueError: an argument has a wrong shape or numbers that are not finite; the
+            covariance is not positive definite.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> import numpy as np
+    >>> # One weight and log-likelihoods log cos(theta / 2), of the first order.
+    >>> expansion = mh.expansions.Expansion(
+    ...     features=np.ones((10, 1)),
+    ...     reference=[0.0],
+    ...     covariance=[[0.4]],
+    ...     slopes=np.zeros(10),
+    ...     curvatures=None,
+    ...     bounds=np.ones(10),
+    ... )
+    >>> expansion.order
+    1
+
+    Reference: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019),
+    "Scalable Metropolis-Hastings for exact Bayesian inference with large datasets".
+    """
+
+    features: Array
+    reference: Array
+    covariance: Array
+    slopes: Array
+    curvatures: Array | None
+    bounds: Array
+
+    def __post_init__(self) -> None:
+        features = _validate.matrix("features", self.features)
+        size, dimension = features.shape
+        set_checked(
+            self,
+            features=features,
+            reference=_checked("reference", self.reference, (dimension,)),
+            covariance=_checked("covariance", self.covariance, (dimension,) * 2),
+            slopes=_checked("slopes", self.slopes, (size,)),
+            bounds=_checked("bounds", self.bounds, (size,)),
+        )
+        if self.curvatures is not None:
+            curvatures = _checked("curvatures", self.curvatures, (size,))
+            set_checked(self, curvatures=curvatures)
+        scale = np.abs(self.covariance).max()
+        if (
+            not np.allclose(self.covariance, self.covariance.T, atol=1e-6 * scale)
+            or not np.linalg.eigvalsh(self.covariance).min() > 0.0
+        ):
+            raise ValueError(
+                "Argument `covariance` must be a symmetric positive definite matrix. "
+                f"Received: {_validate.shown(self.covariance)}"
+            )
+        weighted = self.bounds * np.any(self.features != 0.0, axis=1)
+        if (self.bounds < 0.0).any() or not weighted.any():
+            raise ValueError(
+                "Argument `bounds` must have numbers of at least 0, and above 0 for an "
+                "example whose row of `features` is not 0: log-likelihoods without a "
+                f"remainder make a Gaussian. Received: {_validate.shown(self.bounds)}"
+            )
+
+    @property
+    def order(self) -> int:
+        """k, the order of the polynomials."""
+        return 1 if self.curvatures is None else 2
+
+
+class Whitened(NamedTuple):
+    """What the steps need of an expansion, in units of its Gaussian, float64."""
+
+    factor: Array
+    inverse: Array  # of the factor
+    rows: Array
+    curvatures: Array
+    limits: Array
+    gradient: Array
+    hessian: Array
+
+
+def whitened(expansion: Expansion, temperature: float) -> Whitened:
+    """Return an expansion in units of its Gaussian at temperature T."""
+    factor = math.sqrt(temperature) * np.linalg.cholesky(expansion.covariance)
+    rows = expansion.features @ factor
+    curvatures = expansion.curvatures
+    if curvatures is None:
+        curvatures = np.zeros(len(rows))
+    lengths = np.sqrt(np.sum(np.square(rows), axis=1))
+    return Whitened(
+        factor=factor,
+        inverse=np.linalg.inv(factor),
+        rows=rows,
+        curvatures=curvatures,
+        limits=expansion.bounds * lengths ** (expansion.order + 1),
+        gradient=rows.T @ expansion.slopes,
+        hessian=(rows * curvatures[:, None]).T @ rows,
+    )
+
+
+def reach(here: Tensor, there: Tensor, order: int) -> Tensor:
+    """Return phi of (3), (K,).
+
+    Args:
+        here: z, (K, d).
+        there: z', (K, d).
+        order: k.
+    """
+    first, second = dot(here, here), dot(there, there)
+    moved = there - here
+    # Rounding may leave a small number below 0 near the reference.
+    square = ops.maximum((first + dot(here, there) + second) / 3.0, 0.0)
+    power = 0.5 * (order + 1)
+    ends = (first**power + second**power) / math.factorial(order + 1)
+    way = ops.sqrt(dot(moved, moved)) * square ** (0.5 * order)
+    return ops.minimum(ends, way / math.factorial(order))
+
+
+def change_of_each(
+    here: Tensor, there: Tensor, rows: Tensor, slopes: Tensor, curvatures: Tensor
+) -> Tensor:
+    """Return how much the polynomials (1) of some examples change, nats, (K, B).
+
+    Args:
+        here: z, (K, d).
+        there: z', (K, d).
+        rows: of the examples, (K, B, d).
+        slopes: of the examples, (K, B).
+        curvatures: of the examples, (K, B).
+    """
+    difference = dot(rows, ops.expand_dims(there - here, 1))
+    total = dot(rows, ops.expand_dims(there + here, 1))
+    return difference * (slopes + 0.5 * curvatures * total)
+
+
+def change_of_all(
+    here: Tensor, there: Tensor, gradient: Tensor, hessian: Tensor
+) -> Tensor:
+    """Return how much the sum of all polynomials changes, nats, (K,)."""
+    # (z'^T H z' - z^T H z) / 2 = (z' - z)^T H (z' + z) / 2
+    curved = times(hessian, 0.5 * (there + here))
+    return dot(there - here, gradient + curved)
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """Return the sum of products along the last axis."""
+    return ops.sum(x * y, axis=-1)
+
+
+def times(matrix: Tensor, z: Tensor) -> Tensor:
+    """Return M z for each chain, (K, d). A GPU rounds what `matmul` multiplies."""
+    return dot(matrix, ops.expand_dims(z, 1))
+
+
+def _checked(name: str, values: Any, shape: tuple[int, ...]) -> Array:
+    """Return an array of finite numbers, float64, or raise a `ValueError`."""
+    array = _validate.array(f"Argument `{name}`", values)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(
+            f"Argument `{name}` must have finite numbers and the shape {shape}, for "
+            f"`features` with a row for each example. Received: shape {array.shape}, "
+            f"with {int(np.sum(~np.isfinite(array)))} numbers that are not finite"
+        )
+    return array
