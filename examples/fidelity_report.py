@@ -48,7 +48,7 @@ HEADS = (
     "predicted",
     "seen",
 )
-LARGEST_R_HAT = 1.05
+LARGEST_R_HAT = 1.1
 ERRORS = 3.0  # that a spread of 1 may be away
 FACTOR = 1.5  # of the mean error that exact draws would have
 COLORS = {"agrees": "tab:green", "narrow": "tab:blue", "wide": "tab:orange"}

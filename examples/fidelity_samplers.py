@@ -31,7 +31,7 @@ class Run(NamedTuple):
 def rate_of(name, setup):
     """The learning rate of a sampler: a rule that does not know the reference.
 
-    - SGLD, CSGLD: eta L = 0.1 in the stiffest direction, a twentieth of the edge of
+    - SGLD, CSGLD: eta L = 0.5 in the stiffest direction, a quarter of the edge of
       stability. PSGLD: the same for the curvature that its steps see.
     - SGHMC, SGNHT, CSGHMC, AMAGOLD: 1 - momentum times as much, the same speed.
     - A random walk: the step that a Gaussian accepts with 0.234. TunaMH: half of it.

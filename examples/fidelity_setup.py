@@ -28,7 +28,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "logistic": Size(91, 6, 20_000, 600, 500, 10),
-    "softmax": Size(287, 4, 10_000, 800, 260, 10),
+    "softmax": Size(287, 4, 15_000, 800, 600, 10),
     "sine": Size(8, 6, 30_000, 3000, 1000, 50),
 }
 QUICK = Size(91, 4, 1200, 300, 120, 5, 50, 1)
