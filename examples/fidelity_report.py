@@ -51,6 +51,12 @@ HEADS = (
 LARGEST_R_HAT = 1.1
 ERRORS = 3.0  # that a spread of 1 may be away
 FACTOR = 1.5  # of the mean error that exact draws would have
+DIAMOND = {
+    "marker": "D",
+    "markersize": 10,
+    "markerfacecolor": "none",
+    "color": "black",
+}
 COLORS = {"agrees": "tab:green", "narrow": "tab:blue", "wide": "tab:orange"}
 
 
@@ -117,14 +123,13 @@ def line(runs, name):
     columns = {key: [run[key] for run in runs] for key in runs[0]}
     error, exact = mean_errors(runs)
     r_hats = [value for value in columns["r_hat"] if value is not None]
-    is_drawn = runs[0]["acceptance"] is not None
     cells = [
         name,
         mean_of(runs, "temperature", 3),
         mean_of(runs, "rate", 2),
         f"{round(np.mean(columns['passes']), -1):,.0f}",
-        f"{np.mean(columns['acceptance']):.2f}" if is_drawn else "—",
-        f"{max(r_hats):.2f}" if r_hats else "—",
+        mean_of(runs, "acceptance", 2),
+        f"{max(r_hats):.3g}" if r_hats else "—",
         mean_of(runs, "label_agreement", 3),
         mean_and_error(columns["total_variation"], 4),
         mean_and_error(columns["w1"], 4),
@@ -179,7 +184,8 @@ def draw(rows, path):
     figure, axes = pyplot.subplots(
         1,
         len(problems),
-        figsize=(3.9 * len(problems) + 1.3, 6.6),
+        figsize=(3.7 * len(problems) + 1.3, 7.0),
+        sharex=True,
         sharey=True,
         squeeze=False,
         layout="constrained",
@@ -201,7 +207,8 @@ def draw(rows, path):
                 xerr=ERRORS * error,
                 marker="o",
                 markersize=6,
-                color="gray" if lost else COLORS[side],
+                color=COLORS[side],
+                markerfacecolor="white" if lost else COLORS[side],
                 capsize=3,
                 zorder=3,
             )
@@ -209,48 +216,33 @@ def draw(rows, path):
                 axis.plot(
                     runs[0]["predicted"],
                     place,
-                    marker="D",
-                    markersize=10,
-                    markerfacecolor="none",
-                    color="black",
                     zorder=2,
+                    **DIAMOND,
                 )
-        axis.set_xscale("log")
-        ticks = [0.05, 0.1, 0.2, 0.5, 1, 2, 5]
-        low, high = axis.get_xlim()
-        ticks = [tick for tick in ticks if low <= tick <= high]
-        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axis.minorticks_off()
         axis.set_title(TITLES[problem], fontsize=10)
+        axis.set_xlabel("spread of predictions / posterior's")
         axis.grid(axis="x", alpha=0.3)
         for edge in (-3.5, -9.5, -15.5):
             axis.axhline(edge, color="gray", linewidth=0.5, linestyle=":")
+    axes[0][0].set_xscale("log")
+    low, high = axes[0][0].get_xlim()
+    ticks = [tick for tick in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5) if low < tick < high]
+    axes[0][0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes[0][0].minorticks_off()
     axes[0][0].set_yticks(list(places.values()), list(places))
-    handles = [
-        pyplot.Line2D([], [], marker="o", linestyle="", color=color, label=label)
-        for label, color in (
-            ("equal to the posterior's", COLORS["agrees"]),
-            ("too narrow", COLORS["narrow"]),
-            ("too wide", COLORS["wide"]),
-            ("chain has not converged", "gray"),
-        )
+    dot = {"marker": "o", "linestyle": "", "markersize": 6}
+    kinds = [
+        ("as wide as the posterior", dot | {"color": COLORS["agrees"]}),
+        ("too narrow", dot | {"color": COLORS["narrow"]}),
+        ("too wide", dot | {"color": COLORS["wide"]}),
+        ("chains do not agree yet", dot | {"color": "gray", "markerfacecolor": "w"}),
+        ("predicted by a formula", dot | DIAMOND),
     ]
-    handles.append(
-        pyplot.Line2D(
-            [],
-            [],
-            marker="D",
-            linestyle="",
-            color="black",
-            markerfacecolor="none",
-            markersize=9,
-            label="predicted by a formula",
-        )
-    )
+    handles = [pyplot.Line2D([], [], label=name, **kind) for name, kind in kinds]
     figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=9)
-    figure.supxlabel(
-        "standard deviation of the predictions, divided by the posterior's (NUTS)",
-        fontsize=10,
+    figure.suptitle(
+        "Standard deviation of the predictions, over the posterior's (NUTS).\n"
+        "Bars: three Monte Carlo errors"
     )
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
