@@ -241,7 +241,7 @@ def draw(rows, path):
     handles = [pyplot.Line2D([], [], label=name, **kind) for name, kind in kinds]
     figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=9)
     figure.suptitle(
-        "Standard deviation of the predictions, over the posterior's (NUTS).\n"
+        "Standard deviation of the predictions, divided by the posterior's (NUTS).\n"
         "Bars: three Monte Carlo errors"
     )
     figure.savefig(path, dpi=120)

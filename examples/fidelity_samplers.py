@@ -116,11 +116,10 @@ def kernel_of(name, setup):
     on_batches = (size.steps, size.batch_size, share)
     pilot = {"pilot_steps": min(1000, size.steps // 4)}
     if name in ("HMC", "HMC, T = N/m"):
-        paths = size.paths if name == "HMC" else size.paths // 2
         hmc = mh.kernels.hmc(
-            leapfrog_steps=size.leapfrog, warm_up=paths // 3, temperature=warm
+            leapfrog_steps=size.leapfrog, warm_up=size.paths // 3, temperature=warm
         )
-        return hmc, paths, None, size.leapfrog + 1.0
+        return hmc, size.paths, None, size.leapfrog + 1.0
     if name == "AMAGOLD":
         amagold = mh.kernels.amagold(rate, momentum=MOMENTUM, steps_per_test=PATH)
         return amagold, size.steps // PATH, size.batch_size, PATH * share + 1.0

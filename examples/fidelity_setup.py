@@ -20,16 +20,16 @@ class Size(NamedTuple):
     chains: int  # of each group
     steps: int  # of each chain; the first quarter is burn-in
     training: int  # steps of Adam before, on all of the data
-    paths: int  # of HMC, half of them burn-in; half as many at T = N/m
+    paths: int  # of HMC, half of them burn-in
     leapfrog: int  # steps of a path of HMC
     draws: int = 200  # kept of each chain
     groups: int = 3
 
 
 SIZES = {
-    "logistic": Size(91, 6, 20_000, 600, 1000, 10),
-    "softmax": Size(287, 4, 15_000, 800, 1200, 10),
-    "sine": Size(8, 6, 30_000, 3000, 2000, 50),
+    "logistic": Size(91, 6, 20_000, 600, 500, 10),
+    "softmax": Size(287, 4, 15_000, 800, 600, 10),
+    "sine": Size(8, 6, 30_000, 3000, 1000, 50),
 }
 QUICK = Size(91, 4, 1200, 300, 120, 5, 50, 1)
 
