@@ -98,6 +98,7 @@ def test_a_network_has_the_likelihood_of_its_problem(name):
     )
     loss = keras.ops.mean(keras.losses.get(setup.loss())(setup.targets(), outputs))
     expected = keras.ops.mean(setup.problem.log_likelihood(position, data))
+    loss = keras.ops.convert_to_numpy(loss)
     assert float(loss) == pytest.approx(-float(expected), rel=1e-4)
     decay = keras.ops.convert_to_numpy(sum(model.losses))
     prior = samplers.reference_problems.log_prior(position)
