@@ -1,4 +1,4 @@
-"""TunaMH and PoissonMH on a logistic regression with many rows, beside NUTS.
+"""Tests on mini-batches on a logistic regression with many rows, beside NUTS.
 
 The problem of tuna.py: 10 features, a normal prior. For each kernel the script prints
 the mean number of examples that a step evaluates, the acceptance, and how far the means
@@ -6,8 +6,9 @@ and standard deviations of the weights are from those of NUTS in float64, which 
 of the data: the means in Monte Carlo standard errors, and the standard deviations as
 ratios, each with its own standard error.
 
-PoissonMH needs bounds of the log-likelihoods. The prior is therefore cut off at a
-distance of `--radius` standard deviations from the mode.
+TunaMH and PoissonMH are exact. Barker's test, Austerity and the confidence sampler are
+approximate. PoissonMH needs bounds of the log-likelihoods. Its prior is therefore cut
+off at a distance of `--radius` standard deviations from the mode.
 
     python examples/benchmarks/tall_logistic.py                # 100,000 rows
     python examples/benchmarks/tall_logistic.py --digits mnist.npz
@@ -105,7 +106,7 @@ def bounded(x, signs, mean, distance):
 
 
 def tall(rows, steps, radius, seed, only):
-    """Run both kernels on the problem of tuna.py."""
+    """Run the kernels on the problem of tuna.py."""
     rng = np.random.default_rng(seed)
     x, signs, mean, factor = tuna.problem(rows, rng)
     deviation = np.sqrt(np.mean(np.sum(np.square(factor), axis=1)))
@@ -145,6 +146,23 @@ def tall(rows, steps, radius, seed, only):
             cut_off,
             steps // 5,
         ),
+        "Barker": (
+            mh.kernels.barker(0.5 * best, block_size=4096),
+            log_prior,
+            steps // 5,
+        ),
+        "Austerity": (
+            mh.kernels.austerity(0.5 * best, block_size=4096),
+            log_prior,
+            steps // 5,
+        ),
+        "Confidence": (
+            mh.kernels.confidence(
+                0.5 * best, bounds=mh.bounds.logistic_regression(x), block_size=4096
+            ),
+            log_prior,
+            steps // 5,
+        ),
     }
     print(
         "| kernel | examples of a step | acceptance | smallest ESS | shift of the "
@@ -153,7 +171,7 @@ def tall(rows, steps, radius, seed, only):
     )
     start = mean + rng.normal(size=(CHAINS, len(mean))) @ factor.T
     for name, (kernel, prior, count) in kernels.items():
-        if only not in (None, name):
+        if only and name not in only:
             continue
         begin = time.perf_counter()
         draws = mh.sample(
@@ -208,7 +226,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10_000, help="of TunaMH")
     parser.add_argument("--radius", type=float, default=2.5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=("TunaMH", "PoissonMH"))
+    parser.add_argument("--only", nargs="+", help="kernels, by name")
     parser.add_argument("--digits", help="mnist.npz")
     args = parser.parse_args()
     keras.utils.set_random_seed(args.seed)
