@@ -147,18 +147,18 @@ def tall(rows, steps, radius, seed, only):
             steps // 5,
         ),
         "Barker": (
-            mh.kernels.barker(0.5 * best, block_size=4096),
+            mh.kernels.barker(0.5 * best, block_size=rows // 25),
             log_prior,
             steps // 5,
         ),
         "Austerity": (
-            mh.kernels.austerity(0.5 * best, block_size=4096),
+            mh.kernels.austerity(0.5 * best, block_size=rows // 25),
             log_prior,
             steps // 5,
         ),
         "Confidence": (
             mh.kernels.confidence(
-                0.5 * best, bounds=mh.bounds.logistic_regression(x), block_size=4096
+                0.5 * best, bounds=mh.bounds.logistic_regression(x), block_size=rows // 25
             ),
             log_prior,
             steps // 5,

@@ -152,22 +152,26 @@ def student_quantiles(epsilon: float, freedoms: Array) -> Array:
 
     Args:
         epsilon: in [0, 1/2). Less than 1e-12 gives infinity.
-        freedoms: degrees of freedom k of each quantile, at least 1.
+        freedoms: degrees of freedom k of each quantile, at least 1, (n,).
     """
     k = np.asarray(freedoms, "float64")
     if epsilon < _LEAST:
         return np.full(k.shape, np.inf)
     nodes, weights = np.polynomial.legendre.leggauss(64)
-    scale = np.array([math.lgamma((n + 1) / 2) - math.lgamma(n / 2) for n in k.ravel()])
-    scale = np.exp(scale.reshape(k.shape)) / np.sqrt(np.pi)
-    low, high = np.zeros(k.shape), np.full(k.shape, np.pi / 2)
+    # Beyond 10 / sqrt(k) the density is nothing in float64.
+    largest = np.minimum(np.pi / 2, 10.0 / np.sqrt(k))
+
+    def mass(angle: Array) -> Array:
+        angle = np.minimum(angle, largest)
+        sines = np.sin(0.5 * angle[:, None] * (1.0 + nodes))
+        # log1p keeps the digits of a cosine near 1.
+        density = np.exp(0.5 * (k[:, None] - 1.0) * np.log1p(-np.square(sines)))
+        return angle * (density @ weights)
+
+    whole = mass(largest)
+    low, high = np.zeros(k.shape), largest
     for _ in range(60):
         middle = 0.5 * (low + high)
-        angles = 0.5 * middle[..., None] * (1.0 + nodes)
-        # log1p keeps the digits of a cosine near 1.
-        log_cos = 0.5 * np.log1p(-np.square(np.sin(angles)))
-        density = np.exp((k[..., None] - 1.0) * log_cos)
-        mass = scale * 0.5 * middle * (density @ weights)
-        is_low = 0.5 - mass > epsilon
+        is_low = 0.5 - 0.5 * mass(middle) / whole > epsilon
         low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
     return np.sqrt(k) * np.tan(low)

@@ -22,8 +22,8 @@ Equations, with M = |theta' - theta| and C = M max_i c_i:
     (4)  accept theta' if lbar > psi
 
 lbar and s are those of `growing_batch.py`. w_j is the empirical Bernstein bound of
-Audibert, Munos and Szepesvari (2009) for numbers of a range 2 C. The bound of n examples
-drawn independently holds without replacement too (Hoeffding 1963, theorem 4). The
+Audibert, Munos and Szepesvari (2009) for independent numbers of a range 2 C. Without
+replacement a mean is even closer to its expectation (Hoeffding 1963, theorem 4). The
 delta_j sum up to less than delta.
 
 | paper   | name            | shape           | unit          |

@@ -118,8 +118,9 @@ def confidence(
     The kernel samples exp(-U/T) approximately, with a fixed step. The energy U in nats
     is minus the log density. With a probability of at least 1 - `delta` a step decides
     as Metropolis-Hastings on all of the data. This holds without any assumption of
-    normality, but needs a bound for each example, as `mh.kernels.tuna` does: `mh.bounds`
-    has those of common models. A bound that does not hold ends the run with an error.
+    normality. It needs a bound for each example, as `mh.kernels.tuna` does. `mh.bounds`
+    has the bounds of common models. A bound that does not hold ends the run with an
+    error.
 
     The batch is doubled until a concentration bound can decide, or until it is all of
     the data. The concentration bound is in proportion to the largest of the `bounds`,
