@@ -158,7 +158,9 @@ def tall(rows, steps, radius, seed, only):
         ),
         "Confidence": (
             mh.kernels.confidence(
-                0.5 * best, bounds=mh.bounds.logistic_regression(x), block_size=rows // 25
+                0.5 * best,
+                bounds=mh.bounds.logistic_regression(x),
+                block_size=rows // 25,
             ),
             log_prior,
             steps // 5,

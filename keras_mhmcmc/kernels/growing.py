@@ -23,10 +23,10 @@ def barker(
     the batch grows until the variance of its estimate of Delta is below 1 nat^2.
 
     The bias comes from estimates of Delta that are not normal: from small batches, and
-    from few examples with large differences. Batches of all of the data have none, up
-    to 7e-7 of an acceptance probability. `draws.info` has the mean `batch_size` of each
-    chain. Barker's test accepts at most half of the moves that leave the density
-    nearly unchanged.
+    from skewed differences of the log-likelihoods. Batches of all of the data have
+    none, up to 7e-7 of an acceptance probability. `draws.info` has the mean
+    `batch_size` of each chain. Barker's test accepts only half of the moves that leave
+    the density unchanged.
 
     Args:
         learning_rate: standard deviation of the random walk, greater than 0.

@@ -117,7 +117,7 @@ def test_austerity_step_equals_the_oracle(epsilon, block_size, seed, temperature
         assert epsilon > 0 or count == SIZE
 
 
-@pytest.mark.parametrize("temperature", [1.0, 25.0])
+@pytest.mark.parametrize("temperature", [1.0, 100.0])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("delta", "block_size"), [(1e-6, 3), (0.1, 3), (0.99, 3), (0.1, 64)]
@@ -148,10 +148,11 @@ def test_confidence_step_equals_the_oracle(delta, block_size, seed, temperature)
 def test_oracles_see_batches_of_several_sizes():
     """The steps above end at one block, at several, and at all of the data."""
     for kernel in (
-        kernels.barker(0.3, temperature=2.5, block_size=4),
+        kernels.barker(0.3, block_size=4),
+        kernels.barker(0.3, block_size=4, max_error=2.6),
         kernels.austerity(0.3, epsilon=0.3, temperature=2.5, block_size=4),
         kernels.confidence(
-            0.3, bounds=BOUNDS, delta=0.99, temperature=25.0, block_size=3
+            0.3, bounds=BOUNDS, delta=0.99, temperature=100.0, block_size=3
         ),
     ):
         found = np.concatenate(
@@ -237,3 +238,176 @@ def test_the_levels_of_the_looks_share_delta():
     shares = 3.0 * np.exp(-found[looks - 1])
     assert 0.7 * 0.2 < shares.sum() < 0.2
     assert np.isfinite(confidence.levels(0.2, 1)).all()
+
+
+DRAWS = 8000
+
+
+class OneMove:
+    """Many tests of one proposal, for examples whose differences are given."""
+
+    def __init__(self, kernel, differences, seed=0):
+        self.train_size = len(differences)
+        self.kernel = kernel.bind_data_size(self.train_size, None)
+        self.arrays = [ops.convert_to_tensor(array) for array in self.kernel.arrays]
+        self.differences = ops.convert_to_tensor(differences.astype("float32"))
+        count = self.kernel.num_uniforms + batches.num_rounds(self.train_size)
+        rng = np.random.default_rng(seed)
+        self.noise = rng.random((count, DRAWS, 1), "float32")
+
+    def log_likelihoods(self, positions, index):
+        found = ops.take(self.differences, index)
+        return [ops.zeros_like(found), found]
+
+    def log_prior(self, position):
+        return ops.zeros((DRAWS,), "float32")
+
+    def uniforms(self, count, size, part):
+        return ops.convert_to_tensor(self.noise[:count])
+
+    def normals(self, part):
+        return [ops.ones((DRAWS, 1), "float32")]
+
+    def run(self):
+        """Decisions and batch sizes, (DRAWS,) each."""
+        start = ops.zeros((DRAWS, 1), "float32")
+        state = resume.first_state(self.kernel, [start])
+        counts = self.kernel.step(state, self)[1]
+        found = [ops.convert_to_numpy(counts[k]) for k in ("accepted", "examples")]
+        return found[0] > 0, found[1]
+
+
+def of_examples(log_ratio, spread, size=2000, skew=0):
+    """Differences with a sum, and a standard deviation of that sum; maybe skewed."""
+    rng = np.random.default_rng(4)
+    values = rng.exponential(size=size) ** skew if skew else rng.normal(size=size)
+    values = (values - values.mean()) / values.std()
+    return log_ratio / size + spread / np.sqrt(size) * values
+
+
+@pytest.mark.parametrize("log_ratio", [-1.5, 0.3])
+@pytest.mark.parametrize("spread", [0.4, 2.0])
+def test_barkers_acceptance_is_near_the_exact_one(log_ratio, spread):
+    """Within 0.01, for batches of a fifth of the examples and more."""
+    kernel = kernels.barker(1.0, block_size=200)
+    wins, sizes = OneMove(kernel, of_examples(log_ratio, spread)).run()
+    assert 200 <= sizes.mean() < 1800
+    exact = scipy.special.expit(log_ratio)
+    error = np.sqrt(exact * (1 - exact) / DRAWS)
+    assert abs(wins.mean() - exact) < 0.01 + 4 * error
+
+
+def test_barkers_error_falls_with_the_batch():
+    """A few examples have large differences: small batches are far from normal."""
+    differences = of_examples(0.0, 0.6, skew=4)
+    error = 4 * 0.5 / np.sqrt(DRAWS)
+    found = {}
+    for size in (20, 2000):
+        wins, _ = OneMove(kernels.barker(1.0, block_size=size), differences).run()
+        found[size] = abs(wins.mean() - 0.5)
+    assert found[20] > 0.05 + error
+    assert found[2000] < error
+    strict = kernels.barker(1.0, block_size=20, max_error=1e-3)
+    wins, sizes = OneMove(strict, differences).run()
+    assert (sizes == 2000).all() and abs(wins.mean() - 0.5) < error
+
+
+def test_skewed_differences_bias_barkers_test():
+    """A batch that ends because its variance is small has a small mean, too."""
+    kernel = kernels.barker(1.0, block_size=200)
+    wins, _ = OneMove(kernel, of_examples(0.3, 2.0, skew=1)).run()
+    bias = wins.mean() - scipy.special.expit(0.3)
+    assert -0.06 < bias < -0.02
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.02, 0.0])
+def test_austerity_decides_wrongly_as_rarely_as_it_says(epsilon):
+    """The errors of all looks add up to what the paper allows: epsilon for each."""
+    kernel = kernels.austerity(1.0, epsilon=epsilon, block_size=200)
+    move = OneMove(kernel, of_examples(-0.7, 2.0))
+    wins, sizes = move.run()
+    is_wrong = wins != (np.log(move.noise[0, :, 0]) < -0.7)
+    # At epsilon = 0 decisions differ by rounding alone.
+    assert is_wrong.mean() <= 10 * epsilon + 1e-3
+    if epsilon == 0.0:
+        assert (sizes == 2000).all()
+    else:
+        assert sizes.mean() < 1900 and is_wrong.any()
+
+
+@pytest.mark.parametrize("delta", [0.5, 0.01])
+def test_the_confidence_sampler_decides_wrongly_with_less_than_delta(delta):
+    differences = np.random.default_rng(4).uniform(-1.0, 1.0, size=20_000)
+    differences = 2e-3 * (differences - differences.mean()) - 0.7 / 20_000
+    bounds = np.full(20_000, np.abs(differences).max())
+    kernel = kernels.confidence(1.0, bounds=bounds, delta=delta, block_size=500)
+    move = OneMove(kernel, differences)
+    wins, sizes = move.run()
+    is_wrong = wins != (np.log(move.noise[0, :, 0]) < -0.7)
+    assert is_wrong.mean() <= delta
+    assert sizes.mean() < 18_000
+
+
+def bug_of_correction(monkeypatch):
+    """No X_corr."""
+    monkeypatch.setattr(barker, "correction", lambda table, uniform: 0.0 * uniform)
+
+
+def bug_of_normals(monkeypatch):
+    """No X_nc."""
+    monkeypatch.setattr(barker, "standard_normal", lambda radius, angle: 0.0 * angle)
+
+
+def bug_of_noise(monkeypatch):
+    """The noise of the estimate is not taken off X_nc."""
+
+    def noise(self, batch, size):
+        return 0.0 * batch.count
+
+    monkeypatch.setattr(barker.Barker, "_noise", noise)
+
+
+@pytest.mark.parametrize(
+    ("plant", "spread"),
+    [(bug_of_correction, 0.4), (bug_of_normals, 0.2), (bug_of_noise, 3.0)],
+)
+def test_bugs_of_barkers_test_are_found(monkeypatch, plant, spread):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_barkers_acceptance_is_near_the_exact_one(-1.5, spread)
+
+
+def bug_of_quantiles(monkeypatch):
+    """Quantiles of a normal at the level of the wrong tail."""
+    monkeypatch.setattr(
+        austerity, "student_quantiles", lambda epsilon, k: 0.0 * k + epsilon
+    )
+
+
+def bug_of_threshold(monkeypatch):
+    """No N in mu_0."""
+
+    def threshold(move, temperature, size):
+        return temperature * ops.log(move.uniforms[0])
+
+    monkeypatch.setattr(austerity, "metropolis_threshold", threshold)
+
+
+def bug_of_permutation(monkeypatch):
+    """Every block is the first one."""
+    real = batches.permuted
+
+    def permuted(uniforms, train_size, places):
+        return real(uniforms, train_size, places % 200)
+
+    monkeypatch.setattr(batches, "permuted", permuted)
+
+
+@pytest.mark.parametrize(
+    ("plant", "epsilon"),
+    [(bug_of_quantiles, 0.02), (bug_of_threshold, 0.0), (bug_of_permutation, 0.0)],
+)
+def test_bugs_of_austerity_are_found(monkeypatch, plant, epsilon):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_austerity_decides_wrongly_as_rarely_as_it_says(epsilon)

@@ -7,7 +7,9 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import amagold
+from keras_mhmcmc.algorithms import barker
 from keras_mhmcmc.algorithms import bounded
+from keras_mhmcmc.algorithms import growing_batch
 from keras_mhmcmc.algorithms import hmc
 from keras_mhmcmc.algorithms import poisson_batch
 from keras_mhmcmc.sampling import transitions
@@ -150,6 +152,21 @@ def of_momentum(monkeypatch):
     wrap(monkeypatch, transitions.StepDensity, "normals", around)
 
 
+def of_correction(monkeypatch):
+    """Barker's test without X_corr."""
+    wrap(
+        monkeypatch,
+        barker,
+        "correction",
+        lambda real, table, uniform: 0.0 * real(table, uniform),
+    )
+
+
+def of_mean(monkeypatch):
+    """A mean difference that is too small."""
+    wrap(monkeypatch, growing_batch, "mean", lambda real, batch: real(batch) * 0.6)
+
+
 BUGS = [
     ("tuna", of_share),
     ("tuna", of_points),
@@ -159,6 +176,11 @@ BUGS = [
     ("poisson with few examples", of_points),
     ("poisson with few examples", of_rate),
     ("poisson with few examples", of_weights),
+    ("barker", of_points),
+    ("barker", of_prior),
+    ("barker", of_correction),
+    ("austerity", of_mean),
+    ("confidence", of_prior),
     ("amagold that remembers", of_work),
     ("amagold that remembers", of_half_work),
     ("amagold", of_noise),

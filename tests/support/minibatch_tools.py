@@ -106,6 +106,18 @@ KERNELS = {
     "poisson": poisson(),
     "poisson with few examples": poisson(poisson_rate=5.0),
     "poisson at another temperature": poisson(temperature=3.0),
+    "barker": (mh.kernels.barker(0.5, block_size=10), {}),
+    "barker on all of the data": (mh.kernels.barker(0.5, block_size=40), {}),
+    "barker at another temperature": (
+        mh.kernels.barker(0.7, block_size=10, temperature=2.0),
+        {},
+    ),
+    "austerity": (mh.kernels.austerity(0.5, epsilon=1e-3, block_size=10), {}),
+    "austerity on all of the data": (
+        mh.kernels.austerity(0.7, epsilon=0.0, block_size=16, temperature=2.0),
+        {},
+    ),
+    "confidence": (mh.kernels.confidence(0.5, bounds=NORMS, block_size=4), {}),
     "amagold": of_amagold(steps_per_test=4),
     "amagold of single steps": of_amagold(2.0, steps_per_test=1),
     "amagold at another temperature": of_amagold(steps_per_test=3, temperature=0.5),
@@ -129,3 +141,4 @@ KERNELS = {
     "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
 }
 SOME = ("tuna", "poisson with few examples", "amagold", "hmc")
+SOME += ("barker", "austerity", "confidence")
