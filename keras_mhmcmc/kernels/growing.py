@@ -23,7 +23,8 @@ def barker(
     the batch grows until the variance of its estimate of Delta is below 1 nat^2.
 
     The bias comes from estimates of Delta that are not normal: from small batches, and
-    from skewed differences of the log-likelihoods. Batches of all of the data have
+    from skewed differences of the log-likelihoods. In a logistic regression with 40
+    rows, batches from 10 rows on moved the means by 0.2 standard deviations. Batches of all of the data have
     none, up to 7e-7 of an acceptance probability. `draws.info` has the mean
     `batch_size` of each chain. Barker's test accepts only half of the moves that leave
     the density unchanged.

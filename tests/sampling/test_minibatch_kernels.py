@@ -46,6 +46,17 @@ def test_chains_that_start_in_the_target_stay_there(name):
     assert moved > 0.5
 
 
+def test_barkers_test_is_biased_on_small_batches_of_small_data():
+    """The means move by about 0.2 standard deviations, as its docstring says."""
+    posterior = Posterior(1.0)
+    kernel = mh.kernels.barker(0.5, block_size=10)
+    end = run(kernel, posterior.draw(CHAINS)).position[:, -1]
+    mean = posterior.mass @ posterior.points
+    variance = posterior.mass @ np.square(posterior.points - mean)
+    shift = np.abs(end.mean(axis=0) - mean) / np.sqrt(variance)
+    assert 0.08 < shift.max() < 0.4
+
+
 def of_share(monkeypatch):
     """The sign of the difference of an example."""
 

@@ -106,10 +106,11 @@ KERNELS = {
     "poisson": poisson(),
     "poisson with few examples": poisson(poisson_rate=5.0),
     "poisson at another temperature": poisson(temperature=3.0),
-    "barker": (mh.kernels.barker(0.5, block_size=10), {}),
+    # Smaller batches of so few examples are biased.
+    "barker": (mh.kernels.barker(0.5, block_size=36), {}),
     "barker on all of the data": (mh.kernels.barker(0.5, block_size=40), {}),
     "barker at another temperature": (
-        mh.kernels.barker(0.7, block_size=10, temperature=2.0),
+        mh.kernels.barker(0.7, block_size=36, temperature=2.0),
         {},
     ),
     "austerity": (mh.kernels.austerity(0.5, epsilon=1e-3, block_size=10), {}),
