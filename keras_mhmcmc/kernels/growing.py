@@ -24,10 +24,10 @@ def barker(
 
     The bias comes from estimates of Delta that are not normal: from small batches, and
     from skewed differences of the log-likelihoods. In a logistic regression with 40
-    rows, batches from 10 rows on moved the means by 0.2 standard deviations. Batches of all of the data have
-    none, up to 7e-7 of an acceptance probability. `draws.info` has the mean
-    `batch_size` of each chain. Barker's test accepts only half of the moves that leave
-    the density unchanged.
+    rows, batches from 10 rows on moved the means by 0.2 standard deviations. Batches of
+    all of the data have no bias, up to 7e-7 of an acceptance probability. `draws.info`
+    has the mean `batch_size` of each chain. Barker's test accepts only half of the
+    moves that leave the density unchanged.
 
     Args:
         learning_rate: standard deviation of the random walk, greater than 0.
