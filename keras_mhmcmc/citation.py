@@ -4,6 +4,9 @@ from typing import Any
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._version import __version__
+from keras_mhmcmc.algorithms.austerity import Austerity
+from keras_mhmcmc.algorithms.barker import Barker
+from keras_mhmcmc.algorithms.confidence import Confidence
 from keras_mhmcmc.algorithms.smh import SMH
 from keras_mhmcmc.optimizers import AMAGOLD
 from keras_mhmcmc.optimizers import CSGHMC
@@ -122,6 +125,39 @@ _SPIKE_SLAB = """\
   year      = {2019}
 }"""
 
+_BARKER = """\
+@inproceedings{seita2017efficient,
+  title     = {An Efficient Minibatch Acceptance Test for {Metropolis}-{Hastings}},
+  author    = {Seita, Daniel and Pan, Xinlei and Chen, Haoyu and Canny, John},
+  booktitle = {Conference on Uncertainty in Artificial Intelligence},
+  year      = {2017}
+}"""
+
+_AUSTERITY = """\
+@inproceedings{korattikara2014austerity,
+  title     = {Austerity in {MCMC} Land: Cutting the {Metropolis}-{Hastings} Budget},
+  author    = {Korattikara, Anoop and Chen, Yutian and Welling, Max},
+  booktitle = {International Conference on Machine Learning},
+  year      = {2014}
+}"""
+
+_CONFIDENCE = """\
+@inproceedings{bardenet2014towards,
+  title     = {Towards Scaling up {Markov} Chain {Monte} {Carlo}: an Adaptive
+               Subsampling Approach},
+  author    = {Bardenet, R{\\'e}mi and Doucet, Arnaud and Holmes, Chris},
+  booktitle = {International Conference on Machine Learning},
+  year      = {2014}
+}"""
+
+_TALL_DATA = """\
+@article{bardenet2017markov,
+  title   = {On {Markov} Chain {Monte} {Carlo} Methods for Tall Data},
+  author  = {Bardenet, R{\\'e}mi and Doucet, Arnaud and Holmes, Chris},
+  journal = {Journal of Machine Learning Research},
+  year    = {2017}
+}"""
+
 _PAPERS: dict[type, tuple[str, ...]] = {
     SGLD: (_SGLD,),
     PSGLD: (_PSGLD,),
@@ -137,6 +173,9 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     SGLDSA: (_SPIKE_SLAB,),
     SGHMCSA: (_SPIKE_SLAB, _SGHMC),
     ESM: (_SPIKE_SLAB,),
+    Barker: (_BARKER,),
+    Austerity: (_AUSTERITY,),
+    Confidence: (_CONFIDENCE, _TALL_DATA),
 }
 
 
@@ -148,8 +187,9 @@ def citation(sampler: Any = None) -> str:
     approximation adaptation".
 
     Args:
-        sampler: a sampler such as `mh.RSGLD(...)`, or its class, or the kernel of
-            `mh.kernels.smh(...)`. Defaults to None, the entry of the package alone.
+        sampler: a sampler such as `mh.RSGLD(...)`, or its class. The kernels
+            `mh.kernels.smh(...)`, `barker`, `austerity` and `confidence` have entries,
+            too. Defaults to None, the entry of the package alone.
 
     Returns:
         A string with an entry for the package and one for each paper.

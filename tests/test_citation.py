@@ -42,6 +42,23 @@ def test_a_kernel_with_a_paper_of_its_own():
     assert is_balanced(text)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "papers"),
+    [
+        (mh.kernels.barker(0.1), ["seita2017efficient"]),
+        (mh.kernels.austerity(0.1), ["korattikara2014austerity"]),
+        (
+            mh.kernels.confidence(0.1, bounds=[1.0]),
+            ["bardenet2014towards", "bardenet2017markov"],
+        ),
+    ],
+)
+def test_kernels_on_growing_batches_have_their_papers(kernel, papers):
+    text = mh.citation(kernel)
+    assert keys_of(text)[1:] == papers and is_balanced(text)
+    assert text.count("@") == len(papers) + 1
+
+
 def test_the_package_alone():
     assert keys_of(mh.citation()) == ["keras_mhmcmc"]
     assert f"{{{mh.__version__}}}" in mh.citation()

@@ -1,4 +1,4 @@
-"""TunaMH, PoissonMH and SMH on a logistic regression with many rows, beside NUTS.
+"""Tests on mini-batches on a logistic regression with many rows, beside NUTS.
 
 The problem of tuna.py: 10 features, a normal prior. For each kernel the script prints
 the mean number of examples that a step evaluates, the acceptance, and how far the means
@@ -6,8 +6,9 @@ and standard deviations of the weights are from those of NUTS in float64, which 
 of the data: the means in Monte Carlo standard errors, and the standard deviations as
 ratios, each with its own standard error.
 
-PoissonMH needs bounds of the log-likelihoods. The prior is therefore cut off at a
-distance of `--radius` standard deviations from the mode.
+TunaMH and PoissonMH are exact. Barker's test, Austerity and the confidence sampler are
+approximate. PoissonMH needs bounds of the log-likelihoods. Its prior is therefore cut
+off at a distance of `--radius` standard deviations from the mode.
 
     python examples/benchmarks/tall_logistic.py                # 100,000 rows
     python examples/benchmarks/tall_logistic.py --only SMH
@@ -164,6 +165,25 @@ def tall(rows, steps, radius, seed, only):
             cut_off,
             steps // 5,
         ),
+        "Barker": (
+            mh.kernels.barker(0.5 * best, block_size=rows // 25),
+            log_prior,
+            steps // 5,
+        ),
+        "Austerity": (
+            mh.kernels.austerity(0.5 * best, block_size=rows // 25),
+            log_prior,
+            steps // 5,
+        ),
+        "Confidence": (
+            mh.kernels.confidence(
+                0.5 * best,
+                bounds=mh.bounds.logistic_regression(x),
+                block_size=rows // 25,
+            ),
+            log_prior,
+            steps // 5,
+        ),
     }
     for name, kernel in smh(x, signs).items():
         kernels[name] = kernel, log_prior, steps
@@ -174,7 +194,7 @@ def tall(rows, steps, radius, seed, only):
     )
     start = mean + rng.normal(size=(CHAINS, len(mean))) @ factor.T
     for name, (kernel, prior, count) in kernels.items():
-        if not name.startswith(only):
+        if only and not name.startswith(tuple(only)):
             continue
         begin = time.perf_counter()
         draws = mh.sample(
@@ -274,7 +294,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10_000, help="of TunaMH and SMH")
     parser.add_argument("--radius", type=float, default=2.5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="a kernel")
+    parser.add_argument("--only", nargs="+", help="kernels, by how their names begin")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--digits", help="mnist.npz")
     args = parser.parse_args()

@@ -55,19 +55,44 @@ def draw_batches(
         batch_size: m.
         replacement: whether a batch may hold an index twice.
     """
-    rows, columns = grid(train_size)
-    rounds = num_rounds(train_size)
-    keys = ops.cast(uniforms * 2.0**24, "int32")
-    keys = [ops.expand_dims(key, 1) for key in ops.unstack(keys, rounds)]
+    keys = _keys(uniforms, train_size)
     counter = ops.expand_dims(ops.arange(batch_size, dtype="int32"), 0)
     first = counter + 0 * keys[0]
     if replacement:
         keys = [_hash(key + counter * _GOLDEN) for key in keys]
         first = 0 * first
+    return _permuted(first, keys, train_size)
+
+
+def permuted(uniforms: Tensor, train_size: int, places: Tensor) -> Tensor:
+    """Return values of one permutation for each chain, int32, shape (K, B).
+
+    The values at the places 0, ..., m - 1 are the batch of `draw_batches`.
+
+    Args:
+        uniforms: noise of shape (num_rounds(n), K).
+        train_size: n.
+        places: from 0 to n - 1, int32, (B,).
+    """
+    keys = _keys(uniforms, train_size)
+    return _permuted(ops.expand_dims(places, 0) + 0 * keys[0], keys, train_size)
+
+
+def _keys(uniforms: Tensor, train_size: int) -> list[Tensor]:
+    """Return the keys of the rounds, int32, (K, 1) each."""
+    keys = ops.cast(uniforms * 2.0**24, "int32")
+    return [
+        ops.expand_dims(key, 1) for key in ops.unstack(keys, num_rounds(train_size))
+    ]
+
+
+def _permuted(first: Tensor, keys: list[Tensor], train_size: int) -> Tensor:
+    """Return what the network makes of values in 0, ..., n - 1."""
+    rows, columns = grid(train_size)
 
     def permute(index: Tensor) -> Tensor:
         left, right = index // columns, index % columns
-        for pair in range(0, rounds, 2):
+        for pair in range(0, len(keys), 2):
             left = _shift(left, _hash(right + keys[pair]), rows)
             right = _shift(right, _hash(left + keys[pair + 1]), columns)
         return left * columns + right

@@ -6,6 +6,9 @@ from keras_mhmcmc.kernels.diffusions import psgld
 from keras_mhmcmc.kernels.diffusions import sghmc
 from keras_mhmcmc.kernels.diffusions import sgld
 from keras_mhmcmc.kernels.diffusions import sgnht
+from keras_mhmcmc.kernels.growing import austerity
+from keras_mhmcmc.kernels.growing import barker
+from keras_mhmcmc.kernels.growing import confidence
 from keras_mhmcmc.kernels.hamiltonian import hmc
 from keras_mhmcmc.kernels.metropolis import mhbt
 from keras_mhmcmc.kernels.metropolis import mint
@@ -19,6 +22,9 @@ from keras_mhmcmc.kernels.spike_slab import sgldsa
 
 __all__ = [
     "amagold",
+    "austerity",
+    "barker",
+    "confidence",
     "csghmc",
     "csgld",
     "hmc",

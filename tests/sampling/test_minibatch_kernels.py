@@ -7,7 +7,9 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import amagold
+from keras_mhmcmc.algorithms import barker
 from keras_mhmcmc.algorithms import bounded
+from keras_mhmcmc.algorithms import growing_batch
 from keras_mhmcmc.algorithms import hmc
 from keras_mhmcmc.algorithms import poisson_batch
 from keras_mhmcmc.algorithms import taylor
@@ -43,6 +45,17 @@ def test_chains_that_start_in_the_target_stay_there(name):
     p_value, moved = smallest_p_value(name)
     assert p_value > LEAST
     assert moved > 0.5
+
+
+def test_barkers_test_is_biased_on_small_batches_of_small_data():
+    """The means move by about 0.2 standard deviations, as its docstring says."""
+    posterior = Posterior(1.0)
+    kernel = mh.kernels.barker(0.5, block_size=10)
+    end = run(kernel, posterior.draw(CHAINS)).position[:, -1]
+    mean = posterior.mass @ posterior.points
+    variance = posterior.mass @ np.square(posterior.points - mean)
+    shift = np.abs(end.mean(axis=0) - mean) / np.sqrt(variance)
+    assert 0.08 < shift.max() < 0.4
 
 
 def of_share(monkeypatch):
@@ -182,6 +195,21 @@ def of_momentum(monkeypatch):
     wrap(monkeypatch, transitions.StepDensity, "normals", around)
 
 
+def of_correction(monkeypatch):
+    """Barker's test without X_corr."""
+    wrap(
+        monkeypatch,
+        barker,
+        "correction",
+        lambda real, table, uniform: 0.0 * real(table, uniform),
+    )
+
+
+def of_mean(monkeypatch):
+    """A mean difference that is too small."""
+    wrap(monkeypatch, growing_batch, "mean", lambda real, batch: real(batch) * 0.6)
+
+
 BUGS = [
     ("tuna", of_share),
     ("tuna", of_points),
@@ -198,6 +226,11 @@ BUGS = [
     ("smh", of_prior),
     ("smh", of_sum),
     ("smh on all of the data at times", of_energies),
+    ("barker", of_points),
+    ("barker", of_prior),
+    ("barker", of_correction),
+    ("austerity", of_mean),
+    ("confidence", of_prior),
     ("amagold that remembers", of_work),
     ("amagold that remembers", of_half_work),
     ("amagold", of_noise),

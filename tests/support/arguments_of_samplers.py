@@ -97,6 +97,11 @@ NO_FOUR = listed(np.zeros((4, 3)), np.zeros((3, 2)))
 RATES = dict(learning_rate=0.1)
 ROWS = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.5, -1.0]])
 BOUNDS_OF_EXAMPLES = kinds.array(np.ones(4), "[0, inf)", np.zeros(4), shapes=[(2, 2)])
+OF_GROWING = dict(
+    learning_rate=kinds.POSITIVE,
+    temperature=kinds.POSITIVE,
+    block_size=kinds.integer(2),
+)
 FEATURES = kinds.array(np.ones((4, 2)), shapes=[4, (2, 2, 2)], empty=True)
 PARTS = {
     "AMAGOLD": row(
@@ -203,6 +208,11 @@ PARTS = {
         curvatures=kinds.array(np.ones(4), shapes=[3, (4, 1)]).or_none,
         bounds=kinds.array(np.ones(4), "[0, inf)", np.zeros(4), shapes=[3]),
         also={"features": {"slopes", "reference"}},
+    ),
+    "kernels.barker": row(RATES, max_error=kinds.POSITIVE.or_none, **OF_GROWING),
+    "kernels.austerity": row(RATES, epsilon=number("[0, 0.5)"), **OF_GROWING),
+    "kernels.confidence": row(
+        RATES | dict(bounds=np.ones(4)), bounds=BOUNDS_OF_EXAMPLES, **OF_GROWING
     ),
     "kernels.amagold": row(
         RATES,

@@ -127,6 +127,19 @@ KERNELS = {
         smh(order=1, max_examples=2.0)[0],
         dict(steps=60),
     ),
+    # Smaller batches of so few examples are biased.
+    "barker": (mh.kernels.barker(0.5, block_size=36), {}),
+    "barker on all of the data": (mh.kernels.barker(0.5, block_size=40), {}),
+    "barker at another temperature": (
+        mh.kernels.barker(0.7, block_size=36, temperature=2.0),
+        {},
+    ),
+    "austerity": (mh.kernels.austerity(0.5, epsilon=1e-3, block_size=10), {}),
+    "austerity on all of the data": (
+        mh.kernels.austerity(0.7, epsilon=0.0, block_size=16, temperature=2.0),
+        {},
+    ),
+    "confidence": (mh.kernels.confidence(0.5, bounds=NORMS, block_size=4), {}),
     "amagold": of_amagold(steps_per_test=4),
     "amagold of single steps": of_amagold(2.0, steps_per_test=1),
     "amagold at another temperature": of_amagold(steps_per_test=3, temperature=0.5),
@@ -150,3 +163,4 @@ KERNELS = {
     "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
 }
 SOME = ("tuna", "poisson with few examples", "smh", "amagold", "hmc")
+SOME += ("barker", "austerity", "confidence")

@@ -1,0 +1,284 @@
+"""Mini-batches that grow until a test can decide: what three kernels share.
+
+A step proposes theta' = theta + epsilon Z. Its test estimates the mean of
+l_i = log p(x_i|theta') - log p(x_i|theta) from a batch without replacement. The batch
+grows by a block of B examples at a time, until the kernel's own rule says that it is
+large enough, or until it is all of the data. With n of N examples,
+
+    (1)  lbar = 1/n sum_i l_i
+    (2)  s^2  = 1/(n-1) sum_i (l_i - lbar)^2
+    (3)  v    = s^2/n (1 - n/N), an unbiased estimate of the variance of lbar
+
+The sums run over l_i - c, with c the mean of the first block: float32 would lose the
+variance of numbers with a large mean. When the batch is all of the data, v is 0.
+
+All chains evaluate a block together. A chain whose test has decided adds nothing more.
+
+A proposal outside the prior's support, or with an example of likelihood 0, is rejected.
+A proposal whose prior or likelihood is NaN or +infinity is rejected and counted.
+
+| symbol | name          | shape  | unit     |
+|--------|---------------|--------|----------|
+| B      | `block_size`  | int    | examples |
+| N      | `train_size`  | int    | examples |
+| n      | `count`       | (K,)   | examples |
+| c      | `centre`      | (K,)   | nats     |
+| n (lbar - c) | `total` | (K,)   | nats     |
+| sum (l_i - c)^2 | `squares` | (K,) | nats^2 |
+| lbar   | `mean`        | (K,)   | nats     |
+| s^2    | `spread`      | (K,)   | nats^2   |
+| v      | `variance`    | (K,)   | nats^2   |
+"""
+
+import abc
+import dataclasses
+import math
+from typing import Any
+from typing import NamedTuple
+from typing import Self
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import set_checked
+from keras_mhmcmc.algorithms.bounded import Examples
+from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.algorithms.transition import Transition
+
+
+class Batch(NamedTuple):
+    """What the examples of a growing batch have shown so far."""
+
+    count: Tensor  # float32, (K,)
+    centre: Tensor  # nats, (K,)
+    total: Tensor  # of l_i - c, nats, (K,)
+    squares: Tensor  # nats^2, (K,)
+    extra: Any  # what the kernel adds up besides
+
+
+class Move(NamedTuple):
+    """A proposal, as the test sees it before it has seen an example."""
+
+    prior: Tensor  # log p(theta') - log p(theta), nats, (K,)
+    distance: Tensor  # |theta' - theta|, weights, (K,)
+    uniforms: list[Tensor]  # the kernel's own, (K,) each
+
+
+def mean(batch: Batch) -> Tensor:
+    """Return lbar of (1), (K,)."""
+    return batch.centre + batch.total / ops.maximum(batch.count, 1.0)
+
+
+def spread(batch: Batch) -> Tensor:
+    """Return s^2 of (2), (K,)."""
+    count = ops.maximum(batch.count, 1.0)
+    around = batch.squares - batch.total * batch.total / count
+    return ops.maximum(around, 0.0) / ops.maximum(batch.count - 1.0, 1.0)
+
+
+def variance(batch: Batch, train_size: int) -> Tensor:
+    """Return v of (3), (K,)."""
+    left = ops.maximum(1.0 - batch.count / train_size, 0.0)
+    return spread(batch) / ops.maximum(batch.count, 1.0) * left
+
+
+class GrowingWalk(Transition):
+    """Abstract: a random walk whose test reads a batch that grows until it can decide.
+
+    A final class is a frozen dataclass with the fields below. Its state is a named
+    tuple with the field `point`.
+    """
+
+    learning_rate: float
+    temperature: float
+    block_size: int
+    train_size: int | None
+
+    @property
+    @abc.abstractmethod
+    def num_uniforms(self) -> int:
+        """Number of uniforms that the test of a chain and step needs."""
+
+    @property
+    @abc.abstractmethod
+    def limits(self) -> list[Array]:
+        """Bounds of the examples, (N,) each: the first of `arrays`."""
+
+    @abc.abstractmethod
+    def begin(self, state: Any, move: Move) -> Any:
+        """Return `Batch.extra` before the first block."""
+
+    @abc.abstractmethod
+    def add(self, batch: Batch, move: Move, examples: Examples) -> Any:
+        """Return `Batch.extra` with a block of examples.
+
+        Args:
+            batch: with the block in all of its other fields.
+            move: the proposal.
+            examples: the block.
+        """
+
+    @abc.abstractmethod
+    def is_decided(
+        self, batch: Batch, move: Move, block: Tensor, density: Density
+    ) -> Tensor:
+        """Return whether the batch is large enough, bool, (K,).
+
+        Args:
+            batch: so far.
+            move: the proposal.
+            block: number of the last block, from 0.
+            density: gives the kernel's arrays, and N.
+        """
+
+    @abc.abstractmethod
+    def accepts(self, batch: Batch, move: Move, density: Density) -> Tensor:
+        """Return the decision on a batch that is large enough, bool, (K,)."""
+
+    @abc.abstractmethod
+    def next_state(self, point: Position, batch: Batch) -> Any:
+        """Return the state after the decision."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks that make all of the data."""
+        return -(-(self.train_size or 1) // self.block_size)
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of what a step counts."""
+        return ("accepted", "proposed", "examples", "nonfinite")
+
+    @property
+    def needs_examples(self) -> bool:
+        """Return whether the kernel needs single log-likelihoods: it does."""
+        return True
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the kernel for data of N examples."""
+        if batch_size is not None:
+            raise ValueError(
+                "Argument `batch_size` must be left out: the mini-batch of the kernel "
+                "grows until its test can decide. Its own `block_size` says by how "
+                f"many examples. Received: batch_size={batch_size}"
+            )
+        size = train_size or 1
+        block_size = min(self.block_size, size)
+        return dataclasses.replace(self, train_size=size, block_size=block_size)  # type: ignore[type-var]
+
+    def step(self, state: Any, density: Density) -> tuple[Any, dict[str, Tensor]]:
+        """Propose, let the batch grow, and accept or reject."""
+        own, rounds = self.num_uniforms, batches.num_rounds(density.train_size)
+        uniforms = density.uniforms(own + rounds, 1, 0)[:, :, 0]
+        noise = density.normals(0)
+        proposal = tensors.add_scaled(state.point, self.learning_rate, noise)
+        prior = density.log_prior(proposal) - density.log_prior(state.point)
+        moved = tensors.subtract(proposal, state.point)
+        distance = ops.sqrt(tensors.sum_squares(moved, like=prior))
+        move = Move(prior, distance, ops.unstack(uniforms[:own], own))
+        possible = ops.isfinite(prior)
+        zero = ops.zeros_like(distance)
+        batch = Batch(zero, zero, zero, zero, self.begin(state, move))
+        positions = [state.point, proposal]
+        batch = self._grown(batch, move, possible, positions, uniforms[own:], density)
+        likely = ops.isfinite(batch.total)
+        wins = possible & likely & self.accepts(batch, move, density)
+        # At -infinity the target is 0: a plain rejection.
+        is_zero = (prior == -math.inf) | (batch.total == -math.inf)
+        counts = {
+            "accepted": ops.cast(wins, "float32"),
+            "proposed": ops.ones_like(distance),
+            "examples": batch.count,
+            "nonfinite": ops.cast(~(possible & likely) & ~is_zero, "float32"),
+        }
+        point = tensors.select(wins, proposal, state.point)
+        return self.next_state(point, batch), counts
+
+    def _grown(
+        self,
+        batch: Batch,
+        move: Move,
+        is_open: Tensor,
+        positions: list[Position],
+        keys: Tensor,
+        density: Density,
+    ) -> Batch:
+        """Return the batch with as many blocks as each chain needs.
+
+        Args:
+            batch: before the first block.
+            move: the proposal.
+            is_open: bool, the chains that need examples, (K,).
+            positions: the position and the proposal.
+            keys: uniforms that draw the order of the examples, (rounds, K).
+            density: gives the log-likelihoods.
+        """
+        size, block_size = density.train_size, self.block_size
+
+        def goes_on(block: Tensor, is_open: Tensor, batch: Batch) -> Tensor:
+            return ops.any(is_open)
+
+        def one_block(block: Tensor, is_open: Tensor, batch: Batch) -> Any:
+            places = block * block_size + ops.arange(block_size, dtype="int32")
+            order = batches.permuted(keys, size, ops.minimum(places, size - 1))
+            arrived = ops.expand_dims(places < size, 0) & ops.expand_dims(is_open, 1)
+            here, there = density.log_likelihoods(positions, order)
+            rows = tensors.gather(density.arrays[: len(self.limits)], order)
+            examples = Examples(here, there, rows, order, arrived)
+            batch = with_block(batch, examples)
+            batch = batch._replace(extra=self.add(batch, move, examples))
+            is_open = is_open & ops.isfinite(batch.total)
+            is_open = is_open & ~self.is_decided(batch, move, block, density)
+            return block + 1, is_open & ((block + 1) * block_size < size), batch
+
+        return tensors.loop_while(goes_on, one_block, (0, is_open, batch))[-1]
+
+    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the share of accepted proposals, and the mean size of a batch."""
+        with np.errstate(invalid="ignore"):
+            acceptance = counts["accepted"] / counts["proposed"]
+            batch_size = counts["examples"] / counts["proposed"]
+        nonfinite = counts["nonfinite"]
+        return dict(acceptance=acceptance, batch_size=batch_size, nonfinite=nonfinite)
+
+    def _check_walk(self) -> None:
+        """Check the settings that all final classes have."""
+        positive = _validate.POSITIVE
+        set_checked(
+            self,
+            learning_rate=_validate.number(
+                "learning_rate", self.learning_rate, positive
+            ),
+            temperature=_validate.number("temperature", self.temperature, positive),
+        )
+        if self.train_size is None:
+            block_size = _validate.integer("block_size", self.block_size, 2)
+            set_checked(self, block_size=block_size)
+
+
+def with_block(batch: Batch, examples: Examples) -> Batch:
+    """Return a batch with a block of examples in all fields but `extra`."""
+    arrived = examples.arrived
+    difference = ops.where(arrived, examples.there - examples.here, 0.0)
+    number = ops.sum(ops.cast(arrived, "float32"), axis=1)
+    first = ops.sum(difference, axis=1) / ops.maximum(number, 1.0)
+    first = ops.where(ops.isfinite(first), first, 0.0)
+    centre = ops.where(batch.count > 0.0, batch.centre, first)
+    around = centred(difference, centre, arrived)
+    return batch._replace(
+        count=batch.count + number,
+        centre=centre,
+        total=batch.total + ops.sum(around, axis=1),
+        squares=batch.squares + ops.sum(around * around, axis=1),
+    )
+
+
+def centred(difference: Tensor, centre: Tensor, arrived: Tensor) -> Tensor:
+    """Return l_i - c of a block, and 0 for what is not in the batch, (K, B)."""
+    return ops.where(arrived, difference - ops.expand_dims(centre, 1), 0.0)

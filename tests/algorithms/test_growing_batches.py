@@ -1,0 +1,413 @@
+"""Steps of the kernels with growing batches, beside their float64 oracles."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+import scipy.stats
+from keras import ops
+
+from keras_mhmcmc import kernels
+from keras_mhmcmc.algorithms import austerity
+from keras_mhmcmc.algorithms import barker
+from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.algorithms import confidence
+from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.sampling import resume
+from tests.algorithms.test_transitions import BOUNDS
+from tests.algorithms.test_transitions import CHAINS
+from tests.algorithms.test_transitions import SIZE
+from tests.algorithms.test_transitions import Given
+from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
+from tests.algorithms.test_transitions import log_likelihoods
+from tests.oracles import growing as oracle
+
+ROUNDS = batches.num_rounds(SIZE)
+
+
+class Noise(Given):
+    """The density of the other kernels, with uniforms enough for a permutation."""
+
+    def __init__(self, kernel, seed):
+        super().__init__(kernel, seed)
+        shape = (1, ROUNDS + 3, CHAINS, 1)
+        rng = np.random.default_rng(seed + 99)
+        self.blocks = (rng.integers(2**24, size=shape) / 2.0**24).astype("float32")
+
+
+class Step:
+    """One step from seeded positions, and what an oracle needs of each chain."""
+
+    def __init__(self, kernel, seed, learning_rate):
+        rng = np.random.default_rng(seed + 50)
+        start = rng.normal(size=(CHAINS, 2)).astype("float32")
+        self.own = kernel.num_uniforms
+        self.kernel = kernel.bind_data_size(SIZE, None)
+        state = resume.first_state(self.kernel, [ops.convert_to_tensor(start)])
+        self.density = Noise(self.kernel, seed)
+        state, counts = self.kernel.step(state, self.density)
+        self.state = map_leaves(ops.convert_to_numpy, state)
+        self.counts = {k: ops.convert_to_numpy(v) for k, v in counts.items()}
+        self.start = start.astype("float64")
+        self.proposal = self.start + learning_rate * self.density.steps[0]
+        uniforms = self.density.blocks[0, :, :, 0]
+        self.uniforms = uniforms[: self.own].astype("float64")
+        keys = ops.convert_to_tensor(uniforms[self.own : self.own + ROUNDS])
+        self.order = ops.convert_to_numpy(batches.draw_batches(keys, SIZE, SIZE))
+
+    def __iter__(self):
+        """Number of a chain, differences of its log-likelihoods, and of its priors."""
+        for k, (old, new) in enumerate(zip(self.start, self.proposal, strict=True)):
+            prior = (old @ old - new @ new) / 2
+            yield k, log_likelihoods(new) - log_likelihoods(old), prior
+
+    def check(self, chain, wins, count):
+        assert self.counts["accepted"][chain] == wins
+        assert self.counts["examples"][chain] == count
+        expected = (self.proposal if wins else self.start)[chain]
+        found = self.state.point[0][chain]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def threshold(uniform, prior, temperature):
+    return (temperature * np.log(uniform) - prior) / SIZE
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("max_error", "block_size"), [(None, 4), (None, 10), (2.6, 4), (None, 64)]
+)
+def test_barker_step_equals_the_oracle(max_error, block_size, seed, temperature):
+    settings = dict(temperature=temperature, block_size=block_size, max_error=max_error)
+    step = Step(kernels.barker(0.3, **settings), seed, 0.3)
+    table = barker.correction_table()
+    settings["block_size"] = min(block_size, SIZE)
+    for chain, differences, prior in step:
+        *normals, place = step.uniforms[:, chain]
+        value, count = oracle.barker(
+            differences, step.order[chain], prior, normals, settings
+        )
+        half = len(barker.PROBABILITIES) - 1
+        value += barker.SPACING * (np.searchsorted(table, place, "right") - half)
+        assert abs(value) > 1e-4, "the seed is undecided"
+        step.check(chain, value > 0, count)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("epsilon", "block_size"), [(0.0, 10), (0.01, 4), (0.3, 4), (0.3, 64)]
+)
+def test_austerity_step_equals_the_oracle(epsilon, block_size, seed, temperature):
+    kernel = kernels.austerity(
+        0.3, epsilon=epsilon, temperature=temperature, block_size=block_size
+    )
+    step = Step(kernel, seed, 0.3)
+    for chain, differences, prior in step:
+        value, count = oracle.austerity(
+            differences,
+            step.order[chain],
+            threshold(step.uniforms[0, chain], prior, temperature),
+            epsilon,
+            min(block_size, SIZE),
+        )
+        assert abs(value) > 1e-6, "the seed is undecided"
+        step.check(chain, value > 0, count)
+        assert epsilon > 0 or count == SIZE
+
+
+@pytest.mark.parametrize("temperature", [1.0, 100.0])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("delta", "block_size"), [(1e-6, 3), (0.1, 3), (0.99, 3), (0.1, 64)]
+)
+def test_confidence_step_equals_the_oracle(delta, block_size, seed, temperature):
+    kernel = kernels.confidence(
+        0.3,
+        bounds=BOUNDS,
+        delta=delta,
+        temperature=temperature,
+        block_size=block_size,
+    )
+    step = Step(kernel, seed, 0.3)
+    for chain, differences, prior in step:
+        distance = np.linalg.norm(step.proposal[chain] - step.start[chain])
+        value, count = oracle.confidence(
+            differences,
+            step.order[chain],
+            threshold(step.uniforms[0, chain], prior, temperature),
+            BOUNDS.max() * distance,
+            delta,
+            min(block_size, SIZE),
+        )
+        assert abs(value) > 1e-6, "the seed is undecided"
+        step.check(chain, value > 0, count)
+
+
+def test_oracles_see_batches_of_several_sizes():
+    """The steps above end at one block, at several, and at all of the data."""
+    for kernel in (
+        kernels.barker(0.3, block_size=4),
+        kernels.barker(0.3, block_size=4, max_error=2.6),
+        kernels.austerity(0.3, epsilon=0.3, temperature=2.5, block_size=4),
+        kernels.confidence(
+            0.3, bounds=BOUNDS, delta=0.99, temperature=100.0, block_size=3
+        ),
+    ):
+        found = np.concatenate(
+            [Step(kernel, seed, 0.3).counts["examples"] for seed in range(3)]
+        )
+        assert len(np.unique(found)) >= 3, found
+
+
+def test_blocks_of_a_permutation_are_the_batch():
+    uniforms = np.random.default_rng(0).random((8, 5)).astype("float32")
+    keys = ops.convert_to_tensor(uniforms)
+    whole = ops.convert_to_numpy(batches.draw_batches(keys, 101, 101))
+    assert (np.sort(whole, axis=1) == np.arange(101)).all()
+    for places in (np.arange(30), np.arange(30, 101)):
+        found = batches.permuted(keys, 101, ops.convert_to_tensor(places, "int32"))
+        np.testing.assert_array_equal(ops.convert_to_numpy(found), whole[:, places])
+
+
+def values_and_probabilities():
+    """X_corr as the kernel draws it, in order."""
+    table = barker.correction_table()
+    probabilities = np.diff(np.concatenate([[0.0], table, [1.0]]))
+    half = len(barker.PROBABILITIES) - 1
+    return barker.SPACING * np.arange(-half, half + 1), probabilities
+
+
+def test_the_table_and_a_normal_make_a_logistic_distribution():
+    values, probabilities = values_and_probabilities()
+    assert probabilities.min() >= 0.0
+    y = np.linspace(-60.0, 60.0, 60_001)
+    error = oracle.mixture(values, probabilities, y) - scipy.special.expit(y)
+    assert np.abs(error).max() < 6.5e-7
+    variance = probabilities @ values**2 + barker.SIGMA**2
+    assert variance == pytest.approx(np.pi**2 / 3, abs=1e-6)
+
+
+def test_the_table_is_the_non_negative_least_squares_solution():
+    values = barker.SPACING * np.arange(len(barker.PROBABILITIES))
+    y = np.linspace(0.0, 35.0, 1401)
+    columns = scipy.special.ndtr(y[:, None] - values)
+    columns = 0.5 * (columns + scipy.special.ndtr(y[:, None] + values))
+    target = scipy.special.expit(y)
+
+    def residual(probabilities):
+        return np.sum(np.square(columns @ probabilities - target))
+
+    # A heavy row keeps the sum of the probabilities at 1.
+    rows = np.vstack([columns, 1e3 * np.ones(len(values))])
+    found, _ = scipy.optimize.nnls(rows, np.append(target, 1e3), maxiter=10_000)
+    found /= found.sum()
+    np.testing.assert_allclose(barker.PROBABILITIES, found, atol=2e-7)
+    assert residual(np.array(barker.PROBABILITIES)) < 1.01 * residual(found)
+
+
+def test_the_noise_of_barkers_test_is_logistic():
+    """X_nc + X_corr of a batch of all of the data."""
+    rng = np.random.default_rng(0)
+    u, v, w = (ops.convert_to_tensor(rng.random(100_000, "float32")) for _ in range(3))
+    table = ops.convert_to_tensor(barker.correction_table().astype("float32"))
+    normal = ops.convert_to_numpy(barker.standard_normal(u, v))
+    assert scipy.stats.kstest(normal, "norm").pvalue > 1e-3
+    noise = normal + ops.convert_to_numpy(barker.correction(table, w))
+    assert scipy.stats.kstest(noise, "logistic").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("epsilon", [0.49, 0.05, 1e-3, 1e-8])
+def test_quantiles_of_student(epsilon):
+    freedoms = np.array([1, 2, 5, 49, 499, 99_999])
+    found = austerity.student_quantiles(epsilon, freedoms)
+    expected = scipy.stats.t.isf(epsilon, freedoms)
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+def test_the_least_epsilon_reads_all_of_the_data():
+    assert np.isinf(austerity.student_quantiles(0.0, np.array([1, 100]))).all()
+    assert np.isinf(austerity.student_quantiles(1e-13, np.array([1, 100]))).all()
+
+
+def test_the_levels_of_the_looks_share_delta():
+    found = confidence.levels(0.2, 1000)
+    looks = np.flatnonzero(np.isfinite(found)) + 1
+    np.testing.assert_array_equal(looks, 2 ** np.arange(10))
+    shares = 3.0 * np.exp(-found[looks - 1])
+    assert 0.7 * 0.2 < shares.sum() < 0.2
+    assert np.isfinite(confidence.levels(0.2, 1)).all()
+
+
+DRAWS = 8000
+
+
+class OneMove:
+    """Many tests of one proposal, for examples whose differences are given."""
+
+    def __init__(self, kernel, differences, seed=0):
+        self.train_size = len(differences)
+        self.kernel = kernel.bind_data_size(self.train_size, None)
+        self.arrays = [ops.convert_to_tensor(array) for array in self.kernel.arrays]
+        self.differences = ops.convert_to_tensor(differences.astype("float32"))
+        count = self.kernel.num_uniforms + batches.num_rounds(self.train_size)
+        rng = np.random.default_rng(seed)
+        self.noise = rng.random((count, DRAWS, 1), "float32")
+
+    def log_likelihoods(self, positions, index):
+        found = ops.take(self.differences, index)
+        return [ops.zeros_like(found), found]
+
+    def log_prior(self, position):
+        return ops.zeros((DRAWS,), "float32")
+
+    def uniforms(self, count, size, part):
+        return ops.convert_to_tensor(self.noise[:count])
+
+    def normals(self, part):
+        return [ops.ones((DRAWS, 1), "float32")]
+
+    def run(self):
+        """Decisions and batch sizes, (DRAWS,) each."""
+        start = ops.zeros((DRAWS, 1), "float32")
+        state = resume.first_state(self.kernel, [start])
+        counts = self.kernel.step(state, self)[1]
+        found = [ops.convert_to_numpy(counts[k]) for k in ("accepted", "examples")]
+        return found[0] > 0, found[1]
+
+
+def of_examples(log_ratio, spread, size=2000, skew=0):
+    """Differences with a sum, and a standard deviation of that sum; maybe skewed."""
+    rng = np.random.default_rng(4)
+    values = rng.exponential(size=size) ** skew if skew else rng.normal(size=size)
+    values = (values - values.mean()) / values.std()
+    return log_ratio / size + spread / np.sqrt(size) * values
+
+
+@pytest.mark.parametrize("log_ratio", [-1.5, 0.3])
+@pytest.mark.parametrize("spread", [0.4, 2.0])
+def test_barkers_acceptance_is_near_the_exact_one(log_ratio, spread):
+    """Within 0.01, for batches of a fifth of the examples and more."""
+    kernel = kernels.barker(1.0, block_size=200)
+    wins, sizes = OneMove(kernel, of_examples(log_ratio, spread)).run()
+    assert 200 <= sizes.mean() < 1800
+    exact = scipy.special.expit(log_ratio)
+    error = np.sqrt(exact * (1 - exact) / DRAWS)
+    assert abs(wins.mean() - exact) < 0.01 + 4 * error
+
+
+def test_barkers_error_falls_with_the_batch():
+    """A few examples have large differences: small batches are far from normal."""
+    differences = of_examples(0.0, 0.6, skew=4)
+    error = 4 * 0.5 / np.sqrt(DRAWS)
+    found = {}
+    for size in (20, 2000):
+        wins, _ = OneMove(kernels.barker(1.0, block_size=size), differences).run()
+        found[size] = abs(wins.mean() - 0.5)
+    assert found[20] > 0.05 + error
+    assert found[2000] < error
+    strict = kernels.barker(1.0, block_size=20, max_error=1e-3)
+    wins, sizes = OneMove(strict, differences).run()
+    assert (sizes == 2000).all() and abs(wins.mean() - 0.5) < error
+
+
+def test_skewed_differences_bias_barkers_test():
+    """A batch that ends because its variance is small has a small mean, too."""
+    kernel = kernels.barker(1.0, block_size=200)
+    wins, _ = OneMove(kernel, of_examples(0.3, 2.0, skew=1)).run()
+    bias = wins.mean() - scipy.special.expit(0.3)
+    assert -0.06 < bias < -0.02
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.02, 0.0])
+def test_austerity_decides_wrongly_as_rarely_as_it_says(epsilon):
+    """The errors of all looks add up to what the paper allows: epsilon for each."""
+    kernel = kernels.austerity(1.0, epsilon=epsilon, block_size=200)
+    move = OneMove(kernel, of_examples(-0.7, 2.0))
+    wins, sizes = move.run()
+    is_wrong = wins != (np.log(move.noise[0, :, 0]) < -0.7)
+    # At epsilon = 0 decisions differ by rounding alone.
+    assert is_wrong.mean() <= 10 * epsilon + 1e-3
+    if epsilon == 0.0:
+        assert (sizes == 2000).all()
+    else:
+        assert sizes.mean() < 1900 and is_wrong.any()
+
+
+@pytest.mark.parametrize("delta", [0.5, 0.01])
+def test_the_confidence_sampler_decides_wrongly_with_less_than_delta(delta):
+    differences = np.random.default_rng(4).uniform(-1.0, 1.0, size=20_000)
+    differences = 2e-3 * (differences - differences.mean()) - 0.7 / 20_000
+    bounds = np.full(20_000, np.abs(differences).max())
+    kernel = kernels.confidence(1.0, bounds=bounds, delta=delta, block_size=500)
+    move = OneMove(kernel, differences)
+    wins, sizes = move.run()
+    is_wrong = wins != (np.log(move.noise[0, :, 0]) < -0.7)
+    assert is_wrong.mean() <= delta
+    assert sizes.mean() < 18_000
+
+
+def bug_of_correction(monkeypatch):
+    """No X_corr."""
+    monkeypatch.setattr(barker, "correction", lambda table, uniform: 0.0 * uniform)
+
+
+def bug_of_normals(monkeypatch):
+    """No X_nc."""
+    monkeypatch.setattr(barker, "standard_normal", lambda radius, angle: 0.0 * angle)
+
+
+def bug_of_noise(monkeypatch):
+    """The noise of the estimate is not taken off X_nc."""
+
+    def noise(self, batch, size):
+        return 0.0 * batch.count
+
+    monkeypatch.setattr(barker.Barker, "_noise", noise)
+
+
+@pytest.mark.parametrize(
+    ("plant", "spread"),
+    [(bug_of_correction, 0.4), (bug_of_normals, 0.2), (bug_of_noise, 3.0)],
+)
+def test_bugs_of_barkers_test_are_found(monkeypatch, plant, spread):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_barkers_acceptance_is_near_the_exact_one(-1.5, spread)
+
+
+def bug_of_quantiles(monkeypatch):
+    """Quantiles of a normal at the level of the wrong tail."""
+    monkeypatch.setattr(
+        austerity, "student_quantiles", lambda epsilon, k: 0.0 * k + epsilon
+    )
+
+
+def bug_of_threshold(monkeypatch):
+    """No N in mu_0."""
+
+    def threshold(move, temperature, size):
+        return temperature * ops.log(move.uniforms[0])
+
+    monkeypatch.setattr(austerity, "metropolis_threshold", threshold)
+
+
+def bug_of_permutation(monkeypatch):
+    """Every block is the first one."""
+    real = batches.permuted
+
+    def permuted(uniforms, train_size, places):
+        return real(uniforms, train_size, places % 200)
+
+    monkeypatch.setattr(batches, "permuted", permuted)
+
+
+@pytest.mark.parametrize(
+    ("plant", "epsilon"),
+    [(bug_of_quantiles, 0.02), (bug_of_threshold, 0.0), (bug_of_permutation, 0.0)],
+)
+def test_bugs_of_austerity_are_found(monkeypatch, plant, epsilon):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_austerity_decides_wrongly_as_rarely_as_it_says(epsilon)

@@ -1,0 +1,123 @@
+"""Kernels with growing batches refuse what would make them wrong, and count NaN."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from tests.support.minibatch_tools import NORMS
+from tests.support.minibatch_tools import SIZE
+from tests.support.minibatch_tools import Posterior
+from tests.support.minibatch_tools import X
+from tests.support.minibatch_tools import Y
+from tests.support.minibatch_tools import log_likelihood
+from tests.support.minibatch_tools import run
+
+KERNELS = {
+    "barker": mh.kernels.barker(0.5, block_size=10),
+    "austerity": mh.kernels.austerity(0.5, block_size=10),
+    "confidence": mh.kernels.confidence(0.5, bounds=NORMS, block_size=10),
+}
+ARGUMENTS = {
+    "batch_size": dict(batch_size=10),
+    "replacement": dict(replacement=True),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_arguments_that_do_not_fit_the_kernel(name, argument):
+    with pytest.raises(ValueError, match=f"Argument `{argument}` must be"):
+        run(KERNELS[name], np.zeros((2, 2)), **ARGUMENTS[argument])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_density_without_data(name):
+    with pytest.raises(ValueError, match="`log_likelihood` must be given"):
+        mh.sample(
+            KERNELS[name],
+            np.zeros(2),
+            log_density=lambda x: -ops.sum(ops.square(x)),
+            num_steps=5,
+            progress=False,
+        )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_likelihood_that_is_summed(name):
+    with pytest.raises(ValueError, match="one log-likelihood for each example"):
+        mh.sample(
+            KERNELS[name],
+            np.zeros(2),
+            log_likelihood=lambda theta, batch: ops.sum(log_likelihood(theta, batch)),
+            data=(X, Y),
+            num_steps=5,
+            progress=False,
+        )
+
+
+@pytest.mark.parametrize("values", [NORMS[:-1], [*NORMS, 1.0]])
+def test_bounds_of_another_data_set(values):
+    with pytest.raises(
+        ValueError, match=f"Received: {len(values)} numbers, and {SIZE}"
+    ):
+        run(mh.kernels.confidence(0.3, bounds=values), np.zeros((2, 2)))
+
+
+def test_a_bound_that_does_not_hold_is_an_error():
+    bounds = NORMS.copy()
+    bounds[17] /= 50.0
+    kernel = mh.kernels.confidence(0.3, bounds=bounds)
+    with pytest.raises(ValueError, match="`bounds` must bound every .* example 17 at"):
+        run(kernel, Posterior(1.0).draw(20), steps=5)
+
+
+def broken(value):
+    """A likelihood with a value that is not finite where theta_1 is positive."""
+
+    def of_examples(theta, batch):
+        values = log_likelihood(theta, batch)
+        return ops.where(theta[0] > 0.0, values + value, values)
+
+    return of_examples
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["barker", "austerity"])
+def test_a_likelihood_that_is_not_finite_is_rejected(name, value):
+    """NaN and infinity are counted. -infinity is where the density is 0."""
+    draws = mh.sample(
+        KERNELS[name],
+        np.full(2, -0.1),
+        log_likelihood=broken(value),
+        data=(X, Y),
+        num_steps=60,
+        num_chains=4,
+        progress=False,
+    )
+    assert (draws.position[..., 0] <= 0.0).all()
+    assert len(np.unique(draws.position[..., 0])) > 8
+    assert (draws.info["nonfinite"] > 0).all() == (value != -np.inf)
+    assert (draws.info["nonfinite"] == 0).all() == (value == -np.inf)
+
+
+def test_the_confidence_sampler_ends_with_an_error_where_others_count():
+    with pytest.raises(ValueError, match="value is nan"):
+        mh.sample(
+            KERNELS["confidence"],
+            np.full(2, -0.1),
+            log_likelihood=broken(np.nan),
+            data=(X, Y),
+            num_steps=60,
+            num_chains=4,
+            progress=False,
+        )
+
+
+def test_the_size_of_the_batch_is_reported():
+    start = np.zeros((20, 2))  # far from the edge of the prior
+    exact = run(mh.kernels.austerity(0.1, epsilon=0.0, block_size=7), start)
+    assert (exact.info["batch_size"] == SIZE).all()
+    some = run(mh.kernels.austerity(0.1, epsilon=0.3, block_size=7), start)
+    assert 7 <= some.info["batch_size"].mean() < SIZE
+    assert (some.info["acceptance"] > 0).all()
