@@ -16,6 +16,7 @@ from keras_mhmcmc._version import __version__ as __version__
 from keras_mhmcmc.baselines import SWAG
 from keras_mhmcmc.baselines import deep_ensemble
 from keras_mhmcmc.baselines import last_layer_laplace
+from keras_mhmcmc.baselines import sample_last_layer
 from keras_mhmcmc.citation import citation
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
@@ -104,6 +105,7 @@ __all__ = [
     "prune",
     "replica_exchange",
     "sample",
+    "sample_last_layer",
     "schedules",
     "suggest_learning_rate",
     "suggest_partition",

@@ -35,6 +35,10 @@ SHORTER = {
         ("num_steps=100_000", "num_steps=2_000"),
         ("burn_in=5_000", "burn_in=100"),
     ),
+    "optimise_then_sample.md": (
+        ("epochs=80", "epochs=8"),
+        ("burn_in=300, every=30", "burn_in=60, every=6"),
+    ),
     "quickstart.md": (
         ("epochs=5000", "epochs=20"),
         ("burn_in=7500, every=150", "burn_in=100, every=20"),

@@ -51,7 +51,7 @@ ROOMS = [
     "plots",
 ]
 # Other packages that are installed with keras_mhmcmc.
-AT_THE_TOP = {"posterior": {"h5py"}}
+AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}}
 # Other packages, which a function may import where it needs them.
 INSIDE_FUNCTIONS = {
     "diagnostics": {"arviz", "pandas"},

@@ -239,6 +239,7 @@ def is_quick(name):
 # A call that works takes more than a second.
 SLOW = (
     "sample",
+    "sample_last_layer",
     "replica_exchange",
     "equi_energy",
     "ParallelChains",

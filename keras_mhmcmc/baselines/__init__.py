@@ -1,7 +1,8 @@
-"""Cheap approximations of a posterior, to compare with the samplers."""
+"""Approximations of a posterior to compare with the samplers, and exact last layers."""
 
 from keras_mhmcmc.baselines.deep import deep_ensemble
 from keras_mhmcmc.baselines.laplace import last_layer_laplace
+from keras_mhmcmc.baselines.last_layer import sample_last_layer
 from keras_mhmcmc.baselines.swag import SWAG
 
-__all__ = ["SWAG", "deep_ensemble", "last_layer_laplace"]
+__all__ = ["SWAG", "deep_ensemble", "last_layer_laplace", "sample_last_layer"]

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.evaluation.checks import as_labels
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,6 +38,24 @@ class Head:
         if self.layer.use_bias:
             result[-1] = of_variables[1]
         return result
+
+    def stacked(self, model: keras.Model, draws: Floats) -> list[Array]:
+        """Return one array (members, ...) for each of `model.weights`.
+
+        Args:
+            model: the model that ends in the layer.
+            draws: of the layer's weights, like `values`, shape (members, ..., C).
+        """
+        parts = [draws[:, :-1], draws[:, -1]] if self.layer.use_bias else [draws]
+        drawn = dict(zip(map(id, self.variables), parts, strict=True))
+        stacked = []
+        for variable in model.weights:
+            value = ops.convert_to_numpy(variable)
+            if id(variable) in drawn:
+                stacked.append(drawn[id(variable)].astype(value.dtype))
+            else:
+                stacked.append(np.broadcast_to(value, (len(draws), *value.shape)))
+        return stacked
 
 
 def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
@@ -87,10 +106,22 @@ def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
     return Head(layer, inputs, values, _link(inputs @ values, np.concatenate(outputs)))
 
 
+def checked_labels(y: Any, head: Head) -> Array:
+    """Return the labels of a classifier, shape (N,), or raise a `ValueError`."""
+    classes = head.values.shape[1]
+    if head.link != "linear" and (head.link == "sigmoid") != (classes == 1):
+        raise ValueError(
+            "Argument `model` must have a softmax, a sigmoid of one unit, or logits. "
+            "For several labels of an example use `mh.SWAG` or a sampler. "
+            f"Received: a {head.link} of {classes} units"
+        )
+    return as_labels("y", y, len(head.features), max(classes, 2))
+
+
 def softmax(logits: Floats) -> Floats:
-    """Return the probabilities of logits, shape (N, C)."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
+    """Return the probabilities of logits, shape (..., C)."""
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(logits: Floats) -> Floats:

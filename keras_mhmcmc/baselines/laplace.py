@@ -23,7 +23,6 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc._types import Array
 from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines.head import Floats
 from keras_mhmcmc.baselines.head import Head
@@ -31,7 +30,6 @@ from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
-from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.priors import Gaussian
 
 LARGEST_MATRIX = 6000  # rows; a matrix of float64 then takes 288 MB
@@ -130,7 +128,8 @@ def last_layer_laplace(
     tau = head.precisions(prior.bind(head.variables).precisions)
     rng = np.random.default_rng(seed)
     if noise_std is None:
-        _check_labels(y, head)
+        # The Hessian does not depend on the labels.
+        heads.checked_labels(y, head)
         draws = _draws_of_classifier(head, tau, members, rng)
         if activation is None and head.link == "linear":
             activation = "sigmoid" if head.values.shape[1] == 1 else "softmax"
@@ -138,22 +137,8 @@ def last_layer_laplace(
         targets = _checked_targets(y, head, noise_std)
         draws = _draws_of_regression(head, tau, targets, noise_std, members, rng)
     return ensemble_of(
-        model, _stacked(model, head, draws), np.ones(members), activation, chunk
+        model, head.stacked(model, draws), np.ones(members), activation, chunk
     )
-
-
-def _stacked(model: keras.Model, head: Head, draws: Floats) -> list[Array]:
-    """Return one array (members, ...) for each weight, given draws (members, F, C)."""
-    parts = [draws[:, :-1], draws[:, -1]] if head.layer.use_bias else [draws]
-    drawn = dict(zip(map(id, head.variables), parts, strict=True))
-    stacked = []
-    for variable in model.weights:
-        value = keras.ops.convert_to_numpy(variable)
-        if id(variable) in drawn:
-            stacked.append(drawn[id(variable)].astype(value.dtype))
-        else:
-            stacked.append(np.broadcast_to(value, (len(draws), *value.shape)))
-    return stacked
 
 
 def posterior_of_regression(
@@ -260,18 +245,6 @@ def _check_size(rows: int) -> None:
             "`Dense` layer before the last one, or use `mh.SWAG`, or a sampler with "
             f"the other layers frozen. Received: a matrix of {rows} rows"
         )
-
-
-def _check_labels(y: Any, head: Head) -> None:
-    """Refuse labels that do not fit, though the Hessian does not depend on them."""
-    classes = head.values.shape[1]
-    if head.link != "linear" and (head.link == "sigmoid") != (classes == 1):
-        raise ValueError(
-            "Argument `model` must have a softmax, a sigmoid of one unit, or logits. "
-            "For several labels of an example use `mh.SWAG` or a sampler. "
-            f"Received: a {head.link} of {classes} units"
-        )
-    as_labels("y", y, len(head.features), max(classes, 2))
 
 
 def _checked_targets(y: Any, head: Head, noise_std: float) -> Floats:

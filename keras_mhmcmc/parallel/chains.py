@@ -27,6 +27,8 @@ from keras_mhmcmc.parallel.history import ChainMetrics
 from keras_mhmcmc.parallel.initial_values import initial_values
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.parallel.stacked_values import stacked_variable
+from keras_mhmcmc.parallel.starts import Start
+from keras_mhmcmc.parallel.starts import values_of
 from keras_mhmcmc.parallel.steps import ChainStep
 
 Strategy = Literal["auto", "vmap", "loop"]
@@ -56,10 +58,10 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
     them. Several hosts are refused: run one process with independent chains on each.
 
     Args:
-        model: a built `keras.Model`, the architecture. The first chain starts from its
-            weights, which do not change. The other chains start from weights that its
-            initializers draw. `compile` also compiles this model, with the same loss
-            and metrics.
+        model: a built `keras.Model`, the architecture. Without `start`, the first chain
+            starts from its weights, which do not change, and the other chains start
+            from weights that its initializers draw. `compile` also compiles this model,
+            with the same loss and metrics.
         num_chains: number of chains, K, an integer that is at least 1.
         seed: integer that makes the first weights repeatable. Defaults to None, which
             draws a seed. The noise of the chains comes from the sampler's own seed.
@@ -72,11 +74,17 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             changes to "loop" if a layer cannot be vectorised, as convolutions and
             dropout on PyTorch.
         name: name of the model. Defaults to "parallel_chains".
+        start: trained networks whose weights the chains start from, also those that
+            are not trained: an `mh.ParallelChains` with `num_chains` chains, or a list
+            of `num_chains` models or paths of `.keras` or `.weights.h5` files. The
+            optimizers of these networks have no effect, and random generators get new
+            states. Defaults to None.
 
     Raises:
         ValueError: an argument is outside its range, `model` is not built or cannot be
-            rebuilt from its configuration, or there are several processes or replicas;
-            or, in `compile`, the optimizer would mix the chains.
+            rebuilt from its configuration, `start` has networks of another number or
+            architecture, or there are several processes or replicas; or, in `compile`,
+            the optimizer would mix the chains.
 
     Example:
 
@@ -104,6 +112,8 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         seed: int | None = None,
         strategy: Strategy = "auto",
         name: str = "parallel_chains",
+        *,
+        start: Start | None = None,
     ) -> None:
         super().__init__(name=_validate.scope_name(name))
         _backend.refuse_replicas()
@@ -126,7 +136,10 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         else:
             self._untracked.strategy = "loop"
         first = random.randint(1, 10**9) if seed is None else seed
-        values = initial_values(model, self.num_chains, first)
+        if start is None:
+            values = initial_values(model, self.num_chains, first)
+        else:
+            values = values_of(start, model, self.num_chains, first)
         trainable = {id(variable) for variable in model.trainable_variables}
         stacked = {
             id(variable): stacked_variable(variable, value, id(variable) in trainable)

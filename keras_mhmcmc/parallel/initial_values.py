@@ -21,11 +21,11 @@ def initial_values(model: keras.Model, num_chains: int, seed: int) -> list[Array
     generator = np.random.default_rng(seed)
     members = [_values(model)]
     for _ in range(num_chains - 1):
-        members.append(_values(_drawn_again(model, generator)))
+        members.append(_values(drawn_again(model, generator)))
     return [np.stack(values) for values in zip(*members, strict=True)]
 
 
-def _drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Model:
+def drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Model:
     """Return a new model of the same architecture, with other initial weights."""
     state = random.getstate()
     # Layers without a seed in their configuration draw one from Python's generator.

@@ -111,6 +111,9 @@ REFUSED = [("clipnorm", 1.0), ("global_clipnorm", 1.0), ("use_ema", True)]
 REFUSED += [("gradient_accumulation_steps", 2)]
 NO_OPTIMIZERS = [keras.optimizers.SGD(**{option: value}) for option, value in REFUSED]
 NO_OPTIMIZERS += [keras.optimizers.Adafactor(), "sgdd", 1, [], True, mh.SGLD]
+NO_STARTS = [network(), "a.keras", 1, True, {}, [], [network()], [1, 2], ["a", "b"]]
+NO_STARTS += [["no such file.keras"] * 2, [network(), network(Normalisation)]]
+NO_STARTS += [[network(), NO_MODELS[-1]], np.zeros((2, 3))]
 NO_FOLDERS = ["no such folder", __file__, "", 1, None, True, b"folder", {}, {"a": 1}]
 NO_FOLDERS += [[], (), [None], [1], [["folder"]], ["no such folder"], range(2), 0.5]
 NO_SPARSE = [mh.SGLDSA, keras.optimizers.SGD(), mh.SGLD(0.1, train_size=4), "SGLDSA"]
@@ -153,6 +156,7 @@ MODELS = {
         lambda: dict(model=network(), num_chains=2),
         seed=kinds.INTEGER.or_none,
         strategy=choice("auto", "vmap", "loop"),
+        start=listed(*NO_STARTS),
     ),
     "ParallelChains.compile": row(
         lambda: dict(self=mh.ParallelChains(network(), 2), optimizer="sgd"),
@@ -196,6 +200,36 @@ MODELS = {
         members=kinds.COUNT,
         activation=ACTIVATION.or_none,
         also={"x": {"y"}},
+    ),
+    "sample_last_layer": row(
+        lambda: dict(
+            model=network(),
+            x=X4,
+            y=Y4,
+            prior=mh.priors.Gaussian(1.0),
+            members=2,
+            num_chains=2,
+            num_steps=4,
+            burn_in=2,
+            progress=False,
+        ),
+        x=inputs("(-inf, inf)"),
+        y=LABELS,
+        prior=instance(
+            mh.priors.Gaussian, None, 1.0, mh.priors.Gaussian, mh.priors.Prior()
+        ),
+        method=choice("hmc", "tuna"),
+        members=kinds.COUNT,
+        num_steps=kinds.COUNT.or_none,
+        burn_in=kinds.INTEGER.or_none,
+        learning_rate=kinds.POSITIVE.or_none,
+        activation=ACTIVATION.or_none,
+        also={
+            "x": {"y"},
+            "members": {"num_steps"},
+            "num_chains": {"num_steps"},
+            "burn_in": {"num_steps"},
+        },
     ),
     "deep_ensemble": row(
         lambda: dict(chains=chains()),

@@ -1,0 +1,157 @@
+"""The head of a classifier in coordinates in which its posterior is nearly N(0, I).
+
+With the features phi of an example, the head's weights W, shape (F, C), and the prior
+N(0, 1/tau_f) of a row of W, the energy of the head is
+
+    U(W) = -sum_n log p(y_n | W^T phi_n) + sum_fc tau_f W_fc^2 / 2
+
+Equations, with p_n the probabilities at the mode W*:
+
+    (1)  W <- W - B^-1 grad U(W),  B = b sum_n phi_n phi_n^T + diag(tau)
+    (2)  S = sum_n w_n phi_n phi_n^T + diag(tau) = R R^T,  w_n = mean_c p_nc (1 - p_nc)
+    (3)  W = W* + R^-T V,  psi_n = R^-1 phi_n,  W^T phi_n = W*^T phi_n + V^T psi_n
+
+(1) finds W*. b = 1/2 for a softmax and 1/4 for a sigmoid bound the curvature of log p,
+so that no step raises U (Boehning 1992); momentum makes it faster. S is the Hessian of
+U at W*, averaged over the classes, so the posterior of V has about the width 1.
+
+A random walk of TunaMH with moves of length M in V, the bounds c_n, and k = chi C M has
+about these values, with q_n = C w_n |psi_n|^2 / d, d = F C, and C_c = sum_n c_n:
+
+    (4)  variance of log r:  M^2 + 2 M / (1 + 2 k) sum_n q_n / c_n
+    (5)  acceptance:         erfc(sqrt(variance / 8))
+    (6)  examples of a step: C_c M (1 + k)
+
+The M and k with the largest M^2 acceptance / examples are used. The second term of (4)
+is the noise of the mini-batch: algorithms/tuna.py, (1) and (2), for small differences.
+
+| symbol | name | shape | unit |
+|---|---|---|---|
+| phi | `head.features` | (N, F) | features |
+| W* | `mode` | (F, C) | weights |
+| R | `factor` | (F, F) | features |
+| V | position | (F, C) | 1 |
+| psi | `features` | (N, F) | 1 |
+| W*^T phi | `logits` | (N, C) | nats |
+| M | `length` | float | 1 |
+| k | `share` | float | examples / nat |
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_mhmcmc import bounds
+from keras_mhmcmc.baselines import head as heads
+from keras_mhmcmc.baselines.head import Floats
+from keras_mhmcmc.baselines.head import Head
+
+_MOST_STEPS = 2000  # of (1)
+
+
+@dataclass(frozen=True)
+class WhitenedHead:
+    """The coordinates of (3)."""
+
+    mode: Floats
+    factor: Floats
+    tau: Floats  # (F, C)
+    features: Floats
+    logits: Floats
+    curvature: Floats  # w_n, (N,)
+
+    def weights(self, positions: Floats) -> Floats:
+        """Return W for positions V of shape (..., F, C)."""
+        return self.mode + np.linalg.solve(self.factor.T, positions)
+
+    def bounds(self) -> Floats:
+        """Return c_n: log p(y_n) changes by at most c_n |V' - V|."""
+        if self.mode.shape[1] == 1:
+            return bounds.logistic_regression(self.features)
+        return bounds.softmax_regression(self.features)
+
+
+class Walk(NamedTuple):
+    """Settings of TunaMH, and what (5) and (6) expect of them."""
+
+    learning_rate: float
+    chi: float
+    acceptance: float
+    examples: float
+    length: float
+
+
+def whitened(head: Head, tau: Floats, labels: npt.NDArray[np.int_]) -> WhitenedHead:
+    """Return the coordinates of (3) of a posterior.
+
+    Args:
+        head: the head.
+        tau: precision of the prior of each weight, (F, C), the same in a row, positive.
+        labels: classes, (N,).
+    """
+    phi = head.features
+    mode = posterior_mode(head, tau, labels)
+    p = probabilities(phi @ mode)
+    w = (p * (1.0 - p)).mean(axis=1)
+    factor = np.linalg.cholesky((phi * w[:, None]).T @ phi + np.diag(tau[:, 0]))
+    psi = np.linalg.solve(factor, phi.T).T.astype("float64")
+    return WhitenedHead(mode, factor, tau, psi, phi @ mode, w)
+
+
+def posterior_mode(
+    head: Head, tau: Floats, labels: npt.NDArray[np.int_], tolerance: float = 1e-3
+) -> Floats:
+    """Return W*, from the trained weights by (1).
+
+    The end is a gradient of length `tolerance` in the metric of B: a distance of at
+    most `tolerance` posterior standard deviations where the posterior is as narrow as
+    b allows, and of some more elsewhere.
+    """
+    phi, classes = head.features, head.values.shape[1]
+    targets = labels[:, None] if classes == 1 else np.eye(classes)[labels]
+    bound = 0.25 if classes == 1 else 0.5
+    inverse = np.linalg.inv(bound * phi.T @ phi + np.diag(tau[:, 0]))
+    current = point = head.values
+    momentum = 1.0
+    for _ in range(_MOST_STEPS):
+        gradient = phi.T @ (probabilities(phi @ point) - targets) + tau * point
+        step = inverse @ gradient
+        if math.sqrt(max(float((step * gradient).sum()), 0.0)) < tolerance:
+            break
+        new = point - step
+        if float((gradient * (new - current)).sum()) > 0.0:
+            momentum = 1.0  # U would rise: begin again
+        following = (1.0 + math.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+        point = new + (momentum - 1.0) / following * (new - current)
+        current, momentum = new, following
+    return point
+
+
+def probabilities(logits: Floats) -> Floats:
+    """Return the probabilities of logits (..., C); of class 1 if C is 1."""
+    return heads.sigmoid(logits) if logits.shape[-1] == 1 else heads.softmax(logits)
+
+
+def walk_of(posterior: WhitenedHead) -> Walk:
+    """Return the settings of TunaMH with the largest M^2 acceptance / examples."""
+    c, psi = posterior.bounds(), posterior.features
+    d = posterior.mode.size
+    q = posterior.mode.shape[1] * posterior.curvature * np.square(psi).sum(axis=1) / d
+    noise = float(np.sum(q[c > 0.0] / c[c > 0.0]))
+    total = float(c.sum())
+    length, share = np.meshgrid(np.geomspace(0.05, 3.0, 60), np.geomspace(0.01, 10, 40))
+    variance = length**2 + 2.0 * length / (1.0 + 2.0 * share) * noise
+    acceptance = np.vectorize(math.erfc)(np.sqrt(variance / 8.0))
+    examples = total * length * (1.0 + share)
+    best = np.unravel_index(np.argmax(length**2 * acceptance / examples), length.shape)
+    m, k = float(length[best]), float(share[best])
+    return Walk(
+        m / math.sqrt(d),
+        k / (total * m),
+        float(acceptance[best]),
+        float(examples[best]),
+        m,
+    )

@@ -1,0 +1,320 @@
+"""`sample_last_layer`: the coordinates, the samplers, and what comes back."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.baselines import head as heads
+from keras_mhmcmc.baselines import last_layer
+from keras_mhmcmc.baselines import whitened_head
+from tests.support.example_tools import load
+from tests.support.models import CLASSES
+from tests.support.models import FEATURES
+from tests.support.models import compiled
+from tests.support.models import data
+from tests.support.models import fit
+from tests.support.models import numpy
+from tests.support.models import sequential
+
+pytestmark = pytest.mark.in_turn("torch")
+
+PRIOR = mh.priors.Gaussian({"kernel": 0.7, "bias": 2.0})
+X, Y = data()
+QUICK = {"prior": PRIOR, "members": 40, "num_steps": 60, "progress": False}
+
+
+def network(units=CLASSES, activation="softmax", **options):
+    """A model with a frozen part, from the 5 features of `data` through 3."""
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            keras.layers.Dense(3, "tanh"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(units, activation, **options),
+        ]
+    )
+
+
+def coordinates(model, x=X, y=Y):
+    """The head of a model and its posterior in whitened coordinates."""
+    head = heads.head_of(model, x, 64)
+    prior = PRIOR if head.layer.use_bias else mh.priors.Gaussian(0.7)
+    tau = head.precisions(prior.bind(head.variables).precisions)
+    return head, tau, whitened_head.whitened(head, tau, heads.checked_labels(y, head))
+
+
+def log_likelihoods(logits, y):
+    """Of each example, float64; one column of logits is that of class 1."""
+    if logits.shape[1] == 1:
+        return -np.logaddexp(0.0, (1 - 2 * y) * logits[:, 0])
+    logs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    return logs[np.arange(len(y)), y]
+
+
+def quietly(*args, **options):
+    """`sample_last_layer` without warnings about too short runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return mh.sample_last_layer(*args, **options)
+
+
+@pytest.mark.parametrize(
+    ("units", "activation", "bias"),
+    [(3, "softmax", True), (3, None, False), (1, "sigmoid", True)],
+)
+class TestCoordinates:
+    def model(self, units, activation, bias):
+        y = Y if units > 1 else (Y > 0).astype("int32")
+        return *coordinates(network(units, activation, use_bias=bias), y=y), y
+
+    def test_energies_are_those_of_the_weights(self, units, activation, bias):
+        head, tau, posterior, y = self.model(units, activation, bias)
+        rng = np.random.default_rng(0)
+        found, expected = [], []
+        for v in rng.normal(size=(3, *posterior.mode.shape)):
+            w = posterior.weights(v)
+            log_prior = -0.5 * np.sum(tau * (w**2 - posterior.mode**2))
+            expected.append(log_likelihoods(head.features @ w, y).sum() + log_prior)
+            batch = posterior.features, posterior.logits, y
+            batch = [keras.ops.convert_to_tensor(a.astype("float32")) for a in batch]
+            batch[2] = keras.ops.cast(batch[2], "int32")
+            v = keras.ops.convert_to_tensor(v.astype("float32"))
+            each = last_layer._log_likelihood(units)(v, batch)
+            prior = last_layer._log_prior(posterior)(v)
+            found.append(float(keras.ops.sum(each)) + float(prior))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+    def test_the_mode_has_no_gradient(self, units, activation, bias):
+        head, tau, posterior, y = self.model(units, activation, bias)
+
+        def energy(w):
+            value = log_likelihoods(head.features @ w, y).sum()
+            return 0.5 * np.sum(tau * w**2) - value
+
+        rng = np.random.default_rng(1)
+        for direction in rng.normal(size=(5, *posterior.mode.shape)):
+            move = posterior.weights(direction) - posterior.mode
+            sides = [energy(posterior.mode + sign * 1e-3 * move) for sign in (-1, 1)]
+            # In posterior standard deviations.
+            assert abs(sides[1] - sides[0]) / 2e-3 < 0.05
+            assert min(sides) > energy(posterior.mode) - 1e-4
+
+    def test_bounds_hold_and_are_not_far_away(self, units, activation, bias):
+        _, _, posterior, y = self.model(units, activation, bias)
+        bounds, rng = posterior.bounds(), np.random.default_rng(2)
+        largest = 0.0
+        for scale in (0.1, 1.0, 10.0):
+            for _ in range(50):
+                here, there = scale * rng.normal(size=(2, *posterior.mode.shape))
+                logits = [
+                    posterior.logits + posterior.features @ v for v in (here, there)
+                ]
+                moves = np.subtract(*(log_likelihoods(each, y) for each in logits))
+                share = np.abs(moves) / (bounds * np.linalg.norm(here - there))
+                largest = max(largest, share.max())
+        assert 0.5 < largest <= 1.0
+
+    def test_the_posterior_has_about_the_width_one(self, units, activation, bias):
+        """The curvature at the mode, averaged over the classes, is the identity."""
+        _, tau, posterior, _ = self.model(units, activation, bias)
+        psi, w = posterior.features, posterior.curvature
+        inverse = np.linalg.inv(posterior.factor)
+        curvature = (psi * w[:, None]).T @ psi
+        curvature += inverse @ np.diag(tau[:, 0]) @ inverse.T
+        np.testing.assert_allclose(curvature, np.eye(len(curvature)), atol=1e-8)
+
+
+def test_members_have_their_own_head_and_the_body_of_the_model():
+    model = network()
+    fit(compiled("adam", model))
+    before = [numpy(v) for v in model.weights]
+    ensemble, found = quietly(model, X, Y, **QUICK)
+    assert ensemble.num_members == 40
+    for variable, value in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(numpy(variable), value)
+    head = heads.head_of(model, X, 64)
+    members = ensemble.predict_members(X)
+    assert members.shape == (40, len(X), CLASSES)
+    np.testing.assert_allclose(
+        ensemble.predict(X, verbose=0), members.mean(axis=0), atol=1e-5
+    )
+    kernels, biases = (
+        numpy(v) for v in ensemble.weights[:-1] if tuple(v.shape)[:1] == (40,)
+    )
+    for member in (0, 39):
+        logits = head.features[:, :-1] @ kernels[member] + biases[member]
+        np.testing.assert_allclose(members[member], heads.softmax(logits), atol=1e-4)
+    assert found["batch_size"] == len(X) and found["num_steps"] == 60
+
+
+def test_logits_are_averaged_as_probabilities_and_draws_repeat():
+    model = network(activation=None)
+    first, again, other = (
+        quietly(model, X, Y, seed=seed, **QUICK)[0].predict_members(X)
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_allclose(first.sum(axis=-1), 1.0, atol=1e-5)
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.01
+
+
+def small(units):
+    """A head of few weights, its data, and arguments of both methods."""
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(400, 2)).astype("float32")
+    logits = np.stack([x[:, 0], x[:, 1], -x[:, 0]], axis=1) + rng.gumbel(size=(400, 3))
+    y = logits.argmax(axis=1)
+    activation = "softmax" if units > 1 else "sigmoid"
+    layers = [keras.Input((2,)), keras.layers.Dense(units, activation)]
+    return keras.Sequential(layers), x, y if units > 1 else (y > 0).astype("int32")
+
+
+def score(one, other, x, units):
+    """Agreement of two ensembles, in standard errors of the second."""
+    found, reference = (each.predict_members(x[:50]) for each in (one, other))
+    if units == 1:
+        found, reference = (np.concatenate([1 - p, p], -1) for p in (found, reference))
+    return mh.diagnostics.agreement(
+        reference=reference, predictions=found, reference_ess=len(reference)
+    )
+
+
+@pytest.mark.slow_on("torch", "tensorflow")
+@pytest.mark.parametrize("units", [3, 1])
+def test_tuna_agrees_with_hamiltonian_monte_carlo(units):
+    """Its draws have an effective size that is known: the errors are about sqrt(2)."""
+    model, x, y = small(units)
+    common = {"prior": PRIOR, "num_chains": 16, "progress": False}
+    hmc, _ = mh.sample_last_layer(model, x, y, members=800, **common)
+    tuna, found = mh.sample_last_layer(
+        model, x, y, members=800, method="tuna", **common
+    )
+    walk = whitened_head.walk_of(coordinates(model, x, y)[2])
+    assert found["ess"] > 300 and found["r_hat"] < 1.1
+    assert abs(found["acceptance"] - walk.acceptance) < 0.12
+    assert found["batch_size"] == pytest.approx(walk.examples, rel=0.1)
+    result = score(tuna, hmc, x, units)
+    assert result.mean_error < 3.0 and result.sd_error < 3.0
+
+
+@pytest.mark.slow_on("torch", "tensorflow")
+def test_a_forgotten_prior_is_seen(monkeypatch):
+    model, x, y = small(3)
+    x, y = x[:40], y[:40]
+    common = {"prior": PRIOR, "members": 800, "num_chains": 16, "progress": False}
+    right, _ = mh.sample_last_layer(model, x, y, **common)
+    again, _ = mh.sample_last_layer(model, x, y, seed=1, **common)
+    monkeypatch.setattr(last_layer, "_log_prior", lambda posterior: None)
+    wrong, _ = mh.sample_last_layer(model, x, y, **common)
+    assert score(again, right, x, 3).sd_error < 3.0
+    assert score(wrong, right, x, 3).sd_error > 5.0
+
+
+def test_a_bound_that_is_too_small_ends_the_run(monkeypatch):
+    model, x, y = small(3)
+    bounds = whitened_head.WhitenedHead.bounds
+    monkeypatch.setattr(
+        whitened_head.WhitenedHead, "bounds", lambda self: 0.3 * bounds(self)
+    )
+    options = QUICK | {"num_steps": 300, "method": "tuna"}
+    with pytest.raises(ValueError, match="`bounds` must bound every example"):
+        quietly(model, x, y, **options)
+
+
+@pytest.mark.slow_on("torch", "tensorflow")
+def test_the_stored_reference_of_nuts():
+    """A softmax regression on features of digits, with 330 weights."""
+    pytest.importorskip("sklearn")
+    references = load("references")
+    problem = references.reference_problems.problem("softmax")
+    reference = references.load("softmax", problem)
+    model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(10, "softmax")])
+    ensemble, found = mh.sample_last_layer(
+        model,
+        problem.data["x"],
+        problem.data["y"],
+        prior=mh.priors.Gaussian(1.0),
+        progress=False,
+    )
+    members = ensemble.predict_members(problem.x_test)
+    result = mh.diagnostics.agreement(predictions=members, **reference.arguments())
+    # 200 draws are worth at least 100: the errors of the reference are smaller.
+    limit = 1.5 * np.sqrt(1.0 + reference.ess.mean() / 100.0)
+    assert result.label_agreement >= 0.97  # two classes may be as probable
+    assert result.mean_error < limit and result.sd_error < limit
+    assert found["r_hat"] < last_layer.LARGEST_R_HAT
+
+
+class TestConvergence:
+    rng = np.random.default_rng(0)
+
+    def test_independent_draws(self):
+        r_hat, ess = last_layer.convergence(self.rng.normal(size=(4, 200, 10)))
+        assert r_hat < 1.03 and 250 < ess <= 800
+
+    def test_a_chain_elsewhere(self):
+        values = self.rng.normal(size=(4, 100, 1))
+        values[2] += 2.0
+        r_hat, ess = last_layer.convergence(values)
+        assert r_hat > 1.2 and ess < 60
+
+    def test_slow_chains(self):
+        """An AR(1) with 0.9: the effective size is (1 - 0.9) / (1 + 0.9) of all."""
+        noise = self.rng.normal(size=(16, 2000, 1))
+        values = np.zeros_like(noise)
+        for t in range(1, 2000):
+            values[:, t] = 0.9 * values[:, t - 1] + np.sqrt(1 - 0.81) * noise[:, t]
+        _, ess = last_layer.convergence(values)
+        assert 0.6 < ess / (32000 / 19) < 1.6
+
+    def test_what_does_not_move_and_what_is_too_short(self):
+        assert last_layer.convergence(np.ones((4, 20, 2))) == (np.inf, 1.0)
+        model, x, y = small(3)
+        _, found = mh.sample_last_layer(model, x, y, **QUICK | {"members": 36})
+        assert set(found) == {"acceptance", "batch_size", "num_steps"}
+
+
+class TestWarnings:
+    def test_a_short_run_gives_numbers_and_a_remedy(self):
+        model, x, y = small(3)
+        options = QUICK | {"method": "tuna", "num_steps": 50}
+        match = r"R-hat is \d\.\d+.*size \d+.*Raise `num_steps` \(it was 50\), or take"
+        with pytest.warns(UserWarning, match=match):
+            mh.sample_last_layer(model, x, y, **options)
+
+    def test_large_batches(self):
+        model, x, y = small(3)
+        options = QUICK | {"method": "tuna", "learning_rate": 1.0, "num_steps": 30}
+        with (
+            warnings.catch_warnings(),
+            pytest.warns(UserWarning, match=r"more than the 400 .*method=\"hmc\""),
+        ):
+            mh.sample_last_layer(model, x, y, **options)
+
+
+class TestRefused:
+    def refuse(self, match, model=None, y=Y, **options):
+        with pytest.raises(ValueError, match=match):
+            mh.sample_last_layer(model or sequential(), X, y, **QUICK | options)
+
+    def test_a_flat_prior(self):
+        prior = mh.priors.Gaussian({"kernel": 1.0})
+        self.refuse("`prior` must have a scale for the kernel and", prior=prior)
+
+    def test_too_few_steps(self):
+        match = "`num_steps` must be .*num_steps=60, burn_in=55, 10 draws of each"
+        self.refuse(match, burn_in=55)
+
+    def test_a_model_without_a_dense_head(self):
+        model = keras.Sequential([keras.Input((5,)), keras.layers.Softmax()])
+        self.refuse("must end in a `Dense` layer", model)
+
+    def test_labels_and_methods(self):
+        self.refuse("`y` must have one label for each of 96", y=Y[:5])
+        self.refuse("`method` must be", method="mala")
