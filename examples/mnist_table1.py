@@ -252,7 +252,10 @@ def scores(chains, samples, x_test, y_test):
 
 
 def three(probabilities, labels):
-    """Accuracy, NLL and ECE."""
+    """Accuracy, NLL and ECE; of a network that broke down, NaN but for the accuracy."""
+    if not np.isfinite(probabilities).all():
+        accuracy = np.mean(np.argmax(probabilities, axis=-1) == labels)
+        return [float(accuracy), np.nan, np.nan]
     measures = (mh.metrics.accuracy, mh.metrics.nll, mh.metrics.ece)
     return [float(measure(probabilities, labels)) for measure in measures]
 
@@ -283,7 +286,7 @@ def table(records):
         cells = [record["method"], f"{record['rate']:g}", str(record["epochs"])]
         cells.append(f"{np.median(last):.2f} ({last.min():.2f} to {last.max():.2f})")
         _, nll, ece = np.median(record["last"], axis=0)
-        cells.append(f"{nll:.4f}, {ece:.4f}")
+        cells.append(f"{nll:.4f}, {ece:.4f}" if np.isfinite(nll) else "NaN")
         cells.append("—")
         if record["ensemble"]:
             accuracy, nll, ece = np.median(record["ensemble"], axis=0)

@@ -45,6 +45,16 @@ def test_the_first_twelfth_is_held_out(table1):
     np.testing.assert_array_equal(data.y_held, np.arange(5))
 
 
+def test_a_network_that_broke_down_has_an_error_and_no_nll(table1):
+    labels = np.arange(10)
+    assert table1.three(np.eye(10), labels)[0] == 1.0
+    scores = table1.three(np.full((10, 10), np.nan), labels)
+    np.testing.assert_equal(scores, [0.1, np.nan, np.nan])
+    record = {"method": "SGD-naive", "rate": 0.4, "epochs": 1, "errors": [[90.0]]}
+    text = table1.table([record | {"last": [scores], "ensemble": [], "seconds": 0}])
+    assert "| 90.00 (90.00 to 90.00) | NaN | — |" in text
+
+
 @pytest.mark.slow_on("torch")
 def test_a_run_goes_on_and_is_kept(table1, command, tmp_path, capsys):
     sgd = [*command, "--methods", "SGD"]

@@ -54,7 +54,7 @@ def test_differences_are_paired(example, tmp_path):
     assert "| 0.3000 | 0.1000 | — |" in lines[3]
 
 
-@pytest.mark.slow_on("tensorflow", "torch")
+@pytest.mark.slow
 def test_a_second_call_goes_on(example, tmp_path, capsys):
     path = tmp_path / "new" / "rows.jsonl"
     command = [*SHORT, "--out", str(path)]

@@ -22,6 +22,8 @@ from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
 from tests.algorithms.test_transitions import log_likelihoods
 from tests.oracles import growing as oracle
 
+pytestmark = pytest.mark.in_turn("torch")
+
 ROUNDS = batches.num_rounds(SIZE)
 
 
