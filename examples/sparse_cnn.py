@@ -58,12 +58,12 @@ PIXELS = {
 STRENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # of an attack; pixels are in [0, 1]
 LATENTS = ("sparsity", "sigma", "delta")  # of the spike-and-slab prior
 CURVE = ("epsilon", "accuracy", "nll", "entropy")  # of a row of an attack
-# What a row depends on.
+# What the rows of all methods depend on, and those of SGHMC-SA alone.
 SETTINGS = (
     *("data", "model", "augment", "train_size", "epochs", "batch_size", "members"),
-    *("rate", "temperature", "layer_temperatures", "sigma", "delta", "attacked"),
-    "seed",
+    *("rate", "temperature", "attacked", "seed"),
 )
+OF_SGHMC_SA = ("layer_temperatures", "sigma", "delta")
 DROPOUT = 0.5
 PASSES = 20  # of Monte Carlo dropout
 MOMENTUM = 0.9
@@ -216,27 +216,31 @@ class Results:
 
     def __init__(self, args):
         self._path = None if args.results is None else Path(args.results)
-        self._settings = {name: getattr(args, name) for name in SETTINGS}
-        self._settings["backend"] = keras.backend.backend()
+        self._args = args
         exists = self._path is not None and self._path.exists()
         text = self._path.read_text() if exists else ""
         self._rows = [json.loads(line) for line in text.splitlines()]
 
     def find(self, method):
         """The row of a method with these settings, or None."""
-        wanted = method, self._settings
+        wanted = method, self._settings(method)
         rows = (r for r in self._rows if (r["method"], r["settings"]) == wanted)
         return next(rows, None)
 
     def add(self, method, row):
         """Keeps a row, and writes it."""
-        row = {"method": method, **row, "settings": self._settings}
+        row = {"method": method, **row, "settings": self._settings(method)}
         self._rows.append(row)
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
+
+    def _settings(self, method):
+        names = SETTINGS + (OF_SGHMC_SA if method == "SGHMC-SA" else ())
+        settings = {name: getattr(self._args, name) for name in names}
+        return settings | {"backend": keras.backend.backend()}
 
 
 def as_text(rows, reported, augment):

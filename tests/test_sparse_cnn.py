@@ -178,9 +178,11 @@ def test_finished_methods_are_not_run_again(cnn, tmp_path, monkeypatch):
     assert len(trained) == 5 and again == rows and predictor is None
     assert [row["method"] for row in rows] == list(cnn.METHODS)
     assert [row["accuracy"] for row in rows] == [len(name) for name in cnn.METHODS]
-    args.seed = 1  # other settings
+    args.sigma = 0.7  # a setting of one method, and then one of all
     cnn.run(data, data, args)
-    assert trained[5:] == list(cnn.TRAINED)
+    args.seed = 1
+    cnn.run(data, data, args)
+    assert trained[5:] == ["SGHMC-SA", *cnn.TRAINED]
 
 
 def test_picture_of_stored_rows_has_no_images(cnn, tmp_path):
