@@ -8,14 +8,18 @@ clean and under attack, and saves a figure of both (Deng, Zhang, Liang and Lin, 
     python examples/sparse_cnn.py --quick
     python examples/sparse_cnn.py --data mnist --model 2-conv-bn-3-fc --augment
 
-The second command is the paper's run, and needs a GPU.
+The second command is the paper's run, and needs a GPU. With `--results` each method's
+scores go to a file when it has finished, and the same command goes on where it was
+stopped.
 """
 
 import argparse
+import json
 import logging
 import math
 import os
 import time
+from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
@@ -29,6 +33,7 @@ import keras_mhmcmc as mh
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 METHODS = ("Vanilla", "Dropout", "MC dropout", "SGHMC", "SGHMC-SA")
+TRAINED = ("Vanilla", "Dropout", "SGHMC", "SGHMC-SA")  # MC dropout is Dropout's network
 # Test accuracies of table 2 in %, without and with augmentation.
 REPORTED = {
     "mnist": {
@@ -51,6 +56,14 @@ PIXELS = {
     "digits": (0.3055, 0.3758),
 }
 STRENGTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # of an attack; pixels are in [0, 1]
+LATENTS = ("sparsity", "sigma", "delta")  # of the spike-and-slab prior
+CURVE = ("epsilon", "accuracy", "nll", "entropy")  # of a row of an attack
+# What the rows of all methods depend on, and those of SGHMC-SA alone.
+SETTINGS = (
+    *("data", "model", "augment", "train_size", "epochs", "batch_size", "members"),
+    *("rate", "temperature", "attacked", "seed"),
+)
+OF_SGHMC_SA = ("layer_temperatures", "sigma", "delta")
 DROPOUT = 0.5
 PASSES = 20  # of Monte Carlo dropout
 MOMENTUM = 0.9
@@ -151,49 +164,83 @@ def kept(steps, members):
     return {"burn_in": burn_in, "every": math.ceil((steps - burn_in) / members)}
 
 
-def run(train_set, args):
-    """Trains all methods. Returns their predictors, and for each a dict."""
-    progress = Progress(4 * args.epochs, len(train_set[0]))
-    predictors, rows = {}, {}
-    for method in ("Vanilla", "Dropout", "SGHMC", "SGHMC-SA"):
+def run(train_set, test_set, args):
+    """Runs the methods that are missing. Returns all rows, and SGHMC-SA's predictor.
+
+    The predictor is None if SGHMC-SA was run before.
+    """
+    results = Results(args)
+    missing = [one for one in TRAINED if results.find(one) is None]
+    progress = Progress(len(missing) * args.epochs, len(train_set[0]))
+    predictor = None
+    for method in missing:
         begin = time.perf_counter()
         predictor, model, logs = train(method, train_set, args, progress)
         row = {"members": predictor.num_members}
-        row["seconds"] = time.perf_counter() - begin
+        row["seconds"] = round(time.perf_counter() - begin, 1)
         if method == "SGHMC-SA":
-            row |= {key: logs[key][-1] for key in ("sparsity", "sigma", "delta")}
+            row |= {key: float(logs[key][-1]) for key in LATENTS}
             (rho,) = model.optimizer.inclusion_probabilities().values()
             row |= {"weights": rho.size, "spike": 1.0 - float(rho.mean())}
-        predictors[method], rows[method] = predictor, row
         if method == "Dropout":
             # The same weights, with dropout at test time as well.
             passes = mh.MCDropout(model, PASSES, "softmax")
-            predictors["MC dropout"] = passes
-            rows["MC dropout"] = row | {"members": PASSES}
-    return predictors, rows
+            name, few = "MC dropout", {"members": PASSES}
+            results.add(name, row | few | scored(name, passes, test_set, args))
+        results.add(method, row | scored(method, predictor, test_set, args))
+    return [results.find(method) for method in METHODS], predictor
 
 
-def add_scores(rows, predictors, test_set, args):
-    """Adds the scores on the test images to each row. Returns the attacked ones."""
+def scored(method, predictor, test_set, args):
+    """The scores on the test images, and under attack."""
     x, y = test_set
-    for method, row in rows.items():
-        probabilities = predictors[method].predict(x, batch_size=500, verbose=0)
-        row["accuracy"] = 100 * mh.metrics.accuracy(probabilities, y)
-        row["nll"] = mh.metrics.nll(probabilities, y)
-    print("attacks", flush=True)
     few = args.attacked
+    probabilities = predictor.predict(x, batch_size=500, verbose=0)
     curve = mh.adversarial.robustness_curve(
-        predictors,
+        {method: predictor},
         x[:few],
         y[:few],
         STRENGTHS,
         true_label=False,  # as in the tables of the documentation
-        verbose=2,
     )
-    for method, row in rows.items():
-        row["method"] = method
-        row["fgsm"] = [100 * float(a) for a in curve.column(method, "accuracy")]
-    return curve
+    return {
+        "accuracy": 100 * float(mh.metrics.accuracy(probabilities, y)),
+        "nll": float(mh.metrics.nll(probabilities, y)),
+        "fgsm": [100 * float(a) for a in curve.column(method, "accuracy")],
+        "curve": [{key: one[key] for key in CURVE} for one in curve.rows],
+    }
+
+
+class Results:
+    """The rows of the methods that have finished, in a file of JSON lines or none."""
+
+    def __init__(self, args):
+        self._path = None if args.results is None else Path(args.results)
+        self._args = args
+        exists = self._path is not None and self._path.exists()
+        text = self._path.read_text() if exists else ""
+        self._rows = [json.loads(line) for line in text.splitlines()]
+
+    def find(self, method):
+        """The row of a method with these settings, or None."""
+        wanted = method, self._settings(method)
+        rows = (r for r in self._rows if (r["method"], r["settings"]) == wanted)
+        return next(rows, None)
+
+    def add(self, method, row):
+        """Keeps a row, and writes it."""
+        row = {"method": method, **row, "settings": self._settings(method)}
+        self._rows.append(row)
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def _settings(self, method):
+        names = SETTINGS + (OF_SGHMC_SA if method == "SGHMC-SA" else ())
+        settings = {name: getattr(self._args, name) for name in names}
+        return settings | {"backend": keras.backend.backend()}
 
 
 def as_text(rows, reported, augment):
@@ -226,28 +273,31 @@ mean rho, an average since the start), and {sparsity:.1%} with a rho below 1/2. 
 {sigma:.4f}, delta {delta:.3f}."""
 
 
-def draw(predictors, curve, test_set, args):
-    """Saves figure 3: images under attack, and accuracies. Says where."""
+def draw(rows, target, test_set, args):
+    """Saves figure 3: accuracies, and images under attack if there is a target."""
     from matplotlib import pyplot
-
-    x, y = test_set
-    first = [int(np.flatnonzero(y == label)[0]) for label in np.unique(y)[:5]]
-    target = predictors["SGHMC-SA"]
-    images = [mh.adversarial.fgsm(target, x[first], e) for e in STRENGTHS]
-    probabilities = [target.predict(batch, verbose=0) for batch in images]
 
     figure = pyplot.figure(figsize=(12, 7), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(4, 5))
-    grid = left.subplots(len(STRENGTHS), len(first))
-    mh.plots.adversarial_grid(
-        np.stack(images), np.stack(probabilities), y[first], STRENGTHS, axes=grid
-    )
-    left.suptitle(
-        "Attacks on SGHMC-SA. Under each image: the predicted class and\nits "
-        "probability. A frame and ✗: wrong.",
-        fontsize=11,
-    )
-    ax = mh.plots.robustness(curve, right.subplots())
+    if target is None:
+        left, right = None, figure
+    else:
+        x, y = test_set
+        first = [int(np.flatnonzero(y == label)[0]) for label in np.unique(y)[:5]]
+        images = [mh.adversarial.fgsm(target, x[first], e) for e in STRENGTHS]
+        probabilities = [target.predict(batch, verbose=0) for batch in images]
+        grid = left.subplots(len(STRENGTHS), len(first))
+        mh.plots.adversarial_grid(
+            np.stack(images), np.stack(probabilities), y[first], STRENGTHS, axes=grid
+        )
+        left.suptitle(
+            "Attacks on SGHMC-SA. Under each image: the predicted class and\nits "
+            "probability. A frame and ✗: wrong.",
+            fontsize=11,
+        )
+    scores = [{"model": row["method"], **one} for row in rows for one in row["curve"]]
+    table = mh.adversarial.RobustnessTable(scores)
+    ax = mh.plots.robustness(table, right.subplots())
     ax.set_title(f"{args.model} on {args.data}: accuracy under FGSM attacks")
     os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
     figure.savefig(args.output, dpi=150)
@@ -273,12 +323,10 @@ def main(argv=None):
         f"{keras.backend.backend()}",
         flush=True,
     )
-    predictors, rows = run((x, y), args)
-    curve = add_scores(rows, predictors, test_set, args)
-    rows = [rows[method] for method in METHODS]
+    rows, target = run((x, y), test_set, args)
     print(f"\n{as_text(rows, REPORTED.get(args.data, {}), args.augment)}\n")
     print(LEGEND.format(attacked=args.attacked, **rows[-1]))
-    draw(predictors, curve, test_set, args)
+    draw(rows, target, test_set, args)
     return rows
 
 
@@ -331,6 +379,7 @@ def parse(argv):
     add("--attacked", type=at_least_one, default=1000, help="test images attacked")
     add("--quick", action="store_true", help="a small network on digits")
     add("--seed", type=int, default=0, help="seed of weights and noise")
+    add("--results", help="file for the rows of finished methods; none")
     add("--output", default="out/sparse_cnn.png", help="file of the figure")
     args = parser.parse_args(argv)
     for key, value in (QUICK if args.quick else DEFAULT).items():

@@ -25,6 +25,7 @@ class Network(NamedTuple):
 # thousand weights, and in the paper 670 and 490 thousand.
 NETWORKS = {
     "2-conv-2-fc": Network((32, 64), 5, ("same", "same"), (200,)),
+    "2-conv-2-fc-half": Network((16, 32), 5, ("same", "same"), (100,)),  # half as wide
     "2-conv-bn-3-fc": Network((64, 64), 4, ("same", "valid"), (256, 64), True),
 }
 

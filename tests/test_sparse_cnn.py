@@ -1,5 +1,7 @@
 """The example of sparse convolutional networks: networks, methods, a small run."""
 
+from types import SimpleNamespace
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -144,6 +146,52 @@ def test_augmented_training_runs(cnn):
     assert np.isfinite(logs["loss"]).all() and 0.0 <= logs["sparsity"][0] <= 1.0
     probabilities = predictor.predict(x, verbose=0)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-4)
+
+
+def test_finished_methods_are_not_run_again(cnn, tmp_path, monkeypatch):
+    args = cnn.parse(["--quick", "--results", str(tmp_path / "new" / "rows.jsonl")])
+    trained = []
+
+    class Stopped(Exception):
+        """An interruption."""
+
+    def train(method, *_):
+        trained.append(method)
+        if len(trained) == 3:
+            raise Stopped
+        rho = {"fc1": np.array([0.25, 0.75])}
+        optimizer = SimpleNamespace(inclusion_probabilities=lambda: rho)
+        logs = dict.fromkeys(cnn.LATENTS, [0.5])
+        model = SimpleNamespace(optimizer=optimizer)
+        return SimpleNamespace(num_members=2), model, logs
+
+    monkeypatch.setattr(cnn, "train", train)
+    monkeypatch.setattr(cnn, "scored", lambda method, *_: {"accuracy": len(method)})
+    monkeypatch.setattr(cnn.mh, "MCDropout", lambda *_: None)
+    data = np.zeros((1, 8, 8, 1)), np.zeros(1)
+    with pytest.raises(Stopped):
+        cnn.run(data, data, args)
+    rows, predictor = cnn.run(data, data, args)
+    assert trained == ["Vanilla", "Dropout", "SGHMC", "SGHMC", "SGHMC-SA"]
+    assert predictor.num_members == 2
+    again, predictor = cnn.run(data, data, args)
+    assert len(trained) == 5 and again == rows and predictor is None
+    assert [row["method"] for row in rows] == list(cnn.METHODS)
+    assert [row["accuracy"] for row in rows] == [len(name) for name in cnn.METHODS]
+    args.sigma = 0.7  # a setting of one method, and then one of all
+    cnn.run(data, data, args)
+    args.seed = 1
+    cnn.run(data, data, args)
+    assert trained[5:] == ["SGHMC-SA", *cnn.TRAINED]
+
+
+def test_picture_of_stored_rows_has_no_images(cnn, tmp_path):
+    args = cnn.parse(["--output", str(tmp_path / "picture.png")])
+    one = {"accuracy": 0.5, "nll": 1.0, "entropy": 1.0}
+    curve = [{"epsilon": strength, **one} for strength in cnn.STRENGTHS]
+    rows = [{"method": method, "curve": curve} for method in cnn.METHODS]
+    cnn.draw(rows, None, None, args)
+    assert pyplot.imread(args.output).shape[0] > 600
 
 
 def test_table_is_aligned_and_has_the_paper(cnn):

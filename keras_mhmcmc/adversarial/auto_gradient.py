@@ -3,12 +3,17 @@
 Paper: Croce and Hein (2020), "Reliable evaluation of adversarial robustness with an
 ensemble of diverse parameter-free attacks", algorithm 1. A step has momentum:
 
-    z       = project(x_t + eta d(x_t))
-    x_{t+1} = project(x_t + alpha (z - x_t) + (1 - alpha) (x_t - x_{t-1}))
+    z       = P(x_t + eta d(x_t))
+    x_{t+1} = P(x_t + alpha (z - x_t) + (1 - alpha) (x_t - x_{t-1}))
 
 d is the sign of the gradient in the L-infinity ball, and the gradient over its length
-in the L2 ball. alpha is 0.75, and 1 in the first step. eta begins at 2 epsilon. At some
-checkpoints it is halved, and the run goes on from its best point.
+in the L2 ball. P gives the nearest point that is in the ball and within the limits.
+alpha is 0.75, and 1 in the first step. eta begins at 2 epsilon. At some checkpoints it
+is halved, and the run goes on from its best point.
+
+Other programs project onto the L2 ball and clip to the limits, one after the other. A
+point that both move is not the nearest one. Runs of long steps then stop at points that
+are no maximum, where the loss rises by less than float32 resolves.
 """
 
 import functools
@@ -303,8 +308,8 @@ def _step(
         )
         rows = (-1, *[1] * (len(x.shape) - 1))
         moved = point + ops.reshape(size, rows) * balls.direction(gradient, norm)
-        ahead = balls.project(moved, x, epsilon, low, high, norm) - point
+        ahead = balls.nearest(moved, x, epsilon, low, high, norm) - point
         moved = point + alpha * ahead + (1.0 - alpha) * (point - run.previous)
-        return balls.project(moved, x, epsilon, low, high, norm), after, best
+        return balls.nearest(moved, x, epsilon, low, high, norm), after, best
 
     return step

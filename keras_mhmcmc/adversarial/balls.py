@@ -17,6 +17,9 @@ from keras_mhmcmc.evaluation.checks import Limits
 
 Norm = Literal["linf", "l2"]
 NORMS: tuple[Norm, ...] = ("linf", "l2")
+# Of `nearest`. 7 were enough for each of 500 images of digits, of MNIST and of
+# Fashion-MNIST, and for changes three times as long as the radius.
+ROUNDS = 7
 
 
 def direction(gradient: Tensor, norm: Norm) -> Tensor:
@@ -39,6 +42,7 @@ def project(
     """Return the points moved into the ball around `x`, and then into the limits.
 
     The second move leaves the points in the ball, because `x` is within the limits.
+    In the L2 ball they may then be nearer to `x` than they have to be: see `nearest`.
     """
     if norm == "linf":
         moved = x + ops.clip(moved - x, -epsilon, epsilon)
@@ -48,6 +52,42 @@ def project(
             1.0, epsilon / ops.maximum(_length(change), SMALLEST)
         )
     return ops.clip(moved, low, high)
+
+
+def nearest(
+    moved: Tensor, x: Tensor, epsilon: Tensor, low: Tensor, high: Tensor, norm: Norm
+) -> Tensor:
+    """Return the points of the ball and the limits that are nearest to `moved`.
+
+    In the L-infinity ball, this is `project`. In the L2 ball, the limits may bring a
+    projected point nearer to `x` than it has to be. The nearest point is
+    clip(x + t d), with d = moved - x and the largest t <= 1 that keeps it in the ball:
+
+        t = min(1, sqrt((epsilon^2 - sum_C b^2) / sum_F d^2))
+
+    C are the numbers that the limits stop, b their changes, and F the other numbers.
+    The loop begins at the t of no limits, and solves for t with the C of the last t.
+    So t only rises, stays at or below the solution, and reaches it when C stays the
+    same.
+    """
+    if norm == "linf":
+        return project(moved, x, epsilon, low, high, norm)
+    axes = feature_axes(x)
+    change = moved - x
+    shares = change / epsilon  # the squares of small changes would underflow
+    t = ops.minimum(1.0, 1.0 / ops.maximum(_length(shares), SMALLEST))
+    for _ in range(ROUNDS):
+        point = ops.clip(x + t * change, low, high)
+        is_stopped = ops.logical_or(point <= low, point >= high)
+        stopped = ops.where(is_stopped, (point - x) / epsilon, 0.0)
+        free = ops.where(is_stopped, 0.0, shares)
+        left = 1.0 - ops.sum(ops.square(stopped), axis=axes, keepdims=True)
+        length = ops.maximum(_length(free), SMALLEST)
+        wider = ops.sqrt(ops.maximum(left, 0.0)) / length
+        t = ops.minimum(1.0, ops.maximum(t, wider))
+    # The projection takes away what rounding has added to the length.
+    point = ops.clip(x + t * change, low, high)
+    return project(point, x, epsilon, low, high, norm)
 
 
 def random_start(

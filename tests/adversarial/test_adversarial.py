@@ -1,5 +1,6 @@
 """FGSM against exact float64 gradients, and the table of attacks."""
 
+import logging
 import sys
 
 import keras
@@ -395,3 +396,16 @@ def test_outputs_that_ignore_the_input():
     model.layers[0].activation = lambda z: ops.one_hot(ops.argmax(z, axis=1), 3)
     with pytest.warns(UserWarning, match="gradient of zero for 4 of 4"):
         np.testing.assert_array_equal(fgsm(model, X, 0.1), X)
+
+
+def test_tensorflow_does_not_warn_of_repeated_tracing(caplog):
+    """The functions of several models are traced once each, which is no fault."""
+    logger = logging.getLogger("tensorflow")
+    logger.addHandler(caplog.handler)
+    try:
+        for seed in range(6):
+            x, y, *parameters = linear_case(seed)
+            fgsm(linear(*parameters), x, 0.1, y=y)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert "retracing" not in caplog.text

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_mhmcmc import Classifier
 from keras_mhmcmc import Ensemble
 from keras_mhmcmc.adversarial import apgd
+from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import robustness_curve
@@ -30,9 +32,28 @@ def test_a_run_is_the_oracles(case, loss, norm):
     attack_checks.check_oracle_of_apgd(case, loss, norm)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 30])
+@pytest.mark.parametrize("steps", [1, 2, 7, 30, 40, 100])
 def test_runs_of_other_lengths_are_the_oracles(steps):
     attack_checks.check_oracle_of_apgd(steps=steps, norm="l2")
+
+
+@pytest.mark.parametrize("features", [1, 8, 64])
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
+def test_the_nearest_point_of_the_ball_within_the_limits(features, epsilon):
+    """No other admissible point is nearer, as the oracle's bisection finds."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(200, features))
+    x[rng.random(x.shape) < 0.3] = 0.0  # as the border of a digit
+    moved = x + 3.0 * epsilon * rng.normal(size=x.shape) / features**0.5
+    x, moved = x.astype("float32"), moved.astype("float32")
+    numbers = (np.float32(number) for number in (epsilon, 0.0, 1.0))
+    given = [ops.convert_to_tensor(one) for one in (moved, x, *numbers)]
+    found = ops.convert_to_numpy(balls.nearest(*given, "l2"))
+    pairs = zip(moved.astype("float64"), x.astype("float64"), strict=True)
+    exact = [auto_pgd.project(*pair, epsilon, "l2", 0.0, 1.0) for pair in pairs]
+    np.testing.assert_allclose(found, exact, atol=1e-6)
+    clipped = ops.convert_to_numpy(balls.project(*given, "l2"))
+    assert features == 1 or np.abs(found - clipped).max() > 1e-3
 
 
 def test_checkpoints():

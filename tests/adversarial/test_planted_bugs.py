@@ -160,7 +160,7 @@ def no_momentum(monkeypatch):
     monkeypatch.setattr(auto_gradient, "MOMENTUM", 1.0)
 
 
-@bug(long_oracle)
+@bug(oracle)
 def never_halved(monkeypatch):
     wrap(monkeypatch, auto_gradient, "intervals", lambda real, steps: {})
 
@@ -168,6 +168,16 @@ def never_halved(monkeypatch):
 @bug(long_oracle)
 def halved_at_each_checkpoint(monkeypatch):
     monkeypatch.setattr(auto_gradient, "SUCCESSES", 2.0)
+
+
+@bug(oracle)
+def half_of_the_steps_are_enough(monkeypatch):
+    monkeypatch.setattr(auto_gradient, "SUCCESSES", 0.5)
+
+
+@bug(long_oracle)
+def clipped_after_the_projection(monkeypatch):
+    monkeypatch.setattr(balls, "nearest", balls.project)
 
 
 @bug(oracle)

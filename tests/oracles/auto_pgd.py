@@ -18,12 +18,21 @@ def checkpoints(steps):
 
 
 def project(point, x, epsilon, norm, low, high):
-    change = point - x
+    """The nearest point of the ball within the limits, which x keeps.
+
+    In the L2 ball it is clip(x + t (point - x)): bisection finds the largest t.
+    """
     if norm == "linf":
-        change = np.clip(change, -epsilon, epsilon)
-    elif np.linalg.norm(change) > epsilon:
-        change = change * epsilon / np.linalg.norm(change)
-    return np.clip(x + change, low, high)
+        return np.clip(x + np.clip(point - x, -epsilon, epsilon), low, high)
+    at = lambda t: np.clip(x + t * (point - x), low, high)
+    length = lambda t: np.linalg.norm(at(t) - x)
+    if length(1.0) <= epsilon:
+        return at(1.0)
+    inside, outside = 0.0, 1.0
+    for _ in range(60):
+        t = 0.5 * (inside + outside)
+        inside, outside = (t, outside) if length(t) <= epsilon else (inside, t)
+    return at(inside)
 
 
 def ascend(point, gradient, size, norm):

@@ -1,5 +1,6 @@
 """TensorFlow: all that the package uses besides algebra, chains, loops and noise."""
 
+import functools
 import math
 
 import tensorflow as tf
@@ -159,8 +160,13 @@ def repeats_shuffles():
 
 
 def compile_function(function):
-    """Return `function`, a function of tensors, compiled."""
-    return tf.function(function)
+    """Return `function`, a function of tensors, compiled.
+
+    TensorFlow counts the tracings of functions by their code. So it warned of repeated
+    tracing when the functions of several models were traced, each of them once. A
+    `partial` has no code: TensorFlow then counts the tracings of each one by itself.
+    """
+    return tf.function(functools.partial(function))
 
 
 def value_and_gradient(function):
