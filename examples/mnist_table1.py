@@ -240,7 +240,8 @@ def scores(chains, samples, x_test, y_test):
         chains.predict(x_test, batch_size=1000, verbose=0)
     )
     found["last"] = [three(p, y_test) for p in np.asarray(probabilities)]
-    if samples.exists():
+    is_whole = np.isfinite(found["last"]).all()
+    if samples.exists() and is_whole:
         posterior = mh.PosteriorSamples.load(samples)
         # Probabilities: the ensemble knows from the loss that the chains give logits.
         members = posterior.ensemble(chains).predict_members(x_test, batch_size=1000)
