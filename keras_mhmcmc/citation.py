@@ -4,10 +4,14 @@ from typing import Any
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._version import __version__
+from keras_mhmcmc.algorithms.amagold import Amagold
 from keras_mhmcmc.algorithms.austerity import Austerity
 from keras_mhmcmc.algorithms.barker import Barker
 from keras_mhmcmc.algorithms.confidence import Confidence
+from keras_mhmcmc.algorithms.hmc import HMC
+from keras_mhmcmc.algorithms.poisson_mh import PoissonMH
 from keras_mhmcmc.algorithms.smh import SMH
+from keras_mhmcmc.algorithms.tuna import Tuna
 from keras_mhmcmc.optimizers import AMAGOLD
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
@@ -78,6 +82,32 @@ _AMAGOLD = """\
   author    = {Zhang, Ruqi and Cooper, A. Feder and De Sa, Christopher},
   booktitle = {International Conference on Artificial Intelligence and Statistics},
   year      = {2020}
+}"""
+
+_TUNA = """\
+@inproceedings{zhang2020asymptotically,
+  title     = {Asymptotically Optimal Exact Minibatch {Metropolis}-{Hastings}},
+  author    = {Zhang, Ruqi and Cooper, A. Feder and De Sa, Christopher},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2020}
+}"""
+
+_POISSON = """\
+@inproceedings{zhang2019poisson,
+  title     = {{Poisson}-Minibatching for {Gibbs} Sampling with Convergence Rate
+               Guarantees},
+  author    = {Zhang, Ruqi and De Sa, Christopher},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2019}
+}"""
+
+_HMC = """\
+@incollection{neal2011mcmc,
+  title     = {{MCMC} Using {Hamiltonian} Dynamics},
+  author    = {Neal, Radford M.},
+  booktitle = {Handbook of {Markov} Chain {Monte} {Carlo}},
+  publisher = {Chapman and Hall/CRC},
+  year      = {2011}
 }"""
 
 _SMH = """\
@@ -164,7 +194,7 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     SGHMC: (_SGHMC,),
     SGNHT: (_SGNHT,),
     AMAGOLD: (_AMAGOLD,),
-    SMH: (_SMH,),
+    Amagold: (_AMAGOLD,),
     MHBT: (_MHBT,),
     RSGLD: (_MHBT,),
     MINT: (_MINT,),
@@ -176,6 +206,10 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     Barker: (_BARKER,),
     Austerity: (_AUSTERITY,),
     Confidence: (_CONFIDENCE, _TALL_DATA),
+    SMH: (_SMH,),
+    Tuna: (_TUNA,),
+    PoissonMH: (_POISSON, _TUNA),
+    HMC: (_HMC,),
 }
 
 
@@ -187,9 +221,9 @@ def citation(sampler: Any = None) -> str:
     approximation adaptation".
 
     Args:
-        sampler: a sampler such as `mh.RSGLD(...)`, or its class. The kernels
-            `mh.kernels.smh(...)`, `barker`, `austerity` and `confidence` have entries,
-            too. Defaults to None, the entry of the package alone.
+        sampler: a sampler such as `mh.RSGLD(...)`, or its class, or a kernel
+            for `mh.sample` that is no optimizer, such as `mh.kernels.tuna(...)`.
+            Defaults to None, the entry of the package alone.
 
     Returns:
         A string with an entry for the package and one for each paper.

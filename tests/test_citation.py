@@ -35,26 +35,30 @@ def test_a_sampler_is_cited_like_its_class():
     assert "10.1080/01621459.2020.1782222" in mh.citation(sampler)
 
 
-def test_a_kernel_with_a_paper_of_its_own():
-    expansion = mh.expansions.logistic_regression([[1.0], [2.0]], [0, 1])
-    text = mh.citation(mh.kernels.smh(expansion))
-    assert keys_of(text) == ["keras_mhmcmc", "cornish2019scalable"]
-    assert is_balanced(text)
+KERNELS = [
+    (lambda: mh.kernels.barker(0.1), ["seita2017efficient"]),
+    (lambda: mh.kernels.austerity(0.1), ["korattikara2014austerity"]),
+    (
+        lambda: mh.kernels.confidence(0.1, bounds=[1.0]),
+        ["bardenet2014towards", "bardenet2017markov"],
+    ),
+    (
+        lambda: mh.kernels.smh(mh.expansions.logistic_regression([[1], [2]], [0, 1])),
+        ["cornish2019scalable"],
+    ),
+    (lambda: mh.kernels.tuna(0.1, bounds=[1.0]), ["zhang2020asymptotically"]),
+    (
+        lambda: mh.kernels.poisson(0.1, lower=[-1.0], upper=[0.0]),
+        ["zhang2019poisson", "zhang2020asymptotically"],
+    ),
+    (lambda: mh.kernels.amagold(0.1, steps_per_test=2), ["zhang2020amagold"]),
+    (lambda: mh.kernels.hmc(), ["neal2011mcmc"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "papers"),
-    [
-        (mh.kernels.barker(0.1), ["seita2017efficient"]),
-        (mh.kernels.austerity(0.1), ["korattikara2014austerity"]),
-        (
-            mh.kernels.confidence(0.1, bounds=[1.0]),
-            ["bardenet2014towards", "bardenet2017markov"],
-        ),
-    ],
-)
-def test_kernels_on_growing_batches_have_their_papers(kernel, papers):
-    text = mh.citation(kernel)
+@pytest.mark.parametrize(("make", "papers"), KERNELS)
+def test_kernels_that_are_no_optimizers_have_their_papers(make, papers):
+    text = mh.citation(make())
     assert keys_of(text)[1:] == papers and is_balanced(text)
     assert text.count("@") == len(papers) + 1
 

@@ -28,7 +28,7 @@ from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.algorithms.transition import Transition
+from keras_mhmcmc.algorithms.transition import ExampleTest
 
 # Rounding of a log-likelihood, relative to its size: a few float32 steps.
 _ROUNDING = 2e-6
@@ -186,7 +186,7 @@ class Move(NamedTuple):
     measures: Any  # for the kernel's `judge`
 
 
-class BoundedTest(Transition):
+class BoundedTest(ExampleTest):
     """Abstract: a kernel whose test draws a Poisson batch of bounded examples.
 
     A final class is a frozen dataclass. It adds `limits`, `shared`, `weights`, `names`,
@@ -229,16 +229,6 @@ class BoundedTest(Transition):
             measures: of the move.
             violation: so far.
         """
-
-    @property
-    def counts(self) -> tuple[str, ...]:
-        """Names of what a step counts."""
-        return ("accepted", "proposed", "examples", "nonfinite")
-
-    @property
-    def needs_examples(self) -> bool:
-        """Return whether the kernel needs single log-likelihoods: it does."""
-        return True
 
     @property
     def arrays(self) -> list[Array]:
@@ -320,14 +310,6 @@ class BoundedTest(Transition):
     def check(self, state: State) -> None:
         """Raise a `ValueError` if a bound was exceeded."""
         check_violation("` or `".join(self.names), state.violation)
-
-    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the share of accepted proposals, and the mean size of a batch."""
-        with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / counts["proposed"]
-            batch_size = counts["examples"] / counts["proposed"]
-        nonfinite = counts["nonfinite"]
-        return dict(acceptance=acceptance, batch_size=batch_size, nonfinite=nonfinite)
 
     def _check_test(self) -> None:
         """Check the settings that all final classes have."""

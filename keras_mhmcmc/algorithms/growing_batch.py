@@ -37,8 +37,6 @@ from typing import Any
 from typing import NamedTuple
 from typing import Self
 
-import numpy as np
-
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -49,7 +47,7 @@ from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.bounded import Examples
 from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.algorithms.transition import Transition
+from keras_mhmcmc.algorithms.transition import ExampleTest
 
 
 class Batch(NamedTuple):
@@ -88,7 +86,7 @@ def variance(batch: Batch, train_size: int) -> Tensor:
     return spread(batch) / ops.maximum(batch.count, 1.0) * left
 
 
-class GrowingWalk(Transition):
+class GrowingWalk(ExampleTest):
     """Abstract: a random walk whose test reads a batch that grows until it can decide.
 
     A final class is a frozen dataclass with the fields below. Its state is a named
@@ -149,16 +147,6 @@ class GrowingWalk(Transition):
     def num_blocks(self) -> int:
         """Number of blocks that make all of the data."""
         return -(-(self.train_size or 1) // self.block_size)
-
-    @property
-    def counts(self) -> tuple[str, ...]:
-        """Names of what a step counts."""
-        return ("accepted", "proposed", "examples", "nonfinite")
-
-    @property
-    def needs_examples(self) -> bool:
-        """Return whether the kernel needs single log-likelihoods: it does."""
-        return True
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the kernel for data of N examples."""
@@ -238,14 +226,6 @@ class GrowingWalk(Transition):
             return block + 1, is_open & ((block + 1) * block_size < size), batch
 
         return tensors.loop_while(goes_on, one_block, (0, is_open, batch))[-1]
-
-    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the share of accepted proposals, and the mean size of a batch."""
-        with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / counts["proposed"]
-            batch_size = counts["examples"] / counts["proposed"]
-        nonfinite = counts["nonfinite"]
-        return dict(acceptance=acceptance, batch_size=batch_size, nonfinite=nonfinite)
 
     def _check_walk(self) -> None:
         """Check the settings that all final classes have."""

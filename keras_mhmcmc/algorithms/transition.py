@@ -21,6 +21,8 @@ from typing import Any
 from typing import Protocol
 from typing import Self
 
+import numpy as np
+
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Position
@@ -121,3 +123,25 @@ class Transition(abc.ABC):
         Args:
             counts: sums over the steps after the burn-in, arrays (K,).
         """
+
+
+class ExampleTest(Transition):
+    """Abstract: a kernel whose test draws examples of its own, and counts them."""
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of what a step counts."""
+        return ("accepted", "proposed", "examples", "nonfinite")
+
+    @property
+    def needs_examples(self) -> bool:
+        """Return whether the kernel needs single log-likelihoods: it does."""
+        return True
+
+    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the share of accepted proposals, and the mean size of a batch."""
+        with np.errstate(invalid="ignore"):
+            acceptance = counts["accepted"] / counts["proposed"]
+            batch_size = counts["examples"] / counts["proposed"]
+        nonfinite = counts["nonfinite"]
+        return dict(acceptance=acceptance, batch_size=batch_size, nonfinite=nonfinite)
