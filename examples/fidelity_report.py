@@ -122,6 +122,7 @@ def line(runs, name):
     """A line of a table."""
     columns = {key: [run[key] for run in runs] for key in runs[0]}
     error, exact = mean_errors(runs)
+    spread, spread_error = spread_of(runs)
     r_hats = [value for value in columns["r_hat"] if value is not None]
     cells = [
         name,
@@ -135,7 +136,7 @@ def line(runs, name):
         mean_and_error(columns["w1"], 4),
         f"{error:.1f}",
         f"{exact:.1f}",
-        mean_and_error(columns["sd_ratio"], 3),
+        f"{spread:.3f} ± {spread_error:.3f}",
         mean_and_error(columns["predicted"][:1], 3),
         seen(runs),
     ]
