@@ -14,8 +14,11 @@ variance of numbers with a large mean. When the batch is all of the data, v is 0
 
 All chains evaluate a block together. A chain whose test has decided adds nothing more.
 
-A proposal outside the prior's support, or with an example of likelihood 0, is rejected.
-A proposal whose prior or likelihood is NaN or +infinity is rejected and counted.
+A proposal outside the prior's support, or with an example of likelihood 0 in the batch,
+is rejected. A position with such an example is left for any other proposal. An example
+of likelihood 0 that is not in the batch is not seen, so the likelihoods should be
+positive everywhere. A proposal whose prior or likelihood is NaN or +infinity is
+rejected and counted.
 
 | symbol | name          | shape  | unit     |
 |--------|---------------|--------|----------|
@@ -176,7 +179,9 @@ class GrowingWalk(ExampleTest):
         positions = [state.point, proposal]
         batch = self._grown(batch, move, possible, positions, uniforms[own:], density)
         likely = ops.isfinite(batch.total)
-        wins = possible & likely & self.accepts(batch, move, density)
+        leaves = batch.total == math.inf  # a position of density 0
+        wins = possible & (leaves | (likely & self.accepts(batch, move, density)))
+        likely = likely | leaves
         # At -infinity the target is 0: a plain rejection.
         is_zero = (prior == -math.inf) | (batch.total == -math.inf)
         counts = {
@@ -245,7 +250,11 @@ class GrowingWalk(ExampleTest):
 def with_block(batch: Batch, examples: Examples) -> Batch:
     """Return a batch with a block of examples in all fields but `extra`."""
     arrived = examples.arrived
-    difference = ops.where(arrived, examples.there - examples.here, 0.0)
+    difference = examples.there - examples.here
+    # A likelihood of 0 here: the position is left, even if it is 0 there, too.
+    difference = ops.where(examples.here == -math.inf, math.inf, difference)
+    difference = ops.where(examples.there == math.inf, math.nan, difference)
+    difference = ops.where(arrived, difference, 0.0)
     number = ops.sum(ops.cast(arrived, "float32"), axis=1)
     first = ops.sum(difference, axis=1) / ops.maximum(number, 1.0)
     first = ops.where(ops.isfinite(first), first, 0.0)

@@ -58,6 +58,13 @@ class Head:
         return stacked
 
 
+_ACTIVATIONS = (
+    keras.activations.linear,
+    keras.activations.softmax,
+    keras.activations.sigmoid,
+)
+
+
 def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
     """Return the last dense layer of a model, with its inputs for the examples `x`.
 
@@ -79,6 +86,10 @@ def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
             else "no `Dense` layer"
         )
     layer = dense[-1]
+    if layer.activation not in _ACTIVATIONS:
+        raise _refusal(
+            f"a last `Dense` layer with the activation {layer.activation.__name__!r}"
+        )
     count = len(keras.tree.flatten(x)[0])
     features, outputs = [], []
     with _inputs_of(layer) as seen:
@@ -136,14 +147,16 @@ def _link(logits: Floats, outputs: Floats) -> str:
     a layer after it.
     """
     links = {"linear": logits, "softmax": softmax(logits), "sigmoid": sigmoid(logits)}
+    # Of each example by itself: a large output must not hide the errors of others.
+    scale = np.maximum(np.abs(outputs).max(axis=-1), 1.0) if outputs.ndim == 2 else 1.0
     errors = {
-        name: np.abs(expected - outputs).max()
+        name: (np.abs(expected - outputs).max(axis=-1) / scale).max()
         for name, expected in links.items()
         if expected.shape == outputs.shape
     }
     nearest = min(errors, key=lambda name: errors[name], default="linear")
     # Half precision has errors of 1%.
-    if errors and errors[nearest] <= 0.02 * np.abs(outputs).max():
+    if errors and errors[nearest] <= 0.02:
         return nearest
     raise _refusal("a model whose outputs differ from those of its last `Dense` layer")
 

@@ -31,6 +31,7 @@ from keras_mhmcmc.sampling.run import sample
 _SHOWN = 200  # examples whose predictions are compared between chains
 _BATCHES = 5  # of a chain, for the effective sample size
 _HMC_WARM_UP, _HMC_STEPS = 300, 400
+_LEAST_WARM_UP = 200  # of paths, to find a step
 _TUNA_ESS = 50  # of each chain, by the rule for `num_steps`
 LARGEST_R_HAT, SMALLEST_ESS = 1.1, 50.0
 
@@ -89,8 +90,8 @@ def sample_last_layer(
             "hmc", its warm-up, and a fifth of the steps for "tuna". At most as many as
             leave a step for each draw.
         learning_rate: standard deviation of the random walk of "tuna", in posterior
-            standard deviations, greater than 0. Defaults to None: the one that moves
-            farthest for each evaluated example.
+            standard deviations, greater than 0; not with "hmc". Defaults to None: the
+            one that moves farthest for each evaluated example.
         seed: integer that makes the draws repeatable. Defaults to 0.
         batch_size: number of examples to compute features of at a time, at least 1.
             Defaults to 256.
@@ -182,6 +183,12 @@ def _plan(
     draws: int,
 ) -> tuple[Plan, Any]:
     """Return how long to run and what to keep, and the kernel."""
+    if method == "hmc" and learning_rate is not None:
+        raise ValueError(
+            'Argument `learning_rate` must be None with method="hmc", which finds its '
+            'step itself. Pass method="tuna", or leave the argument out. '
+            f"Received: learning_rate={learning_rate}"
+        )
     if method == "hmc":
         steps, default_burn_in = _HMC_WARM_UP + max(_HMC_STEPS, draws), _HMC_WARM_UP
     else:
@@ -203,8 +210,10 @@ def _plan(
         )
     plan = Plan(steps, steps - draws * every, every)
     if method == "hmc":
-        # The default of 0.1 is far below the width 1 of these coordinates.
-        return plan, kernels.hmc(step_size=0.3, warm_up=burn_in)
+        # The default of 0.1 is far below the width 1 of these coordinates. A short
+        # warm-up ends at a step that accepts nothing: better the step as it is.
+        warm_up = burn_in if burn_in >= _LEAST_WARM_UP else 0
+        return plan, kernels.hmc(step_size=0.3, warm_up=warm_up)
     rate = walk.learning_rate if learning_rate is None else learning_rate
     return plan, kernels.tuna(rate, bounds=posterior.bounds(), chi=walk.chi)
 

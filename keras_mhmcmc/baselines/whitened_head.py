@@ -45,6 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_mhmcmc import bounds
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines.head import Floats
 from keras_mhmcmc.baselines.head import Head
@@ -111,10 +112,13 @@ def posterior_mode(
     b allows, and of some more elsewhere.
     """
     phi, classes = head.features, head.values.shape[1]
-    targets = labels[:, None] if classes == 1 else np.eye(classes)[labels]
+    rows = labels[:, None] if classes == 1 else np.eye(classes)[labels]
+    targets: Floats = rows.astype("float64")
     bound = 0.25 if classes == 1 else 0.5
     inverse = np.linalg.inv(bound * phi.T @ phi + np.diag(tau[:, 0]))
-    current = point = head.values
+    # Weights that were not trained on these features may be worse than none.
+    starts = [head.values, np.zeros_like(head.values)]
+    current = point = min(starts, key=lambda w: _energy(phi @ w, targets, tau, w))
     momentum = 1.0
     for _ in range(_MOST_STEPS):
         gradient = phi.T @ (probabilities(phi @ point) - targets) + tau * point
@@ -127,7 +131,26 @@ def posterior_mode(
         following = (1.0 + math.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
         point = new + (momentum - 1.0) / following * (new - current)
         current, momentum = new, following
+    else:
+        length = math.sqrt(max(float((step * gradient).sum()), 0.0))
+        warn(
+            f"The mode of the last layer's posterior was not found in {_MOST_STEPS} "
+            f"steps: the gradient has the length {length:.3g} instead of "
+            f"{tolerance:.3g}, and the chains begin elsewhere. The features before the "
+            f"layer are as large as {np.abs(phi).max():.3g}. Scale them to about 1, "
+            "for example by `keras.layers.LayerNormalization`, or pass a narrower "
+            "`prior`."
+        )
     return point
+
+
+def _energy(logits: Floats, targets: Floats, tau: Floats, w: Floats) -> float:
+    """Return U(W) without the constant of the prior, nats."""
+    if logits.shape[-1] == 1:
+        losses = np.logaddexp(0.0, logits) - targets * logits
+    else:
+        losses = np.logaddexp.reduce(logits, axis=-1) - (targets * logits).sum(axis=-1)
+    return float(losses.sum() + 0.5 * (tau * np.square(w)).sum())
 
 
 def probabilities(logits: Floats) -> Floats:

@@ -23,11 +23,12 @@ def barker(
     the batch grows until the variance of its estimate of Delta is below 1 nat^2.
 
     The bias comes from estimates of Delta that are not normal: from small batches, and
-    from skewed differences of the log-likelihoods. In a logistic regression with 40
-    rows, batches from 10 rows on moved the means by 0.2 standard deviations. Batches of
-    all of the data have no bias, up to 7e-7 of an acceptance probability. `draws.info`
-    has the mean `batch_size` of each chain. Barker's test accepts only half of the
-    moves that leave the density unchanged.
+    from skewed differences of the log-likelihoods. An example of likelihood 0 outside
+    the batch is not seen: likelihoods must be positive everywhere. In a logistic
+    regression with 40 rows, batches from 10 rows on moved the means by 0.2 standard
+    deviations. Batches of all of the data have no bias, up to 7e-7 of an acceptance
+    probability. `draws.info` has the mean `batch_size` of each chain. Barker's test
+    accepts only half of the moves that leave the density unchanged.
 
     Args:
         learning_rate: standard deviation of the random walk, greater than 0.
@@ -81,8 +82,9 @@ def austerity(
     mean is, or until it is all of the data.
 
     A smaller `epsilon` reads more examples and decides wrongly less often. `epsilon=0`
-    reads all of the data, and is exact. `draws.info` has the mean `batch_size` of each
-    chain.
+    reads all of the data, and is exact. With a larger one, likelihoods must be
+    positive everywhere: an example of likelihood 0 outside the batch is not seen.
+    `draws.info` has the mean `batch_size` of each chain.
 
     Args:
         learning_rate: standard deviation of the random walk, greater than 0.

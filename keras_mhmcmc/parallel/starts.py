@@ -155,9 +155,10 @@ def _generator_states(num_chains: int, generator: np.random.Generator) -> Array:
 
 def _check_count(num_chains: int, count: int) -> None:
     if count != num_chains:
+        remedy = f"`num_chains={count}`, or " if count else ""
         raise ValueError(
             "Argument `start` must have one network for each chain. Pass "
-            f"`num_chains={count}`, or a `start` of {num_chains} networks. "
+            f"{remedy}a `start` of {num_chains} networks. "
             f"Received: {count} networks, num_chains={num_chains}"
         )
 

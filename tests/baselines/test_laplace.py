@@ -310,7 +310,7 @@ class TestRefused:
                 lambda: keras.Sequential([keras.Input((5,)), layers.ReLU()]),
                 "no `Dense`",
             ),
-            (lambda: network(3, "relu"), "whose outputs differ from those"),
+            (lambda: network(3, "relu"), "the activation 'relu'"),
             (lambda: network(3, None, layers.BatchNormalization()), "outputs differ"),
             (lambda: network(3, "sigmoid"), "a sigmoid of 3 units"),
             (models_people_write.of_two_outputs, "several outputs"),

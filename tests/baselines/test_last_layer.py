@@ -280,6 +280,48 @@ class TestConvergence:
         assert set(found) == {"acceptance", "batch_size", "num_steps"}
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_mode_does_not_depend_on_the_trained_weights(scale):
+    model = network()
+    _, _, trained = coordinates(model, scale * X)
+    rng = np.random.default_rng(0)
+    own = model.layers[-1].kernel
+    own.assign(100.0 * rng.normal(size=own.shape).astype("float32"))
+    _, _, other = coordinates(model, scale * X)
+    # In posterior standard deviations.
+    distance = trained.factor.T @ (other.mode - trained.mode)
+    assert np.abs(distance).max() < 0.05
+
+
+def test_a_mode_that_is_not_found_is_told(monkeypatch):
+    monkeypatch.setattr(whitened_head, "_MOST_STEPS", 2)
+    with pytest.warns(UserWarning, match="was not found in 2 steps"):
+        coordinates(network())
+
+
+def test_a_short_burn_in_has_a_step_that_is_accepted():
+    options = QUICK | {"num_steps": 60, "burn_in": 20}
+    _, found = quietly(network(), X, Y, **options)
+    assert found["acceptance"] > 0.5
+
+
+@pytest.mark.parametrize("where", ["in the layer", "after it"])
+def test_clipped_logits_are_refused(where):
+    """One large row of outputs does not hide that others are clipped."""
+    model = network(activation="relu" if where == "in the layer" else None)
+    if where == "after it":
+        model.add(keras.layers.ReLU())
+    x = X.copy()
+    x[0] = 300.0
+    with pytest.raises(ValueError, match="Argument `model`"):
+        heads.head_of(model, x, 64)
+
+
+def test_the_rate_of_another_method_is_refused():
+    with pytest.raises(ValueError, match="`learning_rate` must be None"):
+        mh.sample_last_layer(network(), X, Y, learning_rate=0.7, **QUICK)
+
+
 class TestWarnings:
     def test_a_short_run_gives_numbers_and_a_remedy(self):
         model, x, y = small(3)

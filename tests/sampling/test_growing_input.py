@@ -121,3 +121,23 @@ def test_the_size_of_the_batch_is_reported():
     some = run(mh.kernels.austerity(0.1, epsilon=0.3, block_size=7), start)
     assert 7 <= some.info["batch_size"].mean() < SIZE
     assert (some.info["acceptance"] > 0).all()
+
+
+@pytest.mark.parametrize("build", [mh.kernels.barker, mh.kernels.austerity])
+def test_a_position_of_density_zero_is_left(build):
+    """The bound of a uniform distribution: small batches do not see each example."""
+    x = np.random.default_rng(0).uniform(size=2000).astype("float32")
+    draws = mh.sample(
+        build(0.003, block_size=50),
+        np.full(6, 1.05, "float32"),
+        log_likelihood=lambda t, x: ops.where(x <= t, -ops.log(t), -np.inf),
+        data=x,
+        num_steps=1500,
+        burn_in=500,
+        num_chains=6,
+        seed=0,
+        progress=False,
+    )
+    # Chains that cannot leave end at 0.9, and accept 3%.
+    assert np.mean(draws.position) > 0.93
+    assert np.all(draws.info["acceptance"] > 0.5)
