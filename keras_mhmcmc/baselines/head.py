@@ -148,7 +148,8 @@ def _link(logits: Floats, outputs: Floats) -> str:
     """
     links = {"linear": logits, "softmax": softmax(logits), "sigmoid": sigmoid(logits)}
     # Of each example by itself: a large output must not hide the errors of others.
-    scale = np.maximum(np.abs(outputs).max(axis=-1), 1.0) if outputs.ndim == 2 else 1.0
+    scale = np.abs(outputs).max(axis=-1)
+    scale = np.maximum(scale, min(float(scale.max()), 1.0))
     errors = {
         name: (np.abs(expected - outputs).max(axis=-1) / scale).max()
         for name, expected in links.items()
