@@ -52,6 +52,7 @@ from keras_mhmcmc.posterior import PosteriorSamples
 from keras_mhmcmc.sampling import ChainState
 from keras_mhmcmc.sampling import Draws
 from keras_mhmcmc.sampling import equi_energy
+from keras_mhmcmc.sampling import log_density
 from keras_mhmcmc.sampling import replica_exchange
 from keras_mhmcmc.sampling import sample
 from keras_mhmcmc.tuning import suggest_learning_rate
@@ -96,6 +97,7 @@ __all__ = [
     "independent_processes",
     "kernels",
     "last_layer_laplace",
+    "log_density",
     "losses",
     "metrics",
     "plots",

@@ -186,6 +186,7 @@ SCRIPTS = {
     "memory": [],
     "parallel_chains": ["--model", "small"],
     "peers": [],
+    "reuse": [],
     "scaling": [],
 }
 

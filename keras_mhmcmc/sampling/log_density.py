@@ -102,6 +102,18 @@ class LogDensity:
         return self.batch_size < self.train_size
 
     @property
+    def signature(self) -> tuple[Any, ...]:
+        """What a compiled loop depends on, besides the functions of the user."""
+        data = None
+        if self.train_size is not None:
+            data = repr(tree.map_structure(lambda _: 0, self._data))
+        arrays = [
+            (tuple(array.shape), keras.backend.standardize_dtype(array.dtype))
+            for array in self.constants
+        ]
+        return (data, *arrays, self.batch_size, self.replacement)
+
+    @property
     def num_uniforms(self) -> int:
         """Number of uniforms that the mini-batch of one chain and step needs."""
         if self.train_size is None or not self.draws_batches:

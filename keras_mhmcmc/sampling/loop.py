@@ -86,6 +86,7 @@ def run(
     record_size: int | None = None,
     fuse: bool = True,
     check: Callable[[Any], None] | None = None,
+    compile_chains: Callable[..., Any] = _backend.compile_chains,
 ) -> Outcome:
     """Run `plan.num_steps` steps of chains, from the step number `start` on.
 
@@ -105,6 +106,7 @@ def run(
         fuse: whether XLA compiles the loop on TensorFlow.
         check: function of the state, called every half second or so. An error that it
             raises ends the run.
+        compile_chains: function that compiles the loop.
 
     Returns:
         The `Outcome`. Ctrl-C ends the run early, with a warning.
@@ -123,7 +125,7 @@ def run(
     if record_size is None:
         record_size = sum(int(np.prod(x.shape)) for x in keras.tree.flatten(state))
     capacity = _capacity(record_size, plan)
-    program = _backend.compile_chains(step, noise, shapes, capacity, fuse)
+    program = compile_chains(step, noise, shapes, capacity, fuse)
     done, kept, wanted, interrupted = 0, 0, _FIRST_STEPS, False
     try:
         while done < plan.num_steps:

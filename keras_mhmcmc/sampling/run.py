@@ -22,6 +22,7 @@ from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import reports
 from keras_mhmcmc.sampling import resume
+from keras_mhmcmc.sampling import reuse
 from keras_mhmcmc.sampling import transitions
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
@@ -131,6 +132,7 @@ def sample(
         batch_size=batch_size,
         replacement=replacement,
     )
+    given = kernel
     if isinstance(kernel, Transition):
         transitions.check_arguments(kernel, target, replacement)
         kernel = kernel.bind_data_size(target.train_size, batch_size)
@@ -172,6 +174,10 @@ def sample(
         progress=progress,
         fuse=program.fuse,
         check=program.check,
+        compile_chains=reuse.compiler(
+            [log_density, log_likelihood, log_prior],
+            (given, repr(program.structure), *shapes, *target.signature),
+        ),
     )
     return program.draws(outcome, seed, start)
 

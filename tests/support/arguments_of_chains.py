@@ -74,6 +74,7 @@ NO_TARGETS = [(0.5, 0.2), (0.2, 0.2), 0.5, (True, False)]
 NO_SIZES = [None, 8, [4, 8], [8, 8], [7, 4], [8, 4.0], [8, True]]
 LEVELS = array([1.0, 2.0], "(-inf, inf)", [2.0, 1.0], [1.0, 1.0], 1.0, shapes=[1, 3])
 CHAINS = {
+    "log_density": row(dict(function=log_density), function=listed(*FUNCTIONS)),
     "sample": row(
         DENSITY, also={"log_likelihood": {"log_density"}}, **OF_DENSITIES | BESIDE
     ),

@@ -1,0 +1,112 @@
+"""Densities that keep the compiled loops of `sample` from one call to the next."""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Hashable
+from typing import Any
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Tensor
+
+_LARGEST = 8  # loops that a density keeps; the one that was used last stays longest
+
+Compile = Callable[..., Callable[..., Any]]  # as `_backend.compile_chains`
+
+
+class ReusableDensity:
+    """A user's function, and the loops of `sample` that were compiled with it."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        self._function = function
+        self._loops: collections.OrderedDict[Hashable, Callable[..., Any]]
+        self._loops = collections.OrderedDict()
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        """Return the value of the function."""
+        return self._function(*arguments)
+
+    def loop(
+        self, key: Hashable, build: Callable[[], Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """Return the loop with this key, built now if there is none."""
+        if key not in self._loops:
+            self._loops[key] = build()
+            if len(self._loops) > _LARGEST:
+                self._loops.popitem(last=False)
+        self._loops.move_to_end(key)
+        return self._loops[key]
+
+
+def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
+    """Return a density with which `mh.sample` compiles its loop only once.
+
+    `mh.sample` compiles a loop at each call, since it cannot know whether a function
+    still computes what it did. A density from here promises this. A later call of
+    `mh.sample` with the same density, an equal kernel, and data of the same shapes then
+    begins at once. On PyTorch, where nothing is compiled, it makes no difference.
+
+    The density keeps the last eight loops, and the data of the call that compiled each
+    of them. They are freed with the density.
+
+    Args:
+        function: a log density, log-likelihood or log prior, as in `mh.sample`. Its
+            value must depend on its arguments alone. A later change of a variable that
+            it reads from outside is not seen.
+
+    Returns:
+        A function with the same values. Give it as `log_density`, or as
+        `log_likelihood`, and then make `log_prior` with `mh.log_density` as well.
+
+    Raises:
+        ValueError: the argument is not a function.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> from keras import ops
+    >>> normal = mh.log_density(lambda x: -0.5 * ops.sum(ops.square(x)))
+    >>> for seed in range(3):
+    ...     draws = mh.sample(
+    ...         mh.kernels.sgld(0.1),
+    ...         [0.0, 0.0],
+    ...         log_density=normal,
+    ...         num_steps=100,
+    ...         seed=seed,
+    ...         progress=False,
+    ...     )
+    """
+    if not callable(function):
+        raise ValueError(
+            "Argument `function` must be a function. "
+            f"Received: function={_validate.shown(function)}"
+        )
+    return ReusableDensity(function)
+
+
+def compiler(
+    functions: list[Callable[..., Tensor] | None], key: tuple[Hashable, ...]
+) -> Compile:
+    """Return the function that compiles the loop of a call of `sample`.
+
+    If all functions of the user are reusable, the function finds a loop that was
+    compiled before.
+
+    Args:
+        functions: of the user, None for those that are not given.
+        key: of the call. Calls with equal keys and functions have the same loop.
+    """
+    given = [function for function in functions if function is not None]
+    reusable = [f for f in given if isinstance(f, ReusableDensity)]
+    if len(reusable) < len(given):
+        return _backend.compile_chains
+
+    def compile_chains(
+        step: Any, noise: Any, records: Any, capacity: int, fuse: bool
+    ) -> Callable[..., Any]:
+        def build() -> Callable[..., Any]:
+            return _backend.compile_chains(step, noise, records, capacity, fuse)
+
+        return reusable[0].loop((*key, *given, capacity, fuse), build)
+
+    return compile_chains
