@@ -221,8 +221,8 @@ def _checked_step_size(step_size: Any, rho: float) -> float | Schedule:
     return step_size
 
 
-def _log_masses(masses: Any, partitions: int) -> Array:
-    """Return log theta of sum 1, float32, (m,). None is a linear decrease of theta."""
+def _log_masses(masses: Any, partitions: int) -> tuple[float, ...]:
+    """Return log theta of sum 1, m numbers. None is a linear decrease of theta."""
     if masses is None:
         values = np.arange(partitions, 0, -1, dtype="float64")
     else:
@@ -240,7 +240,7 @@ def _log_masses(masses: Any, partitions: int) -> Array:
                 f"Received: masses[{bad}]={values[bad]}"
             )
     logs = np.log(values) - np.log(values.max())
-    return (logs - np.log(np.exp(logs).sum())).astype("float32")
+    return tuple((logs - np.log(np.exp(logs).sum())).tolist())
 
 
 def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPartition:

@@ -1,41 +1,72 @@
 """Tests on mini-batches on a logistic regression with many rows, beside NUTS.
 
-The problem of tuna.py: 10 features, a normal prior. For each kernel the script prints
-the mean number of examples that a step evaluates, the acceptance, and how far the means
-and standard deviations of the weights are from those of NUTS in float64, which uses all
-of the data: the means in Monte Carlo standard errors, and the standard deviations as
+The problem of tuna.py: 10 features, a normal prior. Each kernel gives one row: the mean
+number of examples that a step evaluates, the acceptance, and how far the means and
+standard deviations of the weights are from those of NUTS in float64, which uses all of
+the data: the means in Monte Carlo standard errors, and the standard deviations as
 ratios, each with its own standard error.
 
-TunaMH and PoissonMH are exact. Barker's test, Austerity and the confidence sampler are
-approximate. PoissonMH needs bounds of the log-likelihoods. Its prior is therefore cut
-off at a distance of `--radius` standard deviations from the mode.
+TunaMH, PoissonMH and SMH are exact. Barker's test, Austerity and the confidence sampler
+are approximate. PoissonMH needs bounds of the log-likelihoods. Its prior is therefore
+cut off at a distance of `--radius` standard deviations from the mode.
 
     python examples/benchmarks/tall_logistic.py                # 100,000 rows
     python examples/benchmarks/tall_logistic.py --only SMH
     python examples/benchmarks/tall_logistic.py --scaling      # up to a million
     python examples/benchmarks/tall_logistic.py --digits mnist.npz
+    python examples/benchmarks/tall_logistic.py --table --page docs/minibatch_mh.md
 
-`--scaling` prints how many examples a step of SMH evaluates for the first rows of one
-data set, without NUTS.
+`--scaling` measures how many examples a step of SMH evaluates for the first rows of one
+data set, without NUTS. `--digits` is the problem of the authors' code for TunaMH: the
+digits 7 and 9 of MNIST in 50 principal components, with chi = 1e-5 and a step of 1e-3.
 
-`--digits` adds the problem of the authors' code for TunaMH: the digits 7 and 9 of MNIST
-in 50 principal components, with chi = 1e-5 and a step of 1e-3.
+Each row is a line of `--results`, and is not measured again. `--table` measures
+nothing. `--page` writes the tables of all rows into the page.
 """
 
 import argparse
+import json
 import os
 import time
+from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
 import numpy as np
+import tall_logistic_report as report
 import tuna
 from keras import ops
 
 import keras_mhmcmc as mh
 
 CHAINS = 16
+RESULTS = Path(__file__).parents[1] / "results" / "tall_logistic.jsonl"
+
+
+class Rows:
+    """The measured rows, in a file."""
+
+    def __init__(self, path):
+        self._path = Path(path)
+        text = self._path.read_text() if self._path.exists() else ""
+        self.rows = [json.loads(line) for line in text.splitlines()]
+
+    def has(self, **key):
+        """Whether there is a row with these values."""
+        return any(key.items() <= row.items() for row in self.rows)
+
+    def add(self, **row):
+        """Write a row."""
+        row = {
+            key: float(f"{value:.5g}") if isinstance(value, float) else value
+            for key, value in row.items()
+        }
+        print(row, flush=True)
+        self.rows.append(row)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def nuts(x, signs, mean, factor, draws, seed):
@@ -83,26 +114,23 @@ def moments(draws):
     return mean, sd, sd / np.sqrt(ess), sd / np.sqrt(2.0 * ess), ess
 
 
-def compared(name, draws, reference, seconds):
-    """Print a row of the table."""
+def compared(draws, reference):
+    """The numbers of a row."""
     mean, sd, mean_error, sd_error, ess = moments(draws.position.astype("float64"))
     exact, exact_sd, exact_mean_error, exact_sd_error, _ = moments(reference)
     shift = (mean - exact) / np.hypot(mean_error, exact_mean_error)
     ratio = sd / exact_sd
     error = ratio * np.hypot(sd_error / sd, exact_sd_error / exact_sd)
     weight = 1.0 / error**2
-    combined = (weight * ratio).sum() / weight.sum()
-    size = draws.info["batch_size"].mean()
-    cells = [
-        name,
-        f"{size:,.0f}" if size >= 100 else f"{size:.2f}",
-        f"{draws.info['acceptance'].mean():.2f}",
-        f"{ess.min():.0f}",
-        f"{np.sqrt(np.mean(shift**2)):.2f} (largest {np.abs(shift).max():.1f})",
-        f"{combined:.3f} ± {weight.sum() ** -0.5:.3f}",
-        f"{seconds:.0f}",
-    ]
-    print("| " + " | ".join(cells) + " |", flush=True)
+    return {
+        "batch_size": float(draws.info["batch_size"].mean()),
+        "acceptance": float(draws.info["acceptance"].mean()),
+        "ess": float(ess.min()),
+        "shift": float(np.sqrt(np.mean(shift**2))),
+        "largest_shift": float(np.abs(shift).max()),
+        "ratio": float((weight * ratio).sum() / weight.sum()),
+        "error": float(weight.sum() ** -0.5),
+    }
 
 
 def bounded(x, signs, mean, distance):
@@ -131,12 +159,12 @@ def smh(x, signs):
     return kernels
 
 
-def tall(rows, steps, radius, seed, only):
+def tall(found, rows, steps, radius, seed, only):
     """Run the kernels on the problem of tuna.py."""
     rng = np.random.default_rng(seed)
     x, signs, mean, factor = tuna.problem(rows, rng)
     deviation = np.sqrt(np.mean(np.sum(np.square(factor), axis=1)))
-    reference = nuts(x, signs, mean, factor, 400, seed)
+    reference = None
     centre = ops.convert_to_tensor(mean.astype("float32"))
     distance = radius * deviation * np.sqrt(len(mean))
 
@@ -187,15 +215,15 @@ def tall(rows, steps, radius, seed, only):
     }
     for name, kernel in smh(x, signs).items():
         kernels[name] = kernel, log_prior, steps
-    print(
-        "| kernel | examples of a step | acceptance | smallest ESS | shift of the "
-        "means | standard deviation | seconds |\n|---|---|---|---|---|---|---|",
-        flush=True,
-    )
     start = mean + rng.normal(size=(CHAINS, len(mean))) @ factor.T
     for name, (kernel, prior, count) in kernels.items():
         if only and not name.startswith(tuple(only)):
             continue
+        key = {"kernel": name, "rows": rows, "steps": count, "seed": seed}
+        if found.has(**key):
+            continue
+        if reference is None:
+            reference = nuts(x, signs, mean, factor, 400, seed)
         begin = time.perf_counter()
         draws = mh.sample(
             kernel,
@@ -210,22 +238,21 @@ def tall(rows, steps, radius, seed, only):
             seed=seed,
             progress=False,
         )
-        compared(name, draws, reference, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        found.add(**key, **compared(draws, reference), seconds=seconds)
 
 
-def scaling(steps, seed):
-    """Print what SMH evaluates for growing parts of one data set."""
+def scaling(found, steps, seed):
+    """Measure what SMH evaluates for growing parts of one data set."""
     sizes = (10_000, 100_000, 1_000_000)
     rng = np.random.default_rng(seed)
     all_x, all_signs, *_ = tuna.problem(sizes[-1], rng)
-    print(
-        "| kernel | rows | examples of a step | acceptance | seconds |\n"
-        "|---|---|---|---|---|",
-        flush=True,
-    )
     for rows in sizes:
         x, signs = all_x[:rows], all_signs[:rows]
         for name, kernel in smh(x, signs).items():
+            key = {"scaling": name, "rows": rows, "steps": steps, "seed": seed}
+            if found.has(**key):
+                continue
             expansion = kernel.expansion
             factor = np.linalg.cholesky(expansion.covariance)
             noise = rng.normal(size=(CHAINS, len(factor)))
@@ -245,11 +272,12 @@ def scaling(steps, seed):
             ).info
             size, error = measured(info["batch_size"])
             acceptance, _ = measured(info["acceptance"])
-            seconds = time.perf_counter() - begin
-            print(
-                f"| {name} | {rows:,} | {size:.2f} ± {error:.2f} | {acceptance:.3f} | "
-                f"{seconds:.0f} |",
-                flush=True,
+            found.add(
+                **key,
+                batch_size=float(size),
+                error=float(error),
+                acceptance=float(acceptance),
+                seconds=time.perf_counter() - begin,
             )
 
 
@@ -258,8 +286,8 @@ def measured(values):
     return values.mean(), values.std(ddof=1) / np.sqrt(len(values))
 
 
-def digits(path, steps, seed):
-    """Print the batch size of the authors' settings on the digits 7 and 9."""
+def digits(found, path, steps, seed):
+    """Measure the batch size of the authors' settings on the digits 7 and 9."""
     from sklearn.decomposition import PCA
 
     with np.load(path) as file:
@@ -281,14 +309,18 @@ def digits(path, steps, seed):
         seed=seed,
         progress=False,
     )
-    print(
-        f"digits 7 and 9, {len(x):,} rows: {draws.info['batch_size'].mean():.0f} "
-        f"examples of a step, acceptance {draws.info['acceptance'].mean():.2f}"
+    found.add(
+        digits="TunaMH",
+        rows=len(x),
+        steps=steps,
+        seed=seed,
+        batch_size=float(draws.info["batch_size"].mean()),
+        acceptance=float(draws.info["acceptance"].mean()),
     )
 
 
-def main():
-    """Measure, and print."""
+def main(argv=None):
+    """Measure what is missing, print the tables, and fill the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=10_000, help="of TunaMH and SMH")
@@ -297,14 +329,24 @@ def main():
     parser.add_argument("--only", nargs="+", help="kernels, by how their names begin")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--digits", help="mnist.npz")
-    args = parser.parse_args()
+    parser.add_argument("--results", default=RESULTS, help="file of the rows")
+    parser.add_argument("--table", action="store_true", help="only print the tables")
+    parser.add_argument("--page", help="page whose tables are filled")
+    args = parser.parse_args(argv)
     keras.utils.set_random_seed(args.seed)
+    found = Rows(args.results)
     if args.scaling:
-        scaling(args.steps, args.seed)
-        return
-    tall(args.rows, args.steps, args.radius, args.seed, args.only)
-    if args.digits:
-        digits(args.digits, 20_000, args.seed)
+        scaling(found, args.steps, args.seed)
+    elif args.digits:
+        digits(found, args.digits, 20_000, args.seed)
+    elif not args.table:
+        tall(found, args.rows, args.steps, args.radius, args.seed, args.only)
+    tables = report.tables(found.rows)
+    for lines in tables.values():
+        print("\n".join(lines), end="\n\n")
+    if args.page:
+        page = Path(args.page)
+        page.write_text(report.filled(page.read_text("utf-8"), tables), "utf-8")
 
 
 if __name__ == "__main__":

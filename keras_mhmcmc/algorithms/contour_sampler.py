@@ -75,7 +75,7 @@ class ContourSampler(OverDiffusion):
     base: Diffusion
     contour: Contour
     step_size: Rate
-    log_masses: Array
+    log_masses: tuple[float, ...]
     adapt: bool = True
     is_shared: bool = False
     counts_visits: bool = False
@@ -105,9 +105,8 @@ class ContourSampler(OverDiffusion):
     def init(self, position: Position) -> State:
         """Return the state before the first step."""
         bins = (self.contour.partitions,)
-        log_masses = Slot(
-            "log_masses", bins, value=self.log_masses, is_shared=self.is_shared
-        )
+        first = np.asarray(self.log_masses, "float32")
+        log_masses = Slot("log_masses", bins, value=first, is_shared=self.is_shared)
         visits = Slot("visits", bins, "int32") if self.counts_visits else ()
         found = () if self.pilot is None else self.pilot.init()
         return State(self.base.init(position), log_masses, visits, found)

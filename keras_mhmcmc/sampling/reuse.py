@@ -43,7 +43,7 @@ def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
 
     `mh.sample` compiles a loop at each call, since it cannot know whether a function
     still computes what it did. A density from here promises this. A later call of
-    `mh.sample` with the same density, an equal kernel, and data of the same shapes then
+    `mh.sample` with the same density, the same kernel, and data of the same shapes then
     begins at once. On PyTorch, where nothing is compiled, it makes no difference.
 
     The density keeps the last eight loops, and the data of the call that compiled each

@@ -12,10 +12,10 @@ import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc.sampling import reuse
 from tests.sampling.test_sample_runs import DATA
-from tests.sampling.test_sample_runs import KERNELS
 from tests.sampling.test_sample_runs import START
 from tests.sampling.test_sample_runs import assert_same
 from tests.sampling.test_sample_runs import log_likelihood
+from tests.support.arguments_of_samplers import PARTS
 
 pytestmark = pytest.mark.in_turn("torch")
 
@@ -170,9 +170,19 @@ def test_a_transition_is_kept(compiled):
     assert_same(found[0].position, found[1].position)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_equal_kernels_share_a_loop(name):
-    assert {KERNELS[name]: 1}[KERNELS[name]] == 1  # a kernel can be a key
+@pytest.mark.parametrize(
+    "name", [name for name in PARTS if name.startswith("kernels.")]
+)
+def test_every_kernel_can_be_a_key(name):
+    kernel = getattr(mh.kernels, name.removeprefix("kernels."))(**PARTS[name].good())
+    assert {kernel: 1}[kernel] == 1
+
+
+def test_equal_kernels_share_a_loop(compiled):
+    density = mh.log_density(normal)
+    for _ in range(2):
+        of_density(density, mh.kernels.sghmc(0.1))
+    assert len(compiled) == 1
 
 
 def test_the_oldest_loop_goes_first(monkeypatch):
