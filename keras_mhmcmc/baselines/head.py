@@ -1,6 +1,8 @@
 """The last dense layer of a model: its inputs, its weights and its link function."""
 
 import contextlib
+import functools
+from collections.abc import Callable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,22 +79,20 @@ def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
         for layer in _backend.inner_layers(model)
         if isinstance(layer, keras.layers.Dense)
     ]
-    own = {id(variable) for variable in model.weights}
+    layer = _last_called(model, dense, _rows_of(x, slice(0, 1)))
+    if layer is None:
+        raise _refusal("no `Dense` layer")
     # With LoRA or quantisation, `kernel` is no weight of the model.
-    if not dense or id(dense[-1].kernel) not in own:
-        raise _refusal(
-            f"{len(dense)} `Dense` layers, the last with LoRA or quantised"
-            if dense
-            else "no `Dense` layer"
-        )
-    layer = dense[-1]
+    if id(layer.kernel) not in {id(variable) for variable in model.weights}:
+        raise _refusal(f"{len(dense)} `Dense` layers, the last with LoRA or quantised")
     if layer.activation not in _ACTIVATIONS:
         raise _refusal(
             f"a last `Dense` layer with the activation {layer.activation.__name__!r}"
         )
     count = len(keras.tree.flatten(x)[0])
+    seen: list[Any] = []
     features, outputs = [], []
-    with _inputs_of(layer) as seen:
+    with _noted(layer, seen.append):
         for start in range(0, count, batch_size):
             batch = _rows_of(x, slice(start, start + batch_size))
             found = model(batch, training=False)
@@ -162,19 +162,35 @@ def _link(logits: Floats, outputs: Floats) -> str:
     raise _refusal("a model whose outputs differ from those of its last `Dense` layer")
 
 
+def _last_called(
+    model: keras.Model, layers: list[keras.layers.Layer], x: Any
+) -> keras.layers.Layer | None:
+    """Return the layer that the model calls last. A model may list it before others."""
+    called: list[keras.layers.Layer] = []
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            note = functools.partial(_append, called, layer)
+            stack.enter_context(_noted(layer, note))
+        model(x, training=False)
+    return called[-1] if called else None
+
+
+def _append(found: list[Any], value: Any, _: Any) -> None:
+    found.append(value)
+
+
 @contextlib.contextmanager
-def _inputs_of(layer: keras.layers.Layer) -> Iterator[list[Any]]:
-    """Give a list to which each call of `layer` adds its inputs."""
-    seen: list[Any] = []
+def _noted(layer: keras.layers.Layer, note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note` with the inputs of each call of `layer`."""
     call = layer.call
 
-    def recording(inputs: Any, *arguments: Any, **options: Any) -> Any:
-        seen.append(inputs)
+    def noting(inputs: Any, *arguments: Any, **options: Any) -> Any:
+        note(inputs)
         return call(inputs, *arguments, **options)
 
-    layer.call = recording
+    layer.call = noting
     try:
-        yield seen
+        yield
     finally:
         del layer.call
 

@@ -295,6 +295,34 @@ def test_models_as_people_write_them(name):
     assert "call" not in vars(model.layers[-1])  # what recorded its inputs is gone
 
 
+class HeadBeforeBody(keras.Model):
+    """Lists its head before the nested body, which ends in a `Dense` layer as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = keras.layers.Dense(3, "softmax")
+        self.body = keras.Sequential(
+            [keras.layers.Dense(5, "tanh"), keras.layers.Dense(4, "relu")]
+        )
+
+    def call(self, inputs):
+        return self.head(self.body(inputs))
+
+
+def test_the_head_is_the_layer_that_is_called_last():
+    x = np.random.default_rng(0).normal(size=(24, 2)).astype("float32")
+    y = np.arange(24) % 3
+    model = HeadBeforeBody()
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(x, y, verbose=0)
+    ensemble = mh.last_layer_laplace(
+        model, x, y, prior=mh.priors.Gaussian(1.0), members=4
+    )
+    kept = set(ensemble.shared)
+    moved = [tuple(v.shape) for i, v in enumerate(model.weights) if i not in kept]
+    assert moved == [(4, 3), (3,)]
+
+
 def test_a_head_without_a_bias():
     model, (x, y) = network(2, use_bias=False), data()
     options = dict(prior=mh.priors.Gaussian(1.0), noise_std=NOISE, members=4)
