@@ -29,6 +29,7 @@ direction.
 
 A step to a point where energy or gradient is not finite is undone, and the velocity
 turns round: (2) and (3) are reversible, so this keeps the target where it is finite.
+The warm-up does the same if an energy error is 100 times as large as wanted.
 
 `energy_adaptation.py` finds epsilon, and `step_adaptation.py` finds s, in the first
 `warm_up` steps of each chain. Both stay as they are afterwards. In units of the scales
@@ -202,11 +203,14 @@ class MCLMC(Transition):
         error = kinetic + (new_energy - energy) / self.temperature
         finite = ops.isfinite(error)
         ratio = ops.square(error) / self._wanted(dimension, energy)
+        # A first step that is far too large would throw the chain far out.
+        throws = ratio >= energy_adaptation.LARGEST_RATIO
+        moves = finite & ~(throws & (state.number < self.warm_up))
         new = state._replace(
-            point=tensors.select(finite, point, state.point),
-            velocity=tensors.select(finite, turned, [-u for u in velocity]),
-            gradient=tensors.select(finite, new_gradient, gradient),
-            energy=ops.where(finite, new_energy, energy),
+            point=tensors.select(moves, point, state.point),
+            velocity=tensors.select(moves, turned, [-u for u in velocity]),
+            gradient=tensors.select(moves, new_gradient, gradient),
+            energy=ops.where(moves, new_energy, energy),
         )
         if self.warm_up > 0:
             new = self._adapted(new, ratio, dimension)
