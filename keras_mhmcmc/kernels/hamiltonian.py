@@ -74,8 +74,10 @@ def mclmc(
     """Return microcanonical Langevin Monte Carlo, a kernel for `mh.sample`.
 
     The draws are biased: the kernel samples exp(-U/T) in the limit of small steps
-    alone, and rejects nothing. `energy_error` sets the bias. Take `mh.kernels.hmc` for
-    the exact distribution. The energy U in nats is minus the log density.
+    alone, and rejects nothing. `energy_error` sets the bias. At its default, variances
+    of normal targets are 2 to 4% too large with "leapfrog", and up to 4% too small with
+    "minimal_norm". Take `mh.kernels.hmc` for the exact distribution. The energy U in
+    nats is minus the log density.
 
     The velocity has a constant length. The gradient and a little noise turn it. A step
     of the chain needs one gradient (two with "minimal_norm"). In the warm-up each chain
