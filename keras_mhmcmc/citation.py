@@ -9,6 +9,7 @@ from keras_mhmcmc.algorithms.austerity import Austerity
 from keras_mhmcmc.algorithms.barker import Barker
 from keras_mhmcmc.algorithms.confidence import Confidence
 from keras_mhmcmc.algorithms.hmc import HMC
+from keras_mhmcmc.algorithms.mclmc import MCLMC
 from keras_mhmcmc.algorithms.poisson_mh import PoissonMH
 from keras_mhmcmc.algorithms.smh import SMH
 from keras_mhmcmc.algorithms.tuna import Tuna
@@ -108,6 +109,24 @@ _HMC = """\
   booktitle = {Handbook of {Markov} Chain {Monte} {Carlo}},
   publisher = {Chapman and Hall/CRC},
   year      = {2011}
+}"""
+
+_MICROCANONICAL = """\
+@article{robnik2023microcanonical,
+  title   = {Microcanonical {Hamiltonian} {Monte} {Carlo}},
+  author  = {Robnik, Jakob and De Luca, G. Bruno and Silverstein, Eva and
+             Seljak, Uro{\\v{s}}},
+  journal = {Journal of Machine Learning Research},
+  year    = {2023}
+}"""
+
+_FLUCTUATION = """\
+@article{robnik2023fluctuation,
+  title   = {Fluctuation without Dissipation: Microcanonical {Langevin} {Monte}
+             {Carlo}},
+  author  = {Robnik, Jakob and Seljak, Uro{\\v{s}}},
+  journal = {arXiv preprint arXiv:2303.18221},
+  year    = {2023}
 }"""
 
 _SMH = """\
@@ -210,6 +229,7 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     Tuna: (_TUNA,),
     PoissonMH: (_POISSON, _TUNA),
     HMC: (_HMC,),
+    MCLMC: (_MICROCANONICAL, _FLUCTUATION),
 }
 
 

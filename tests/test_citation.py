@@ -53,6 +53,10 @@ KERNELS = [
     ),
     (lambda: mh.kernels.amagold(0.1, steps_per_test=2), ["zhang2020amagold"]),
     (lambda: mh.kernels.hmc(), ["neal2011mcmc"]),
+    (
+        lambda: mh.kernels.mclmc(),
+        ["robnik2023microcanonical", "robnik2023fluctuation"],
+    ),
 ]
 
 

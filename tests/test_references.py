@@ -120,6 +120,13 @@ def test_hamiltonian_monte_carlo_agrees_with_nuts():
     assert score.mean_error < 3.0 and score.sd_error < 3.0
 
 
+def test_microcanonical_langevin_agrees_with_nuts():
+    score = of_kernel(mh.kernels.mclmc(warm_up=600), 1400, burn_in=600, every=5)
+    assert score.label_agreement == 1.0
+    assert score.total_variation < 0.002 and score.w1 < 0.006
+    assert score.mean_error < 4.0 and score.sd_error < 4.0
+
+
 def test_a_temperature_of_two_does_not():
     langevin = mh.proposals.Langevin()
     score = of_kernel(mh.kernels.mhbt(10.0, proposal=langevin, temperature=2.0))

@@ -34,7 +34,6 @@ Both stay as they are afterwards.
 """
 
 import dataclasses
-from typing import Any
 from typing import NamedTuple
 from typing import Self
 
@@ -215,12 +214,16 @@ class HMC(Transition):
         scale = tensors.select(
             renews & warms_up, step_adaptation.scales_of(spread, scale), scale
         )
-        step = _chosen(renews, step_adaptation.restart_step(step, self.step_size), step)
-        spread = _chosen(closes, step_adaptation.empty_spread(spread), spread)
+        step = step_adaptation.chosen(
+            renews, step_adaptation.restart_step(step, self.step_size), step
+        )
+        spread = step_adaptation.chosen(
+            closes, step_adaptation.empty_spread(spread), spread
+        )
         return state._replace(
             scale=scale,
-            adaptation=_chosen(warms_up, step, state.adaptation),
-            spread=_chosen(warms_up, spread, state.spread),
+            adaptation=step_adaptation.chosen(warms_up, step, state.adaptation),
+            spread=step_adaptation.chosen(warms_up, spread, state.spread),
         )
 
     def check(self, state: State) -> None:
@@ -249,15 +252,3 @@ def drifted(
     """Return the position after a step, (2)."""
     velocity = [s * r for s, r in zip(scale, momentum, strict=True)]
     return tensors.add_scaled(position, step, velocity)
-
-
-def _chosen(condition: Tensor, if_true: Any, if_false: Any) -> Any:
-    """Return a named tuple of numbers (K,) and positions, chosen for each chain."""
-    return type(if_true)(
-        *(
-            tensors.select(condition & ops.ones(x[0].shape[:1], "bool"), x, y)
-            if isinstance(x, list)
-            else ops.where(condition, x, y)
-            for x, y in zip(if_true, if_false, strict=True)
-        )
-    )

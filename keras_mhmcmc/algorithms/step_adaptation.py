@@ -33,6 +33,7 @@ not depend on the unit of a weight.
 """
 
 import math
+from typing import Any
 from typing import NamedTuple
 
 from keras_mhmcmc._types import Tensor
@@ -144,3 +145,15 @@ def window_of(number: Tensor, warm_up: int) -> Tensor:
     """Return how many windows have ended before the step `number`, int32, ()."""
     ends = [math.ceil(share * warm_up) for share in WINDOWS]
     return sum(ops.cast(number >= end, "int32") for end in ends)
+
+
+def chosen(condition: Tensor, if_true: Any, if_false: Any) -> Any:
+    """Return a named tuple of numbers (K,) and positions, chosen for each chain."""
+    return type(if_true)(
+        *(
+            tensors.select(condition & ops.ones(x[0].shape[:1], "bool"), x, y)
+            if isinstance(x, list)
+            else ops.where(condition, x, y)
+            for x, y in zip(if_true, if_false, strict=True)
+        )
+    )

@@ -32,6 +32,11 @@ def add_scaled(xs: Tensors, a: Tensor, ys: Tensors) -> list[Tensor]:
     ]
 
 
+def scaled(a: Tensor, xs: Tensors) -> list[Tensor]:
+    """Return a x for each tensor, with a scalar, or one for each chain."""
+    return [ops.cast(along_chains(a, x), x.dtype) * x for x in xs]
+
+
 def add_terms(xs: Tensors, *terms: tuple[Tensor, Tensors]) -> list[Tensor]:
     """Return x + a y + b z + ... for each tensor, of terms (a, ys), (b, zs), ..."""
     if all(isinstance(a, float) or math.prod(a.shape) == 1 for a, _ in terms):
@@ -144,6 +149,11 @@ def cond(
 ) -> Tensor:
     """Return `if_true()` where the scalar `condition` holds, else `if_false()`."""
     return _backend.cond(condition, if_true, if_false)
+
+
+def when(condition: Tensor, function: Callable[[Any], Any], values: Any) -> Any:
+    """Return `function(values)` where the scalar `condition` holds, else `values`."""
+    return _backend.when(condition, function, values)
 
 
 def loop_while(

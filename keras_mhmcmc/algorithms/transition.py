@@ -51,6 +51,9 @@ class Density(Protocol):
     def energies(self, position: Position) -> Tensor:
         """Return U on all of the data, float32, (K,)."""
 
+    def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
+        """Return U on all of the data, float32, (K,), and the gradient of U/N."""
+
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
         """Return the gradient of U/N on a random mini-batch of each chain."""
 

@@ -10,6 +10,7 @@ from keras_mhmcmc.kernels.growing import austerity
 from keras_mhmcmc.kernels.growing import barker
 from keras_mhmcmc.kernels.growing import confidence
 from keras_mhmcmc.kernels.hamiltonian import hmc
+from keras_mhmcmc.kernels.hamiltonian import mclmc
 from keras_mhmcmc.kernels.metropolis import mhbt
 from keras_mhmcmc.kernels.metropolis import mint
 from keras_mhmcmc.kernels.metropolis import rsgld
@@ -28,6 +29,7 @@ __all__ = [
     "csghmc",
     "csgld",
     "hmc",
+    "mclmc",
     "mhbt",
     "mint",
     "poisson",

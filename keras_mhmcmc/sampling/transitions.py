@@ -106,6 +106,12 @@ class StepDensity:
         evaluate = self._target.energies(self._structure, self._data, False)
         return evaluate(position, [])[0]
 
+    def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
+        """Return U on all of the data, float32, (K,), and the gradient of U/N."""
+        evaluate = self._target.energies(self._structure, self._data, True)
+        energy, gradient = evaluate(position, [])
+        return energy, list(gradient)
+
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
         """Return the gradient of U/N on a random mini-batch of each chain."""
         index = []

@@ -228,6 +228,15 @@ PARTS = {
         target_acceptance=number("(0, 1)"),
         temperature=kinds.POSITIVE,
     ),
+    "kernels.mclmc": row(
+        {},
+        step_size=kinds.POSITIVE.or_none,
+        decoherence_length=kinds.POSITIVE.or_none,
+        integrator=choice("leapfrog", "minimal_norm"),
+        warm_up=kinds.INTEGER,
+        energy_error=kinds.POSITIVE,
+        temperature=kinds.POSITIVE,
+    ),
     "bounds.logistic_regression": row(dict(x=np.ones((4, 2))), x=FEATURES),
     "bounds.softmax_regression": row(dict(x=np.ones((4, 2))), x=FEATURES),
     "bounds.robust_regression": row(

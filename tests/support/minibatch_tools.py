@@ -160,7 +160,17 @@ KERNELS = {
         mh.kernels.hmc(leapfrog_steps=2, step_size=0.6, warm_up=0),
         {},
     ),
+    # The steps are so small that 800 chains do not show the bias.
+    "mclmc": (mh.kernels.mclmc(0.15, warm_up=0), {}),
+    "mclmc with minimal norm": (
+        mh.kernels.mclmc(0.3, warm_up=0, integrator="minimal_norm"),
+        {},
+    ),
+    "mclmc at another temperature": (
+        mh.kernels.mclmc(0.2, warm_up=0, temperature=2.0),
+        {},
+    ),
     "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
 }
-SOME = ("tuna", "poisson with few examples", "smh", "amagold", "hmc")
+SOME = ("tuna", "poisson with few examples", "smh", "amagold", "hmc", "mclmc")
 SOME += ("barker", "austerity", "confidence")

@@ -1,0 +1,379 @@
+"""Microcanonical Langevin Monte Carlo (MCLMC): a velocity of constant length.
+
+Papers: Robnik, De Luca, Silverstein and Seljak (2023), "Microcanonical Hamiltonian
+Monte Carlo", for the steps, the partial refresh and the warm-up; Robnik and Seljak
+(2024), "Fluctuation without dissipation: microcanonical Langevin Monte Carlo", for the
+proof that the process in continuous time has the target.
+
+Target: exp(-U(theta)/T), up to the error of a finite step epsilon. Nothing is rejected.
+U needs all of the data.
+
+Equations of a step, with u the velocity of length 1 in d dimensions and s the scales:
+
+    (1)  u <- (exp(-epsilon/L) u + nu Z) / |...|,  nu^2 = (1 - exp(-2 epsilon/L)) / d
+    (2)  kick by time h, with f = (N/T) s grad(U/N)(theta), e = -f/|f|, c = e u and
+         delta = h |f| / (d - 1):
+             u <- (u + e (sinh(delta) + c (cosh(delta) - 1))) / b
+             K <- K + (d - 1) log b,      b = cosh(delta) + c sinh(delta)
+    (3)  drift by time h:  theta <- theta + h s u
+    energy error  Delta E = Delta K + Delta U / T
+
+    leapfrog:      (2) epsilon/2, (3) epsilon, (2) epsilon/2
+    minimal norm:  (2) a epsilon, (3) epsilon/2, (2) (1 - 2 a) epsilon, (3) epsilon/2,
+                   (2) a epsilon, with a = 0.1931833
+
+The papers write (1) as u + nu' Z with nu'^2 = (exp(2 epsilon/L) - 1)/d, which has the
+same direction and overflows at large epsilon/L. In the same way (2) is computed with
+zeta = exp(-delta) <= 1. The velocity is 0 before the first step, so that (1) draws its
+direction.
+
+A step to a point where energy or gradient is not finite is undone, and the velocity
+turns round: (2) and (3) are reversible, so this keeps the target where it is finite.
+The warm-up does the same if an energy error is 100 times as large as wanted.
+
+`energy_adaptation.py` finds epsilon, and `step_adaptation.py` finds s, in the first
+`warm_up` steps of each chain. Both stay as they are afterwards. In units of the scales
+each variance is 1. L is the root of the sum of the variances, sqrt(d).
+
+| paper    | name                  | shape           | unit                        |
+|----------|-----------------------|-----------------|-----------------------------|
+| theta, x | `point`               | list of tensors | weights                     |
+| u        | `velocity`            | list of tensors | 1                           |
+| s        | `scale`               | list of tensors | weights                     |
+| epsilon  | `step_size`           | (K,)            | 1                           |
+| L        | `decoherence_length`  | float           | 1                           |
+| grad(U/N)| `gradient`            | list of tensors | nats per example and weight |
+| U        | `energy`              | (K,)            | nats                        |
+| Delta E  | `error`               | (K,)            | nats / T                    |
+| d        | `dimension`           | int             | weights                     |
+| T        | `temperature`         | float           | 1                           |
+| Z        | `normals`             | list of tensors | 1                           |
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+from typing import Self
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import energy_adaptation
+from keras_mhmcmc.algorithms import step_adaptation
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.algorithms.base import Slot
+from keras_mhmcmc.algorithms.base import set_checked
+from keras_mhmcmc.algorithms.base import slots_like
+from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.algorithms.transition import Transition
+
+_A = 0.1931833275037836
+# Shares of epsilon: kicks, and the drifts between them.
+_INTEGRATORS = {
+    "leapfrog": ((0.5, 0.5), (1.0,)),
+    "minimal_norm": ((_A, 1.0 - 2.0 * _A, _A), (0.5, 0.5)),
+}
+# First step, in units of sqrt(d). On a normal target the leapfrog has an energy error
+# of 5e-4 per dimension at 0.62.
+_FIRST_STEP = 0.5
+# Float32 knows a sum of log-likelihoods to about this share of its value.
+_ROUNDING = 1e-6
+
+
+class State(NamedTuple):
+    """The state of the chains, and what the warm-up has learned."""
+
+    point: Position
+    velocity: Position  # 0 before the first step
+    gradient: Position  # of U/N at the point
+    energy: Tensor  # at the point, (K,)
+    number: Tensor  # of steps so far, int32, ()
+    scale: Position
+    search: energy_adaptation.Search
+    spread: step_adaptation.Spread
+
+
+@dataclasses.dataclass(frozen=True)
+class MCLMC(Transition):
+    """Microcanonical Langevin Monte Carlo."""
+
+    step_size: float | None
+    decoherence_length: float | None
+    integrator: str
+    warm_up: int
+    energy_error: float
+    temperature: float
+
+    def __post_init__(self) -> None:
+        positive = _validate.POSITIVE
+        names = ("step_size", "decoherence_length")
+        values = {name: getattr(self, name) for name in names}
+        set_checked(
+            self,
+            **{
+                name: None if value is None else _validate.number(name, value, positive)
+                for name, value in values.items()
+            },
+            integrator=_validate.choice(
+                "integrator", self.integrator, tuple(_INTEGRATORS)
+            ),
+            warm_up=_validate.integer("warm_up", self.warm_up, 0),
+            energy_error=_validate.number("energy_error", self.energy_error, positive),
+            temperature=_validate.number("temperature", self.temperature, positive),
+        )
+        if self.step_size is None and self.warm_up == 0:
+            raise ValueError(
+                "Argument `step_size` must be a number if `warm_up` is 0: without a "
+                "warm-up nothing finds the step. Received: step_size=None, warm_up=0"
+            )
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of what a step counts."""
+        return ("steps", "step_size", "decoherence_length", "energy_error", "nonfinite")
+
+    @property
+    def needs_examples(self) -> bool:
+        """Return whether the kernel needs single log-likelihoods: it does not."""
+        return False
+
+    @property
+    def arrays(self) -> list[Array]:
+        """Return nothing."""
+        return []
+
+    @property
+    def warm_up_argument(self) -> tuple[str, int]:
+        """Return name and value of the argument that sets the warm-up."""
+        return ("warm_up", self.warm_up)
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the kernel as it is, or refuse mini-batches."""
+        if batch_size is not None and batch_size != train_size:
+            raise ValueError(
+                "Argument `batch_size` must be None with `mh.kernels.mclmc`: the noise "
+                "of mini-batches adds a bias of its own. With mini-batches use "
+                "`mh.kernels.sghmc` or `mh.kernels.amagold`. "
+                f"Received: batch_size={batch_size}"
+            )
+        return self
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first step, or refuse a single weight."""
+        dimension = tensors.size(position, like=position[0])
+        if dimension < 2:
+            raise ValueError(
+                "Argument `init` must have at least 2 numbers for each chain with "
+                "`mh.kernels.mclmc`: in one dimension a velocity of length 1 never "
+                "turns. Use `mh.kernels.hmc`. Received: a position of 1 number"
+            )
+        step_size = self.step_size or _FIRST_STEP * math.sqrt(dimension)
+        return State(
+            position,
+            slots_like(position, "velocity"),
+            slots_like(position, "gradient"),
+            Slot("energy"),
+            Slot("number", dtype="int32", value=0, is_shared=True),
+            slots_like(position, "scale", value=1.0),
+            energy_adaptation.init_search(step_size),
+            step_adaptation.init_spread(position),
+        )
+
+    def step(self, state: State, density: Density) -> tuple[State, dict[str, Tensor]]:
+        """Refresh the velocity, follow a step of the dynamics, and learn from it."""
+        energy, gradient = tensors.when(
+            state.number < 1,
+            lambda _: density.energies_and_gradient(state.point),
+            (state.energy, list(state.gradient)),
+        )
+        dimension = tensors.size(state.point, like=energy)
+        length = self.decoherence_length or math.sqrt(dimension)
+        step = ops.exp(state.search.log_step)
+        velocity = refreshed(state.velocity, density.normals(0), step, length)
+        moved = self._path(
+            state._replace(velocity=velocity, gradient=gradient, energy=energy),
+            step,
+            density,
+        )
+        point, turned, new_gradient, new_energy, kinetic = moved
+        error = kinetic + (new_energy - energy) / self.temperature
+        finite = ops.isfinite(error)
+        ratio = ops.square(error) / self._wanted(dimension, energy)
+        # A first step that is far too large would throw the chain far out.
+        throws = ratio >= energy_adaptation.LARGEST_RATIO
+        moves = finite & ~(throws & (state.number < self.warm_up))
+        new = state._replace(
+            point=tensors.select(moves, point, state.point),
+            velocity=tensors.select(moves, turned, [-u for u in velocity]),
+            gradient=tensors.select(moves, new_gradient, gradient),
+            energy=ops.where(moves, new_energy, energy),
+        )
+        if self.warm_up > 0:
+            new = self._adapted(new, ratio, dimension)
+        zero = ops.zeros_like(energy)
+        counts = {
+            "steps": zero + 1.0,
+            "step_size": step,
+            "decoherence_length": zero + length,
+            "energy_error": ops.where(finite, ops.square(error) / dimension, zero),
+            "nonfinite": ops.cast(~finite, "float32"),
+        }
+        return new._replace(number=state.number + 1), counts
+
+    def _path(
+        self, state: State, step: Tensor, density: Density
+    ) -> tuple[Position, Position, Position, Tensor, Tensor]:
+        """Return point, velocity, gradient, energy, and change of the kinetic energy.
+
+        Args:
+            state: before the step.
+            step: epsilon, (K,).
+            density: of the target.
+        """
+        point, velocity, gradient = state.point, state.velocity, state.gradient
+        energy = state.energy
+        (first, *kicks), drifts = _INTEGRATORS[self.integrator]
+        factor = density.train_size / self.temperature
+        velocity, kinetic = kicked(
+            velocity, gradient, state.scale, (first * factor) * step
+        )
+        for drift, kick in zip(drifts, kicks, strict=True):
+            point = drifted(point, velocity, state.scale, drift * step)
+            energy, gradient = density.energies_and_gradient(point)
+            velocity, change = kicked(
+                velocity, gradient, state.scale, (kick * factor) * step
+            )
+            kinetic = kinetic + change
+        return point, velocity, gradient, energy, kinetic
+
+    def _wanted(self, dimension: int, energy: Tensor) -> Tensor:
+        """Return the mean squared energy error that the warm-up aims at, (K,).
+
+        It grows with what float32 leaves open. Without that a step of a large energy
+        would shrink without end.
+        """
+        rounding = _ROUNDING / self.temperature * energy
+        return self.energy_error * dimension + ops.square(rounding)
+
+    def _adapted(self, state: State, ratio: Tensor, dimension: int) -> State:
+        """Return the state with the step and the scales after a step of the warm-up.
+
+        Args:
+            state: after the step, with the number of the step.
+            ratio: squared energy error over its wanted mean, (K,).
+            dimension: d.
+        """
+        warms_up = state.number < self.warm_up
+        window = step_adaptation.window_of(state.number, self.warm_up)
+        closes = step_adaptation.window_of(state.number + 1, self.warm_up) > window
+        search = energy_adaptation.update_search(
+            state.search, ratio, window == len(step_adaptation.WINDOWS)
+        )
+        spread = step_adaptation.update_spread(state.spread, state.point)
+        renews = closes & (window > 0) & (spread.count >= step_adaptation.LEAST_COUNT)
+        found = step_adaptation.scales_of(spread, state.scale)
+        # The first scales change the unit of the step.
+        first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
+        log_step = ops.where(
+            renews & (window == 1), first + 0.0 * search.log_step, search.log_step
+        )
+        spread = step_adaptation.chosen(
+            closes, step_adaptation.empty_spread(spread), spread
+        )
+        return state._replace(
+            scale=tensors.select(renews & warms_up, found, state.scale),
+            search=step_adaptation.chosen(
+                warms_up, search._replace(log_step=log_step), state.search
+            ),
+            spread=step_adaptation.chosen(warms_up, spread, state.spread),
+        )
+
+    def check(self, state: State) -> None:
+        """Raise an error if the chains cannot move from their start."""
+        with np.errstate(over="ignore"):
+            finite = [np.isfinite(np.square(g)).all() for g in state.gradient]
+        if not all(finite):
+            raise ValueError(
+                "Argument `init` must be where the gradient of the log density is "
+                "finite, and its square too. Received: a position without"
+            )
+
+    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the settings of each chain, and its energy error per dimension."""
+        nonfinite = counts["nonfinite"]
+        with np.errstate(invalid="ignore"):
+            return {
+                "step_size": counts["step_size"] / counts["steps"],
+                "decoherence_length": counts["decoherence_length"] / counts["steps"],
+                "energy_error": counts["energy_error"] / (counts["steps"] - nonfinite),
+                "nonfinite": nonfinite,
+            }
+
+
+def refreshed(
+    velocity: Position, normals: Position, step: Tensor, length: float
+) -> Position:
+    """Return the velocity after a partial refresh, (1)."""
+    dimension = tensors.size(velocity, like=step)
+    nu = ops.sqrt(-ops.expm1(step * (-2.0 / length)) / dimension)
+    keep = ops.exp(step * (-1.0 / length))
+    kept = tensors.scaled(keep, velocity)
+    return normalised(tensors.add_scaled(kept, nu, normals), velocity, step)
+
+
+def kicked(
+    velocity: Position, gradient: Position, scale: Position, factor: Tensor
+) -> tuple[Position, Tensor]:
+    """Return the velocity after a kick, and the change of the kinetic energy, (2).
+
+    Args:
+        velocity: u.
+        gradient: of U/N.
+        scale: s.
+        factor: time of the kick times N/T, (K,).
+    """
+    rest = tensors.size(velocity, like=factor) - 1
+    force = [s * g for s, g in zip(scale, gradient, strict=True)]
+    size = ops.sqrt(tensors.sum_squares(force, like=factor))
+    divisor = ops.where(size > 0.0, size, ops.ones_like(size))
+    cosine = ops.clip(-tensors.dot(force, velocity, like=factor) / divisor, -1.0, 1.0)
+    delta = factor * size / rest
+    zeta = ops.exp(-delta)
+    less = -ops.expm1(-delta)  # 1 - zeta
+    along = less * (1.0 + zeta + cosine * less)
+    moved = tensors.add_scaled(
+        tensors.scaled(2.0 * zeta, velocity), -along / divisor, force
+    )
+    change = rest * log_factor(delta, cosine)
+    return normalised(moved, velocity, factor), change
+
+
+def log_factor(delta: Tensor, cosine: Tensor) -> Tensor:
+    """Return log(cosh(delta) + c sinh(delta)), for delta >= 0 and c in [-1, 1].
+
+    The first form is exact where delta is small, the second where it is large.
+    """
+    small = ops.minimum(delta, ops.ones_like(delta))
+    ahead, behind = 0.5 * (1.0 + cosine), 0.5 * (1.0 - cosine)
+    near = small + ops.log1p(behind * ops.expm1(-2.0 * small))
+    far = delta + ops.logaddexp(ops.log(ahead), ops.log(behind) - 2.0 * delta)
+    return ops.where(delta < 1.0, near, far)
+
+
+def drifted(
+    position: Position, velocity: Position, scale: Position, step: Tensor
+) -> Position:
+    """Return the position after a drift, (3)."""
+    moves = [s * u for s, u in zip(scale, velocity, strict=True)]
+    return tensors.add_scaled(position, step, moves)
+
+
+def normalised(xs: Position, otherwise: Position, like: Tensor) -> Position:
+    """Return x / |x|; `otherwise` where x is 0."""
+    size = ops.sqrt(tensors.sum_squares(xs, like=like))
+    divisor = ops.where(size > 0.0, size, ops.ones_like(size))
+    return tensors.select(size > 0.0, tensors.scaled(1.0 / divisor, xs), otherwise)
