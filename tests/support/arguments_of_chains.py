@@ -75,12 +75,19 @@ NO_SIZES = [None, 8, [4, 8], [8, 8], [7, 4], [8, 4.0], [8, True]]
 LEVELS = array([1.0, 2.0], "(-inf, inf)", [2.0, 1.0], [1.0, 1.0], 1.0, shapes=[1, 3])
 CHAINS = {
     "sample": row(
-        DENSITY, also={"log_likelihood": {"log_density"}}, **OF_DENSITIES | BESIDE
+        DENSITY,
+        also={"log_likelihood": {"log_density"}},
+        control_variates=unshown(0.0, [0.0], "abc", True),  # beside a density
+        **OF_DENSITIES | BESIDE,
     ),
     "sample of nowhere": row(
         DENSITY, log_density=listed(*NOWHERE), also={"log_density": {"init"}}
     ),
     "sample of data": row(LIKELIHOOD | dict(kernel=mh.kernels.mhbt(0.5)), **OF_BATCHES),
+    "sample with control variates": row(
+        LIKELIHOOD | dict(kernel=mh.kernels.sgld(0.5), batch_size=4),
+        control_variates=(INIT | [[0.0, 0.0], {"a": 0.0}, (0.0,)]).or_none,
+    ),
     "replica_exchange": row(
         DENSITY | TEMPERED,
         also={"log_likelihood": {"log_density"}},
