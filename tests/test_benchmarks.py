@@ -245,3 +245,16 @@ def test_processes_prints_what_machines_exchange(capsys):
     assert row["weights"] == 1_000 and row["all_reduce_ms"] > 0.0
     assert 4_000 < row["bytes"] < 20_000 and row["write_ms"] > 0.0
     assert "bytes of a sample" in capsys.readouterr().out
+
+
+def test_control_variates_narrow_the_draws(capsys):
+    sizes = "--rows 1000 --batch 20 --rates 0.3 --steps 300 --chains 16 --draws 500"
+    found = benchmark("control_variates").main(sizes.split())
+    assert [row[:3] for row in found] == [
+        (name, 0.3, with_variates)
+        for name in ("SGLD", "SGHMC")
+        for with_variates in (False, True)
+    ]
+    for plain, controlled in zip(found[::2], found[1::2], strict=True):
+        assert plain[3] > 1.3 and abs(controlled[3] - 1.0) < 0.2
+    assert "| SGHMC | 0.03 | yes | " in capsys.readouterr().out

@@ -78,6 +78,7 @@ def sghmc(
     *,
     momentum: float = 0.9,
     temperature: float | Schedule = 1.0,
+    integrator: str = "euler",
 ) -> SGHMC:
     """Return stochastic gradient Hamiltonian Monte Carlo, a kernel for `mh.sample`.
 
@@ -90,6 +91,9 @@ def sghmc(
         momentum: share of the velocity that each step keeps, in [0, 1). Defaults to
             0.9.
         temperature: T, at least 0, or a schedule. Defaults to 1.
+        integrator: "euler", or "baoab", whose finite step has no bias on a Gaussian.
+            `mh.SGHMC` says what `learning_rate` and `momentum` mean with each. Defaults
+            to "euler".
 
     Raises:
         ValueError: an argument is outside its range.
@@ -100,9 +104,11 @@ def sghmc(
     >>> kernel = mh.kernels.sghmc(0.01, momentum=0.9)
 
     Reference: Chen, Fox and Guestrin (2014), "Stochastic gradient Hamiltonian Monte
-    Carlo", eq. (15).
+    Carlo", eq. (15); for "baoab", Leimkuhler and Matthews (2013), "Rational
+    construction of stochastic numerical methods for molecular sampling".
     """
-    return SGHMC(checked_learning_rate(learning_rate), temperature, momentum)
+    rate = checked_learning_rate(learning_rate)
+    return SGHMC(rate, temperature, momentum, integrator)
 
 
 def sgnht(

@@ -27,14 +27,28 @@ class SGHMC(Sampler):
     `mh.SGLD`, and the bias of gradient noise is 1 / (1 - mu) times as large. Small
     batches therefore need a small learning rate.
 
+    This is the variance with `integrator="euler"`. With "baoab" it is
+
+        (T + learning_rate N V (1 + mu) / (4 (1 - mu) (1 - eta L / 4))) / L.
+
+    On a Gaussian the finite step of "baoab" has no bias. It does not reduce the bias of
+    gradient noise. Both integrators need one gradient for each step.
+
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
             0, or a schedule.
         train_size: number of training examples, N. It sets the scale of the noise.
         momentum: share of the velocity that each step keeps, in [0, 1). The friction is
-            1 - momentum. Defaults to 0.9.
+            1 - momentum with "euler", and -log(momentum) in each step with "baoab".
+            Defaults to 0.9.
         temperature: T, at least 0, or a schedule. 1 gives the posterior, 0 gives SGD.
             Defaults to 1.
+        integrator: how a step moves. "euler" is SGD with momentum, and noise in the
+            velocity. It is stable for eta L < 2 (1 + mu). "baoab" moves by half the
+            velocity before and after friction and noise. It is stable for eta L < 4. A
+            gradient moves the weights by learning_rate / (1 - mu) over all later steps
+            with "euler", and by learning_rate (1 + mu) / (2 (1 - mu)) with "baoab".
+            Defaults to "euler".
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
@@ -53,7 +67,8 @@ class SGHMC(Sampler):
     >>> optimizer = mh.SGHMC(0.01, train_size=1000, momentum=0.9)
 
     Reference: Chen, Fox and Guestrin (2014), "Stochastic gradient Hamiltonian Monte
-    Carlo", eq. (15).
+    Carlo", eq. (15); for "baoab", Leimkuhler and Matthews (2013), "Rational
+    construction of stochastic numerical methods for molecular sampling".
     """
 
     def __init__(
@@ -63,6 +78,7 @@ class SGHMC(Sampler):
         train_size: int,
         momentum: float = 0.9,
         temperature: float | Schedule = 1.0,
+        integrator: str = "euler",
         prior: Prior | None = None,
         seed: int | None = None,
         nan_policy: str = "stop",
@@ -71,7 +87,7 @@ class SGHMC(Sampler):
     ) -> None:
         super().__init__(
             learning_rate,
-            algorithm=sghmc.SGHMC(None, temperature, momentum),
+            algorithm=sghmc.SGHMC(None, temperature, momentum, integrator),
             train_size=train_size,
             prior=prior,
             seed=seed,

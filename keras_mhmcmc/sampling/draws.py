@@ -41,7 +41,8 @@ class Draws:
             (chain, draw, ...).
         weights: importance weights with mean 1 over all draws, shape (chain, draw).
         info: dict of arrays. `energy` is U of each draw in nats, on the mini-batch of
-            its step, shape (chain, draw). Kernels whose batches have a random size,
+            its step, shape (chain, draw); with `control_variates`, corrected to first
+            order. Kernels whose batches have a random size,
             such as `mh.kernels.tuna`, know no energy. They add `batch_size`, the mean
             number of examples of a step, shape (chain,). `acceptance` and the other
             counts of the kernel cover the steps after the burn-in, shape (chain,).

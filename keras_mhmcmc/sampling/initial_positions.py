@@ -34,7 +34,7 @@ def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
     Returns:
         Tensors of shape (K, ...), in the structure of `init`.
     """
-    arrays = tree.map_structure(_checked_array, without_lists(init))
+    arrays = tree.map_structure(checked_array, without_lists(init))
     flat = tree.flatten(arrays)
     if not flat:
         raise ValueError(
@@ -77,15 +77,19 @@ def without_lists(position: Any, name: str = "init") -> Any:
         ) from error
 
 
-def _checked_array(value: Any) -> Array:
-    array = _validate.array("Argument `init`", value, dtype=None)
+def checked_array(value: Any, name: str = "init") -> Array:
+    """Return a tensor of a position as a float32 array, or raise a `ValueError`.
+
+    `name` is the argument that an error names.
+    """
+    array = _validate.array(f"Argument `{name}`", value, dtype=None)
     # The chains run in float32, and the numbers must be finite there.
     with np.errstate(over="ignore"):
         result = array.astype("float32")
     if array.dtype.kind == "b" or array.size == 0 or not np.isfinite(result).all():
         raise ValueError(
-            "Argument `init` must hold finite numbers, at least one in each array. "
-            f"Received: init with an array of type {array.dtype} and shape "
+            f"Argument `{name}` must hold finite numbers, at least one in each array. "
+            f"Received: {name} with an array of type {array.dtype} and shape "
             f"{array.shape}: {_validate.shown(array)}"
         )
     return result

@@ -1,6 +1,7 @@
 """The state that a run starts from, and the state that it leaves."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -108,6 +109,29 @@ def restored(template: Any, values: list[Array], origin: str) -> Any:
     return tree.pack_sequence_as(template, [ops.convert_to_tensor(x) for x in values])
 
 
+def evaluated(target: LogDensity, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return `function(*arguments)`, and explain an error of the user's functions.
+
+    Args:
+        target: has the user's functions.
+        function: evaluates them.
+        *arguments: of `function`.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        if target.called is None:
+            raise
+        raise ValueError(
+            f"Argument `{target.called}` must be a function that runs for all chains "
+            "at once. Write it with `keras.ops`. Do not pass what depends on the "
+            "position to functions of numpy, `float()`, `if` or loops. Constants may "
+            "be arrays. If a function needs equal dtypes, give them dtype float32. "
+            "Received: a function that raised "
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+        ) from error
+
+
 def check_finite(
     target: LogDensity, structure: Any, position: list[Tensor], indices: list[Tensor]
 ) -> Array:
@@ -126,26 +150,13 @@ def check_finite(
         return target.energies(structure, constants, False)(position, indices)[0]
 
     evaluate = _backend.compile_function(energies)
-    try:
-        energy = evaluate(position, indices, target.constants)
-    except Exception as error:
-        if target.called is None:
-            raise
-        raise ValueError(
-            f"Argument `{target.called}` must be a function that runs for all chains "
-            "at once. Write it with `keras.ops`. Do not pass what depends on the "
-            "position to functions of numpy, `float()`, `if` or loops. Constants may "
-            "be arrays. If a function needs equal dtypes, give them dtype float32. "
-            "Received: a function that raised "
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-        ) from error
+    energy = evaluated(target, evaluate, position, indices, target.constants)
     energy = ops.convert_to_numpy(energy)
     if not np.isfinite(energy).all():
         bad = int(np.argmin(np.isfinite(energy)))
-        hidden = sum(_count_of_nonfinite(array) for array in target.constants)
         raise ValueError(
             "Argument `init` must be where the log density is finite. "
-            + (f"`data` has {hidden} values that are not finite. " if hidden else "")
+            + count_of_nonfinite(target)
             + f"Received: a position of chain {bad} with the log density "
             f"{-energy[bad]} ({np.sum(~np.isfinite(energy))} of {len(energy)} chains "
             f"are not finite): {[ops.convert_to_numpy(x)[bad] for x in position]}"
@@ -210,9 +221,11 @@ def _remedy(unit: float) -> str:
     )
 
 
-def _count_of_nonfinite(tensor: Tensor) -> int:
-    array = ops.convert_to_numpy(tensor)
-    return int(np.sum(~np.isfinite(array))) if array.dtype.kind == "f" else 0
+def count_of_nonfinite(target: LogDensity) -> str:
+    """Return a sentence with the number of bad values in the data; "" if none is."""
+    arrays = [ops.convert_to_numpy(tensor) for tensor in target.constants]
+    count = sum(int(np.sum(~np.isfinite(a))) for a in arrays if a.dtype.kind == "f")
+    return f"`data` has {count} values that are not finite. " if count else ""
 
 
 def kept_records(

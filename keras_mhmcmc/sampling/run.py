@@ -24,6 +24,8 @@ from keras_mhmcmc.sampling import reports
 from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling import reuse
 from keras_mhmcmc.sampling import transitions
+from keras_mhmcmc.sampling.control_variates import ControlVariates
+from keras_mhmcmc.sampling.control_variates import check_arguments
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import named_leaves
@@ -50,6 +52,7 @@ def sample(
     every: int = 1,
     seed: int = 0,
     replacement: bool = False,
+    control_variates: Any = None,
     progress: bool = True,
 ) -> Draws:
     """Run many chains of a kernel on any density.
@@ -85,6 +88,15 @@ def sample(
         seed: integer in [0, 2**31) that makes the run repeatable. Defaults to 0.
         replacement: whether a mini-batch may hold an example twice. By default a batch
             is drawn without replacement, as in the papers.
+        control_variates: a position of one chain near the mode, in the structure of
+            `init`. It reduces the noise of mini-batch gradients: a step takes only the
+            difference to this position from its mini-batch, and adds the gradient of
+            all the data there, which the run computes once. A step evaluates its batch
+            twice. For kernels that use gradients alone: `sgld`, `psgld`, `sghmc` and
+            `sgnht`. Find the mode by optimisation first, or take the `reference` of
+            `mh.expansions.logistic_regression`. Far from the mode the noise may grow.
+            `info["energy"]` is then corrected to first order as well. None uses the
+            plain gradient of the mini-batch.
         progress: whether to show a bar with the speed, the acceptance and the time
             left.
 
@@ -114,6 +126,8 @@ def sample(
     (20, 500, 2)
 
     Reference: Wu, Wang and Wong (2020), section 3.1; Li and Wong (2017), algorithm 1.
+    Control variates: Baker, Fearnhead, Fox and Nemeth (2019), "Control variates for
+    stochastic gradient MCMC", section 3.
     """
     _validate.instance(
         "kernel",
@@ -138,6 +152,8 @@ def sample(
         kernel = kernel.bind_data_size(target.train_size, batch_size)
     else:
         kernel = kernel.bind_data_size(target.train_size, target.batch_size)
+    if control_variates is not None:
+        check_arguments(kernel, target)
     values = None
     if isinstance(init, ChainState):
         values, structure, shapes, start, seed = resume.checked(init)
@@ -156,7 +172,10 @@ def sample(
         check_warm_up(
             kernel.traits.warm_up_argument, start, plan, kernel.traits.warm_up
         )
-        program = Program(kernel, target, structure, shapes)
+        reference = None
+        if control_variates is not None:
+            reference = ControlVariates(control_variates, target, structure, shapes)
+        program = Program(kernel, target, structure, shapes, reference=reference)
     state = resume.first_state(kernel, position)
     if values is not None:
         state = resume.restored(state, values, "the same kernel")
@@ -208,6 +227,7 @@ class Program:
         structure: of a position.
         shapes: of the position's tensors, the chain axis first.
         recorded: number of the first chains that are recorded. None records all.
+        reference: control variates of the gradients. None uses plain mini-batches.
     """
 
     def __init__(
@@ -217,12 +237,16 @@ class Program:
         structure: Any,
         shapes: list[tuple[int, ...]],
         recorded: int | None = None,
+        reference: ControlVariates | None = None,
     ) -> None:
         self.algorithm = algorithm
         self.target = target
         self.num_chains = shapes[0][0]
         self.structure = tree.map_structure(lambda _: 0, structure)
-        self.constants = target.constants
+        self.constants = list(target.constants)
+        self._reference = reference
+        if reference is not None:
+            self.constants += reference.constants
         # On TensorFlow, XLA takes minutes to compile a likelihood of gathered batches.
         self.fuse = not target.draws_batches
         counts = algorithm.traits.counts
@@ -246,12 +270,15 @@ class Program:
         algorithm, target = self.algorithm, self.target
         normals, uniforms = noise
         own = algorithm.traits.num_uniforms
+        count = len(target.constants)
         evaluate = target.energies(
             self.structure,
-            constants,
+            constants[:count],
             algorithm.traits.uses_gradient,
             algorithm.traits.uses_energy_variance,
         )
+        if self._reference is not None:
+            evaluate = self._reference.corrected(evaluate, constants[count:])
         energy, gradient, *variance = evaluate(
             algorithm.point(state), target.batch_indices(uniforms[own:])
         )

@@ -1,4 +1,4 @@
-"""One step of SGLD, pSGLD, SGHMC and SGNHT; a position is a list of float64 arrays."""
+"""A step of SGLD, pSGLD, SGHMC and SGNHT; a position is a list of float64 arrays."""
 
 import numpy as np
 
@@ -51,6 +51,28 @@ def sghmc_step(
         for v, g, z in zip(velocity, gradient, normals, strict=True)
     ]
     return [x + v for x, v in zip(position, velocity, strict=True)], velocity
+
+
+def baoab_step(
+    position,
+    velocity,
+    gradient,
+    normals,
+    learning_rate,
+    momentum,
+    temperature,
+    train_size,
+):
+    """One kick, half a drift, friction and noise, half a drift."""
+    deviation = np.sqrt(learning_rate * (1 - momentum**2) * temperature / train_size)
+    positions, velocities = [], []
+    for x, v, g, z in zip(position, velocity, gradient, normals, strict=True):
+        v = v - learning_rate * g
+        x = x + v / 2
+        v = momentum * v + deviation * z
+        positions.append(x + v / 2)
+        velocities.append(v)
+    return positions, velocities
 
 
 def sgnht_step(

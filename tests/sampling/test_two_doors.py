@@ -21,6 +21,11 @@ ROWS = {
     "sgld": (mh.SGLD, mh.kernels.sgld, COLD),
     "psgld": (mh.PSGLD, mh.kernels.psgld, COLD | dict(decay=0.8, epsilon=0.1)),
     "sghmc": (mh.SGHMC, mh.kernels.sghmc, COLD | dict(momentum=0.7)),
+    "sghmc, baoab": (
+        mh.SGHMC,
+        mh.kernels.sghmc,
+        COLD | dict(momentum=0.7, integrator="baoab"),
+    ),
     "sgnht": (mh.SGNHT, mh.kernels.sgnht, COLD | dict(momentum=0.7)),
     "csgld": (mh.CSGLD, mh.kernels.csgld, COLD | dict(partition=PARTITION)),
     "csghmc": (

@@ -127,6 +127,20 @@ def _(monkeypatch):
 
 
 @bug(
+    "half of the drift forgotten",
+    "sghmc.baoab_step",
+    ("sghmc_baoab", "gaussian"),
+    kind="missing factor",
+)
+def _(monkeypatch):
+    def around(real, *arguments, **options):
+        position, velocity = real(*arguments, **options)
+        return [x - 0.5 * v for x, v in zip(position, velocity, strict=True)], velocity
+
+    wrap(monkeypatch, sghmc, "baoab_step", around)
+
+
+@bug(
     "momentum's noise without 1 - mu",
     "sghmc.sghmc_step",
     ("sghmc", "gaussian"),

@@ -71,11 +71,13 @@ def _psgld(config, target, x, draw, every):
 
 def _sghmc(config, target, x, draw, every):
     common = _common(config, target) | {"momentum": config["momentum"]}
+    is_baoab = config.get("integrator") == "baoab"
+    step = oracle.baoab_step if is_baoab else oracle.sghmc_step
     v = np.zeros_like(x)
     while True:
         yield x, np.zeros(len(x))
         g = target.gradient(x, draw.batch())
-        (x,), (v,) = oracle.sghmc_step([x], [v], [g], [draw.normals()], **common)
+        (x,), (v,) = step([x], [v], [g], [draw.normals()], **common)
 
 
 def _sgnht(config, target, x, draw, every):

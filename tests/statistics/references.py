@@ -46,23 +46,36 @@ def exact(optimizer, target, plan):
 
 
 def moments(optimizer, target, plan):
-    """Of x' = x + v', v' = mu v - epsilon grad(U_I/N) + s Z, with mu = 0 for SGLD."""
+    """Of a linear recursion in x, v and 1, with mu = 0 for SGLD.
+
+    "euler": v' = mu v - epsilon grad(U_I/N) + s Z, and x' = x + v'. "baoab", with the
+    kicked velocity u = v - epsilon grad(U_I/N): v' = mu u + s Z, x' = x + (u + v') / 2.
+    """
     config = optimizer.get_config()
     d, n = target.dimension, target.train_size
     rate, momentum = config["learning_rate"], config.get("momentum", 0.0)
     variance = 2.0 * rate * (1.0 - momentum) * config["temperature"] / n
     hessians, constants = target.affine()
     hessians = hessians + target.prior_precision / n * np.eye(d)
+    # Shares of the old velocity, of the kick and of s Z: in x', and in v'.
+    shares = (momentum, 1.0, 1.0), (momentum, 1.0, 1.0)
+    if config.get("integrator") == "baoab":
+        variance *= (1.0 + momentum) / 2.0
+        drift = (1.0 + momentum) / 2.0
+        shares = (drift, drift, 0.5), (momentum, momentum, 1.0)
     # The step as a matrix on (x, v, 1), of each batch.
     step = np.zeros((len(hessians), 2 * d + 1, 2 * d + 1))
-    for rows in (slice(0, d), slice(d, 2 * d)):
-        step[:, rows, :d] = -rate * hessians
-        step[:, rows, d : 2 * d] = momentum * np.eye(d)
-        step[:, rows, -1] = rate * constants
+    for rows, (kept, kicked, _) in zip(
+        (slice(0, d), slice(d, 2 * d)), shares, strict=True
+    ):
+        step[:, rows, :d] = -kicked * rate * hessians
+        step[:, rows, d : 2 * d] = kept * np.eye(d)
+        step[:, rows, -1] = kicked * rate * constants
     step[:, :d, :d] += np.eye(d)
     step[:, -1, -1] = 1.0
     noise = np.zeros((2 * d + 1, 2 * d + 1))
-    noise[:-1, :-1] = variance * np.tile(np.eye(d), (2, 2))
+    drawn = np.array([share for *_, share in shares])
+    noise[:-1, :-1] = variance * np.kron(np.outer(drawn, drawn), np.eye(d))
 
     mean, covariance = target.mean_and_covariance()
     start = np.concatenate([mean, np.zeros(d), [1.0]])

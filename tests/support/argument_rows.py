@@ -77,6 +77,7 @@ KINDS_OF_NAMES = {
     "prior": instance(mh.priors.Prior, *NO_PRIORS).or_none,
     "proposal": instance(mh.proposals.Proposal, *NO_PROPOSALS).or_none,
     "random_field": choice("zeta", "one"),
+    "integrator": choice("euler", "baoab"),
     "difference": choice("backward", "forward"),
     "likelihood": choice("categorical", "gaussian"),
     "groups": choice("layer", "all"),

@@ -76,12 +76,19 @@ LEVELS = array([1.0, 2.0], "(-inf, inf)", [2.0, 1.0], [1.0, 1.0], 1.0, shapes=[1
 CHAINS = {
     "log_density": row(dict(function=log_density), function=listed(*FUNCTIONS)),
     "sample": row(
-        DENSITY, also={"log_likelihood": {"log_density"}}, **OF_DENSITIES | BESIDE
+        DENSITY,
+        also={"log_likelihood": {"log_density"}},
+        control_variates=unshown(0.0, [0.0], "abc", True),  # beside a density
+        **OF_DENSITIES | BESIDE,
     ),
     "sample of nowhere": row(
         DENSITY, log_density=listed(*NOWHERE), also={"log_density": {"init"}}
     ),
     "sample of data": row(LIKELIHOOD | dict(kernel=mh.kernels.mhbt(0.5)), **OF_BATCHES),
+    "sample with control variates": row(
+        LIKELIHOOD | dict(kernel=mh.kernels.sgld(0.5), batch_size=4),
+        control_variates=(INIT | [[0.0, 0.0], {"a": 0.0}, (0.0,)]).or_none,
+    ),
     "replica_exchange": row(
         DENSITY | TEMPERED,
         also={"log_likelihood": {"log_density"}},

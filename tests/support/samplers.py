@@ -44,6 +44,7 @@ class Sampler(NamedTuple):
     other: dict = {}  # further arguments, not the default ones, to be stored
     has_prior: bool = True  # whether it takes `prior`
     has_noise: bool = True
+    noise_steps: int = 1  # in how many steps the same noise moves the weights
     other_laws: dict = {}  # name -> law, of arguments that change the law
 
     @property
@@ -208,6 +209,20 @@ SAMPLERS = {
         Law(rate(0.3, momentum=0.6), "biased", ("gaussian", "bimodal")),
         copies=1,
         other=dict(momentum=0.5, prior=mh.priors.Gaussian(2.0)),
+    ),
+    "sghmc_baoab": Sampler(
+        mh.SGHMC,
+        mh.kernels.sghmc,
+        dict(learning_rate=0.02, integrator="baoab"),
+        # A step that would move the variance of "euler" by a quarter.
+        Law(
+            rate(0.6, momentum=0.6, integrator="baoab"),
+            "biased",
+            ("gaussian", "correlated"),
+        ),
+        copies=1,
+        other=dict(momentum=0.5, temperature=0.5),
+        noise_steps=2,
     ),
     "sgnht": Sampler(
         mh.SGNHT,
