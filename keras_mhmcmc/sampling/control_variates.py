@@ -1,7 +1,7 @@
 """Control variates of mini-batch gradients, around a fixed position.
 
 Papers: Baker, Fearnhead, Fox and Nemeth (2019), "Control variates for stochastic
-gradient MCMC", section 3; Dubey, Reddi, Williamson, Poczos, Smola and Xing (2016),
+gradient MCMC"; Dubey, Reddi, Williamson, Poczos, Smola and Xing (2016),
 "Variance reduction in stochastic gradient Langevin dynamics".
 
 U_I(theta) = -(N/m sum_I log p(x_i|theta) + log prior) is the energy on a mini-batch I,
@@ -20,7 +20,7 @@ cancel, except at theta.
 
 | paper          | name         | shape            | unit                        |
 |----------------|--------------|------------------|-----------------------------|
-| theta hat      | `reference`  | list of tensors  | weights                     |
+| theta_0        | `reference`  | list of tensors  | weights                     |
 | U(theta_0)     | `energy`     | ()               | nats                        |
 | grad U / N     | `gradient`   | list of tensors  | nats per example and weight |
 | E              | -            | (K,)             | nats                        |
@@ -128,7 +128,6 @@ class ControlVariates:
         full_gradient = constants[count + 1 :]
 
         def energies(position: Position, indices: list[Tensor]) -> tuple[Any, ...]:
-            energy, gradient = evaluate(position, indices)
             start = [
                 ops.broadcast_to(x, ops.shape(p))
                 for x, p in zip(reference, position, strict=True)

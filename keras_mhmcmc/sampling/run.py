@@ -127,7 +127,7 @@ def sample(
 
     Reference: Wu, Wang and Wong (2020), section 3.1; Li and Wong (2017), algorithm 1.
     Control variates: Baker, Fearnhead, Fox and Nemeth (2019), "Control variates for
-    stochastic gradient MCMC", section 3.
+    stochastic gradient MCMC".
     """
     _validate.instance(
         "kernel",
@@ -195,7 +195,13 @@ def sample(
         check=program.check,
         compile_chains=reuse.compiler(
             [log_density, log_likelihood, log_prior],
-            (given, repr(program.structure), *shapes, *target.signature),
+            (
+                given,
+                repr(program.structure),
+                *shapes,
+                *target.signature,
+                control_variates is None,
+            ),
         ),
     )
     return program.draws(outcome, seed, start)

@@ -97,6 +97,17 @@ def test_other_data_of_the_same_shape(compiled):
     assert len(compiled) == 3  # one for both, and two of the plain functions
 
 
+def test_another_reference_of_control_variates(compiled):
+    """The reference is an argument of the loop, as the data are."""
+    likelihood = mh.log_density(log_likelihood)
+    for scale in (0.0, 0.5):
+        reference = {"mean": [0.1, 0.2], "log_scale": scale}
+        found = on_data(likelihood, control_variates=reference)
+        plain = on_data(log_likelihood, control_variates=reference)
+        assert_same(found.position, plain.position)
+    assert len(compiled) == 3
+
+
 def test_a_resumed_run(compiled):
     density = mh.log_density(normal)
     whole = of_density(density, num_steps=24)
@@ -132,7 +143,13 @@ def test_another_run_has_its_own_loop(compiled, change):
 
 
 @pytest.mark.parametrize(
-    "change", [dict(batch_size=8), dict(data=DATA[:40]), dict(replacement=True)]
+    "change",
+    [
+        dict(batch_size=8),
+        dict(data=DATA[:40]),
+        dict(replacement=True),
+        dict(control_variates=START),
+    ],
 )
 def test_other_batches_have_their_own_loop(compiled, change):
     likelihood = mh.log_density(log_likelihood)
