@@ -13,6 +13,7 @@ from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
 from keras_mhmcmc import targets
 from keras_mhmcmc._version import __version__ as __version__
+from keras_mhmcmc.barker_chain import BarkerChain
 from keras_mhmcmc.baselines import SWAG
 from keras_mhmcmc.baselines import deep_ensemble
 from keras_mhmcmc.baselines import last_layer_laplace
@@ -32,6 +33,7 @@ from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import predict_distribution
 from keras_mhmcmc.evaluation import temperature_scaling
 from keras_mhmcmc.optimizers import AMAGOLD
+from keras_mhmcmc.optimizers import Barker
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import ESM
@@ -58,6 +60,8 @@ from keras_mhmcmc.tuning import suggest_learning_rate
 
 __all__ = [
     "AMAGOLD",
+    "Barker",
+    "BarkerChain",
     "CSGHMC",
     "CSGLD",
     "ChainState",
