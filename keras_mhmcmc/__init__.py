@@ -33,7 +33,6 @@ from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import predict_distribution
 from keras_mhmcmc.evaluation import temperature_scaling
 from keras_mhmcmc.optimizers import AMAGOLD
-from keras_mhmcmc.optimizers import Barker
 from keras_mhmcmc.optimizers import CSGHMC
 from keras_mhmcmc.optimizers import CSGLD
 from keras_mhmcmc.optimizers import ESM
@@ -46,6 +45,7 @@ from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
 from keras_mhmcmc.optimizers import SGNHT
+from keras_mhmcmc.optimizers import Barker
 from keras_mhmcmc.optimizers import independent_processes
 from keras_mhmcmc.parallel import ParallelChains
 from keras_mhmcmc.partition import EnergyPartition

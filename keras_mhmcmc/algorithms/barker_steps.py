@@ -17,12 +17,16 @@ since the test began are the growing batch: they are examples without replacemen
 with theta' = theta + d. With all of the data s_Delta^2 is 0, and the test is Barker's.
 Before the first step d is 0: the first test compares theta with itself.
 
-An epoch may end before a test is decided. `restart` then drops the sums, and the next
-epoch tests the same theta' anew. s_Delta^2 is the same for the move theta' -> theta, so
-both directions are interrupted with the same probability. The examples of a test are
-those that the earlier tests of the epoch have left. The paper draws each batch from all
-of the data. In an epoch, the errors of tests on different examples have a negative
-correlation of order n/N.
+The paper draws the batch of each test from all of the data. Here it comes from what the
+earlier tests of the epoch have left, so that its error is correlated with theirs: by
+-sqrt(f f') for two tests on the shares f and f' of the data. This makes the sampled
+distribution too wide. So a test begins only while the epoch has read at most b N
+examples. The rest of the epoch ends the last test. With b = 0 an epoch has one test, on
+examples that are independent of the past.
+
+An epoch may end before a test is decided. Then the sums are dropped, and the next epoch
+tests the same theta' anew. s_Delta^2 is the same for the move theta' -> theta, so both
+directions are interrupted with the same probability.
 
 | paper     | name            | shape           | unit     |
 |-----------|-----------------|-----------------|----------|
@@ -31,6 +35,8 @@ correlation of order n/N.
 | epsilon   | `Evaluation.learning_rate` | ()   | weights  |
 | n         | `count`         | ()              | examples |
 | n_0       | `min_examples`  | int             | examples |
+| b         | `epoch_share`   | float           | 1        |
+| examples of the epoch so far | `seen` | ()    | examples |
 | c, n (lbar - c), sum (l_i - c)^2 | `centre`, `total`, `squares` | () | nats, nats^2 |
 | T         | `temperature`   | float           | 1        |
 """
@@ -60,6 +66,7 @@ from keras_mhmcmc.algorithms.bounded import Examples
 from keras_mhmcmc.algorithms.growing_batch import Batch
 from keras_mhmcmc.algorithms.tensors import ops
 
+_SHARE = _validate.Interval(0.0, 1.0, high_open=False)
 _TABLE = tuple(float(x) for x in barker.correction_table())
 
 
@@ -72,6 +79,7 @@ class State(NamedTuple):
     centre: Tensor
     total: Tensor
     squares: Tensor
+    seen: Tensor  # examples of the epoch so far
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +89,7 @@ class BarkerSteps(Diffusion):
     learning_rate: None
     temperature: float
     min_examples: int
+    epoch_share: float
 
     def __post_init__(self) -> None:
         set_checked(
@@ -89,6 +98,7 @@ class BarkerSteps(Diffusion):
                 "temperature", self.temperature, _validate.POSITIVE
             ),
             min_examples=_validate.integer("min_examples", self.min_examples, 2),
+            epoch_share=_validate.number("epoch_share", self.epoch_share, _SHARE),
         )
 
     @property
@@ -106,6 +116,7 @@ class BarkerSteps(Diffusion):
             centre=Slot("centre"),
             total=Slot("total"),
             squares=Slot("squares"),
+            seen=Slot("seen"),
         )
 
     def proposal(self, state: State) -> Position:
@@ -130,8 +141,9 @@ class BarkerSteps(Diffusion):
             evaluation: gives the noise, the learning rate, and N.
         """
         size = evaluation.train_size
+        is_open = (state.count > 0.0) | (state.seen <= self.epoch_share * size)
         batch = Batch(state.count, state.centre, state.total, state.squares, ())
-        arrived = ops.ones_like(here, dtype="bool")
+        arrived = ops.zeros_like(here) == 0.0  # all of them
         batch = growing_batch.with_block(
             batch, Examples(here, there, [], None, arrived)
         )
@@ -146,7 +158,7 @@ class BarkerSteps(Diffusion):
         is_small = barker.noise_of(batch, size, self.temperature) < barker.SIGMA**2
         is_large = batch.count >= float(min(self.min_examples, size))
         is_finite = ops.isfinite(batch.total) & ops.isfinite(prior)
-        decided = (is_small & is_large) | ~is_finite
+        decided = is_open & ((is_small & is_large) | ~is_finite)
         wins = wins & decided
         rate = evaluation.learning_rate
         fresh = [ops.cast(rate, z.dtype) * z for z in evaluation.normals]
@@ -154,7 +166,8 @@ class BarkerSteps(Diffusion):
         state = State(
             tensors.select(wins, self.proposal(state), state.point),
             tensors.select(decided, fresh, state.step),
-            *(ops.where(decided, zero, sums) for sums in batch[:4]),
+            *(ops.where(decided | ~is_open, zero, sums) for sums in batch[:4]),
+            state.seen + ops.sum(ops.cast(arrived, "float32"), axis=-1),
         )
         info = Info(
             {

@@ -22,12 +22,13 @@ from keras_mhmcmc.schedules import Schedule
 class Barker(Sampler):
     """Metropolis-Hastings with the mini-batch Barker test, for `mh.BarkerChain`.
 
-    It samples exp(-U/T) approximately. The bias comes from the test, which takes a mean
-    over a mini-batch for a normal variable: skewed differences of the log-likelihoods,
-    and batches whose variance is small by chance, make it decide wrongly. Tests of one
-    epoch also share no examples, so that their errors are correlated. An example of
-    likelihood 0 outside the batch is not seen. A test on all of the data has no bias.
-    The energy U in nats is train_size * loss - log prior.
+    It samples exp(-U/T) approximately. The energy U in nats is train_size * loss -
+    log prior. The bias comes from the test. It takes a mean over a mini-batch for a
+    normal variable, so skewed differences of the log-likelihoods, and batches whose
+    variance is small by chance, make it decide wrongly. An example of likelihood 0
+    outside the batch is not seen. And tests of one epoch share no examples, which
+    correlates their errors: `epoch_share` bounds this. A test on all of the data has no
+    bias.
 
     A proposal is theta' = theta + learning_rate * Z: a random walk, which needs no
     gradient. A step evaluates each example of its mini-batch at theta and at theta',
@@ -38,9 +39,8 @@ class Barker(Sampler):
 
     The model always holds theta: validation, checkpoints and samples see the state. An
     iteration is a mini-batch, and a test takes one iteration or several. A test that
-    the end of an epoch interrupts begins anew, with the same proposal. So the first
-    test of an epoch may use all of the data. A proposal whose losses are not finite is
-    rejected and counted.
+    the end of an epoch interrupts begins anew, with the same proposal. A proposal whose
+    losses are not finite is rejected and counted.
 
     A random walk in d dimensions needs about d accepted moves for an independent
     sample. This sampler is for small networks, for last layers, and for a few weights
@@ -59,6 +59,9 @@ class Barker(Sampler):
         min_examples: examples that a test needs at least, an integer of at least 2. All
             of the data will do if N is smaller. More examples lower the bias. Defaults
             to 100.
+        epoch_share: share of an epoch in which tests begin, in [0, 1]. With 0 an epoch
+            has one test. With 1 tests use all of the data, and the samples spread too
+            widely if `test_size` is a large part of N. Defaults to 0.25.
         temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
@@ -84,6 +87,7 @@ class Barker(Sampler):
         *,
         train_size: int,
         min_examples: int = 100,
+        epoch_share: float = 0.25,
         temperature: float = 1.0,
         prior: Prior | None = None,
         seed: int | None = None,
@@ -97,7 +101,7 @@ class Barker(Sampler):
                 _validate.POSITIVE,
                 hint="A `LearningRateSchedule` will do as well.",
             )
-        algorithm = BarkerSteps(None, temperature, min_examples)
+        algorithm = BarkerSteps(None, temperature, min_examples, epoch_share)
         super().__init__(
             learning_rate,
             algorithm=algorithm,
