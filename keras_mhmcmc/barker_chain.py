@@ -93,6 +93,13 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **options)
         refuse_loss_scaling(self)
 
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile with the result of `get_compile_config`, from any backend."""
+        config = _backend.portable(config)
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def fit(
         self,
         x: Any = None,

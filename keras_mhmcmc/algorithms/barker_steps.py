@@ -17,16 +17,11 @@ since the test began are the growing batch: they are examples without replacemen
 with theta' = theta + d. With all of the data s_Delta^2 is 0, and the test is Barker's.
 Before the first step d is 0: the first test compares theta with itself.
 
-The paper draws the batch of each test from all of the data. Here it comes from what the
-earlier tests of the epoch have left, so that its error is correlated with theirs: by
--sqrt(f f') for two tests on the shares f and f' of the data. This makes the sampled
-distribution too wide. So a test begins only while the epoch has read at most b N
-examples. The rest of the epoch ends the last test. With b = 0 an epoch has one test, on
-examples that are independent of the past.
-
-An epoch may end before a test is decided. Then the sums are dropped, and the next epoch
-tests the same theta' anew. s_Delta^2 is the same for the move theta' -> theta, so both
-directions are interrupted with the same probability.
+An epoch may end before a test is decided. Then the sums are dropped (n <- 0), and the
+next epoch tests the same theta' anew. s_Delta^2 is the same for the move theta' ->
+theta, so both directions are interrupted with the same probability. The paper draws the
+batch of each test from all of the data. Here it comes from what the earlier tests of
+the epoch have left, so that its error has a small negative correlation with theirs.
 
 | paper     | name            | shape           | unit     |
 |-----------|-----------------|-----------------|----------|
@@ -35,8 +30,6 @@ directions are interrupted with the same probability.
 | epsilon   | `Evaluation.learning_rate` | ()   | weights  |
 | n         | `count`         | ()              | examples |
 | n_0       | `min_examples`  | int             | examples |
-| b         | `epoch_share`   | float           | 1        |
-| examples of the epoch so far | `seen` | ()    | examples |
 | c, n (lbar - c), sum (l_i - c)^2 | `centre`, `total`, `squares` | () | nats, nats^2 |
 | T         | `temperature`   | float           | 1        |
 """
@@ -66,7 +59,6 @@ from keras_mhmcmc.algorithms.bounded import Examples
 from keras_mhmcmc.algorithms.growing_batch import Batch
 from keras_mhmcmc.algorithms.tensors import ops
 
-_SHARE = _validate.Interval(0.0, 1.0, high_open=False)
 _TABLE = tuple(float(x) for x in barker.correction_table())
 
 
@@ -79,7 +71,6 @@ class State(NamedTuple):
     centre: Tensor
     total: Tensor
     squares: Tensor
-    seen: Tensor  # examples of the epoch so far
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +80,6 @@ class BarkerSteps(Diffusion):
     learning_rate: None
     temperature: float
     min_examples: int
-    epoch_share: float
 
     def __post_init__(self) -> None:
         set_checked(
@@ -98,7 +88,6 @@ class BarkerSteps(Diffusion):
                 "temperature", self.temperature, _validate.POSITIVE
             ),
             min_examples=_validate.integer("min_examples", self.min_examples, 2),
-            epoch_share=_validate.number("epoch_share", self.epoch_share, _SHARE),
         )
 
     @property
@@ -116,7 +105,6 @@ class BarkerSteps(Diffusion):
             centre=Slot("centre"),
             total=Slot("total"),
             squares=Slot("squares"),
-            seen=Slot("seen"),
         )
 
     def proposal(self, state: State) -> Position:
@@ -141,8 +129,11 @@ class BarkerSteps(Diffusion):
             evaluation: gives the noise, the learning rate, and N.
         """
         size = evaluation.train_size
-        is_open = (state.count > 0.0) | (state.seen <= self.epoch_share * size)
-        batch = Batch(state.count, state.centre, state.total, state.squares, ())
+        has_begun = state.count > 0.0
+        zero = ops.zeros_like(state.count)
+        sums = (state.centre, state.total, state.squares)
+        sums = (ops.where(has_begun, x, zero) for x in sums)  # not of a dropped test
+        batch = Batch(state.count, *sums, ())
         arrived = ops.zeros_like(here) == 0.0  # all of them
         batch = growing_batch.with_block(
             batch, Examples(here, there, [], None, arrived)
@@ -158,16 +149,18 @@ class BarkerSteps(Diffusion):
         is_small = barker.noise_of(batch, size, self.temperature) < barker.SIGMA**2
         is_large = batch.count >= float(min(self.min_examples, size))
         is_finite = ops.isfinite(batch.total) & ops.isfinite(prior)
-        decided = is_open & ((is_small & is_large) | ~is_finite)
+        decided = (is_small & is_large) | ~is_finite
         wins = wins & decided
         rate = evaluation.learning_rate
         fresh = [ops.cast(rate, z.dtype) * z for z in evaluation.normals]
-        zero = ops.zeros_like(batch.count)
+        count = ops.where(decided, zero, batch.count)
         state = State(
             tensors.select(wins, self.proposal(state), state.point),
             tensors.select(decided, fresh, state.step),
-            *(ops.where(decided | ~is_open, zero, sums) for sums in batch[:4]),
-            state.seen + ops.sum(ops.cast(arrived, "float32"), axis=-1),
+            count,
+            batch.centre,
+            batch.total,
+            batch.squares,
         )
         info = Info(
             {

@@ -26,9 +26,8 @@ class Barker(Sampler):
     log prior. The bias comes from the test. It takes a mean over a mini-batch for a
     normal variable, so skewed differences of the log-likelihoods, and batches whose
     variance is small by chance, make it decide wrongly. An example of likelihood 0
-    outside the batch is not seen. And tests of one epoch share no examples, which
-    correlates their errors: `epoch_share` bounds this. A test on all of the data has no
-    bias.
+    outside the batch is not seen.
+    A test on all of the data has no bias.
 
     A proposal is theta' = theta + learning_rate * Z: a random walk, which needs no
     gradient. A step evaluates each example of its mini-batch at theta and at theta',
@@ -59,9 +58,6 @@ class Barker(Sampler):
         min_examples: examples that a test needs at least, an integer of at least 2. All
             of the data will do if N is smaller. More examples lower the bias. Defaults
             to 100.
-        epoch_share: share of an epoch in which tests begin, in [0, 1]. With 0 an epoch
-            has one test. With 1 tests use all of the data, and the samples spread too
-            widely if `test_size` is a large part of N. Defaults to 0.25.
         temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
@@ -87,7 +83,6 @@ class Barker(Sampler):
         *,
         train_size: int,
         min_examples: int = 100,
-        epoch_share: float = 0.25,
         temperature: float = 1.0,
         prior: Prior | None = None,
         seed: int | None = None,
@@ -101,7 +96,7 @@ class Barker(Sampler):
                 _validate.POSITIVE,
                 hint="A `LearningRateSchedule` will do as well.",
             )
-        algorithm = BarkerSteps(None, temperature, min_examples, epoch_share)
+        algorithm = BarkerSteps(None, temperature, min_examples)
         super().__init__(
             learning_rate,
             algorithm=algorithm,

@@ -27,11 +27,10 @@ class TestedChain(MovingChain):
         self._standstill = Standstill(parts.name)
 
     def settle(self) -> None:
-        """Begin an epoch: drop the sums of a test that has not ended."""
-        slots = self._parts.state.structure
-        if _backend.hold_values([slots.count]):  # not after a failed step on JAX
-            for slot in (slots.count, slots.seen):
-                slot.assign(np.zeros((), "float32"))
+        """Drop the sums of a test that has not ended: the next step begins it anew."""
+        count = self._parts.state.structure.count
+        if _backend.hold_values([count]):  # not after a failed step on JAX
+            count.assign(np.zeros((), "float32"))
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
         temperature, watch = self._parts.temperature(), self._standstill

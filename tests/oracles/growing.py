@@ -88,29 +88,27 @@ def barker_chain(start, batches, log_likelihoods, log_prior, settings):
             its normals (d,), two uniforms of X_nc, and X_corr.
         log_likelihoods: function of theta, (N,).
         log_prior: function of theta.
-        settings: `learning_rate`, `min_examples`, `epoch_share`, `temperature`.
+        settings: `learning_rate`, `min_examples`, `temperature`.
 
     Returns:
         theta after each step, and the size of each test that has ended.
     """
     theta, step, found, sizes_of_tests = start, np.zeros_like(start), [], []
-    temperature, share = settings["temperature"], settings["epoch_share"]
+    temperature = settings["temperature"]
     for begins, rows, normals, uniforms, correction in batches:
         if begins:
-            test, seen = [], 0
-        total = len(log_likelihoods(theta))
-        if len(test) or seen <= share * total:
-            test = [*test, *rows]
-            differences = log_likelihoods(theta + step) - log_likelihoods(theta)
-            mean, _, variance = batch_of(differences, np.array(test), len(test))
-            prior = log_prior(theta + step) - log_prior(theta)
-            delta = (total * mean + prior) / temperature
-            noise = (total / temperature) ** 2 * variance
-            if noise < 1 and len(test) >= min(settings["min_examples"], total):
-                normal = np.sqrt(1 - noise) * box_muller(*uniforms)
-                theta = theta + step * (delta + normal + correction > 0)
-                sizes_of_tests.append(len(test))
-                step, test = settings["learning_rate"] * normals, []
-        seen += len(rows)
+            test = []
+        test = [*test, *rows]
+        differences = log_likelihoods(theta + step) - log_likelihoods(theta)
+        total = len(differences)
+        mean, _, variance = batch_of(differences, np.array(test), len(test))
+        prior = log_prior(theta + step) - log_prior(theta)
+        delta = (total * mean + prior) / temperature
+        noise = (total / temperature) ** 2 * variance
+        if noise < 1 and len(test) >= min(settings["min_examples"], total):
+            normal = np.sqrt(1 - noise) * box_muller(*uniforms)
+            theta = theta + step * (delta + normal + correction > 0)
+            sizes_of_tests.append(len(test))
+            step, test = settings["learning_rate"] * normals, []
         found.append(theta)
     return np.array(found), sizes_of_tests
