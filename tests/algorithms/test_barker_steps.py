@@ -96,9 +96,16 @@ class Chains:
         return min(found) * len(found)
 
 
-def test_chains_that_start_in_the_posterior_stay_there():
+    def error(self):
+        """The largest error of a mean or variance, for weights with variance 1."""
+        found = self.standardised()
+        return max(np.abs(found.mean(1)).max(), np.abs(found.var(1) - 1).max())
+
+
+def test_chains_that_start_in_the_posterior_stay_near_it():
+    """Batches of less than all data have a bias: 0.05 to 0.1 deviations here."""
     chains = Chains().epochs(12)
-    assert chains.p_value() > 0.01
+    assert chains.error() < 0.16
     totals = chains.totals
     assert totals["nonfinite"] == 0
     assert 0.3 < totals["accepted"] / totals["proposed"] < 0.6
@@ -174,7 +181,7 @@ def _with_sums_that_stay(patch):
 )
 def test_planted_bugs_are_seen(plant, monkeypatch):
     plant(monkeypatch)
-    assert Chains().epochs(12).p_value() < 1e-4
+    assert Chains().epochs(12).error() > 0.3
 
 
 class TestOneStep:
