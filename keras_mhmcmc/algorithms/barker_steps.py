@@ -131,8 +131,10 @@ class BarkerSteps(Diffusion):
         size = evaluation.train_size
         has_begun = state.count > 0.0
         zero = ops.zeros_like(state.count)
-        sums = (state.centre, state.total, state.squares)
-        sums = (ops.where(has_begun, x, zero) for x in sums)  # not of a dropped test
+        sums = [  # not those of a dropped test
+            ops.where(has_begun, x, zero)
+            for x in (state.centre, state.total, state.squares)
+        ]
         batch = Batch(state.count, *sums, ())
         arrived = ops.zeros_like(here) == 0.0  # all of them
         batch = growing_batch.with_block(

@@ -45,7 +45,7 @@ class Barker(Sampler):
     sample. This sampler is for small networks, for last layers, and for a few weights
     of a trained network, with the other layers frozen (`trainable = False`). The start
     should be near the mode: train with an optimizer first. For a whole network take
-    `mh.SGHMC` or `mh.RSGLD`. The sampler keeps two copies of the weights that move.
+    `mh.SGHMC` or `mh.RSGLD`. The sampler keeps one copy of the weights that move.
 
     `acceptance` in the logs is the share of accepted proposals, and `test_size` the
     mean number of examples of a test. Both count the tests that ended in the epoch.

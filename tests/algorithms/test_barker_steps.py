@@ -95,7 +95,6 @@ class Chains:
         found = [scipy.stats.kstest(z, "norm").pvalue for z in self.standardised()]
         return min(found) * len(found)
 
-
     def error(self):
         """The largest error of a mean or variance, for weights with variance 1."""
         found = self.standardised()

@@ -75,7 +75,7 @@ def noise_of(options, steps):
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 2.0}, {"learning_rate": 0.04}])
 def test_the_states_are_those_of_the_oracle(options):
-    epochs, per_epoch = 6, -(-SIZE // BATCH)
+    epochs, per_epoch = 12, -(-SIZE // BATCH)
     states, chain = States(), compiled(optimizer=sampler(**options))
     history = fit(chain, epochs, callbacks=[states, mh.PosteriorSamples()])
     x, y = (part.astype("float64") for part in data())
