@@ -130,13 +130,13 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
             )
         proposal = self.optimizer.proposal()
         state = _backend.read(self.trainable_variables)
-        here, outputs = self.example_losses(state, x, y)
-        there, _ = self.example_losses(proposal, x, y)
+        here, outputs = self._example_losses(state, x, y)
+        there, _ = self._example_losses(proposal, x, y)
         _backend.record_loss(self, ops.mean(here), ops.shape(here)[0])
         self.optimizer.test(here, there)
         return self.compute_metrics(x, y, outputs, None)
 
-    def example_losses(
+    def _example_losses(
         self, weights: Sequence[Tensor], x: Any, y: Any
     ) -> tuple[Tensor, Tensor]:
         """Return the loss of each example, (B,), and the outputs, in inference mode.

@@ -62,7 +62,7 @@ def law(epochs):
         z = (np.array(states.found) - mean) @ root
         print(
             f"rate {rate:.3f}: acceptance {report['acceptance']:.2f}, test size "
-            f"{report['test_size']:.0f}, mean {with_error(z.mean(axis=1))}, variance "
+            f"{report['examples_per_test']:.0f}, mean {with_error(z.mean(axis=1))}, variance "
             f"{with_error((z**2).mean(axis=1))}",
             flush=True,
         )
@@ -102,7 +102,7 @@ def head(epochs):
         chosen = mean[np.arange(len(mean)), y[test]]
         print(
             f"rate {rate:.2f}: acceptance {np.nanmean(logs['acceptance']):.2f}, test "
-            f"size {np.nanmean(logs['test_size']):.0f}, energy {logs['energy'][0]:.0f} "
+            f"size {np.nanmean(logs['examples_per_test']):.0f}, energy {logs['energy'][0]:.0f} "
             f"to {np.mean(logs['energy'][-50:]):.0f}; ensemble: accuracy "
             f"{np.mean(mean.argmax(1) == y[test]):.3f}, NLL "
             f"{-np.log(chosen).mean():.3f}; {seconds:.0f} s",

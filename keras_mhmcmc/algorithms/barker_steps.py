@@ -129,13 +129,18 @@ class BarkerSteps(Diffusion):
             evaluation: gives the noise, the learning rate, and N.
         """
         size = evaluation.train_size
-        has_begun = state.count > 0.0
         zero = ops.zeros_like(state.count)
-        sums = [  # not those of a dropped test
-            ops.where(has_begun, x, zero)
-            for x in (state.centre, state.total, state.squares)
-        ]
-        batch = Batch(state.count, *sums, ())
+
+        def begun(total: Tensor) -> Tensor:  # not that of a dropped test
+            return ops.where(state.count > 0.0, total, zero)
+
+        batch = Batch(
+            state.count,
+            begun(state.centre),
+            begun(state.total),
+            begun(state.squares),
+            (),
+        )
         arrived = ops.zeros_like(here) == 0.0  # all of them
         batch = growing_batch.with_block(
             batch, Examples(here, there, [], None, arrived)
@@ -189,6 +194,6 @@ class BarkerSteps(Diffusion):
             size = counts["examples"] / counts["proposed"]
         return {
             "acceptance": acceptance,
-            "test_size": size,
+            "examples_per_test": size,
             "nonfinite": counts["nonfinite"],
         }

@@ -47,7 +47,7 @@ class Barker(Sampler):
     should be near the mode: train with an optimizer first. For a whole network take
     `mh.SGHMC` or `mh.RSGLD`. The sampler keeps one copy of the weights that move.
 
-    `acceptance` in the logs is the share of accepted proposals, and `test_size` the
+    `acceptance` in the logs is the share of accepted proposals, and `examples_per_test` the
     mean number of examples of a test. Both count the tests that ended in the epoch.
 
     Args:

@@ -98,7 +98,7 @@ def test_the_states_are_those_of_the_oracle(options):
     np.testing.assert_allclose(states.found, expected, atol=2e-6)
     assert len(np.unique(expected[:, 0])) > 2  # the chain moves
     assert len(sizes) >= epochs
-    found = np.array(history["test_size"])
+    found = np.array(history["examples_per_test"])
     assert np.nanmin(found) >= min(sizes) and np.nanmax(found) <= max(sizes)
 
 
@@ -135,7 +135,14 @@ def test_samples_ensemble_and_logs():
     x, y = data()
     chain, posterior = compiled(metrics=["mae"]), mh.PosteriorSamples(every=2)
     logs = fit(chain, 4, callbacks=[posterior], validation_data=(x, y))
-    assert {"loss", "mae", "acceptance", "test_size", "energy", "val_loss"} <= set(logs)
+    assert {
+        "loss",
+        "mae",
+        "acceptance",
+        "examples_per_test",
+        "energy",
+        "val_loss",
+    } <= set(logs)
     assert "nonfinite" not in logs
     assert len(posterior) == 16
     ensemble = posterior.ensemble(chain.model)
