@@ -41,8 +41,8 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
         name: name of the result. Defaults to "barker_chain".
 
     Raises:
-        ValueError: `model` has no trainable weights or a training step of its own; in
-            `compile`, the optimizer is no `mh.Barker`; or, in `fit`, the loss is not
+        ValueError: `model` has no trainable weights or a training step of its own, or
+            there are several processes or replicas; in `compile`, the optimizer is no `mh.Barker`; or, in `fit`, the loss is not
             one number for each example, weights of examples are given, or the model
             adds to the loss, as regularisers do.
 
@@ -69,6 +69,7 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
 
     def __init__(self, model: keras.Model, name: str = "barker_chain") -> None:
         super().__init__(name=_validate.scope_name(name))
+        _backend.refuse_replicas("mh.BarkerChain")
         check_trains_as_keras(model)
         self.model = model
         if isinstance(model, keras.Function):

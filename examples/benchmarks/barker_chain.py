@@ -62,8 +62,8 @@ def law(epochs):
         z = (np.array(states.found) - mean) @ root
         print(
             f"rate {rate:.3f}: acceptance {report['acceptance']:.2f}, test size "
-            f"{report['examples_per_test']:.0f}, mean {with_error(z.mean(axis=1))}, variance "
-            f"{with_error((z**2).mean(axis=1))}",
+            f"{report['examples_per_test']:.0f}, mean {with_error(z.mean(axis=1))}, "
+            f"variance {with_error((z**2).mean(axis=1))}",
             flush=True,
         )
 
@@ -100,12 +100,14 @@ def head(epochs):
         seconds = time.perf_counter() - begin
         mean = posterior.ensemble(copy).predict(x[test], verbose=0)
         chosen = mean[np.arange(len(mean)), y[test]]
+        acceptance = np.nanmean(logs["acceptance"])
+        size = np.nanmean(logs["examples_per_test"])
+        begin, end = logs["energy"][0], np.mean(logs["energy"][-50:])
+        accuracy = np.mean(mean.argmax(1) == y[test])
         print(
-            f"rate {rate:.2f}: acceptance {np.nanmean(logs['acceptance']):.2f}, test "
-            f"size {np.nanmean(logs['examples_per_test']):.0f}, energy {logs['energy'][0]:.0f} "
-            f"to {np.mean(logs['energy'][-50:]):.0f}; ensemble: accuracy "
-            f"{np.mean(mean.argmax(1) == y[test]):.3f}, NLL "
-            f"{-np.log(chosen).mean():.3f}; {seconds:.0f} s",
+            f"rate {rate:.2f}: acceptance {acceptance:.2f}, test size {size:.0f}, "
+            f"energy {begin:.0f} to {end:.0f}; ensemble: accuracy {accuracy:.3f}, "
+            f"NLL {-np.log(chosen).mean():.3f}; {seconds:.0f} s",
             flush=True,
         )
 

@@ -47,8 +47,8 @@ class Barker(Sampler):
     should be near the mode: train with an optimizer first. For a whole network take
     `mh.SGHMC` or `mh.RSGLD`. The sampler keeps one copy of the weights that move.
 
-    `acceptance` in the logs is the share of accepted proposals, and `examples_per_test` the
-    mean number of examples of a test. Both count the tests that ended in the epoch.
+    `acceptance` in the logs is the share of accepted proposals, and `examples_per_test`
+    the mean number of examples of a test. Both count the tests that ended in the epoch.
 
     Args:
         learning_rate: standard deviation of a proposal, in units of the weights. A
@@ -108,17 +108,6 @@ class Barker(Sampler):
             options=options,
         )
         self._steps = algorithm
-
-    def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the optimizer's variables for these model variables."""
-        if self.processes > 1:
-            raise ValueError(
-                "Barker must run in a single process: its test needs the examples of "
-                "the whole batch in each. Make it in `with "
-                "mh.independent_processes():`, for a chain of its own in each process. "
-                f"Received: {self.processes} processes"
-            )
-        super().build(variables)
 
     def use_chains(self, num_chains: int) -> None:
         """Refuse several chains: each would need a test of its own."""
