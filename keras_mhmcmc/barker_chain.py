@@ -42,9 +42,10 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
 
     Raises:
         ValueError: `model` has no trainable weights or a training step of its own, or
-            there are several processes or replicas; in `compile`, the optimizer is no `mh.Barker`; or, in `fit`, the loss is not
-            one number for each example, weights of examples are given, or the model
-            adds to the loss, as regularisers do.
+            there are several processes or replicas; in `compile`, the optimizer is no
+            `mh.Barker`; or, in `fit`, the loss is not one number for each example,
+            weights of examples are given, or the model adds to the loss, as
+            regularisers do.
 
     Example:
 
