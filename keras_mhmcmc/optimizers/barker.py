@@ -25,9 +25,9 @@ class Barker(Sampler):
     It samples exp(-U/T) approximately. The energy U in nats is train_size * loss -
     log prior. The bias comes from the test. It takes a mean over a mini-batch for a
     normal variable, so skewed differences of the log-likelihoods, and batches whose
-    variance is small by chance, make it decide wrongly. An example of likelihood 0
-    outside the batch is not seen.
-    A test on all of the data has no bias.
+    variance is small by chance, make it decide wrongly. The tests of an epoch share no
+    examples, which correlates their errors slightly. An example of likelihood 0 outside
+    the batch is not seen. A test on all of the data has no bias.
 
     A proposal is theta' = theta + learning_rate * Z: a random walk, which needs no
     gradient. A step evaluates each example of its mini-batch at theta and at theta',
