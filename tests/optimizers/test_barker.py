@@ -9,6 +9,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import barker
+from keras_mhmcmc.optimizers.tested_chain import TestedChain
 from tests.oracles import growing as oracle
 from tests.support.models import numpy
 from tests.support.models import optimizer_state
@@ -73,13 +74,11 @@ def noise_of(options, steps):
         yield numpy(list(evaluation.normals)[0]).ravel(), uniforms, correction
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 2.0}, {"learning_rate": 0.04}])
-def test_the_states_are_those_of_the_oracle(options):
+def beside_the_oracle(*callbacks, **options):
+    """The states of a fit, those of the oracle, its sizes of tests, and the logs."""
     epochs, per_epoch = 12, -(-SIZE // BATCH)
     states, chain = States(), compiled(optimizer=sampler(**options))
-    # With and without a callback that settles the chain.
-    posterior = [mh.PosteriorSamples()] if "temperature" not in options else []
-    history = fit(chain, epochs, callbacks=[states, *posterior])
+    history = fit(chain, epochs, callbacks=[states, *callbacks])
     x, y = (part.astype("float64") for part in data())
     rows = [range(i, min(i + BATCH, SIZE)) for i in range(0, SIZE, BATCH)]
     batches = [
@@ -97,12 +96,47 @@ def test_the_states_are_those_of_the_oracle(options):
         lambda theta: -0.5 * theta @ theta / SCALE**2,
         settings,
     )
-    np.testing.assert_allclose(states.found, expected, atol=2e-6)
+    return np.array(states.found), expected, sizes, history
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 2.0}, {"learning_rate": 0.04}])
+def test_the_states_are_those_of_the_oracle(options):
+    # With and without a callback that settles the chain.
+    posterior = [mh.PosteriorSamples()] if "temperature" not in options else []
+    found, expected, sizes, logs = beside_the_oracle(*posterior, **options)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
     assert len(np.unique(expected[:, 0])) > 2  # the chain moves
-    assert len(sizes) >= epochs
+    assert len(sizes) >= 12
     if posterior:
-        found = np.array(history["examples_per_test"])
-        assert np.nanmin(found) >= min(sizes) and np.nanmax(found) <= max(sizes)
+        reported = np.array(logs["examples_per_test"])
+        assert np.nanmin(reported) >= min(sizes) and np.nanmax(reported) <= max(sizes)
+
+
+def _with_losses_for_likelihoods(patch):
+    test = mh.Barker.test
+    patch.setattr(mh.Barker, "test", lambda self, a, b: test(self, -a, -b))
+
+
+def _with_tests_that_go_on_in_the_next_epoch(patch):
+    patch.setattr(TestedChain, "settle", lambda self: None)
+
+
+def _with_both_losses_at_the_state(patch):
+    patch.setattr(mh.Barker, "proposal", lambda self: self._parts.state.read().point)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _with_losses_for_likelihoods,
+        _with_tests_that_go_on_in_the_next_epoch,
+        _with_both_losses_at_the_state,
+    ],
+)
+def test_planted_bugs_are_seen(plant, monkeypatch):
+    plant(monkeypatch)
+    found, expected, *_ = beside_the_oracle()
+    assert np.abs(found - expected).max() > 1e-3
 
 
 def long_chain(**options):
