@@ -13,6 +13,7 @@ from keras_mhmcmc import proposals
 from keras_mhmcmc import schedules
 from keras_mhmcmc import targets
 from keras_mhmcmc._version import __version__ as __version__
+from keras_mhmcmc.barker_chain import BarkerChain
 from keras_mhmcmc.baselines import SWAG
 from keras_mhmcmc.baselines import deep_ensemble
 from keras_mhmcmc.baselines import last_layer_laplace
@@ -44,6 +45,7 @@ from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
 from keras_mhmcmc.optimizers import SGNHT
+from keras_mhmcmc.optimizers import Barker
 from keras_mhmcmc.optimizers import independent_processes
 from keras_mhmcmc.parallel import ParallelChains
 from keras_mhmcmc.partition import EnergyPartition
@@ -59,6 +61,8 @@ from keras_mhmcmc.tuning import suggest_learning_rate
 
 __all__ = [
     "AMAGOLD",
+    "Barker",
+    "BarkerChain",
     "CSGHMC",
     "CSGLD",
     "ChainState",

@@ -6,7 +6,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._version import __version__
 from keras_mhmcmc.algorithms.amagold import Amagold
 from keras_mhmcmc.algorithms.austerity import Austerity
-from keras_mhmcmc.algorithms.barker import Barker
+from keras_mhmcmc.algorithms.barker import Barker as BarkerKernel
 from keras_mhmcmc.algorithms.confidence import Confidence
 from keras_mhmcmc.algorithms.hmc import HMC
 from keras_mhmcmc.algorithms.mclmc import MCLMC
@@ -26,6 +26,7 @@ from keras_mhmcmc.optimizers import SGHMCSA
 from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.optimizers import SGLDSA
 from keras_mhmcmc.optimizers import SGNHT
+from keras_mhmcmc.optimizers import Barker
 
 __all__ = ["citation"]
 
@@ -223,6 +224,7 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     SGHMCSA: (_SPIKE_SLAB, _SGHMC),
     ESM: (_SPIKE_SLAB,),
     Barker: (_BARKER,),
+    BarkerKernel: (_BARKER,),
     Austerity: (_AUSTERITY,),
     Confidence: (_CONFIDENCE, _TALL_DATA),
     SMH: (_SMH,),

@@ -43,6 +43,7 @@ ROOMS = [
     "parallel",
     "tuning",
     "ensemble",
+    "barker_chain",
     "posterior",
     "evaluation",
     "baselines",

@@ -60,6 +60,7 @@ EXEMPT = {
     "*.call*": AS_KERAS,
     "*.predict*": AS_KERAS,
     "ParallelChains.*": AS_KERAS,
+    "BarkerChain.own_step": "called by Keras",
     "PosteriorSamples.on_*": "called by Keras",
     "SWAG.on_*": "called by Keras",
     "*.save": AS_KERAS,

@@ -20,6 +20,7 @@ __all__ = [
     "TrainerHooks",
     "any_number_of_rows",
     "compile_arguments",
+    "compiled_losses",
     "fitted_data",
     "fitting_frame",
     "inner_layers",
@@ -203,6 +204,21 @@ def record_loss(model: keras.Model, loss: Any, examples: int) -> None:
     one of the public `metrics`, unless a subclass changes the list.
     """
     model._loss_tracker.update_state(loss, sample_weight=examples)
+
+
+def compiled_losses(model: keras.Model) -> list[tuple[keras.losses.Loss, float]]:
+    """Return the losses of a compiled model, and the weight of each.
+
+    The public `model.loss` has what the user gave: a text, a function or a list. Keras
+    makes `Loss` objects of it when it builds the model before the first step.
+    """
+    compiled = model._compile_loss
+    if compiled is None or not compiled.built:
+        return []
+    return [
+        (part.loss, 1.0 if part.loss_weights is None else part.loss_weights)
+        for part in compiled._flat_losses
+    ]
 
 
 class BuiltBeforeSteps:

@@ -20,9 +20,8 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.wrapper import WrapperModel
+from keras_mhmcmc.ensemble.wrapper import check_trains_as_keras
 from keras_mhmcmc.evaluation import checks
-
-_OWN_STEPS = ("compute_loss", "compute_metrics", "train_step")
 
 
 def training(
@@ -121,7 +120,7 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         self.random_start = random_start
         self.clip = checks.as_limits(clip)
         self.seed = _validate.seed(seed)
-        _check_model(model)
+        check_trains_as_keras(model)
         self.model = model
         self.start_seeds = keras.random.SeedGenerator(self.seed)
         if isinstance(model, keras.Function):
@@ -230,26 +229,3 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
             "seed": self.seed,
             "name": self.name,
         }
-
-
-def _check_model(model: keras.Model) -> None:
-    """Refuse a model that the usual training step does not train."""
-    _validate.instance("model", model, keras.Model, "a `keras.Model`")
-    own = [
-        name
-        for name in _OWN_STEPS
-        if getattr(type(model), name) is not getattr(keras.Model, name)
-    ]
-    if own:
-        raise ValueError(
-            "Argument `model` must be a model that Keras' own training step trains. "
-            "Write a loss of your own as a `keras.losses.Loss` or with `add_loss`, and "
-            "leave the step to Keras. Received: a "
-            f"{type(model).__name__}, whose class has {', '.join(own)}"
-        )
-    if model.built and not model.trainable_variables:
-        raise ValueError(
-            "Argument `model` must have trainable weights. Train the network before "
-            "you make an ensemble of it, or make its layers trainable. "
-            f"Received: model={model!r}"
-        )

@@ -56,6 +56,7 @@ of the logistic, over that of the normal, exp(-t^2 / 2), grows without end.
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -158,25 +159,21 @@ class Barker(GrowingWalk):
         self, batch: Batch, move: Move, block: Tensor, density: Density
     ) -> Tensor:
         """Return whether s_Delta^2 < sigma^2, and (5)."""
-        small = self._noise(batch, density.train_size) < SIGMA**2
+        small = noise_of(batch, density.train_size, self.temperature) < SIGMA**2
         if self.max_error is None:
             return small
         return small & (normal_error(batch) <= self.max_error)
 
     def accepts(self, batch: Batch, move: Move, density: Density) -> Tensor:
         """Return the decision (4)."""
-        size = density.train_size
-        log_ratio = size * growing_batch.mean(batch) + move.prior
-        log_ratio = log_ratio / self.temperature
-        left = ops.maximum(SIGMA**2 - self._noise(batch, size), 0.0)
-        radius, angle, place = move.uniforms
-        normal = ops.sqrt(left) * standard_normal(radius, angle)
-        return log_ratio + normal + correction(density.arrays[0], place) > 0.0
-
-    def _noise(self, batch: Batch, size: int) -> Tensor:
-        """Return s_Delta^2 of (2), (K,)."""
-        scale = (size / self.temperature) ** 2
-        return scale * growing_batch.variance(batch, size)
+        return accepts(
+            batch,
+            move.prior,
+            move.uniforms,
+            density.arrays[0],
+            density.train_size,
+            self.temperature,
+        )
 
     def next_state(self, point: Position, batch: Batch) -> State:
         """Return the state after the decision."""
@@ -184,6 +181,39 @@ class Barker(GrowingWalk):
 
     def check(self, state: State) -> None:
         """Accept every state."""
+
+
+def noise_of(batch: Batch, train_size: int, temperature: float) -> Tensor:
+    """Return s_Delta^2 of (2), nats^2, (K,)."""
+    scale = (train_size / temperature) ** 2
+    return scale * growing_batch.variance(batch, train_size)
+
+
+def accepts(
+    batch: Batch,
+    prior: Tensor,
+    uniforms: Sequence[Tensor],
+    table: Tensor,
+    train_size: int,
+    temperature: float,
+) -> Tensor:
+    """Return the decision (4) on a batch with s_Delta^2 < sigma^2, bool, (K,).
+
+    Args:
+        batch: the batch.
+        prior: log p(theta') - log p(theta), nats, (K,).
+        uniforms: two for X_nc and one for X_corr, (K,) each.
+        table: that of `correction_table`.
+        train_size: N.
+        temperature: T.
+    """
+    log_ratio = train_size * growing_batch.mean(batch) + prior
+    log_ratio = log_ratio / temperature
+    noise = noise_of(batch, train_size, temperature)
+    left = ops.maximum(SIGMA**2 - noise, 0.0)
+    radius, angle, place = uniforms
+    normal = ops.sqrt(left) * standard_normal(radius, angle)
+    return log_ratio + normal + correction(table, place) > 0.0
 
 
 def normal_error(batch: Batch) -> Tensor:
@@ -202,8 +232,8 @@ def standard_normal(radius: Tensor, angle: Tensor) -> Tensor:
 
 def correction(table: Tensor, uniform: Tensor) -> Tensor:
     """Return X_corr of a uniform, (K,), by the inverse of its distribution function."""
-    above = ops.expand_dims(uniform, 1) >= ops.expand_dims(table, 0)
-    rank = ops.sum(ops.cast(above, "float32"), axis=1)
+    above = ops.expand_dims(uniform, -1) >= table
+    rank = ops.sum(ops.cast(above, "float32"), axis=-1)
     return SPACING * (rank - (len(PROBABILITIES) - 1.0))
 
 

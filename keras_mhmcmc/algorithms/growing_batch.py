@@ -178,17 +178,12 @@ class GrowingWalk(ExampleTest):
         batch = Batch(zero, zero, zero, zero, self.begin(state, move))
         positions = [state.point, proposal]
         batch = self._grown(batch, move, possible, positions, uniforms[own:], density)
-        likely = ops.isfinite(batch.total)
-        leaves = batch.total == math.inf  # a position of density 0
-        wins = possible & (leaves | (likely & self.accepts(batch, move, density)))
-        likely = likely | leaves
-        # At -infinity the target is 0: a plain rejection.
-        is_zero = (prior == -math.inf) | (batch.total == -math.inf)
+        wins, is_odd = verdict(batch, prior, self.accepts(batch, move, density))
         counts = {
             "accepted": ops.cast(wins, "float32"),
             "proposed": ops.ones_like(distance),
             "examples": batch.count,
-            "nonfinite": ops.cast(~(possible & likely) & ~is_zero, "float32"),
+            "nonfinite": ops.cast(is_odd, "float32"),
         }
         point = tensors.select(wins, proposal, state.point)
         return self.next_state(point, batch), counts
@@ -247,27 +242,46 @@ class GrowingWalk(ExampleTest):
             set_checked(self, block_size=block_size)
 
 
+def verdict(batch: Batch, prior: Tensor, accepts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whether the proposal wins, and whether its density is NaN or +infinity.
+
+    Args:
+        batch: large enough to decide.
+        prior: log p(theta') - log p(theta), nats, (K,).
+        accepts: the decision of the kernel, which holds for finite numbers, bool, (K,).
+    """
+    possible, likely = ops.isfinite(prior), ops.isfinite(batch.total)
+    leaves = batch.total == math.inf  # a position of density 0
+    wins = possible & (leaves | (likely & accepts))
+    # At -infinity the target is 0: a plain rejection.
+    is_zero = (prior == -math.inf) | (batch.total == -math.inf)
+    return wins, ~(possible & (likely | leaves)) & ~is_zero
+
+
 def with_block(batch: Batch, examples: Examples) -> Batch:
-    """Return a batch with a block of examples in all fields but `extra`."""
+    """Return a batch with a block of examples in all fields but `extra`.
+
+    The block of a single chain may have the shape (B,), and the batch the shape ().
+    """
     arrived = examples.arrived
     difference = examples.there - examples.here
     # A likelihood of 0 here: the position is left, even if it is 0 there, too.
     difference = ops.where(examples.here == -math.inf, math.inf, difference)
     difference = ops.where(examples.there == math.inf, math.nan, difference)
     difference = ops.where(arrived, difference, 0.0)
-    number = ops.sum(ops.cast(arrived, "float32"), axis=1)
-    first = ops.sum(difference, axis=1) / ops.maximum(number, 1.0)
+    number = ops.sum(ops.cast(arrived, "float32"), axis=-1)
+    first = ops.sum(difference, axis=-1) / ops.maximum(number, 1.0)
     first = ops.where(ops.isfinite(first), first, 0.0)
     centre = ops.where(batch.count > 0.0, batch.centre, first)
     around = centred(difference, centre, arrived)
     return batch._replace(
         count=batch.count + number,
         centre=centre,
-        total=batch.total + ops.sum(around, axis=1),
-        squares=batch.squares + ops.sum(around * around, axis=1),
+        total=batch.total + ops.sum(around, axis=-1),
+        squares=batch.squares + ops.sum(around * around, axis=-1),
     )
 
 
 def centred(difference: Tensor, centre: Tensor, arrived: Tensor) -> Tensor:
     """Return l_i - c of a block, and 0 for what is not in the batch, (K, B)."""
-    return ops.where(arrived, difference - ops.expand_dims(centre, 1), 0.0)
+    return ops.where(arrived, difference - ops.expand_dims(centre, -1), 0.0)

@@ -6,7 +6,10 @@ from typing import Self
 import keras
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import PathLike
+
+_OWN_STEPS = ("compute_loss", "compute_metrics", "train_step")
 
 
 class WrapperModel(keras.Model):
@@ -37,3 +40,26 @@ class WrapperModel(keras.Model):
         """Return the model with these arguments. Its weights are loaded later."""
         model = _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | {"model": model}))
+
+
+def check_trains_as_keras(model: keras.Model) -> None:
+    """Refuse a model that the usual training step does not train."""
+    _validate.instance("model", model, keras.Model, "a `keras.Model`")
+    own = [
+        name
+        for name in _OWN_STEPS
+        if getattr(type(model), name) is not getattr(keras.Model, name)
+    ]
+    if own:
+        raise ValueError(
+            "Argument `model` must be a model that Keras' own training step trains. "
+            "Write a loss of your own as a `keras.losses.Loss` or with `add_loss`, and "
+            "leave the step to Keras. Received: a "
+            f"{type(model).__name__}, whose class has {', '.join(own)}"
+        )
+    if model.built and not model.trainable_variables:
+        raise ValueError(
+            "Argument `model` must have trainable weights. Train the network before "
+            "you make an ensemble of it, or make its layers trainable. "
+            f"Received: model={model!r}"
+        )

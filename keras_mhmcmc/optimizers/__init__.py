@@ -1,6 +1,7 @@
 """The samplers as Keras optimizers."""
 
 from keras_mhmcmc.optimizers.amagold import AMAGOLD
+from keras_mhmcmc.optimizers.barker import Barker
 from keras_mhmcmc.optimizers.csgld import CSGHMC
 from keras_mhmcmc.optimizers.csgld import CSGLD
 from keras_mhmcmc.optimizers.esm import ESM
@@ -17,6 +18,7 @@ from keras_mhmcmc.optimizers.sgnht import SGNHT
 
 __all__ = [
     "AMAGOLD",
+    "Barker",
     "CSGHMC",
     "CSGLD",
     "ESM",

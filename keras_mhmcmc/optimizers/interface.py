@@ -194,7 +194,8 @@ class SamplerInterface(keras.optimizers.Optimizer):
         Only a Metropolis-Hastings sampler has anything to do: during `fit` its model
         holds the proposal that is evaluated next. `settle` drops this proposal. Unless
         `propose` draws another one, the next step evaluates the state itself on a new
-        batch, which is an exact Metropolis-Hastings move. `mh.AMAGOLD` tests its path.
+        batch, which is an exact Metropolis-Hastings move. `mh.AMAGOLD` tests its path,
+        and `mh.Barker` begins the test of its proposal anew.
 
         Call `settle` between steps only. It has no effect before the first step. `fit`
         calls it at its end, and `mh.PosteriorSamples` calls it at the end of each epoch

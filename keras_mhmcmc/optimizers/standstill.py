@@ -71,6 +71,16 @@ class Standstill:
                 f"learning_rate={rate:.3g}, temperature={temperature:.3g}",
             )
 
+    def look_at_undecided(self) -> None:
+        """Warn of an epoch whose mini-batches have decided no test."""
+        self._tell(
+            "undecided",
+            f"{self._name} decided no test in an epoch, and the chain did not move: "
+            "the epoch has fewer examples than the test needs. An epoch must have all "
+            "of the data, `train_size` examples. Leave out `steps_per_epoch`. A lower "
+            "learning rate needs fewer examples.",
+        )
+
     def look_at_warm_up(self, steps: int, traits: Traits) -> None:
         """Warn if a run of so many steps ends in the warm-up."""
         message = warm_up_message(self._name, steps, traits)

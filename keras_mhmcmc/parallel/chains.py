@@ -116,7 +116,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         start: Start | None = None,
     ) -> None:
         super().__init__(name=_validate.scope_name(name))
-        _backend.refuse_replicas()
+        _backend.refuse_replicas("mh.ParallelChains")
         _validate.instance("model", model, keras.Model, "a `keras.Model`")
         if not model.built:
             raise ValueError(

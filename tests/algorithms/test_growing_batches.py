@@ -363,10 +363,10 @@ def bug_of_normals(monkeypatch):
 def bug_of_noise(monkeypatch):
     """The noise of the estimate is not taken off X_nc."""
 
-    def noise(self, batch, size):
+    def noise(batch, size, temperature):
         return 0.0 * batch.count
 
-    monkeypatch.setattr(barker.Barker, "_noise", noise)
+    monkeypatch.setattr(barker, "noise_of", noise)
 
 
 @pytest.mark.parametrize(

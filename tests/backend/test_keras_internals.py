@@ -265,6 +265,16 @@ def test_a_recorded_loss_enters_the_mean_that_is_logged():
     assert model.metrics[0].name == "loss"
 
 
+def test_the_compiled_losses_are_objects_with_weights():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", loss_weights=[0.5])
+    assert _backend.compiled_losses(model) == []  # before Keras makes the objects
+    model.evaluate(np.ones((2, 2)), np.ones((2, 1)), verbose=0)
+    [(loss, weight)] = _backend.compiled_losses(model)
+    values = loss.call(np.zeros((3, 1), "float32"), ops.ones((3, 1)))
+    assert tuple(values.shape) == (3,) and weight == 0.5
+
+
 def test_the_stored_value_is_not_that_of_a_scope():
     variable = keras.Variable(np.ones(2, "float32"))
     with keras.StatelessScope([(variable, ops.zeros(2))]):

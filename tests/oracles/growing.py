@@ -77,3 +77,38 @@ def confidence(differences, order, threshold, reach, delta, block_size):
 def mixture(values, probabilities, y):
     """Distribution function at y of a standard normal plus one of some values."""
     return scipy.special.ndtr(y[:, None] - values) @ probabilities
+
+
+def barker_chain(start, batches, log_likelihoods, log_prior, settings):
+    """The states of a chain whose test gets one mini-batch after the other.
+
+    Args:
+        start: theta, (d,).
+        batches: for each step whether it begins an epoch, the numbers of its examples,
+            its normals (d,), two uniforms of X_nc, and X_corr.
+        log_likelihoods: function of theta, (N,).
+        log_prior: function of theta.
+        settings: `learning_rate`, `min_examples`, `temperature`.
+
+    Returns:
+        theta after each step, and the size of each test that has ended.
+    """
+    theta, step, found, sizes_of_tests = start, np.zeros_like(start), [], []
+    temperature = settings["temperature"]
+    for begins, rows, normals, uniforms, correction in batches:
+        if begins:
+            test = []
+        test = [*test, *rows]
+        differences = log_likelihoods(theta + step) - log_likelihoods(theta)
+        total = len(differences)
+        mean, _, variance = batch_of(differences, np.array(test), len(test))
+        prior = log_prior(theta + step) - log_prior(theta)
+        delta = (total * mean + prior) / temperature
+        noise = (total / temperature) ** 2 * variance
+        if noise < 1 and len(test) >= min(settings["min_examples"], total):
+            normal = np.sqrt(1 - noise) * box_muller(*uniforms)
+            theta = theta + step * (delta + normal + correction > 0)
+            sizes_of_tests.append(len(test))
+            step, test = settings["learning_rate"] * normals, []
+        found.append(theta)
+    return np.array(found), sizes_of_tests

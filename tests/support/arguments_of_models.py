@@ -152,6 +152,13 @@ MODELS = {
         model=MODEL | [network(), network(Normalisation), ensemble()],
         activation=ACTIVATION.or_none,
     ),
+    "BarkerChain": row(lambda: dict(model=network()), model=MODEL),
+    "BarkerChain.compile": row(
+        lambda: dict(
+            self=mh.BarkerChain(network()), optimizer=mh.Barker(1, train_size=9)
+        ),
+        optimizer=listed("sgd", None, 1, mh.SGLD(1, train_size=9)),
+    ),
     "ParallelChains": row(
         lambda: dict(model=network(), num_chains=2),
         seed=kinds.INTEGER.or_none,

@@ -13,6 +13,7 @@ from keras_mhmcmc._warn import warn
 __all__ = [
     "DataTrainer",
     "LossObserver",
+    "StepTrainer",
     "accelerated",
     "compile_function",
     "compiled_update",
@@ -225,6 +226,30 @@ class DataTrainer(BuiltBeforeSteps):
             data = self.change_data(data)
         others = [scope.get_current_value(v) for v in self.non_trainable_variables]
         return super().train_step((trainable, others, optimizer, metrics), data)
+
+
+class StepTrainer(BuiltBeforeSteps):
+    """The step function that Keras' trainer calls, of a step without a gradient."""
+
+    def train_step(self, state, data):
+        """Run `own_step(data)`, which assigns variables and returns the logs."""
+        groups = [
+            self.trainable_variables,
+            self.non_trainable_variables,
+            self.optimizer.variables,
+            self.metrics_variables,
+        ]
+        mapping = [
+            pair
+            for variables, values in zip(groups, state, strict=True)
+            for pair in zip(variables, values, strict=True)
+        ]
+        with keras.StatelessScope(mapping) as scope:
+            logs = self.own_step(data)
+        return logs, tuple(
+            [scope.get_current_value(variable) for variable in variables]
+            for variables in groups
+        )
 
 
 def _warn_of_wrong_sums(version):

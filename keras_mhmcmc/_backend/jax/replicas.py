@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-def refuse_replicas():
+def refuse_replicas(name):
     """Raise a `ValueError` if there are several processes.
 
     `mh.ParallelChains` divides its chains among the devices of one process.
@@ -29,7 +29,7 @@ def refuse_replicas():
     count = jax.process_count()
     if count > 1:
         raise ValueError(
-            "`mh.ParallelChains` runs in one process of JAX, on any number of devices, "
+            f"`{name}` runs in one process of JAX, on any number of devices, "
             "and not over several processes. Start the processes without "
             "`keras.distribution.initialize`, each with a seed and a `directory` of "
             "its own for `mh.PosteriorSamples`, and load all directories together: "

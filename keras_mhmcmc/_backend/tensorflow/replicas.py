@@ -29,12 +29,12 @@ _REASONS = (
 )
 
 
-def refuse_replicas():
+def refuse_replicas(name):
     """Raise a `ValueError` if there are several replicas."""
     strategy = tf.distribute.get_strategy()
     if _are_several(strategy):
         raise ValueError(
-            "`mh.ParallelChains` runs on one device of TensorFlow. Make it outside of "
+            f"`{name}` runs on one device of TensorFlow. Make it outside of "
             "`strategy.scope()`. For chains on several devices, start a process for "
             "each, with a seed and a `directory` of its own for `mh.PosteriorSamples`. "
             f"Received: {_described(strategy)}."

@@ -13,6 +13,7 @@ from keras_mhmcmc._backend.torch.host import is_known
 __all__ = [
     "DataTrainer",
     "LossObserver",
+    "StepTrainer",
     "accelerated",
     "compile_function",
     "compiled_update",
@@ -223,3 +224,12 @@ class DataTrainer(BuiltBeforeSteps):
     def train_step(self, data):
         """Train by one step on changed data."""
         return super().train_step(self.change_data(data))
+
+
+class StepTrainer(BuiltBeforeSteps):
+    """The step function that Keras' trainer calls, of a step without a gradient."""
+
+    def train_step(self, data):
+        """Run `own_step(data)`, which assigns variables and returns the logs."""
+        with torch.no_grad():
+            return self.own_step(data)

@@ -28,12 +28,12 @@ _REMEDY = (
 )
 
 
-def refuse_replicas():
+def refuse_replicas(name):
     """Raise a `ValueError` if there are several processes, unless independent."""
     count = count_processes()
     if count > 1 and shares_chains():
         raise ValueError(
-            "`mh.ParallelChains` runs in one process. For chains of their own in each "
+            f"`{name}` runs in one process. For chains of their own in each "
             "process, make and compile it in `with mh.independent_processes():`, with "
             "another seed in each process. "
             f"Received: a process group of {count} processes."

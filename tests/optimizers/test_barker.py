@@ -1,0 +1,393 @@
+"""`mh.Barker` in `mh.BarkerChain`: the chain of a `fit`, its samples, and refusals."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.algorithms import barker
+from keras_mhmcmc.optimizers.tested_chain import TestedChain
+from tests.oracles import growing as oracle
+from tests.support.models import numpy
+from tests.support.models import optimizer_state
+from tests.support.models import weights
+
+SIZE, BATCH, FEATURES = 120, 16, 3  # the last mini-batch of an epoch has 8 examples
+SCALE, NOISE = 0.5, 1.0
+IS_TORCH = keras.backend.backend() == "torch"
+
+
+def data(size=SIZE):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(size, FEATURES)).astype("float32")
+    y = x @ [1.0, -0.5, 0.2] + NOISE * rng.normal(size=size)
+    return x, y.astype("float32")
+
+
+def linear():
+    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+    return keras.Sequential([keras.Input((FEATURES,)), layer])
+
+
+def sampler(**options):
+    given = dict(learning_rate=0.06, train_size=SIZE, min_examples=20, seed=3)
+    return mh.Barker(**given | {"prior": mh.priors.Gaussian(SCALE)} | options)
+
+
+def compiled(model=None, optimizer=None, loss=None, **options):
+    chain = mh.BarkerChain(model or linear())
+    loss = loss or mh.losses.GaussianNLL(NOISE)
+    chain.compile(optimizer or sampler(), loss, **options)
+    return chain
+
+
+def fit(chain, epochs=3, x=None, y=None, **options):
+    if x is None:
+        x, y = data()
+    options = dict(batch_size=BATCH, shuffle=False, verbose=0) | options
+    return chain.fit(x, y, epochs=epochs, **options).history
+
+
+class States(keras.callbacks.Callback):
+    """The weights after each mini-batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.found.append(weights(self.model))
+
+
+def noise_of(options, steps):
+    """The noise of so many steps, by another sampler with the same seed."""
+    twin, variable = sampler(**options), keras.Variable(np.zeros((FEATURES, 1), "f"))
+    twin.build([variable])
+    for _ in range(steps):
+        evaluation = twin._evaluation([variable.value], [], None, 0.0)
+        *uniforms, place = (float(numpy(u)) for u in evaluation.uniforms)
+        rank = np.sum(place >= barker.correction_table().astype("float32"))
+        correction = barker.SPACING * (rank - len(barker.PROBABILITIES) + 1)
+        yield numpy(list(evaluation.normals)[0]).ravel(), uniforms, correction
+
+
+def beside_the_oracle(*callbacks, **options):
+    """The states of a fit, those of the oracle, its sizes of tests, and the logs."""
+    epochs, per_epoch = 12, -(-SIZE // BATCH)
+    states, chain = States(), compiled(optimizer=sampler(**options))
+    history = fit(chain, epochs, callbacks=[states, *callbacks])
+    x, y = (part.astype("float64") for part in data())
+    rows = [range(i, min(i + BATCH, SIZE)) for i in range(0, SIZE, BATCH)]
+    batches = [
+        (step % per_epoch == 0, rows[step % per_epoch], *noise)
+        for step, noise in enumerate(noise_of(options, epochs * per_epoch))
+    ]
+    given = sampler(**options)
+    settings = {"temperature": given.temperature} | {
+        name: given.arguments[name] for name in ("learning_rate", "min_examples")
+    }
+    expected, sizes = oracle.barker_chain(
+        np.zeros(FEATURES),
+        batches,
+        lambda theta: -0.5 * ((y - x @ theta) / NOISE) ** 2,
+        lambda theta: -0.5 * theta @ theta / SCALE**2,
+        settings,
+    )
+    return np.array(states.found), expected, sizes, history
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 2.0}, {"learning_rate": 0.04}])
+def test_the_states_are_those_of_the_oracle(options):
+    # With and without a callback that settles the chain.
+    posterior = [mh.PosteriorSamples()] if "temperature" not in options else []
+    found, expected, sizes, logs = beside_the_oracle(*posterior, **options)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert len(np.unique(expected[:, 0])) > 2  # the chain moves
+    assert len(sizes) >= 12
+    if posterior:
+        reported = np.array(logs["examples_per_test"])
+        assert np.nanmin(reported) >= min(sizes) and np.nanmax(reported) <= max(sizes)
+
+
+def _with_losses_for_likelihoods(patch):
+    test = mh.Barker.test
+    patch.setattr(mh.Barker, "test", lambda self, a, b: test(self, -a, -b))
+
+
+def _with_tests_that_go_on_in_the_next_epoch(patch):
+    patch.setattr(TestedChain, "settle", lambda self: None)
+
+
+def _with_both_losses_at_the_state(patch):
+    patch.setattr(mh.Barker, "proposal", lambda self: self._parts.state.read().point)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _with_losses_for_likelihoods,
+        _with_tests_that_go_on_in_the_next_epoch,
+        _with_both_losses_at_the_state,
+    ],
+)
+def test_planted_bugs_are_seen(plant, monkeypatch):
+    plant(monkeypatch)
+    found, expected, *_ = beside_the_oracle()
+    assert np.abs(found - expected).max() > 1e-3
+
+
+def long_chain(**options):
+    """The states of a chain of 2,000 mini-batches, and the exact posterior."""
+    x, y = data()
+    precision = x.T.astype("float64") @ x / NOISE**2 + np.eye(FEATURES) / SCALE**2
+    mean = np.linalg.solve(precision, x.T @ y / NOISE**2)
+    states, model = States(), linear()
+    model.set_weights([mean[:, None]])
+    chain = compiled(model, sampler(learning_rate=0.13, **options))
+    fit(chain, 500, batch_size=30, shuffle=True, callbacks=[states])
+    return np.array(states.found)[3::4], mean, np.linalg.inv(precision)
+
+
+def mean_error(draws, mean):
+    """Standard errors between the means, with the effective sample size."""
+    found = []
+    for column, exact in zip(draws.T, mean, strict=True):
+        blocks = column[: len(column) // 20 * 20].reshape(20, -1).mean(axis=1)
+        found.append((column.mean() - exact) / (blocks.std(ddof=1) / np.sqrt(20)))
+    return np.abs(found).max()
+
+
+@pytest.mark.slow
+def test_a_conjugate_model_has_its_posterior():
+    draws, mean, covariance = long_chain()
+    assert mean_error(draws, mean) < 4.5
+    ratio = draws.var(axis=0) / np.diag(covariance)
+    assert ratio.min() > 0.5 and ratio.max() < 2.0
+
+
+def test_samples_ensemble_and_logs():
+    x, y = data()
+    chain, posterior = compiled(metrics=["mae"]), mh.PosteriorSamples(every=2)
+    logs = fit(chain, 4, callbacks=[posterior], validation_data=(x, y))
+    assert {
+        "loss",
+        "mae",
+        "acceptance",
+        "examples_per_test",
+        "energy",
+        "val_loss",
+    } <= set(logs)
+    assert "nonfinite" not in logs
+    assert len(posterior) == 16
+    ensemble = posterior.ensemble(chain.model)
+    members = ensemble.predict_members(x)
+    np.testing.assert_allclose(members[-1], chain.model.predict(x, verbose=0), 1e-4)
+    assert logs["val_loss"][-1] == pytest.approx(chain.evaluate(x, y, verbose=0)[0])
+    # The energy of a sample is that of the next mini-batch.
+    assert np.isfinite(posterior.energies).all()
+
+
+def test_save_load_and_resume(tmp_path):
+    whole = compiled()
+    fit(whole, 6)
+    first = compiled()
+    fit(first, 3)
+    first.save(tmp_path / "chain.keras")
+    second = keras.saving.load_model(tmp_path / "chain.keras")
+    assert isinstance(second.optimizer, mh.Barker)
+    fit(second, 3)
+    np.testing.assert_array_equal(weights(whole), weights(second))
+    pairs = zip(
+        optimizer_state(whole.optimizer),
+        optimizer_state(second.optimizer),
+        strict=True,
+    )
+    for mine, theirs in pairs:
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.skipif(IS_TORCH, reason="Keras refuses it on PyTorch")
+def test_several_steps_per_execution_are_the_same_chain():
+    one, four = compiled(), compiled(steps_per_execution=4)
+    fit(one, 3)
+    fit(four, 3)
+    np.testing.assert_allclose(weights(one), weights(four), atol=1e-6)
+
+
+def test_an_eager_fit_is_the_same_chain():
+    one, eager = compiled(), compiled(run_eagerly=True)
+    fit(one, 2)
+    fit(eager, 2)
+    np.testing.assert_allclose(weights(one), weights(eager), atol=1e-5)
+
+
+@keras.saving.register_keras_serializable("test_barker")
+class Subclassed(keras.Model):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.normalise = keras.layers.BatchNormalization()
+        self.drop = keras.layers.Dropout(0.5)
+        self.head = keras.layers.Dense(3, "softmax")
+
+    def call(self, x, training=False):
+        x = self.normalise(x, training=training)
+        return self.head(self.drop(x, training=training))
+
+
+def unbuilt():
+    layers = [keras.layers.Dense(4, "tanh"), keras.layers.Dense(3, "softmax")]
+    return keras.Sequential(layers)
+
+
+@pytest.mark.parametrize("make", [Subclassed, unbuilt])
+def test_models_that_fit_builds(make, tmp_path):
+    x, y = data()
+    labels = (y > 0).astype("int32") + (y > 1)
+    chain = compiled(make(), loss="sparse_categorical_crossentropy")
+    posterior = mh.PosteriorSamples()
+    before = None
+    for _ in range(2):
+        logs = fit(chain, 2, x, labels, callbacks=[posterior])
+        others = [numpy(v) for v in chain.model.non_trainable_variables]
+        if before is not None:  # inference mode: statistics stay
+            for old, new in zip(before, others, strict=True):
+                np.testing.assert_array_equal(old, new)
+        before = others
+    assert np.isfinite(logs["loss"]).all()
+    # In inference mode the loss of an epoch without a move is that of `evaluate`.
+    assert posterior.ensemble(chain.model).predict(x, verbose=0).shape == (SIZE, 3)
+    chain.save(tmp_path / "chain.keras")
+    again = keras.saving.load_model(tmp_path / "chain.keras")
+    np.testing.assert_allclose(
+        again.predict(x, verbose=0), chain.predict(x, verbose=0), rtol=1e-5
+    )
+
+
+def test_frozen_layers_stay():
+    layers = [keras.layers.Dense(4), keras.layers.Dense(1, kernel_initializer="zeros")]
+    model = keras.Sequential([keras.Input((FEATURES,)), *layers])
+    model.layers[0].trainable = False
+    kernel = numpy(model.layers[0].kernel)
+    head = numpy(model.layers[1].kernel)
+    fit(compiled(model), 6)
+    np.testing.assert_array_equal(kernel, numpy(model.layers[0].kernel))
+    assert (head != numpy(model.layers[1].kernel)).any()
+
+
+class OddAway(keras.layers.Layer):
+    """Gives NaN for all weights but the first ones."""
+
+    def build(self, shape):
+        self.weight = self.add_weight(shape=(), initializer="zeros", name="weight")
+
+    def call(self, x):
+        return x[:, :1] * 0.0 + ops.where(self.weight == 0.0, 0.0, np.nan)
+
+
+def test_proposals_that_are_not_finite_are_rejected_and_counted():
+    model = keras.Sequential([keras.Input((FEATURES,)), OddAway()])
+    chain = compiled(model, sampler(prior=None))
+    with pytest.warns(UserWarning, match="stands still"):
+        logs = fit(chain, 4, callbacks=[mh.PosteriorSamples()])
+    assert weights(chain)[0] == 0.0
+    # Each ends its test at the first mini-batch.
+    assert logs["nonfinite"][-1] == 8 and np.isfinite(logs["loss"]).all()
+
+
+def test_an_epoch_without_a_decision_warns():
+    chain = compiled(optimizer=sampler(learning_rate=0.5, min_examples=100))
+    with pytest.warns(UserWarning, match="decided no test in an epoch"):
+        fit(chain, 2, steps_per_epoch=2)
+
+
+def test_an_epoch_begins_a_new_test():
+    chain = compiled(optimizer=sampler(learning_rate=5.0))
+    fit(chain, 1, steps_per_epoch=3)
+    assert float(numpy(chain.optimizer.slots.count)) == 0.0  # at the end of `fit`
+    step = numpy(chain.optimizer.slots.step[0])
+    fit(chain, 1, steps_per_epoch=3)
+    np.testing.assert_array_equal(step, numpy(chain.optimizer.slots.step[0]))
+
+
+def two_outputs():
+    inputs = keras.Input((FEATURES,))
+    outputs = [keras.layers.Dense(1, name=name)(inputs) for name in "ab"]
+    return keras.Model(inputs, outputs)
+
+
+def regularised():
+    layer = keras.layers.Dense(1, kernel_regularizer="l2")
+    return keras.Sequential([keras.Input((FEATURES,)), layer])
+
+
+def positions():
+    layers = [keras.Input((FEATURES,)), keras.layers.Dense(12)]
+    return keras.Sequential([*layers, keras.layers.Reshape((4, 3))])
+
+
+def mean_loss(y_true, y_pred):
+    return ops.mean(ops.square(y_true - y_pred))
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "options", "message"),
+    [
+        (two_outputs, ["mse", "mse"], {"y": [data()[1]] * 2}, "one loss"),
+        (linear, mean_loss, {}, "one number for each example"),
+        (positions, "mse", {"y": np.zeros((SIZE, 4, 3))}, "one number for each"),
+        (regularised, None, {}, "no regularisers"),
+        (linear, None, {"sample_weight": np.ones(SIZE)}, "must be left out"),
+        (linear, keras.losses.MeanSquaredError(reduction="sum"), {}, "mean over the"),
+    ],
+)
+def test_what_gives_no_losses_of_examples_is_refused(model, loss, options, message):
+    chain = compiled(model(), loss=loss)
+    x, y = data()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ValueError, match=message):
+            fit(chain, 1, x, **{"y": y} | options)
+
+
+def test_other_optimizers_and_models_are_refused():
+    with pytest.raises(ValueError, match="mh.Barker"):
+        mh.BarkerChain(linear()).compile("adam", "mse")
+    plain = linear()
+    plain.compile(sampler(), mh.losses.GaussianNLL(NOISE))
+    with pytest.raises(ValueError, match="mh.BarkerChain"):
+        plain.fit(*data(), verbose=0)
+    chains = mh.ParallelChains(linear(), 2)
+    with pytest.raises(ValueError, match="Barker"):
+        chains.compile(sampler(), mh.losses.GaussianNLL(NOISE))
+    frozen = linear()
+    frozen.trainable = False
+    with pytest.raises(ValueError, match="trainable weights"):
+        mh.BarkerChain(frozen)
+    with pytest.raises(ValueError, match="a `keras.Model`"):
+        mh.BarkerChain("model")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"learning_rate": 0.0},
+        {"train_size": 0},
+        {"min_examples": 1},
+        {"temperature": 0.0},
+        {"prior": 1.0},
+        {"seed": -1},
+        {"clipnorm": 1.0},
+    ],
+)
+def test_bad_arguments(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        sampler(**bad)
+
+
+def test_the_configuration_makes_the_sampler_again():
+    first = sampler(min_examples=50)
+    again = mh.Barker.from_config(first.get_config())
+    assert again.get_config() == first.get_config()
