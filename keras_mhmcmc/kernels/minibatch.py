@@ -14,6 +14,8 @@ def tuna(
     *,
     bounds: Any,
     chi: float | None = None,
+    proposal: str = "random_walk",
+    gradient_batch_size: int | None = None,
     temperature: float = 1.0,
     block_size: int = 128,
 ) -> Tuna:
@@ -67,7 +69,15 @@ def tuna(
     Reference: Zhang, Cooper and De Sa (2020), "Asymptotically optimal exact minibatch
     Metropolis-Hastings", algorithm 2.
     """
-    return Tuna(learning_rate, bounds, chi, temperature, block_size)
+    return Tuna(
+        learning_rate,
+        bounds,
+        chi,
+        temperature,
+        block_size,
+        proposal,
+        gradient_batch_size,
+    )
 
 
 def poisson(
@@ -76,6 +86,7 @@ def poisson(
     lower: Any,
     upper: Any,
     poisson_rate: float | None = None,
+    proposal: str = "random_walk",
     temperature: float = 1.0,
     block_size: int = 128,
 ) -> PoissonMH:
@@ -112,7 +123,9 @@ def poisson(
     convergence rate guarantees"; Zhang, Cooper and De Sa (2020), "Asymptotically
     optimal exact minibatch Metropolis-Hastings".
     """
-    return PoissonMH(learning_rate, lower, upper, poisson_rate, temperature, block_size)
+    return PoissonMH(
+        learning_rate, lower, upper, poisson_rate, temperature, block_size, proposal
+    )
 
 
 def smh(
