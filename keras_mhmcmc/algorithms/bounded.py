@@ -259,9 +259,7 @@ class BoundedTest(ExampleTest):
         shared = [array.astype("float32") for array in self.shared]
         return [*limits, *poisson_batch.alias_table(self.weights), *shared]
 
-    def tables(
-        self, density: Density
-    ) -> tuple[list[Tensor], poisson_batch.AliasTable]:
+    def tables(self, density: Density) -> tuple[list[Tensor], poisson_batch.AliasTable]:
         """Return `limits` and the table that draws the examples, as tensors."""
         count = len(self.limits)
         share, alias = density.arrays[count : count + 2]

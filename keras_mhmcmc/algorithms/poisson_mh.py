@@ -28,8 +28,8 @@ and (2) is a test on this density.
 So a move may follow the gradient of this density. The batch (1) is drawn first, and
 stays the same for the way back:
 
-    (3)  g(theta) = sum_i s_i L grad log p(x_i|theta) / (T (lambda M_i + L phi_i(theta)))
-                    + grad log p(theta) / T
+    (3)  g(theta) = (sum_i s_i L grad log p(x_i|theta) / (lambda M_i + L phi_i(theta))
+                     + grad log p(theta)) / T
          theta' and log q(theta' -> theta) - log q(theta -> theta') by (1) or (2) of
          `informed.py`, with g = g(theta) and g' = g(theta'); log r has this term, too
 
@@ -45,7 +45,7 @@ The second visit computes again at theta which arrivals stay.
 | T M_i     | `width`          | (K, B)          | nats    |
 | L         | `total`          | float           | nats    |
 | lambda    | `poisson_rate`   | float           | examples |
-| lambda + L phi_i/M_i | `rates` | (K, B)      | examples |
+| lambda + L phi_i/M_i | `value` of `Rates` | (K, B) | examples |
 | s_i       | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
 | L / (T M_i (lambda + L phi_i/M_i)) | `slope` | (K, B) | 1 / nat |
 | g         | `gradient`       | list of tensors | nats / weight |
