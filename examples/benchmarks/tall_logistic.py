@@ -4,7 +4,9 @@ The problem of tuna.py: 10 features, a normal prior. For each kernel the script 
 the mean number of examples that a step evaluates, the acceptance, and how far the means
 and standard deviations of the weights are from those of NUTS in float64, which uses all
 of the data: the means in Monte Carlo standard errors, and the standard deviations as
-ratios, each with its own standard error.
+ratios, each with its own standard error. The last column has the median effective
+sample size of the weights for a million evaluated examples, after the burn-in. An
+example counts once in a step, whether or not its gradient is evaluated, too.
 
 TunaMH and PoissonMH are exact. Barker's test, Austerity and the confidence sampler are
 approximate. PoissonMH needs bounds of the log-likelihoods. Its prior is therefore cut
@@ -83,8 +85,8 @@ def moments(draws):
     return mean, sd, sd / np.sqrt(ess), sd / np.sqrt(2.0 * ess), ess
 
 
-def compared(name, draws, reference, seconds):
-    """Print a row of the table."""
+def compared(name, draws, reference, seconds, steps):
+    """Print a row of the table; `steps` are those after the burn-in."""
     mean, sd, mean_error, sd_error, ess = moments(draws.position.astype("float64"))
     exact, exact_sd, exact_mean_error, exact_sd_error, _ = moments(reference)
     shift = (mean - exact) / np.hypot(mean_error, exact_mean_error)
@@ -101,6 +103,7 @@ def compared(name, draws, reference, seconds):
         f"{np.sqrt(np.mean(shift**2)):.2f} (largest {np.abs(shift).max():.1f})",
         f"{combined:.3f} ± {weight.sum() ** -0.5:.3f}",
         f"{seconds:.0f}",
+        f"{np.median(ess) / (steps * len(draws.position) * size) * 1e6:.3g}",
     ]
     print("| " + " | ".join(cells) + " |", flush=True)
 
@@ -146,22 +149,42 @@ def tall(rows, steps, radius, seed, only):
 
     best = 2.4 / np.sqrt(len(mean)) * deviation
     lower, upper = bounded(x, signs, mean, distance)
+    slopes = mh.bounds.logistic_regression(x)
+    limits = dict(
+        lower=lower,
+        upper=upper,
+        poisson_rate=2.0 * float((upper - lower).sum()),
+        block_size=8192,
+    )
     kernels = {
         "TunaMH": (
+            mh.kernels.tuna(0.25 * best, bounds=slopes, block_size=1024),
+            log_prior,
+            steps,
+        ),
+        "TunaMH langevin": (
             mh.kernels.tuna(
-                0.25 * best, bounds=mh.bounds.logistic_regression(x), block_size=1024
+                0.25 * best,
+                bounds=slopes,
+                block_size=1024,
+                proposal="langevin",
+                gradient_batch_size=rows // 10,
             ),
             log_prior,
             steps,
         ),
         "PoissonMH": (
-            mh.kernels.poisson(
-                0.5 * best,
-                lower=lower,
-                upper=upper,
-                poisson_rate=2.0 * float((upper - lower).sum()),
-                block_size=8192,
-            ),
+            mh.kernels.poisson(0.5 * best, **limits),
+            cut_off,
+            steps // 5,
+        ),
+        "PoissonMH barker": (
+            mh.kernels.poisson(0.8 * best, **limits, proposal="barker"),
+            cut_off,
+            steps // 5,
+        ),
+        "PoissonMH langevin": (
+            mh.kernels.poisson(0.6 * best, **limits, proposal="langevin"),
             cut_off,
             steps // 5,
         ),
@@ -176,11 +199,7 @@ def tall(rows, steps, radius, seed, only):
             steps // 5,
         ),
         "Confidence": (
-            mh.kernels.confidence(
-                0.5 * best,
-                bounds=mh.bounds.logistic_regression(x),
-                block_size=rows // 25,
-            ),
+            mh.kernels.confidence(0.5 * best, bounds=slopes, block_size=rows // 25),
             log_prior,
             steps // 5,
         ),
@@ -189,7 +208,8 @@ def tall(rows, steps, radius, seed, only):
         kernels[name] = kernel, log_prior, steps
     print(
         "| kernel | examples of a step | acceptance | smallest ESS | shift of the "
-        "means | standard deviation | seconds |\n|---|---|---|---|---|---|---|",
+        "means | standard deviation | seconds | ESS of a million examples |\n"
+        "|---|---|---|---|---|---|---|---|",
         flush=True,
     )
     start = mean + rng.normal(size=(CHAINS, len(mean))) @ factor.T
@@ -210,7 +230,8 @@ def tall(rows, steps, radius, seed, only):
             seed=seed,
             progress=False,
         )
-        compared(name, draws, reference, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        compared(name, draws, reference, seconds, count - count // 10)
 
 
 def scaling(steps, seed):
