@@ -103,6 +103,16 @@ _POISSON = """\
   year      = {2019}
 }"""
 
+_AUXILIARY = """\
+@misc{yuan2024markov,
+  title         = {{Markov} Chain {Monte} {Carlo} without Evaluating the Target: an
+                   Auxiliary Variable Approach},
+  author        = {Yuan, Wei and Wang, Guanyang},
+  eprint        = {2406.05242},
+  archiveprefix = {arXiv},
+  year          = {2024}
+}"""
+
 _HMC = """\
 @incollection{neal2011mcmc,
   title     = {{MCMC} Using {Hamiltonian} Dynamics},
@@ -228,8 +238,8 @@ _PAPERS: dict[type, tuple[str, ...]] = {
     Austerity: (_AUSTERITY,),
     Confidence: (_CONFIDENCE, _TALL_DATA),
     SMH: (_SMH,),
-    Tuna: (_TUNA,),
-    PoissonMH: (_POISSON, _TUNA),
+    Tuna: (_TUNA, _AUXILIARY),
+    PoissonMH: (_POISSON, _TUNA, _AUXILIARY),
     HMC: (_HMC,),
     MCLMC: (_MICROCANONICAL, _FLUCTUATION),
 }

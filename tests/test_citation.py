@@ -46,10 +46,13 @@ KERNELS = [
         lambda: mh.kernels.smh(mh.expansions.logistic_regression([[1], [2]], [0, 1])),
         ["cornish2019scalable"],
     ),
-    (lambda: mh.kernels.tuna(0.1, bounds=[1.0]), ["zhang2020asymptotically"]),
+    (
+        lambda: mh.kernels.tuna(0.1, bounds=[1.0]),
+        ["zhang2020asymptotically", "yuan2024markov"],
+    ),
     (
         lambda: mh.kernels.poisson(0.1, lower=[-1.0], upper=[0.0]),
-        ["zhang2019poisson", "zhang2020asymptotically"],
+        ["zhang2019poisson", "zhang2020asymptotically", "yuan2024markov"],
     ),
     (lambda: mh.kernels.amagold(0.1, steps_per_test=2), ["zhang2020amagold"]),
     (lambda: mh.kernels.hmc(), ["neal2011mcmc"]),

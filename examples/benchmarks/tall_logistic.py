@@ -6,6 +6,8 @@ standard deviations of the weights are from those of NUTS in float64, which uses
 the data: the means in Monte Carlo standard errors, and the standard deviations as
 ratios, each with its own standard error.
 
+An example counts once in a step, whether or not its gradient is evaluated, too.
+
 TunaMH, PoissonMH and SMH are exact. Barker's test, Austerity and the confidence sampler
 are approximate. PoissonMH needs bounds of the log-likelihoods. Its prior is therefore
 cut off at a distance of `--radius` standard deviations from the mode.
@@ -40,7 +42,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-CHAINS = 16
+CHAINS = report.CHAINS
 RESULTS = Path(__file__).parents[1] / "results" / "tall_logistic.jsonl"
 
 
@@ -174,22 +176,42 @@ def tall(found, rows, steps, radius, seed, only):
 
     best = 2.4 / np.sqrt(len(mean)) * deviation
     lower, upper = bounded(x, signs, mean, distance)
+    slopes = mh.bounds.logistic_regression(x)
+    limits = {
+        "lower": lower,
+        "upper": upper,
+        "poisson_rate": 2.0 * float((upper - lower).sum()),
+        "block_size": 8192,
+    }
     kernels = {
         "TunaMH": (
+            mh.kernels.tuna(0.25 * best, bounds=slopes, block_size=1024),
+            log_prior,
+            steps,
+        ),
+        "TunaMH, Langevin": (
             mh.kernels.tuna(
-                0.25 * best, bounds=mh.bounds.logistic_regression(x), block_size=1024
+                0.25 * best,
+                bounds=slopes,
+                block_size=1024,
+                proposal="langevin",
+                gradient_batch_size=rows // 10,
             ),
             log_prior,
             steps,
         ),
         "PoissonMH": (
-            mh.kernels.poisson(
-                0.5 * best,
-                lower=lower,
-                upper=upper,
-                poisson_rate=2.0 * float((upper - lower).sum()),
-                block_size=8192,
-            ),
+            mh.kernels.poisson(0.5 * best, **limits),
+            cut_off,
+            steps // 5,
+        ),
+        "PoissonMH, Barker": (
+            mh.kernels.poisson(0.8 * best, **limits, proposal="barker"),
+            cut_off,
+            steps // 5,
+        ),
+        "PoissonMH, Langevin": (
+            mh.kernels.poisson(0.6 * best, **limits, proposal="langevin"),
             cut_off,
             steps // 5,
         ),
@@ -204,11 +226,7 @@ def tall(found, rows, steps, radius, seed, only):
             steps // 5,
         ),
         "Confidence": (
-            mh.kernels.confidence(
-                0.5 * best,
-                bounds=mh.bounds.logistic_regression(x),
-                block_size=rows // 25,
-            ),
+            mh.kernels.confidence(0.5 * best, bounds=slopes, block_size=rows // 25),
             log_prior,
             steps // 5,
         ),

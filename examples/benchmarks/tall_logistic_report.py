@@ -1,5 +1,6 @@
 """The tables of `tall_logistic.py`."""
 
+CHAINS = 16
 HEADS = (
     "rows",
     "kernel",
@@ -7,6 +8,7 @@ HEADS = (
     "acceptance",
     "examples of an accepted step",
     "smallest ESS",
+    "of a million examples",
     "shift of the means",
     "standard deviation",
     "seconds",
@@ -38,6 +40,12 @@ def count(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
+def examples(row):
+    """All examples that the chains evaluated after the burn-in."""
+    kept = row["steps"] - row["steps"] // 10
+    return CHAINS * kept * row["batch_size"]
+
+
 def of_kernels(rows):
     """A line for each kernel."""
     cells = [
@@ -48,6 +56,7 @@ def of_kernels(rows):
             f"{row['acceptance']:.2f}",
             count(row["batch_size"] / row["acceptance"]),
             f"{row['ess']:,.0f}",
+            f"{1e6 * row['ess'] / examples(row):.3g}",
             f"{row['shift']:.2f} (largest {row['largest_shift']:.1f})",
             f"{row['ratio']:.3f} ± {row['error']:.3f}",
             f"{row['seconds']:.0f}",

@@ -2,8 +2,12 @@
 
 A step proposes theta', draws a Poisson batch of examples, and accepts theta' if
 log u < log r. What the kernel's own file defines is the rate of the batch, which of its
-arrivals stay, and what each of them adds to log r. Of a random walk,
-theta' = theta + epsilon Z, the log prior adds its difference over T.
+arrivals stay, and what each of them adds to log r. `bounded_walk.py` has the parts of
+log r that are the same for all proposals.
+
+A proposal may follow a gradient of the batch itself. Then the batch is drawn before the
+proposal, and the test visits the same arrivals again. The noise is a function of the
+step and the block, so both visits find the same examples.
 
 A bound that does not hold makes an exact kernel wrong without a sign. So each example
 that is drawn is compared with its bound. A chain whose bound was exceeded accepts
@@ -12,6 +16,7 @@ nothing from then on, and `mh.sample` raises an error with the example.
 
 import abc
 import math
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 from typing import Self
@@ -166,6 +171,9 @@ class Judged(NamedTuple):
     probability: Tensor  # that an arrival stays in the batch, (K, B)
     term: Tensor  # of log r, for an arrival that stays, (K, B)
     violation: Violation
+    # Derivative of the term by the log-likelihood at the proposal, (K, B). Needed for a
+    # move with a `way_back` alone.
+    slope: Tensor | None = None
 
 
 class Gathered(NamedTuple):
@@ -174,6 +182,15 @@ class Gathered(NamedTuple):
     log_ratio: Tensor  # without the prior, (K,)
     examples: Tensor  # evaluated, float32, (K,)
     violation: Violation
+    gradient: Position  # of log r at the proposal, with the prior; empty if not needed
+
+
+class WayBack(NamedTuple):
+    """How likely the way back is, of a move that follows the gradient of its batch."""
+
+    gradient: Position  # of log r at the proposal, without the batch
+    # Of the gradient with the batch: log q(theta' -> theta) - log q(theta -> theta').
+    log_q_ratio: Callable[[Position], Tensor]
 
 
 class Move(NamedTuple):
@@ -184,6 +201,8 @@ class Move(NamedTuple):
     rate: Tensor  # expected size of the batch, (K,)
     examples: Tensor  # evaluated already, float32, (K,)
     measures: Any  # for the kernel's `judge`
+    first_block: int = 1  # part of the noise that the batch begins with
+    way_back: WayBack | None = None  # None: the batch does not change q
 
 
 class BoundedTest(ExampleTest):
@@ -218,7 +237,10 @@ class BoundedTest(ExampleTest):
 
     @abc.abstractmethod
     def propose(self, point: Position, density: Density) -> Move:
-        """Return a proposal from `density.normals(0)`, and the rate of its batch."""
+        """Return a proposal from `density.normals(0)`, and the rate of its batch.
+
+        A move that draws noise of the parts 1, 2, ... sets `first_block` after them.
+        """
 
     @abc.abstractmethod
     def judge(self, examples: Examples, measures: Any, violation: Violation) -> Judged:
@@ -236,6 +258,12 @@ class BoundedTest(ExampleTest):
         limits = [limit.astype("float32") for limit in self.limits]
         shared = [array.astype("float32") for array in self.shared]
         return [*limits, *poisson_batch.alias_table(self.weights), *shared]
+
+    def tables(self, density: Density) -> tuple[list[Tensor], poisson_batch.AliasTable]:
+        """Return `limits` and the table that draws the examples, as tensors."""
+        count = len(self.limits)
+        share, alias = density.arrays[count : count + 2]
+        return density.arrays[:count], poisson_batch.AliasTable(share, alias)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the kernel, if it has bounds for each example."""
@@ -264,9 +292,9 @@ class BoundedTest(ExampleTest):
 
     def step(self, state: State, density: Density) -> tuple[State, dict[str, Tensor]]:
         """Propose, draw a batch, and accept or reject."""
-        count = len(self.limits)
-        limits, (share, alias) = density.arrays[:count], density.arrays[count:][:2]
+        limits, table = self.tables(density)
         move = self.propose(state.point, density)
+        way_back = move.way_back
         # A proposal that is out of the prior's support needs no batch.
         possible = ops.isfinite(move.log_ratio) & ops.isfinite(move.rate)
 
@@ -279,21 +307,36 @@ class BoundedTest(ExampleTest):
             judged = self.judge(examples, move.measures, gathered.violation)
             stays = arrived & (uniform < judged.probability)
             term = ops.where(stays, judged.term, 0.0)
+            gradient = gathered.gradient
+            if way_back is not None:
+                weights = ops.where(stays, judged.slope, 0.0)
+                added = density.weighted_gradient(move.proposal, index, weights)
+                gradient = tensors.add_scaled(gradient, 1.0, added)
             return Gathered(
                 gathered.log_ratio + ops.sum(term, axis=1),
                 gathered.examples + ops.sum(ops.cast(arrived, "float32"), axis=1),
                 judged.violation,
+                gradient,
             )
 
         gathered = poisson_batch.visit_arrivals(
             density,
             ops.where(possible, move.rate, 0.0),
-            poisson_batch.AliasTable(share, alias),
+            table,
             self.block_size,
             visit,
-            Gathered(ops.zeros_like(move.rate), move.examples, state.violation),
+            Gathered(
+                ops.zeros_like(move.rate),
+                move.examples,
+                state.violation,
+                [] if way_back is None else way_back.gradient,
+            ),
+            move.first_block,
         )
         log_ratio = gathered.log_ratio + move.log_ratio
+        if way_back is not None:
+            back = way_back.log_q_ratio(gathered.gradient)
+            log_ratio = log_ratio + ops.where(possible, back, 0.0)
         uniform = density.uniforms(1, 1, 0)[0, :, 0]
         wins = possible & (ops.log(uniform) < log_ratio)
         wins = wins & (gathered.violation.example < 0)
@@ -302,7 +345,10 @@ class BoundedTest(ExampleTest):
             "proposed": ops.ones_like(move.rate),
             "examples": gathered.examples,
             # Outside the prior's support log r is -infinity: a plain rejection.
-            "nonfinite": ops.cast(~possible & ~(log_ratio == -math.inf), "float32"),
+            "nonfinite": ops.cast(
+                (~possible | ops.isnan(log_ratio)) & ~(log_ratio == -math.inf),
+                "float32",
+            ),
         }
         point = tensors.select(wins, move.proposal, state.point)
         return State(point, gathered.violation), counts
@@ -320,52 +366,3 @@ class BoundedTest(ExampleTest):
             ),
             block_size=_validate.integer("block_size", self.block_size, 1),
         )
-
-
-class Walk(NamedTuple):
-    """What the kernels measure of a random walk."""
-
-    distance: Tensor  # between proposal and position, (K,)
-    size: int  # number of weights of a chain
-
-
-class BoundedWalk(BoundedTest):
-    """Abstract: a `BoundedTest` of the proposals of a random walk.
-
-    A final class adds `limits`, `weights`, `names`, `rate` and `judge`.
-    """
-
-    learning_rate: float
-
-    @abc.abstractmethod
-    def rate(self, walk: Walk) -> Tensor:
-        """Return the expected size of a batch, (K,)."""
-
-    @property
-    def shared(self) -> list[Array]:
-        """Return nothing."""
-        return []
-
-    def propose(self, point: Position, density: Density) -> Move:
-        """Return the proposal of a random walk."""
-        noise = density.normals(0)
-        proposal = tensors.add_scaled(point, self.learning_rate, noise)
-        prior = density.log_prior(proposal) - density.log_prior(point)
-        moved = tensors.subtract(proposal, point)
-        walk = Walk(
-            ops.sqrt(tensors.sum_squares(moved, like=prior)),
-            tensors.size(moved, like=prior),
-        )
-        return Move(
-            proposal,
-            prior / self.temperature,
-            self.rate(walk),
-            ops.zeros_like(prior),
-            walk,
-        )
-
-    def _check_walk(self) -> None:
-        """Check the settings that all final classes have."""
-        self._check_test()
-        rate = _validate.number("learning_rate", self.learning_rate, _validate.POSITIVE)
-        set_checked(self, learning_rate=rate)

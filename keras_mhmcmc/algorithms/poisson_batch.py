@@ -72,16 +72,19 @@ def visit_arrivals(
     block_size: int,
     visit: Visit,
     gathered: Any,
+    first_block: int = 1,
 ) -> Any:
     """Return what `visit` has gathered from all arrivals of a batch.
 
     Args:
-        density: gives the noise, of the parts 1, 2, ... of the step.
+        density: gives the noise, of the parts `first_block`, ... of the step.
         rate: expected size of the batch, finite, (K,).
         table: of the weights, as tensors.
         block_size: arrivals that are drawn and evaluated at once.
         visit: function that takes a block of arrivals.
         gathered: what `visit` starts from.
+        first_block: part of the first block. A second visit that begins with the same
+            part finds the same arrivals.
     """
     size = density.train_size
     rows, columns = batches.grid(size)
@@ -103,5 +106,5 @@ def visit_arrivals(
         gathered = visit(gathered, index, arrived, uniforms[4])
         return block + 1, remaining - times[:, -1], gathered
 
-    state = tensors.loop_while(goes_on, one_block, (1, remaining, gathered))
+    state = tensors.loop_while(goes_on, one_block, (first_block, remaining, gathered))
     return state[-1]

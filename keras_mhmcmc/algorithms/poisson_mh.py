@@ -2,7 +2,9 @@
 
 Papers: Zhang and De Sa (2019), "Poisson-minibatching for Gibbs sampling with
 convergence rate guarantees", for the counts; Zhang, Cooper and De Sa (2020),
-"Asymptotically optimal exact minibatch Metropolis-Hastings", for the kernel.
+"Asymptotically optimal exact minibatch Metropolis-Hastings", for the kernel; Yuan and
+Wang (2024), "Markov chain Monte Carlo without evaluating the target: an auxiliary
+variable approach", for moves along a gradient.
 
 Target: exp(-U(theta)/T) exactly, with U = -sum_i log p(x_i|theta) - log p(theta), if
 lower_i <= log p(x_i|theta) <= upper_i wherever the prior is positive.
@@ -23,6 +25,17 @@ theta and the counts have the density prod_i (lambda M_i / L + phi_i)^s_i / s_i!
 the prior, whose sum over all counts is the target. (1) draws the counts given theta,
 and (2) is a test on this density.
 
+So a move may follow the gradient of this density. The batch (1) is drawn first, and
+stays the same for the way back:
+
+    (3)  g(theta) = (sum_i s_i L grad log p(x_i|theta) / (lambda M_i + L phi_i(theta))
+                     + grad log p(theta)) / T
+         theta' and log q(theta' -> theta) - log q(theta -> theta') by (1) or (2) of
+         `informed.py`, with g = g(theta) and g' = g(theta'); log r has this term, too
+
+The first visit of the arrivals sums g(theta), and the second visit g(theta') and (2).
+The second visit computes again at theta which arrivals stay.
+
 | paper     | name             | shape           | unit    |
 |-----------|------------------|-----------------|---------|
 | theta     | `point`          | list of tensors | weights |
@@ -32,12 +45,15 @@ and (2) is a test on this density.
 | T M_i     | `width`          | (K, B)          | nats    |
 | L         | `total`          | float           | nats    |
 | lambda    | `poisson_rate`   | float           | examples |
-| lambda + L phi_i/M_i | `rates` | (K, B)      | examples |
+| lambda + L phi_i/M_i | `value` of `Rates` | (K, B) | examples |
 | s_i       | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
+| L / (T M_i (lambda + L phi_i/M_i)) | `slope` | (K, B) | 1 / nat |
+| g         | `gradient`       | list of tensors | nats / weight |
 | T         | `temperature`    | float           | 1       |
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,14 +61,31 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import bounded
+from keras_mhmcmc.algorithms import informed
+from keras_mhmcmc.algorithms import poisson_batch
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.bounded import BoundedWalk
+from keras_mhmcmc.algorithms.bounded_walk import BoundedWalk
+from keras_mhmcmc.algorithms.bounded_walk import Walk
 from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.algorithms.transition import Density
+
+PROPOSALS = ("random_walk", "barker", "langevin")
+# Part of the noise of the first arrivals. Part 1 has the signs of Barker's proposal.
+_FIRST_BLOCK = 2
+
+
+class Rates(NamedTuple):
+    """What a log-likelihood means for the count of its example, (K, B) each."""
+
+    value: Tensor  # lambda + L phi_i / M_i
+    slope: Tensor  # derivative of its logarithm by the log-likelihood
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PoissonMH(BoundedWalk):
-    """PoissonMH with a random walk as proposal."""
+    """PoissonMH with a random walk, or with moves along the gradient of its batch."""
 
     learning_rate: float
     lower: Array
@@ -60,9 +93,11 @@ class PoissonMH(BoundedWalk):
     poisson_rate: float | None
     temperature: float
     block_size: int
+    proposal: str = "random_walk"
 
     def __post_init__(self) -> None:
         self._check_walk()
+        _validate.choice("proposal", self.proposal, PROPOSALS)
         lower, upper = checked_limits(self.lower, self.upper)
         set_checked(self, lower=lower, upper=upper)
         if self.poisson_rate is not None:
@@ -96,20 +131,83 @@ class PoissonMH(BoundedWalk):
         """lambda, L by default."""
         return self.total if self.poisson_rate is None else self.poisson_rate
 
-    def rate(self, walk: bounded.Walk) -> Tensor:
+    def rate(self, walk: Walk) -> Tensor:
         """Return lambda + L, (K,)."""
         return ops.zeros_like(walk.distance) + (self.extra + self.total)
+
+    def propose(self, point: Position, density: Density) -> bounded.Move:
+        """Return a move of a random walk, or a move (3)."""
+        if self.proposal == "random_walk":
+            return self.random_walk(point, density)
+        gradient = self._gradient(point, density)
+        normals, scale = density.normals(0), self.learning_rate
+        if self.proposal == "langevin":
+            proposal = informed.langevin(point, gradient, normals, scale)
+        else:
+            size = sum(np.prod(x.shape[1:], dtype=int) for x in point)
+            uniforms = tensors.unflat(density.uniforms(1, int(size), 1)[0], point)
+            proposal = informed.barker(point, gradient, normals, uniforms, scale)
+        move = self.move_to(proposal, point, density)
+        delta, like = tensors.subtract(proposal, point), move.log_ratio
+
+        def log_q_ratio(new_gradient: Position) -> Tensor:
+            if self.proposal == "langevin":
+                return informed.langevin_log_ratio(
+                    delta, gradient, new_gradient, scale, like=like
+                )
+            return informed.barker_log_ratio(delta, gradient, new_gradient, like=like)
+
+        way_back = bounded.WayBack(self._of_prior(proposal, density), log_q_ratio)
+        return move._replace(first_block=_FIRST_BLOCK, way_back=way_back)
+
+    def _gradient(self, point: Position, density: Density) -> Position:
+        """Return g of (3), in a first visit of the arrivals."""
+        limits, table = self.tables(density)
+
+        def visit(
+            gradient: Position, index: Tensor, arrived: Tensor, uniform: Tensor
+        ) -> Position:
+            (here,) = density.log_likelihoods([point], index)
+            rates = self._rates(here, *tensors.gather(limits, index))
+            stays = arrived & (uniform < self._probability(rates))
+            weights = ops.where(stays, rates.slope, 0.0)
+            added = density.weighted_gradient(point, index, weights)
+            return tensors.add_scaled(gradient, 1.0, added)
+
+        rate = ops.zeros((point[0].shape[0],), "float32") + (self.extra + self.total)
+        return poisson_batch.visit_arrivals(
+            density,
+            rate,
+            table,
+            self.block_size,
+            visit,
+            self._of_prior(point, density),
+            _FIRST_BLOCK,
+        )
+
+    def _of_prior(self, position: Position, density: Density) -> Position:
+        """Return what the prior adds to g."""
+        return [g / self.temperature for g in density.prior_gradient(position)]
+
+    def _rates(self, value: Tensor, low: Tensor, high: Tensor) -> Rates:
+        """Return the rates of log-likelihoods within their bounds."""
+        width = ops.where(high > low, high - low, 1.0)
+        share = ops.clip((value - low) / width, 0.0, 1.0)
+        rate = self.extra + self.total * share
+        return Rates(rate, self.total / (width * rate))
+
+    def _probability(self, rates: Rates) -> Tensor:
+        """Return the probabilities of (1)."""
+        return rates.value / (self.extra + self.total)
 
     def judge(
         self,
         examples: bounded.Examples,
-        measures: bounded.Walk,
+        measures: Walk,
         violation: bounded.Violation,
     ) -> bounded.Judged:
         """Return the probabilities of (1), and the terms of (2)."""
         low, high = examples.limits
-        width = ops.where(high > low, high - low, 1.0)
-        rates = []
         for value in (examples.here, examples.there):
             slack = bounded.rounding(value)
             outside = (value < low - slack) | (value > high + slack)
@@ -118,12 +216,14 @@ class PoissonMH(BoundedWalk):
             violation = bounded.first_violation(
                 violation, value, nearest, examples, outside
             )
-            # lambda + L phi_i / M_i
-            share = ops.clip((value - low) / width, 0.0, 1.0)
-            rates.append(self.extra + self.total * share)
-        here, there = rates
-        probability = here / (self.extra + self.total)
-        return bounded.Judged(probability, ops.log(there / here), violation)
+        here = self._rates(examples.here, low, high)
+        there = self._rates(examples.there, low, high)
+        return bounded.Judged(
+            self._probability(here),
+            ops.log(there.value / here.value),
+            violation,
+            there.slope,
+        )
 
 
 def checked_limits(lower: Array, upper: Array) -> tuple[Array, Array]:

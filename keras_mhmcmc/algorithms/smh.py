@@ -153,15 +153,15 @@ class SMH(bounded.BoundedTest):
     def propose(self, point: Position, density: Density) -> bounded.Move:
         """Return (1) with log r of (2), or of (4)."""
         reference, factor, inverse, gradient, hessian = density.arrays[-5:]
-        here = taylor.times(inverse, flat(point) - reference)
-        there = self.step_size * flat(density.normals(0))
+        here = taylor.times(inverse, tensors.flat(point) - reference)
+        there = self.step_size * tensors.flat(density.normals(0))
         if self.proposal == "random_walk":
             there = there + here
         else:
             there = there + math.sqrt(1.0 - self.step_size**2) * here
-        proposal = like(reference + taylor.times(factor, there), point)
+        proposal = tensors.unflat(reference + taylor.times(factor, there), point)
         # The z' of the rounded position, whose log-likelihoods are evaluated.
-        there = taylor.times(inverse, flat(proposal) - reference)
+        there = taylor.times(inverse, tensors.flat(proposal) - reference)
         reach = taylor.reach(here, there, self.expansion.order)
 
         gaussian = 0.0
@@ -209,19 +209,3 @@ class SMH(bounded.BoundedTest):
         return bounded.Judged(
             probability, ops.full_like(probability, -math.inf), violation
         )
-
-
-def flat(position: Position) -> Tensor:
-    """Return the weights of each chain as a row, (K, d)."""
-    rows = [ops.reshape(x, (x.shape[0], -1)) for x in position]
-    return rows[0] if len(rows) == 1 else ops.concatenate(rows, axis=1)
-
-
-def like(rows: Tensor, position: Position) -> Position:
-    """Return rows (K, d) as a position."""
-    sizes = [math.prod(x.shape[1:]) for x in position]
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return [
-        ops.reshape(rows[:, end - size : end], x.shape)
-        for x, size, end in zip(position, sizes, ends, strict=True)
-    ]

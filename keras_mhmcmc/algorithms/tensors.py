@@ -194,6 +194,22 @@ def size(xs: Tensors, like: Tensor) -> int:
     return sum(math.prod(x.shape[first:]) for x in xs)
 
 
+def flat(xs: Tensors) -> Tensor:
+    """Return the weights of each chain as a row, (K, d)."""
+    rows = [ops.reshape(x, (x.shape[0], -1)) for x in xs]
+    return rows[0] if len(rows) == 1 else ops.concatenate(rows, axis=1)
+
+
+def unflat(rows: Tensor, xs: Tensors) -> list[Tensor]:
+    """Return rows (K, d) as tensors of the shapes of `xs`."""
+    sizes = [math.prod(x.shape[1:]) for x in xs]
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return [
+        ops.reshape(rows[:, end - size : end], x.shape)
+        for x, size, end in zip(xs, sizes, ends, strict=True)
+    ]
+
+
 def along_chains(scalar: Tensor, tensor: Tensor) -> Tensor:
     """Return a scalar, or (K,) of them, shaped to multiply `tensor`."""
     if len(scalar.shape) == 0:

@@ -12,6 +12,8 @@ which evaluates K chains at once and makes the noise.
 | log p(theta) | `log_prior`       | (K,)            | nats |
 | U            | `energies`        | (K,)            | nats |
 | grad(U/N)    | `gradient`        | list of tensors | nats per example and weight |
+| grad sum_b w_b log p(x_b) | `weighted_gradient` | list of tensors | nats per weight |
+| grad log p(theta) | `prior_gradient` | list of tensors | nats per weight |
 | N            | `train_size`      | int             | examples |
 | u            | `uniforms`        | (n, K, B)       | 1, in [0, 1) |
 """
@@ -56,6 +58,20 @@ class Density(Protocol):
 
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
         """Return the gradient of U/N on a random mini-batch of each chain."""
+
+    def weighted_gradient(
+        self, position: Position, index: Tensor, weights: Tensor
+    ) -> Position:
+        """Return the gradient of sum_b w_b log p(x_b|theta).
+
+        Args:
+            position: of all chains.
+            index: examples of each chain, int32, (K, B).
+            weights: w, (K, B).
+        """
+
+    def prior_gradient(self, position: Position) -> Position:
+        """Return the gradient of the log prior."""
 
     def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
         """Return uniforms, float32, (count, K, size)."""

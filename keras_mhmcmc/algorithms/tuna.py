@@ -1,7 +1,9 @@
 """TunaMH: exact Metropolis-Hastings on mini-batches of random size.
 
-Paper: Zhang, Cooper and De Sa (2020), "Asymptotically optimal exact minibatch
-Metropolis-Hastings", algorithm 2.
+Papers: Zhang, Cooper and De Sa (2020), "Asymptotically optimal exact minibatch
+Metropolis-Hastings", algorithm 2; Yuan and Wang (2024), "Markov chain Monte Carlo
+without evaluating the target: an auxiliary variable approach", for moves along a
+gradient.
 
 Target: exp(-U(theta)/T) exactly, with U = -sum_i log p(x_i|theta) - log p(theta), if
 the bounds hold: |Delta_i| <= c_i M(theta, theta') for all examples, with
@@ -14,6 +16,17 @@ Equations, with C = sum_i c_i; c_i and Delta_i are divided by T first:
     (2)  log r = sum_i s_i 2 artanh(-Delta_i / (c_i M (1 + 2 chi C M)))
                  + (log p(theta') - log p(theta)) / T
     accept theta' if log u < log r
+
+A Langevin move follows the gradient of a batch B, drawn uniformly without replacement.
+B has a fixed size, and does not depend on theta:
+
+    (3)  g_B(theta) = (N/|B| sum_B grad log p(x_i|theta) + grad log p(theta)) / T
+         theta' and log q(theta' -> theta) - log q(theta -> theta') by (1) of
+         `informed.py`, with g = g_B(theta) and g' = g_B(theta'); log r has this term,
+         too
+
+Each batch B gives a kernel of its own that leaves the target unchanged. So does a
+kernel that is chosen among them at random.
 
 (1) is drawn from a Poisson process of rate chi C^2 M^2 + C M, the expected number of
 examples: an arrival of example i stays with the probability of its share of
@@ -34,19 +47,29 @@ to exp(sum_i Delta_i), which is the likelihood's own ratio.
 | 1 + 2 chi C M     | `far`           | (K, 1)          | 1                 |
 | Delta_i / (c_i M) | `share`         | (K, B)          | 1                 |
 | s_i               | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
+| g_B, g_B(theta')  | `gradient`, `new_gradient` | list of tensors | nats / weight |
+| size of B         | `gradient_batch_size` | int       | examples          |
 | T                 | `temperature`   | float           | 1                 |
 """
 
 import dataclasses
 import math
+from typing import Self
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import bounded
+from keras_mhmcmc.algorithms import informed
+from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.bounded import BoundedWalk
+from keras_mhmcmc.algorithms.bounded_walk import BoundedWalk
+from keras_mhmcmc.algorithms.bounded_walk import Walk
 from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.algorithms.transition import Density
+
+PROPOSALS = ("random_walk", "langevin")
 
 # The default of chi C M. With 3 the efficiency of `examples/benchmarks/tuna.py` is
 # within 15% of the best for 10,000 rows, and the best for 100,000.
@@ -55,19 +78,36 @@ _CHI_SHARE = 3.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tuna(BoundedWalk):
-    """TunaMH with a random walk as proposal."""
+    """TunaMH with a random walk, or with Langevin moves."""
 
     learning_rate: float
     bounds: Array
     chi: float | None
     temperature: float
     block_size: int
+    proposal: str = "random_walk"
+    gradient_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         self._check_walk()
+        _validate.choice("proposal", self.proposal, PROPOSALS)
+        self._check_gradient_batch_size()
         set_checked(self, bounds=bounded.checked_bounds("bounds", self.bounds))
         if self.chi is not None:
             set_checked(self, chi=_validate.number("chi", self.chi, _validate.POSITIVE))
+
+    def _check_gradient_batch_size(self) -> None:
+        size = self.gradient_batch_size
+        if self.proposal == "random_walk":
+            if size is not None:
+                raise ValueError(
+                    "Argument `gradient_batch_size` must be None with a random walk, "
+                    'which needs no gradient. Set proposal="langevin", or leave it '
+                    f"out. Received: gradient_batch_size={_validate.shown(size)}"
+                )
+        elif size is not None:
+            size = _validate.integer("gradient_batch_size", size, 1)
+            set_checked(self, gradient_batch_size=size)
 
     @property
     def limits(self) -> list[Array]:
@@ -95,7 +135,50 @@ class Tuna(BoundedWalk):
             return self.chi
         return _CHI_SHARE / (self.total * self.learning_rate * math.sqrt(size))
 
-    def rate(self, walk: bounded.Walk) -> Tensor:
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        """Return the kernel, if its bounds and its gradient fit the data."""
+        super().bind_data_size(train_size, batch_size)
+        size = self.gradient_batch_size
+        if size is not None and train_size is not None and size > train_size:
+            raise ValueError(
+                "Argument `gradient_batch_size` must be at most the number of examples "
+                f"in `data`. Received: gradient_batch_size={size}, and data with "
+                f"{train_size} examples"
+            )
+        return self
+
+    def propose(self, point: Position, density: Density) -> bounded.Move:
+        """Return a move of a random walk, or the Langevin move (3)."""
+        if self.proposal == "random_walk":
+            return self.random_walk(point, density)
+        size = self.gradient_batch_size or density.train_size
+        gradient = self._gradient(point, size, density)
+        proposal = informed.langevin(
+            point, gradient, density.normals(0), self.learning_rate
+        )
+        new_gradient = self._gradient(proposal, size, density)
+        move = self.move_to(proposal, point, density)
+        log_q_ratio = informed.langevin_log_ratio(
+            tensors.subtract(proposal, point),
+            gradient,
+            new_gradient,
+            self.learning_rate,
+            like=move.log_ratio,
+        )
+        # Outside the prior's support the gradient may be anything.
+        log_q_ratio = ops.where(ops.isfinite(move.log_ratio), log_q_ratio, 0.0)
+        return move._replace(
+            log_ratio=move.log_ratio + log_q_ratio,
+            examples=move.examples + float(size),
+            first_block=2,
+        )
+
+    def _gradient(self, position: Position, size: int, density: Density) -> Position:
+        """Return g_B of (3). The noise of part 1 draws the same B at each position."""
+        scale = -density.train_size / self.temperature
+        return [scale * g for g in density.gradient(position, size, 1)]
+
+    def rate(self, walk: Walk) -> Tensor:
         """Return chi C^2 M^2 + C M, (K,)."""
         reach = self.total * walk.distance
         return self.chi_of(walk.size) * reach * reach + reach
@@ -103,7 +186,7 @@ class Tuna(BoundedWalk):
     def judge(
         self,
         examples: bounded.Examples,
-        measures: bounded.Walk,
+        measures: Walk,
         violation: bounded.Violation,
     ) -> bounded.Judged:
         """Return the probabilities of (1), and the terms of (2)."""

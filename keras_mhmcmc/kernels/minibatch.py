@@ -14,6 +14,8 @@ def tuna(
     *,
     bounds: Any,
     chi: float | None = None,
+    proposal: str = "random_walk",
+    gradient_batch_size: int | None = None,
     temperature: float = 1.0,
     block_size: int = 128,
 ) -> Tuna:
@@ -24,23 +26,37 @@ def tuna(
     at most c_i times the distance between two positions. `mh.bounds` has the bounds of
     common models. A bound that does not hold ends the run with an error.
 
-    A proposal is a random walk. Its test evaluates about chi C^2 M^2 + C M examples,
-    with C the sum of c_i / T and M the length of the proposed move. A larger `chi`
-    makes the test more like the one on all of the data, which accepts more often.
-    `draws.info` has the mean `batch_size` of each chain.
+    The test evaluates about chi C^2 M^2 + C M examples, with C the sum of c_i / T and M
+    the length of the proposed move. A larger `chi` makes the test more like the one on
+    all of the data, which accepts more often. `draws.info` has the mean `batch_size` of
+    each chain.
+
+    A proposal is a random walk, or a Langevin move with the gradient of a mini-batch
+    (Tuna-SGLD): theta + epsilon^2/2 g + epsilon Z. The gradient g of -U/T is estimated
+    from `gradient_batch_size` examples, drawn anew for each step. The way back uses the
+    same examples, so the kernel stays exact. A noisy gradient makes acceptance rare:
+    epsilon times the length of its noise should be below 1. The examples of the
+    gradient count in `batch_size`, once for both positions. Begin Langevin chains near
+    the mode: far from it the moves are long.
 
     Args:
-        learning_rate: standard deviation of the random walk, greater than 0.
+        learning_rate: epsilon, the standard deviation of the random walk, or of the
+            noise of a Langevin move, in units of the position, greater than 0.
         bounds: c_i of each example, nats per unit of distance, an array (N,) of numbers
             of at least 0. The distance is the Euclidean one over all tensors.
         chi: in examples per square of a nat, greater than 0. None gives the chi with
             chi C M = 3 for a move of usual length, sqrt(d) learning rates.
+        proposal: "random_walk" or "langevin". Defaults to "random_walk".
+        gradient_batch_size: examples of the gradient of a Langevin move, from 1 to N.
+            None takes all of the data. It must be None for a random walk.
         temperature: T, greater than 0. Defaults to 1.
         block_size: examples that a chain evaluates at once, at least 1. It does not
             change the distribution. Defaults to 128.
 
     Raises:
-        ValueError: an argument is outside its range.
+        ValueError: an argument is outside its range, or `gradient_batch_size` is given
+            with a random walk. `mh.sample` raises it if `bounds` or
+            `gradient_batch_size` do not fit the data.
 
     Example:
 
@@ -65,9 +81,18 @@ def tuna(
     (1, 200, 3)
 
     Reference: Zhang, Cooper and De Sa (2020), "Asymptotically optimal exact minibatch
-    Metropolis-Hastings", algorithm 2.
+    Metropolis-Hastings", algorithm 2; for Langevin moves, Yuan and Wang (2024), "Markov
+    chain Monte Carlo without evaluating the target: an auxiliary variable approach".
     """
-    return Tuna(learning_rate, bounds, chi, temperature, block_size)
+    return Tuna(
+        learning_rate,
+        bounds,
+        chi,
+        temperature,
+        block_size,
+        proposal,
+        gradient_batch_size,
+    )
 
 
 def poisson(
@@ -76,6 +101,7 @@ def poisson(
     lower: Any,
     upper: Any,
     poisson_rate: float | None = None,
+    proposal: str = "random_walk",
     temperature: float = 1.0,
     block_size: int = 128,
 ) -> PoissonMH:
@@ -85,16 +111,27 @@ def poisson(
     data. It needs a lower and an upper bound of each log-likelihood, wherever the prior
     is positive. A bound that does not hold ends the run with an error.
 
-    A proposal is a random walk. Each step evaluates about `poisson_rate` + L examples,
-    with L the sum of (upper - lower) / T. This is fewer than N only if the bounds are
-    tight or T is large. `mh.kernels.tuna` needs fewer where likelihoods are smooth.
+    Each step evaluates about `poisson_rate` + L examples, with L the sum of
+    (upper - lower) / T. This is fewer than N only if the bounds are tight or T is
+    large. `mh.kernels.tuna` needs fewer where likelihoods are smooth.
+
+    A proposal is a random walk, or follows the gradient g of the batch: the gradient of
+    the joint log density of the position and of the batch, which is drawn first. A
+    Langevin move (Poisson-MALA) is theta + epsilon^2/2 g + epsilon Z. A Barker move
+    (Poisson-Barker) turns each coordinate of a random walk the way of the gradient with
+    probability 1 / (1 + exp(-epsilon |Z_j g_j|)). It is never longer than the random
+    walk. Both evaluate each example with its gradient at two positions, and once more
+    without. `draws.info` counts each example once.
 
     Args:
-        learning_rate: standard deviation of the random walk, greater than 0.
+        learning_rate: epsilon, the standard deviation of the random walk, of the noise
+            of a Langevin move, or of a Barker move's coordinates, in units of the
+            position, greater than 0.
         lower: lower bound of each example's log-likelihood, nats, an array (N,).
         upper: upper bound of each example's log-likelihood, nats, an array (N,).
         poisson_rate: lambda, the examples that are drawn besides, greater than 0. More
             of them accept more proposals. None gives L.
+        proposal: "random_walk", "barker" or "langevin". Defaults to "random_walk".
         temperature: T, greater than 0. Defaults to 1.
         block_size: examples that a chain evaluates at once, at least 1. It does not
             change the distribution. Defaults to 128.
@@ -106,13 +143,19 @@ def poisson(
 
     >>> import keras_mhmcmc as mh
     >>> import numpy as np
-    >>> kernel = mh.kernels.poisson(0.1, lower=-np.ones(50), upper=np.zeros(50))
+    >>> bounds = dict(lower=-np.ones(50), upper=np.zeros(50))
+    >>> kernel = mh.kernels.poisson(0.1, **bounds)
+    >>> kernel = mh.kernels.poisson(0.2, **bounds, proposal="barker")
 
     Reference: Zhang and De Sa (2019), "Poisson-minibatching for Gibbs sampling with
     convergence rate guarantees"; Zhang, Cooper and De Sa (2020), "Asymptotically
-    optimal exact minibatch Metropolis-Hastings".
+    optimal exact minibatch Metropolis-Hastings"; for moves along a gradient, Yuan and
+    Wang (2024), "Markov chain Monte Carlo without evaluating the target: an auxiliary
+    variable approach".
     """
-    return PoissonMH(learning_rate, lower, upper, poisson_rate, temperature, block_size)
+    return PoissonMH(
+        learning_rate, lower, upper, poisson_rate, temperature, block_size, proposal
+    )
 
 
 def smh(

@@ -92,14 +92,9 @@ class StepDensity:
 
     def log_prior(self, position: Position) -> Tensor:
         """Return the log prior, float32, (K,)."""
-
         if not self._target.has_prior:
             return ops.zeros((self._shapes[0][0],), "float32")
-
-        def of_chain(leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
-            return self._target.log_prior(self._packed(leaves))
-
-        return _backend.map_chains(of_chain, [], False)(position, [])[0]
+        return _backend.map_chains(self._log_prior, [], False)(position, [])[0]
 
     def energies(self, position: Position) -> Tensor:
         """Return U on all of the data, float32, (K,)."""
@@ -122,6 +117,27 @@ class StepDensity:
         evaluate = self._target.energies(self._structure, self._data, True)
         return evaluate(position, index)[1]
 
+    def weighted_gradient(
+        self, position: Position, index: Tensor, weights: Tensor
+    ) -> Position:
+        """Return the gradient of sum_b w_b log p(x_b|theta)."""
+
+        def of_chain(
+            leaves: Position, extra: list[Tensor], data: list[Tensor]
+        ) -> Tensor:
+            index, weights = extra
+            values = self._target.log_likelihoods(self._packed(leaves), [index], data)
+            return ops.sum(weights * values)
+
+        evaluate = _backend.map_chains(of_chain, self._data, True)
+        return list(evaluate(position, [index, weights])[1])
+
+    def prior_gradient(self, position: Position) -> Position:
+        """Return the gradient of the log prior."""
+        if not self._target.has_prior:
+            return [ops.zeros_like(x) for x in position]
+        return list(_backend.map_chains(self._log_prior, [], True)(position, [])[1])
+
     def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
         """Return uniforms, float32, (count, K, size)."""
         shape = (count, self._shapes[0][0], size)
@@ -131,6 +147,10 @@ class StepDensity:
         """Return standard normals like the position."""
         seed = self._seed_of(2 * part)
         return _backend.draw(seed, self._number, self._shapes, (0,))[0]
+
+    def _log_prior(self, leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
+        """Return the log prior of one chain, ()."""
+        return self._target.log_prior(self._packed(leaves))
 
     def _seed_of(self, part: Tensor) -> Tensor:
         """Return the seed of a part. Plain integers stay plain, as PyTorch needs."""

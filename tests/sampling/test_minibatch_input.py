@@ -150,6 +150,31 @@ def test_bounds_of_another_data_set(values):
         run(mh.kernels.tuna(0.3, bounds=values), np.zeros((2, 2)))
 
 
+def test_batches_of_gradients_that_do_not_fit():
+    batch = dict(bounds=NORMS, gradient_batch_size=SIZE + 1)
+    kernel = mh.kernels.tuna(0.3, proposal="langevin", **batch)
+    with pytest.raises(
+        ValueError, match=f"`gradient_batch_size` must be at most .*={SIZE + 1}, and"
+    ):
+        run(kernel, np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="must be None with a random walk"):
+        mh.kernels.tuna(0.3, **batch)
+
+
+@pytest.mark.parametrize("name", ["barker", "RandomWalk", None])
+def test_tuna_knows_no_other_proposals(name):
+    with pytest.raises(ValueError, match="Argument `proposal` must be"):
+        mh.kernels.tuna(0.3, bounds=NORMS, proposal=name)
+
+
+def test_a_limit_that_does_not_hold_is_an_error_for_moves_along_a_gradient():
+    limits = dict(lower=LOWER.copy(), upper=UPPER)
+    limits["lower"][5] = 0.5 * (LOWER[5] + UPPER[5])
+    kernel = mh.kernels.poisson(0.5, **limits, proposal="barker")
+    with pytest.raises(ValueError, match="`lower` or `upper` must bound .* example 5"):
+        run(kernel, Posterior(1.0).draw(100))
+
+
 def test_replica_exchange_refuses_the_kernel():
     with pytest.raises(ValueError, match="Argument `kernel` must be"):
         mh.replica_exchange(

@@ -15,6 +15,7 @@ from keras_mhmcmc.algorithms import poisson_batch
 from keras_mhmcmc.algorithms import taylor
 from keras_mhmcmc.sampling import transitions
 from tests.statistics.planting import wrap
+from tests.support.bugs_of_gradients import BUGS_OF_GRADIENTS
 from tests.support.minibatch_tools import CHAINS
 from tests.support.minibatch_tools import KERNELS
 from tests.support.minibatch_tools import NORMS
@@ -219,6 +220,7 @@ BUGS = [
     ("poisson with few examples", of_points),
     ("poisson with few examples", of_rate),
     ("poisson with few examples", of_weights),
+    *BUGS_OF_GRADIENTS,
     ("smh with a random walk", of_share),
     ("smh with a random walk", of_weights),
     ("smh with a random walk", of_no_batch),

@@ -39,7 +39,7 @@ class Posterior:
             -1, 2
         )
         squares = np.sum(self.points**2, axis=1)
-        energy = np.logaddexp(0, SIGN * (self.points @ X.T)).sum(1) + squares / 2
+        energy = self.energies(self.points)
         density = np.exp(-(energy - energy.min()) / temperature)
         self.mass = np.where(squares < RADIUS**2, density, 0.0)
         self.mass /= self.mass.sum()
@@ -53,14 +53,22 @@ class Posterior:
         far = np.sum(moved**2, axis=1) >= 0.999 * RADIUS**2
         return np.where(far[:, None], 0.99 * chosen, moved).astype("float32")
 
+    def energies(self, points):
+        """U, which a distribution that is too narrow or too wide changes most."""
+        squares = np.sum(np.asarray(points, "float64") ** 2, axis=1)
+        return np.logaddexp(0, SIGN * (points @ X.T)).sum(1) + squares / 2
+
     def p_values(self, position):
-        """Of Kolmogorov's test for three directions."""
-        found = []
+        """Of Kolmogorov's test for three directions, and for the energy."""
+        of_points = [self.energies]
         for direction in ([1.0, 0.0], [0.0, 1.0], [0.6, -0.8]):
-            values = self.points @ direction
+            of_points.append(lambda points, direction=direction: points @ direction)
+        found = []
+        for function in of_points:
+            values = function(self.points)
             order = np.argsort(values)
             values, mass = values[order], np.cumsum(self.mass[order])
-            uniform = np.interp(position @ direction, values, mass)
+            uniform = np.interp(function(position), values, mass)
             found.append(scipy.stats.kstest(uniform, "uniform").pvalue)
         return found
 
@@ -90,8 +98,16 @@ def tuna(**options):
     return mh.kernels.tuna(0.3, bounds=NORMS, **options), {}
 
 
-def poisson(**options):
-    return mh.kernels.poisson(0.5, lower=LOWER, upper=UPPER, **options), {}
+def poisson(rate=0.5, **options):
+    return mh.kernels.poisson(rate, lower=LOWER, upper=UPPER, **options), {}
+
+
+def langevin(size, rate=0.3, **options):
+    options = dict(block_size=32, chi=0.03) | options
+    kernel = mh.kernels.tuna(
+        rate, bounds=NORMS, proposal="langevin", gradient_batch_size=size, **options
+    )
+    return kernel, {}
 
 
 def smh(order=2, prior_scale=1.0, **options):
@@ -119,6 +135,18 @@ KERNELS = {
     "poisson": poisson(),
     "poisson with few examples": poisson(poisson_rate=5.0),
     "poisson at another temperature": poisson(temperature=3.0),
+    "tuna of langevin": langevin(20),
+    "tuna of langevin with small batches": langevin(5),
+    "tuna of langevin on all of the data": langevin(40, chi=None),
+    "tuna of langevin at another temperature": langevin(10, 0.4, temperature=2.0),
+    "poisson of barker": poisson(0.4, proposal="barker", poisson_rate=20.0),
+    "poisson of barker at another temperature": poisson(
+        proposal="barker", temperature=3.0
+    ),
+    "poisson of langevin": poisson(0.3, proposal="langevin", poisson_rate=20.0),
+    "poisson of langevin at another temperature": poisson(
+        proposal="langevin", temperature=3.0
+    ),
     "smh": smh(step_size=0.9),
     "smh with a random walk": walk_of_smh(),
     "smh at another reference": smh(prior_scale=0.3, step_size=0.7),
@@ -173,4 +201,5 @@ KERNELS = {
     "amagold on all of the data": (mh.kernels.amagold(4.0, steps_per_test=3), {}),
 }
 SOME = ("tuna", "poisson with few examples", "smh", "amagold", "hmc", "mclmc")
+SOME += ("tuna of langevin", "poisson of barker", "poisson of langevin")
 SOME += ("barker", "austerity", "confidence")
