@@ -8,9 +8,10 @@ ratios, each with its own standard error.
 
 An example counts once in a step, whether or not its gradient is evaluated, too.
 
-TunaMH, PoissonMH and SMH are exact. Barker's test, Austerity and the confidence sampler
-are approximate. PoissonMH needs bounds of the log-likelihoods. Its prior is therefore
-cut off at a distance of `--radius` standard deviations from the mode.
+TunaMH, PoissonMH and SMH are exact, as are a random walk and HMC with all of the data.
+Barker's test, Austerity and the confidence sampler are approximate. PoissonMH needs
+bounds of the log-likelihoods. Its prior is therefore cut off at a distance of
+`--radius` standard deviations from the mode.
 
     python examples/benchmarks/tall_logistic.py                # 100,000 rows
     python examples/benchmarks/tall_logistic.py --only SMH
@@ -42,7 +43,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-CHAINS = report.CHAINS
+CHAINS, LEAPFROGS = report.CHAINS, 5
 RESULTS = Path(__file__).parents[1] / "results" / "tall_logistic.jsonl"
 
 
@@ -116,8 +117,8 @@ def moments(draws):
     return mean, sd, sd / np.sqrt(ess), sd / np.sqrt(2.0 * ess), ess
 
 
-def compared(draws, reference):
-    """The numbers of a row."""
+def compared(draws, reference, passes):
+    """The numbers of a row. A step with all of the data makes `passes` over it."""
     mean, sd, mean_error, sd_error, ess = moments(draws.position.astype("float64"))
     exact, exact_sd, exact_mean_error, exact_sd_error, _ = moments(reference)
     shift = (mean - exact) / np.hypot(mean_error, exact_mean_error)
@@ -125,7 +126,7 @@ def compared(draws, reference):
     error = ratio * np.hypot(sd_error / sd, exact_sd_error / exact_sd)
     weight = 1.0 / error**2
     return {
-        "batch_size": float(draws.info["batch_size"].mean()),
+        "batch_size": passes or float(draws.info["batch_size"].mean()),
         "acceptance": float(draws.info["acceptance"].mean()),
         "ess": float(ess.min()),
         "shift": float(np.sqrt(np.mean(shift**2))),
@@ -233,6 +234,12 @@ def tall(found, rows, steps, radius, seed, only):
     }
     for name, kernel in smh(x, signs).items():
         kernels[name] = kernel, log_prior, steps
+    walk = mh.kernels.mhbt(best)
+    kernels["random walk, all of the data"] = walk, log_prior, steps // 5
+    paths = mh.kernels.hmc(leapfrog_steps=LEAPFROGS, warm_up=steps // 50)
+    kernels["HMC, all of the data"] = paths, log_prior, steps // 5
+    # A path ends with one evaluation of the energy.
+    passes = {paths: LEAPFROGS + 1, walk: 1}
     start = mean + rng.normal(size=(CHAINS, len(mean))) @ factor.T
     for name, (kernel, prior, count) in kernels.items():
         if only and not name.startswith(tuple(only)):
@@ -257,7 +264,11 @@ def tall(found, rows, steps, radius, seed, only):
             progress=False,
         )
         seconds = time.perf_counter() - begin
-        found.add(**key, **compared(draws, reference), seconds=seconds)
+        found.add(
+            **key,
+            **compared(draws, reference, rows * passes.get(kernel, 0)),
+            seconds=seconds,
+        )
 
 
 def scaling(found, steps, seed):

@@ -42,6 +42,7 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import step_adaptation
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
@@ -53,6 +54,7 @@ from keras_mhmcmc.algorithms.transition import Density
 from keras_mhmcmc.algorithms.transition import Transition
 
 _JITTER = 0.2  # of the step, relative
+_ENOUGH = 50  # paths, to know the acceptance
 _OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 
 
@@ -234,8 +236,26 @@ class HMC(Transition):
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             step_size = counts["step_size"] / counts["proposed"]
+        if counts["proposed"].min() >= _ENOUGH:
+            self._warn_of_rejections(acceptance)
         nonfinite = counts["nonfinite"]
         return dict(acceptance=acceptance, step_size=step_size, nonfinite=nonfinite)
+
+    def _warn_of_rejections(self, acceptance: Array) -> None:
+        """Warn if chains accept far fewer paths than they were asked to."""
+        low = acceptance < 0.5 * self.target_acceptance
+        if not low.any():
+            return
+        remedy = (
+            f"Raise `warm_up`, here {self.warm_up}: it was too short to find the step"
+            if self.warm_up > 0
+            else f"Lower `step_size`, here {self.step_size:g}, or set a `warm_up`"
+        )
+        warn(
+            f"{low.sum()} of {len(low)} chains of HMC accepted less than half of "
+            f"`target_acceptance`={self.target_acceptance:g}, the lowest "
+            f"{acceptance.min():.2f}. Such a chain hardly moves. {remedy}."
+        )
 
 
 def kicked(

@@ -1,5 +1,7 @@
 """Hamiltonian Monte Carlo: its warm-up, its limits, and what it refuses."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -93,3 +95,25 @@ def test_mini_batches_and_a_short_burn_in_are_refused():
         mh.sample(mh.kernels.hmc(), [0.0], batch_size=5, burn_in=500, **target)
     with pytest.raises(ValueError, match=r"`burn_in` must be at least 500.*warm_up"):
         mh.sample(mh.kernels.hmc(), [0.0], burn_in=499, **target)
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (dict(warm_up=5), "Raise `warm_up`, here 5"),
+        (dict(warm_up=0, step_size=30.0), "Lower `step_size`, here 30"),
+    ],
+)
+def test_chains_that_reject_nearly_all_say_so(options, remedy):
+    kernel = mh.kernels.hmc(leapfrog_steps=4, **options)
+    with pytest.warns(UserWarning, match=remedy) as caught:
+        draws = run(kernel, np.zeros((4, 3)), normal([0.1, 1.0, 3.0]), 60, 5)
+    low = np.sum(draws.info["acceptance"] < 0.4)
+    assert str(caught[0].message).startswith(f"{low} of 4 chains of HMC")
+
+
+def test_chains_that_accept_do_not_warn():
+    kernel = mh.kernels.hmc(leapfrog_steps=4, step_size=0.5, warm_up=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        run(kernel, np.zeros((4, 3)), normal([1.0, 1.0, 1.0]), 60, 5)
