@@ -106,10 +106,10 @@ def test_mini_batches_and_a_short_burn_in_are_refused():
 )
 def test_chains_that_reject_nearly_all_say_so(options, remedy):
     kernel = mh.kernels.hmc(leapfrog_steps=4, **options)
-    with pytest.warns(UserWarning, match=remedy) as caught:
+    message = rf"4 of 4 chains of HMC accepted less than half.*{remedy}"
+    with pytest.warns(UserWarning, match=message):
         draws = run(kernel, np.zeros((4, 3)), normal([0.1, 1.0, 3.0]), 60, 5)
-    low = np.sum(draws.info["acceptance"] < 0.4)
-    assert str(caught[0].message).startswith(f"{low} of 4 chains of HMC")
+    assert draws.info["acceptance"].max() < 0.4
 
 
 def test_chains_that_accept_do_not_warn():
