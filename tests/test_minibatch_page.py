@@ -68,5 +68,7 @@ def test_rows_are_measured_once(tmp_path):
     rows = tall.Rows(tmp_path / "rows.jsonl")
     rows.add(kernel="TunaMH", rows=10, acceptance=0.123456789)
     again = tall.Rows(tmp_path / "rows.jsonl")
-    assert again.has(kernel="TunaMH", rows=10) and not again.has(kernel="TunaMH", rows=9)
+    assert again.has(kernel="TunaMH", rows=10) and not again.has(
+        kernel="TunaMH", rows=9
+    )
     assert again.rows[0]["acceptance"] == 0.12346

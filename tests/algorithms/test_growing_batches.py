@@ -17,10 +17,10 @@ from keras_mhmcmc.sampling import resume
 from tests.algorithms.test_transitions import BOUNDS
 from tests.algorithms.test_transitions import CHAINS
 from tests.algorithms.test_transitions import SIZE
-from tests.algorithms.test_transitions import Given
 from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
 from tests.algorithms.test_transitions import log_likelihoods
 from tests.oracles import growing as oracle
+from tests.support.given_density import Given
 
 pytestmark = pytest.mark.in_turn("torch")
 
