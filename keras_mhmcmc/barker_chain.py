@@ -20,20 +20,21 @@ from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
 class BarkerChain(_backend.StepTrainer, WrapperModel):
     """A model that `mh.Barker` samples, with a test on mini-batches that grow.
 
-    The samples are of exp(-U/T), approximately: `mh.Barker` has the bias, the settings,
-    and what the sampler is good for. The test compares the losses of single examples at
-    two sets of weights, which an optimizer does not get. So this model wraps another
-    one, and shares its weights. Compile it with `mh.Barker`, and fit it as any model.
-    The mini-batches of an epoch must be examples without replacement: shuffle the data,
-    as `fit` does.
+    It samples exp(-U/T) approximately. `mh.Barker` describes the bias, the settings,
+    and which models it suits. The accept-reject test compares the losses of single
+    examples at two sets of weights. An optimizer does not get these losses. So this
+    model wraps another model, and shares its weights. Compile it with `mh.Barker`, and
+    fit it like any model. An epoch must visit each example once, in random order:
+    shuffle the data, as `fit` does.
 
-    The compiled loss must be one mean negative log-likelihood over the examples of one
-    output, such as a cross-entropy of a class, or `mh.losses.GaussianNLL`. The model is
-    in inference mode (`training=False`) at both sets of weights: dropout is off, and
-    batch normalisation uses its moving statistics, which do not change. The logs of
-    `fit` are those of the state in this mode. `result.model` is `model`.
+    The compiled loss must be the mean of the negative log-likelihood over the examples,
+    for one output, such as the cross-entropy of a class, or `mh.losses.GaussianNLL`.
+    The model is in inference mode (`training=False`) at both sets of weights: dropout
+    is off, and batch normalisation uses its moving statistics, which do not change. The
+    loss and the metrics in the logs of `fit` are those of the state, in this mode. The
+    attribute `model` of the result is the wrapped model.
 
-    Two evaluations of each example are the cost of a step. There is no gradient.
+    A step evaluates each example of its mini-batch twice, without gradients.
 
     Args:
         model: `keras.Model` with one output. Layers with `trainable=False` stay as they

@@ -18,9 +18,10 @@ def barker(
 
     The kernel samples exp(-U/T) approximately, with a fixed step. The energy U in nats
     is minus the log density. It needs no bounds. A step accepts with Barker's
-    probability 1 / (1 + exp(-Delta)), where Delta is the log ratio of the target over
-    T. The noise of a mini-batch takes the place of a part of the test's own noise, so
-    the batch grows until the variance of its estimate of Delta is below 1 nat^2.
+    probability 1 / (1 + exp(-Delta)), with Delta = (U at the position - U at the
+    proposal) / T. The noise of a mini-batch takes the place of a part of the test's own
+    noise, so the batch grows until the variance of its estimate of Delta is below 1
+    nat^2.
 
     The bias comes from estimates of Delta that are not normal: from small batches, and
     from skewed differences of the log-likelihoods. An example of likelihood 0 outside

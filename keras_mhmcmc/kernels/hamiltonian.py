@@ -17,18 +17,19 @@ def hmc(
     """Return Hamiltonian Monte Carlo, a kernel for `mh.sample`.
 
     After the warm-up the kernel samples exp(-U/T) exactly. The energy U in nats is
-    minus the log density. The kernel needs all of the data, so `batch_size` is left
-    out, and a density with a gradient.
+    minus the log density. The density needs a gradient. Each step needs all of the
+    data, so leave out `batch_size`.
 
-    A step of the chain is a path of `leapfrog_steps` gradients, and of one energy at
-    its end, where the path is accepted or rejected. In the warm-up each chain learns
-    its own step, and a scale for each weight, the standard deviation of its positions.
-    `draws.info` has the `acceptance` and the `step_size` of each chain.
+    A step of the chain is a path of `leapfrog_steps` gradients. At its end one energy
+    decides whether the path is accepted. So `num_steps` and `burn_in` count paths. In
+    the warm-up each chain learns its own step, and a scale for each weight: the
+    standard deviation of this weight along the chain. `draws.info` has the `acceptance`
+    and the `step_size` of each chain.
 
     Args:
-        leapfrog_steps: gradients of a path, at least 1. Paths that are as long as the
-            target is wide mix best: leapfrog_steps times the step of about 1.5 to 3.
-            Defaults to 10.
+        leapfrog_steps: gradients of a path, at least 1. A path has the length
+            leapfrog_steps * step_size, in units of the scales. Lengths of about 1.5 to
+            3 mix best. Defaults to 10.
         step_size: first step in units of the scales, which are 1 at first. It is the
             step of all paths if `warm_up` is 0. Greater than 0. Defaults to 0.1.
         warm_up: number of first paths that adapt. The `burn_in` of `mh.sample` must be
@@ -73,40 +74,43 @@ def mclmc(
 ) -> MCLMC:
     """Return microcanonical Langevin Monte Carlo, a kernel for `mh.sample`.
 
-    The draws are biased: the kernel samples exp(-U/T) in the limit of small steps
-    alone, and rejects nothing. `energy_error` sets the bias. At its default, variances
+    The draws are biased: the kernel rejects nothing, and samples exp(-U/T) only in the
+    limit of small steps. `energy_error` sets the bias. At its default, variances
     of normal targets are 2 to 4% too large with "leapfrog", and up to 4% too small with
     "minimal_norm". Take `mh.kernels.hmc` for the exact distribution. The energy U in
     nats is minus the log density.
 
     The velocity has a constant length. The gradient and a little noise turn it. A step
     of the chain needs one gradient (two with "minimal_norm"). In the warm-up each chain
-    learns its own step, and a scale for each weight, the standard deviation of its
-    positions. The kernel needs at least two dimensions, a density with a gradient, and
-    all of the data, so `batch_size` is left out: the noise of mini-batches has another
-    size in each direction, and adds a bias of its own (Sommer and others, 2026).
+    learns its own step, and a scale for each weight: the standard deviation of this
+    weight along the chain.
+
+    The kernel needs at least two dimensions, a density with a gradient, and all of the
+    data. Leave out `batch_size`: the noise of mini-batches differs from direction to
+    direction, and would add a bias of its own (Sommer and others, 2026).
 
     `draws.info` has for each chain the `step_size`, the `decoherence_length`, the
     `energy_error`, and how many steps were `nonfinite`. Such a step is undone. The
-    energy error is the mean squared error of a step, in nats at T = 1, per dimension.
-    If it is far above the argument, the bias is larger than asked for. Energies above
-    1e5 nats do this: float32 knows them too coarsely. Leave constants out of them.
+    energy error is the mean over the steps of the squared error of the energy, divided
+    by T^2 and by the number of dimensions. Compare it with the argument: if it is far
+    larger, the bias is larger than asked for. This happens at energies above 1e5 nats,
+    which float32 rounds too coarsely. Leave constants out of the log density.
 
     Args:
-        step_size: first step in units of the scales, which are 1 at first. Greater than
-            0. It is the step of all steps if `warm_up` is 0. Defaults to None: half of
-            the square root of the number of weights.
-        decoherence_length: L of the papers, the distance after which the noise alone
-            has turned the velocity, in units of the scales. Greater than 0. Defaults to
+        step_size: length of the first step in units of the scales, which are 1 at
+            first. Greater than 0. All steps have this length if `warm_up` is 0.
+            Defaults to None: half of the square root of the number of weights.
+        decoherence_length: L of the papers: the distance, in units of the scales, after
+            which the noise alone has turned the velocity. Greater than 0. Defaults to
             None: the square root of the number of weights, which is the width of the
-            target.
+            target in these units.
         integrator: "leapfrog", or "minimal_norm" with steps that are twice as long at
             the same error, and two gradients. Defaults to "leapfrog".
         warm_up: number of first steps that adapt. The `burn_in` of `mh.sample` must be
             at least as long. Defaults to 1000.
         energy_error: mean squared energy error of a step, per dimension, that the
-            warm-up aims at. Greater than 0. A smaller one gives smaller steps, by its
-            sixth root, and less bias. Defaults to 5e-4.
+            warm-up aims at. Greater than 0. The step grows with its sixth root: a 64
+            times smaller value halves the step, and lowers the bias. Defaults to 5e-4.
         temperature: T, a number greater than 0. Defaults to 1.
 
     Raises:

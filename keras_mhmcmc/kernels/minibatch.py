@@ -26,26 +26,32 @@ def tuna(
     at most c_i times the distance between two positions. `mh.bounds` has the bounds of
     common models. A bound that does not hold ends the run with an error.
 
-    The test evaluates about chi C^2 M^2 + C M examples, with C the sum of c_i / T and M
-    the length of the proposed move. A larger `chi` makes the test more like the one on
-    all of the data, which accepts more often. `draws.info` has the mean `batch_size` of
-    each chain.
+    The accept-reject test evaluates about chi C^2 M^2 + C M examples, with C the sum of
+    c_i / T and M the length of the proposed move. With a larger `chi` it decides more
+    like a test on all of the data: it evaluates more examples, and accepts more often.
+    `draws.info` has the mean `batch_size` of each chain.
+
+    In `examples/benchmarks/tuna.py` the chain moves less far for each evaluated example
+    than a random walk with a test on all of the data. So if all of the data fit into
+    memory, compare with `mh.kernels.hmc`. For a logistic regression on many rows try
+    `mh.kernels.smh`.
 
     A proposal is a random walk, or a Langevin move with the gradient of a mini-batch
-    (Tuna-SGLD): theta + epsilon^2/2 g + epsilon Z. The gradient g of -U/T is estimated
-    from `gradient_batch_size` examples, drawn anew for each step. The way back uses the
-    same examples, so the kernel stays exact. A noisy gradient makes acceptance rare:
-    epsilon times the length of its noise should be below 1. The examples of the
-    gradient count in `batch_size`, once for both positions. Begin Langevin chains near
-    the mode: far from it the moves are long.
+    (Tuna-SGLD): theta + epsilon^2/2 g + epsilon Z, with Z normal. The gradient g of
+    -U/T is estimated from `gradient_batch_size` examples, drawn anew for each step. The
+    density of the reverse move uses the same examples, so the kernel stays exact. A
+    noisy gradient makes acceptance rare: epsilon times the length of its noise should
+    be below 1. The examples of the gradient count in `batch_size`, once for both
+    positions. Begin Langevin chains near the mode: far from it the moves are long.
 
     Args:
         learning_rate: epsilon, the standard deviation of the random walk, or of the
             noise of a Langevin move, in units of the position, greater than 0.
         bounds: c_i of each example, nats per unit of distance, an array (N,) of numbers
             of at least 0. The distance is the Euclidean one over all tensors.
-        chi: in examples per square of a nat, greater than 0. None gives the chi with
-            chi C M = 3 for a move of usual length, sqrt(d) learning rates.
+        chi: chi, in examples per square of a nat, greater than 0. None gives the chi
+            with chi C M = 3 for a move of typical length, sqrt(d) times the learning
+            rate in d dimensions. Then a step evaluates about 4 C M examples.
         proposal: "random_walk" or "langevin". Defaults to "random_walk".
         gradient_batch_size: examples of the gradient of a Langevin move, from 1 to N.
             None takes all of the data. It must be None for a random walk.
@@ -115,13 +121,14 @@ def poisson(
     (upper - lower) / T. This is fewer than N only if the bounds are tight or T is
     large. `mh.kernels.tuna` needs fewer where likelihoods are smooth.
 
-    A proposal is a random walk, or follows the gradient g of the batch: the gradient of
-    the joint log density of the position and of the batch, which is drawn first. A
-    Langevin move (Poisson-MALA) is theta + epsilon^2/2 g + epsilon Z. A Barker move
-    (Poisson-Barker) turns each coordinate of a random walk the way of the gradient with
-    probability 1 / (1 + exp(-epsilon |Z_j g_j|)). It is never longer than the random
-    walk. Both evaluate each example with its gradient at two positions, and once more
-    without. `draws.info` counts each example once.
+    A proposal is a random walk, or follows a gradient g. The batch is drawn before the
+    proposal, and g is the gradient of the joint log density of position and batch. A
+    Langevin move (Poisson-MALA) is theta + epsilon^2/2 g + epsilon Z, with Z normal. A
+    Barker move (Poisson-Barker) is a random walk epsilon Z, whose coordinate j points
+    along g_j with probability 1 / (1 + exp(-epsilon |Z_j g_j|)). It is never longer
+    than the random walk. (It has only the probability in common with
+    `mh.kernels.barker`.) Both moves evaluate each example with its gradient at two
+    positions, and once more without. `draws.info` counts each example once.
 
     Args:
         learning_rate: epsilon, the standard deviation of the random walk, of the noise
@@ -129,8 +136,8 @@ def poisson(
             position, greater than 0.
         lower: lower bound of each example's log-likelihood, nats, an array (N,).
         upper: upper bound of each example's log-likelihood, nats, an array (N,).
-        poisson_rate: lambda, the examples that are drawn besides, greater than 0. More
-            of them accept more proposals. None gives L.
+        poisson_rate: lambda, the expected number of examples that are drawn in addition
+            to L, greater than 0. A larger rate accepts more proposals. None gives L.
         proposal: "random_walk", "barker" or "langevin". Defaults to "random_walk".
         temperature: T, greater than 0. Defaults to 1.
         block_size: examples that a chain evaluates at once, at least 1. It does not
@@ -175,11 +182,11 @@ def smh(
     models, with one pass over the data for each step of Newton's method. A bound that
     does not hold ends the run with an error.
 
-    A proposal is made from a Gaussian about the reference. The test needs examples
-    where the polynomials are too rough alone. With order 2 their number falls as
-    1/sqrt(N) for large N, and with order 1 it stays the same. Begin the chains at
-    `expansion.reference`: far from it a step uses all of the data. `draws.info` has the
-    mean `batch_size` of each chain.
+    A proposal is made from the Gaussian of the expansion, about its `reference`. The
+    accept-reject test evaluates only examples whose polynomial may be too rough. With
+    order 2 their number falls as 1/sqrt(N) for large N, and with order 1 it stays the
+    same. Begin the chains at `expansion.reference`: far from it a step uses all of the
+    data. `draws.info` has the mean `batch_size` of each chain.
 
     Args:
         expansion: of the log-likelihoods, such as
@@ -190,8 +197,8 @@ def smh(
             steps accept more and need fewer examples. Defaults to 0.5.
         proposal: "crank_nicolson", which leaves the Gaussian unchanged, or
             "random_walk". Defaults to "crank_nicolson".
-        max_examples: a step whose expected batch is larger makes a test on all of the
-            data, greater than 0. None gives N.
+        max_examples: largest expected batch, greater than 0. A step that expects a
+            larger one evaluates all of the data instead. None gives N.
         temperature: T, greater than 0. Defaults to 1.
         block_size: examples that a chain evaluates at once, at least 1. It does not
             change the distribution. Defaults to 16.

@@ -23,41 +23,48 @@ class Barker(Sampler):
     """Metropolis-Hastings with the mini-batch Barker test, for `mh.BarkerChain`.
 
     It samples exp(-U/T) approximately. The energy U in nats is train_size * loss -
-    log prior. The bias comes from the test. It takes a mean over a mini-batch for a
-    normal variable, so skewed differences of the log-likelihoods, and batches whose
-    variance is small by chance, make it decide wrongly. The tests of an epoch share no
-    examples, which correlates their errors slightly. An example of likelihood 0 outside
-    the batch is not seen. A test on all of the data has no bias.
+    log prior. The bias comes from the accept-reject test:
 
-    A proposal is theta' = theta + learning_rate * Z: a random walk, which needs no
-    gradient. A step evaluates each example of its mini-batch at theta and at theta',
-    and adds the differences to those of the steps before. The batch grows until the
-    estimate of the log ratio of exp(-U/T) has a variance below 1, or until it is all of
-    the data. Then the test accepts with nearly Barker's probability
-    1 / (1 + exp(-log ratio)), which is one half for equal densities.
+    - The test takes a mean over a mini-batch for a normal variable. So skewed
+      differences of the log-likelihoods, and batches whose variance is small by chance,
+      make it decide wrongly.
+    - The tests of an epoch share no examples, which correlates their errors slightly.
+    - If an example has likelihood 0 at the proposal, and is not in the batch, the test
+      does not see this.
+
+    A test on all of the data has none of these biases.
+
+    A proposal is theta' = theta + learning_rate * Z, with Z normal: a random walk,
+    which needs no gradient. A step evaluates each example of its mini-batch at theta
+    and at theta', and adds the differences to those of the steps before. They give an
+    estimate of log r = (U(theta) - U(theta')) / T. The batch grows until this estimate
+    has a variance below 1, or until it is all of the data. Then the test accepts with
+    nearly Barker's probability 1 / (1 + exp(-log r)), which is one half for equal
+    densities.
 
     The model always holds theta: validation, checkpoints and samples see the state. An
-    iteration is a mini-batch, and a test takes one iteration or several. A test that
-    the end of an epoch interrupts begins anew, with the same proposal. A proposal whose
-    losses are not finite is rejected and counted.
+    iteration is a mini-batch, and a test takes one iteration or several. If an epoch
+    ends during a test, the next epoch begins the test anew, with the same proposal. A
+    proposal whose losses are not finite is rejected and counted.
 
-    A random walk in d dimensions needs about d accepted moves for an independent
-    sample. This sampler is for small networks, for last layers, and for a few weights
-    of a trained network, with the other layers frozen (`trainable = False`). The start
-    should be near the mode: train with an optimizer first. For a whole network take
-    `mh.SGHMC` or `mh.RSGLD`. The sampler keeps one copy of the weights that move.
+    A random walk in d dimensions needs about d accepted moves, or more, for an
+    independent sample. So this sampler is for small networks, for last layers, and for
+    a few weights of a trained network, with the other layers frozen
+    (`trainable=False`). The start should be near the mode: train with an optimizer
+    first. For a whole network take `mh.SGHMC`. The sampler keeps one copy of the
+    weights that move.
 
-    `acceptance` in the logs is the share of accepted proposals, and `examples_per_test`
+    `acceptance` in the logs is the share of accepted proposals. `examples_per_test` is
     the mean number of examples of a test. Both count the tests that ended in the epoch.
 
     Args:
         learning_rate: standard deviation of a proposal, in units of the weights. A
-            number greater than 0, or a schedule. A test needs more examples if it is
-            larger.
+            number greater than 0, or a schedule. Longer moves need more examples for
+            each test.
         train_size: number of training examples, N.
-        min_examples: examples that a test needs at least, an integer of at least 2. All
-            of the data will do if N is smaller. More examples lower the bias. Defaults
-            to 100.
+        min_examples: smallest number of examples that decides a test, an integer of at
+            least 2. If N is smaller, all of the data decide. A larger number lowers the
+            bias. Defaults to 100.
         temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.

@@ -17,22 +17,24 @@ class SGHMC(Sampler):
     energy U in nats is train_size * loss - log prior. The sampler keeps one copy of the
     weights.
 
-    On a Gaussian with precision L, with eta = learning_rate / N, mu the momentum and V
-    the variance of the gradient of U/N between independent mini-batches, the variance
-    of the samples is
+    On a Gaussian, let L be the curvature of U in some direction, so that the variance
+    of the target is T / L. Let eta = learning_rate / N, and let mu be the momentum. Let
+    V be the variance of the gradient of U/N over independent mini-batches. Then the
+    variance of the samples in this direction is
 
         (T + learning_rate N V / (2 (1 - mu))) / (L (1 - eta L / (2 (1 + mu)))).
 
-    At the same learning rate, the bias of the step is 1 / (1 + mu) times the bias of
+    At the same learning rate, the bias of the step is about 1 / (1 + mu) times that of
     `mh.SGLD`, and the bias of gradient noise is 1 / (1 - mu) times as large. Small
     batches therefore need a small learning rate.
 
-    This is the variance with `integrator="euler"`. With "baoab" it is
+    The formula above is for `integrator="euler"`. With "baoab" the variance is
 
         (T + learning_rate N V (1 + mu) / (4 (1 - mu) (1 - eta L / 4))) / L.
 
-    On a Gaussian the finite step of "baoab" has no bias. It does not reduce the bias of
-    gradient noise. Both integrators need one gradient for each step.
+    So on a Gaussian "baoab" has no bias of the step. For mu near 1 its bias of gradient
+    noise is about that of "euler". Both integrators need one gradient for each step.
+    Take "baoab" if gradient noise is small: with all of the data in each batch.
 
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
@@ -45,10 +47,11 @@ class SGHMC(Sampler):
             Defaults to 1.
         integrator: how a step moves. "euler" is SGD with momentum, and noise in the
             velocity. It is stable for eta L < 2 (1 + mu). "baoab" moves by half the
-            velocity before and after friction and noise. It is stable for eta L < 4. A
-            gradient moves the weights by learning_rate / (1 - mu) over all later steps
-            with "euler", and by learning_rate (1 + mu) / (2 (1 - mu)) with "baoab".
-            Defaults to "euler".
+            velocity, applies friction and noise, and moves by half the new velocity. It
+            is stable for eta L < 4. Over all later steps a gradient moves the weights
+            by learning_rate / (1 - mu) times the gradient with "euler", and by
+            learning_rate (1 + mu) / (2 (1 - mu)) times with "baoab". Defaults to
+            "euler".
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain

@@ -41,22 +41,26 @@ class ReusableDensity:
 def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
     """Return a density with which `mh.sample` compiles its loop only once.
 
-    `mh.sample` compiles a loop at each call, since it cannot know whether a function
-    still computes what it did. A density from here promises this. A later call of
-    `mh.sample` with the same density, the same kernel, and data of the same shapes then
-    begins at once. On PyTorch, where nothing is compiled, it makes no difference.
+    `mh.sample` compiles its loop at each call, because a function may read variables
+    that have changed since the last call. With this wrapper you promise that the
+    function reads none. Later calls with the same wrapped function then use the
+    compiled loop, and begin at once, if these are the same as well: the kernel, the
+    shapes of the data and of the position, `batch_size`, `replacement`, the number of
+    chains, and the number of kept draws. PyTorch compiles nothing, so there it makes no
+    difference.
 
-    The density keeps the last eight loops, and the data of the call that compiled each
-    of them. They are freed with the density.
+    The wrapper keeps the last eight loops, and for each loop the data of the call that
+    compiled it. Delete the wrapper to free them.
 
     Args:
         function: a log density, log-likelihood or log prior, as in `mh.sample`. Its
-            value must depend on its arguments alone. A later change of a variable that
-            it reads from outside is not seen.
+            value must depend on its arguments alone. If it reads a variable from
+            outside, a compiled loop does not see later changes of this variable.
 
     Returns:
-        A function with the same values. Give it as `log_density`, or as
-        `log_likelihood`, and then make `log_prior` with `mh.log_density` as well.
+        A function with the same values, for `log_density`, `log_likelihood` or
+        `log_prior` of `mh.sample`. The loop is kept only if all functions of a call are
+        wrapped.
 
     Raises:
         ValueError: the argument is not a function.

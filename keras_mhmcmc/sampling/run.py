@@ -88,15 +88,17 @@ def sample(
         seed: integer in [0, 2**31) that makes the run repeatable. Defaults to 0.
         replacement: whether a mini-batch may hold an example twice. By default a batch
             is drawn without replacement, as in the papers.
-        control_variates: a position of one chain near the mode, in the structure of
-            `init`. It reduces the noise of mini-batch gradients: a step takes only the
-            difference to this position from its mini-batch, and adds the gradient of
-            all the data there, which the run computes once. A step evaluates its batch
-            twice. For kernels that use gradients alone: `sgld`, `psgld`, `sghmc` and
-            `sgnht`. Find the mode by optimisation first, or take the `reference` of
-            `mh.expansions.logistic_regression`. Far from the mode the noise may grow.
-            `info["energy"]` is then corrected to first order as well. None uses the
-            plain gradient of the mini-batch.
+        control_variates: a position of one chain near the mode, the reference, in the
+            structure of `init`. It reduces the noise of mini-batch gradients. A step
+            uses its mini-batch only for the difference between the gradients at the
+            chain's position and at the reference. It adds the gradient of all of the
+            data at the reference, which the run computes once. The gradient stays
+            unbiased. A step evaluates its batch twice. Only for `sgld`, `psgld`,
+            `sghmc` and `sgnht`, with `log_likelihood` and mini-batches. Find the mode
+            by optimisation first, or take the `reference` of
+            `mh.expansions.logistic_regression`. Far from the reference the noise may be
+            larger than without. `info["energy"]` is corrected in the same way. None
+            uses the plain gradient of the mini-batch.
         progress: whether to show a bar with the speed, the acceptance and the time
             left.
 
