@@ -62,8 +62,8 @@ def sample(
     All chains run as one vectorised program in a compiled loop. Each chain draws its
     own mini-batches. Memory grows only with the number of draws that are kept.
 
-    Each step evaluates the density once, the first step at `init`. A draw is an
-    evaluated position, with its own energy.
+    Each step of most kernels evaluates the density once, the first at `init`. A draw is
+    an evaluated position, with its own energy.
 
     Args:
         kernel: from a function of `mh.kernels`, such as `mh.kernels.sgld(0.1)`.
