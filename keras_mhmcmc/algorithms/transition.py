@@ -107,6 +107,17 @@ class Transition(abc.ABC):
         """Return name and value of the argument that sets the warm-up, in steps."""
         return ("warm_up", 0)
 
+    def energy_unit(self, dimension: int) -> float | None:
+        """Return the nats of energy that decide; None: no energy of all data decides.
+
+        A transition that returns a number has a state with the field `energy`, in nats,
+        (K,).
+
+        Args:
+            dimension: number of weights of a chain.
+        """
+        return None
+
     @abc.abstractmethod
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the transition for data of this size.

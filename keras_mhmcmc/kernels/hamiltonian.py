@@ -90,7 +90,8 @@ def mclmc(
     `energy_error`, and how many steps were `nonfinite`. Such a step is undone. The
     energy error is the mean squared error of a step, in nats at T = 1, per dimension.
     If it is far above the argument, the bias is larger than asked for. Energies above
-    1e5 nats do this: float32 knows them too coarsely. Leave constants out of them.
+    1e5 nats do this: float32 knows them too coarsely, and `mh.sample` warns. Leave
+    constants out of them.
 
     Args:
         step_size: first step in units of the scales, which are 1 at first. Greater than
