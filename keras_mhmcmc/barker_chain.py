@@ -14,6 +14,7 @@ from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.ensemble.wrapper import check_trains_as_keras
 from keras_mhmcmc.optimizers.barker import Barker
 from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
+from keras_mhmcmc.optimizers.base_options import refuse_other_weights
 
 
 @serializable
@@ -45,8 +46,8 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
         ValueError: `model` has no trainable weights or a training step of its own, or
             there are several processes or replicas; in `compile`, the optimizer is no
             `mh.Barker`; or, in `fit`, the loss is not one number for each example,
-            weights of examples are given, or the model adds to the loss, as
-            regularisers do.
+            weights of examples are given, the model adds to the loss, as regularisers
+            do, or other layers train than at the first step.
 
     Example:
 
@@ -114,6 +115,9 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
         **options: Any,
     ) -> keras.callbacks.History:
         """Sample as `keras.Model.fit` trains."""
+        if isinstance(self.optimizer, Barker):
+            # A compiled step does not see that other layers are frozen now.
+            refuse_other_weights(self.optimizer.sampled_variables, self)
         callbacks = [] if callbacks is None else callbacks
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(_NewTests())

@@ -112,6 +112,10 @@ class HMC(Transition):
         """Return name and value of the argument that sets the warm-up."""
         return ("warm_up", self.warm_up)
 
+    def energy_unit(self, dimension: int) -> float | None:
+        """Return the temperature: differences of this size decide."""
+        return self.temperature
+
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the kernel as it is, or refuse mini-batches."""
         if batch_size is not None and batch_size != train_size:

@@ -151,6 +151,12 @@ class MCLMC(Transition):
         """Return name and value of the argument that sets the warm-up."""
         return ("warm_up", self.warm_up)
 
+    def energy_unit(self, dimension: int) -> float | None:
+        """Return the energy error that decides about the step in the warm-up."""
+        if self.warm_up == 0:
+            return None
+        return self.temperature * math.sqrt(self.energy_error * dimension)
+
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the kernel as it is, or refuse mini-batches."""
         if batch_size is not None and batch_size != train_size:

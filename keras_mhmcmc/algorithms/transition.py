@@ -27,7 +27,10 @@ import numpy as np
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.base import Position
+
+_ENOUGH = 200  # proposals, to know that a chain does not move
 
 
 class Density(Protocol):
@@ -107,6 +110,17 @@ class Transition(abc.ABC):
         """Return name and value of the argument that sets the warm-up, in steps."""
         return ("warm_up", 0)
 
+    def energy_unit(self, dimension: int) -> float | None:
+        """Return the nats of energy that decide; None: no energy of all data decides.
+
+        A transition that returns a number has a state with the field `energy`, in nats,
+        (K,).
+
+        Args:
+            dimension: number of weights of a chain.
+        """
+        return None
+
     @abc.abstractmethod
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the transition for data of this size.
@@ -159,6 +173,14 @@ class ExampleTest(Transition):
 
     def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the share of accepted proposals, and the mean size of a batch."""
+        stuck = (counts["accepted"] == 0.0) & (counts["proposed"] >= _ENOUGH)
+        if stuck.any():
+            warn(
+                f"{stuck.sum()} of {len(stuck)} chains accepted no proposal after the "
+                "burn-in: the draws of such a chain are one position. Make the moves "
+                "smaller. If the proposal follows a gradient, start where the "
+                "gradients of the log prior and the log-likelihoods are finite."
+            )
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             batch_size = counts["examples"] / counts["proposed"]

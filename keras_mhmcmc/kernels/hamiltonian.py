@@ -94,7 +94,8 @@ def mclmc(
     energy error is the mean over the steps of the squared error of the energy, divided
     by T^2 and by the number of dimensions. Compare it with the argument: if it is far
     larger, the bias is larger than asked for. This happens at energies above 1e5 nats,
-    which float32 rounds too coarsely. Leave constants out of the log density.
+    which float32 rounds too coarsely, and `mh.sample` warns. Leave constants out of the
+    log density.
 
     Args:
         step_size: length of the first step in units of the scales, which are 1 at

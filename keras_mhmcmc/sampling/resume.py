@@ -214,7 +214,8 @@ def warn_of_coarse_energies(energy: Array, unit: float | None) -> None:
 def _remedy(unit: float) -> str:
     return (
         f"the kernel decides on energy differences of {unit:.3g} nats (its "
-        "temperature, or `energy_gap`), and needs them to within an eighth. "
+        "temperature, its `energy_gap`, or the energy error that it aims at), and "
+        "needs them to within an eighth. "
         "Leave out the constants of the log density, subtract its value at the mode, "
         "start nearer to the mode, or raise the temperature (or gap). Kernels that use "
         "gradients alone, such as `mh.kernels.sgld`, do not decide on energies."

@@ -55,7 +55,8 @@ def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
     Args:
         function: a log density, log-likelihood or log prior, as in `mh.sample`. Its
             value must depend on its arguments alone. If it reads a variable from
-            outside, a compiled loop does not see later changes of this variable.
+            outside, a compiled loop does not see later changes of this variable. The
+            same holds for a schedule of the kernel: make a new one, and a new kernel.
 
     Returns:
         A function with the same values, for `log_density`, `log_likelihood` or
@@ -98,11 +99,12 @@ def compiler(
 
     Args:
         functions: of the user, None for those that are not given.
-        key: of the call. Calls with equal keys and functions have the same loop.
+        key: of the call. Calls with equal keys and functions have the same loop. A key
+            without a hash has no such loop.
     """
     given = [function for function in functions if function is not None]
     reusable = [f for f in given if isinstance(f, ReusableDensity)]
-    if len(reusable) < len(given):
+    if len(reusable) < len(given) or not _has_hash(key):
         return _backend.compile_chains
 
     def compile_chains(
@@ -114,3 +116,16 @@ def compiler(
         return reusable[0].loop((*key, *given, capacity, fuse), build)
 
     return compile_chains
+
+
+def _has_hash(key: tuple[Hashable, ...]) -> bool:
+    """Return whether a key has a hash.
+
+    A schedule of the user that compares its values, such as a plain dataclass, has
+    none: its values may change.
+    """
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True

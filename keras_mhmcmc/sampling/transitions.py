@@ -1,5 +1,6 @@
 """Transitions in the loop of `mh.sample`: their target, their noise, their draws."""
 
+import math
 from typing import Any
 
 import keras
@@ -224,6 +225,11 @@ class TransitionProgram:
         }
         steps = start + outcome.steps
         info = self.transition.summary(counts)
+        dimension = sum(math.prod(shape[1:]) for shape in self._shapes)
+        unit = self.transition.energy_unit(dimension)
+        if unit is not None:
+            energy = ops.convert_to_numpy(outcome.state.energy)
+            resume.warn_of_coarse_energies(energy[:, None], unit)
         if "batch_size" in info:
             _warn_of_large_batches(info["batch_size"], self.target.train_size or 1)
         return Draws(

@@ -267,14 +267,19 @@ def test_models_that_fit_builds(make, tmp_path):
 
 
 def test_frozen_layers_stay():
+    keras.utils.set_random_seed(0)
     layers = [keras.layers.Dense(4), keras.layers.Dense(1, kernel_initializer="zeros")]
     model = keras.Sequential([keras.Input((FEATURES,)), *layers])
     model.layers[0].trainable = False
     kernel = numpy(model.layers[0].kernel)
     head = numpy(model.layers[1].kernel)
-    fit(compiled(model), 6)
+    chain = compiled(model)
+    fit(chain, 6)
     np.testing.assert_array_equal(kernel, numpy(model.layers[0].kernel))
     assert (head != numpy(model.layers[1].kernel)).any()
+    model.layers[0].trainable = True  # a compiled step does not see this
+    with pytest.raises(ValueError, match="must be new for each model"):
+        fit(chain, 1)
 
 
 class OddAway(keras.layers.Layer):

@@ -117,3 +117,14 @@ def test_chains_that_accept_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         run(kernel, np.zeros((4, 3)), normal([1.0, 1.0, 1.0]), 60, 5)
+
+
+@pytest.mark.parametrize(("constant", "warns"), [(1e6, False), (1e8, True)])
+def test_energies_that_float32_knows_too_coarsely(constant, warns):
+    kernel, density = mh.kernels.hmc(warm_up=5), normal([1.0, 1.0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(kernel, np.zeros((4, 2)), lambda x: density(x) + constant, 20, 5)
+    messages = [str(w.message) for w in caught]
+    found = [m for m in messages if "4 of 4 chains do not follow the density" in m]
+    assert len(found) == warns

@@ -219,3 +219,32 @@ def test_a_function_that_pytorch_cannot_map_has_a_remedy():
     assert "put one-hot labels into `data`" in found.value.__notes__[0]
     draws = mh.sample(kernel, start, log_likelihood=by_index, **run)
     assert np.isfinite(draws.position).all()
+
+
+@pytest.mark.parametrize("proposal", ["langevin", "barker"])
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_chains_that_never_move_say_so(proposal, start):
+    """At 0 the gradient of the prior is infinite, and no proposal is a number."""
+
+    def log_prior(theta):
+        root = ops.sqrt(ops.abs(theta[0]))
+        return ops.where(theta[0] >= 0.0, -root, -np.inf)
+
+    bounds = np.full(8, 0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        draws = mh.sample(
+            mh.kernels.poisson(0.3, lower=-bounds, upper=bounds, proposal=proposal),
+            np.full((3, 1), start, "float32"),
+            log_likelihood=lambda theta, batch: 0.1 * ops.tanh(batch - theta[0]),
+            log_prior=log_prior,
+            data=np.linspace(-1.0, 1.0, 8, dtype="float32"),
+            num_steps=220,
+            num_chains=3,
+            progress=False,
+        )
+    found = [str(w.message) for w in caught if "accepted no proposal" in str(w.message)]
+    assert len(found) == (start == 0.0)
+    assert (draws.info["acceptance"] == 0.0).all() == (start == 0.0)
+    if found:
+        assert found[0].startswith("3 of 3 chains")

@@ -1,5 +1,6 @@
 """`mh.log_density`: the loop of `mh.sample` is compiled once, and is the right one."""
 
+import dataclasses
 import gc
 import weakref
 
@@ -200,6 +201,26 @@ def test_equal_kernels_share_a_loop(compiled):
     for _ in range(2):
         of_density(density, mh.kernels.sghmc(0.1))
     assert len(compiled) == 1
+
+
+@dataclasses.dataclass
+class Constant(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that compares its values, so that it has no hash."""
+
+    rate: float
+
+    def __call__(self, step):
+        return self.rate
+
+
+def test_a_schedule_without_a_hash_is_compiled_each_time(compiled):
+    density, schedule = mh.log_density(normal), Constant(0.1)
+    for rate in (0.1, 0.3):
+        schedule.rate = rate
+        found = of_density(density, mh.kernels.sgld(schedule))
+        expected = of_density(normal, mh.kernels.sgld(rate))
+        np.testing.assert_allclose(found.position, expected.position, rtol=1e-5)
+    assert len(compiled) == 4
 
 
 def test_the_oldest_loop_goes_first(monkeypatch):
