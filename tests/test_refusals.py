@@ -61,6 +61,7 @@ EXEMPT = {
     "*.predict*": AS_KERAS,
     "ParallelChains.*": AS_KERAS,
     "BarkerChain.own_step": "called by Keras",
+    "BarkerChain.fit": AS_KERAS,
     "PosteriorSamples.on_*": "called by Keras",
     "SWAG.on_*": "called by Keras",
     "*.save": AS_KERAS,
@@ -71,6 +72,7 @@ EXEMPT = {
     "*.to_pandas": "takes nothing",
 }
 UNCHECKED = {
+    "BarkerChain.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
     "Classifier": {"subject"},  # how the package names the model
     "ParallelChains.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
     "priors.Gaussian.bind": {"variables"},  # called by the optimizers

@@ -152,7 +152,9 @@ MODELS = {
         model=MODEL | [network(), network(Normalisation), ensemble()],
         activation=ACTIVATION.or_none,
     ),
-    "BarkerChain": row(lambda: dict(model=network()), model=MODEL),
+    "BarkerChain": row(
+        lambda: dict(model=network()), model=Kind((*NO_MODELS[:4], ensemble()))
+    ),
     "BarkerChain.compile": row(
         lambda: dict(
             self=mh.BarkerChain(network()), optimizer=mh.Barker(1, train_size=9)
