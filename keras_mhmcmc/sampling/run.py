@@ -34,6 +34,10 @@ from keras_mhmcmc.sampling.log_density import LogDensity
 
 tree = keras.tree
 
+# A step of 400 gathered examples on TensorFlow took 47 us with XLA, 128 us without, of
+# 3,200 251 and 298 us, and of 10,000 1,136 and 706 us.
+_FUSED_EXAMPLES = 4096
+
 BoundAlgorithm = TypeVar("BoundAlgorithm", bound=Algorithm)
 
 
@@ -255,8 +259,8 @@ class Program:
         self._reference = reference
         if reference is not None:
             self.constants += reference.constants
-        # On TensorFlow, XLA takes minutes to compile a likelihood of gathered batches.
-        self.fuse = not target.draws_batches
+        examples = self.num_chains * (target.batch_size or 1)
+        self.fuse = not target.draws_batches or examples <= _FUSED_EXAMPLES
         counts = algorithm.traits.counts
         self.counts = counts if "nonfinite" in counts else (*counts, "nonfinite")
         self._shapes = shapes

@@ -182,8 +182,7 @@ class TransitionProgram:
         self.target = target
         self.structure = tree.map_structure(lambda _: 0, structure)
         self.counts = transition.counts
-        # On TensorFlow, XLA takes minutes to compile a likelihood of gathered batches.
-        self.fuse = False
+        self.fuse = False  # whether XLA compiles the loop on TensorFlow
         self.constants = [
             *target.constants,
             *(ops.convert_to_tensor(array) for array in transition.arrays),

@@ -43,23 +43,26 @@ def map_chains(function, constants, differentiate, auxiliary=False):
     """
 
     def one(elements):
-        return function(*elements, constants)
+        position, extra = elements
+        if not differentiate:
+            return function(position, extra, constants), []
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(position)
+            values = function(position, extra, constants)
+        value = values[0] if auxiliary else values
+        zeros = tf.UnconnectedGradients.ZERO
+        gradient = tape.gradient(value, position, unconnected_gradients=zeros)
+        # A gradient of gathered rows may be sparse.
+        return values, [tf.convert_to_tensor(part) for part in gradient]
 
     def evaluate(position, extra):
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(position if differentiate else [])
-            values = tf.vectorized_map(one, (position, extra))
-        values, others = values if auxiliary else (values, None)
-        gradient = []
-        if differentiate:
-            zeros = tf.UnconnectedGradients.ZERO
-            gradient = tape.gradient(values, position, unconnected_gradients=zeros)
-            # A gradient of gathered rows may be sparse, and then lacks its shape.
-            gradient = [
-                tf.reshape(tf.convert_to_tensor(part), x.shape)
-                for part, x in zip(gradient, position, strict=True)
-            ]
-        return (values, gradient, others) if auxiliary else (values, gradient)
+        # The gradient is taken inside the map. Outside, XLA needs the number of the
+        # step at compile time, and compiles again in each call of the loop.
+        values, gradient = tf.vectorized_map(one, (position, extra))
+        if not auxiliary:
+            return values, gradient
+        value, others = values
+        return value, gradient, others
 
     return evaluate
 
