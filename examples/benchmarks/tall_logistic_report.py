@@ -64,7 +64,7 @@ def of_kernels(rows):
             f"{row['shift']:.2f} (largest {row['largest_shift']:.1f})",
             f"{row['ratio']:.3f} ± {row['error']:.3f}",
         ]
-        for row in sorted(rows, key=lambda row: row["rows"])
+        for row in sorted(rows, key=lambda row: (row["rows"], row["kernel"]))
     ]
     return table(HEADS, cells)
 

@@ -197,7 +197,7 @@ def replica_exchange(
         start=start,
         names=program.counts,
         progress=progress,
-        fuse=not target.draws_batches,  # as in `sample`
+        fuse=not target.draws_batches,
     )
     state = resume.saved(outcome.state, structure, shapes, start + outcome.steps, seed)
     return _draws(outcome, program, algorithm, state, replicas if keep_all else 1)
