@@ -63,7 +63,7 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
     >>> posterior = mh.PosteriorSamples(burn_in=4, every=2)
     >>> x, y = np.random.default_rng(0).normal(size=(200, 4)), np.ones(200)
     >>> history = chain.fit(x, y, 50, epochs=3, verbose=0, callbacks=[posterior])
-    >>> posterior.ensemble(model).predict(x, verbose=0).shape
+    >>> posterior.ensemble(chain).predict(x, verbose=0).shape
     (200, 1)
 
     Reference: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance

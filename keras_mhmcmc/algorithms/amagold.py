@@ -98,16 +98,6 @@ class Amagold(Transition):
         """Names of what a step counts."""
         return ("accepted", "proposed", "nonfinite")
 
-    @property
-    def needs_examples(self) -> bool:
-        """Return whether the kernel needs single log-likelihoods: it does not."""
-        return False
-
-    @property
-    def arrays(self) -> list[Array]:
-        """Return nothing."""
-        return []
-
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the kernel with the size of its mini-batches."""
         if train_size is None:

@@ -137,16 +137,6 @@ class MCLMC(Transition):
         return ("steps", "step_size", "decoherence_length", "energy_error", "nonfinite")
 
     @property
-    def needs_examples(self) -> bool:
-        """Return whether the kernel needs single log-likelihoods: it does not."""
-        return False
-
-    @property
-    def arrays(self) -> list[Array]:
-        """Return nothing."""
-        return []
-
-    @property
     def warm_up_argument(self) -> tuple[str, int]:
         """Return name and value of the argument that sets the warm-up."""
         return ("warm_up", self.warm_up)

@@ -96,14 +96,14 @@ class Transition(abc.ABC):
         """Names of what the steps count."""
 
     @property
-    @abc.abstractmethod
     def needs_examples(self) -> bool:
-        """Whether the kernel needs log-likelihoods of single examples."""
+        """Return whether the kernel needs log-likelihoods of single examples."""
+        return False
 
     @property
-    @abc.abstractmethod
     def arrays(self) -> list[Array]:
-        """Arrays that each step reads, which `Density.arrays` gives as tensors."""
+        """Return what each step reads, which `Density.arrays` gives as tensors."""
+        return []
 
     @property
     def warm_up_argument(self) -> tuple[str, int]:

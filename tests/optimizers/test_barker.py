@@ -396,3 +396,23 @@ def test_the_configuration_makes_the_sampler_again():
     first = sampler(min_examples=50)
     again = mh.Barker.from_config(first.get_config())
     assert again.get_config() == first.get_config()
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_an_ensemble_of_logits_gives_probabilities(is_trained):
+    """The loss of the chain says so, whether or not the model is compiled as well."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 2)).astype("float32"), rng.integers(3, size=60)
+    model = keras.Sequential([keras.layers.Dense(3)])
+    if is_trained:
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(True))
+        model.fit(x, y, verbose=0)
+    chain = mh.BarkerChain(model)
+    chain.compile(
+        mh.Barker(0.1, train_size=60, seed=0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    posterior = mh.PosteriorSamples()
+    chain.fit(x, y, 20, epochs=3, verbose=0, callbacks=[posterior])
+    probabilities = posterior.ensemble(chain).predict(x, verbose=0)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
