@@ -6,7 +6,7 @@ data, in three independent groups of chains. `mh.diagnostics.agreement` compares
 predictions of each group with the reference. The table also has what closed forms
 predict for the spread (`fidelity_theory.py`).
 
-    python examples/fidelity.py
+    python examples/fidelity.py --data-dir folder
     KERAS_BACKEND=torch python examples/fidelity.py --problems logistic \\
         --samplers SGLD "MHBT, all data"
     python examples/fidelity.py --table --figure fidelity.png
@@ -114,7 +114,8 @@ def work(args, rows):
         start = time.perf_counter()
         if ready != problem:
             ready = problem
-            setup = Setup(problem, size_of(problem, args.quick))
+            size = size_of(problem, args.quick)
+            setup = Setup(problem, size, data_dir=args.data_dir)
         rate = samplers.rate_of(name, setup)
         known = [row["predicted"] for row in rows.of(problem, name)]
         predicted = known[0] if known else samplers.predicted(name, setup)
@@ -192,6 +193,7 @@ def parse(argv):
     problems, names = list(SIZES), list(samplers.SAMPLERS)
     parser.add_argument("--problems", nargs="+", choices=problems, default=problems)
     parser.add_argument("--samplers", nargs="+", choices=names, default=names)
+    parser.add_argument("--data-dir", help="folder with UCI files, for yacht")
     parser.add_argument("--out", default=OUT, help="file of the rows")
     parser.add_argument("--table", action="store_true", help="only print the tables")
     parser.add_argument("--page", help="page whose tables to fill")
@@ -200,6 +202,10 @@ def parse(argv):
         "--quick", action="store_true", help="short runs: it only works"
     )
     args = parser.parse_args(argv)
+    is_read = not args.table and "yacht" in args.problems
+    if is_read and args.data_dir is None:
+        args.problems = [name for name in args.problems if name != "yacht"]
+        print("Without --data-dir, yacht is left out.")
     if args.quick:
         args.problems = args.problems if len(args.problems) == 1 else ["logistic"]
         args.out = "out/fidelity_quick.jsonl" if args.out == OUT else args.out

@@ -13,10 +13,12 @@ ORDER = (
     "AMAGOLD",
     "SGLD",
     "SGHMC",
+    "SGHMC, BAOAB",
     "SGNHT",
     "CSGLD",
     "CSGHMC",
     "PSGLD",
+    "MCLMC",
     "HMC, T = N/m",
     "MHBT, random walk",
     "MHBT, Langevin",
@@ -31,6 +33,8 @@ TITLES = {
     "logistic": "logistic regression\n31 weights, 455 examples",
     "softmax": "softmax regression\n330 weights, 1,437 examples",
     "sine": "network 1-16-1\n49 weights, 40 examples",
+    "yacht": "network 6-50-1\n401 weights, 277 examples",
+    "digits": "network 64-16-10\n1,210 weights, 1,437 examples",
 }
 HEADS = (
     "sampler",
@@ -223,7 +227,7 @@ def draw(rows, path):
         axis.set_title(TITLES[problem], fontsize=10)
         axis.set_xlabel("spread of predictions / posterior's")
         axis.grid(axis="x", alpha=0.3)
-        for edge in (-3.5, -9.5, -15.5):
+        for edge in (-3.5, -11.5, -17.5):
             axis.axhline(edge, color="gray", linewidth=0.5, linestyle=":")
     axes[0][0].set_xscale("log")
     low, high = axes[0][0].get_xlim()

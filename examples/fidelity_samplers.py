@@ -33,7 +33,8 @@ def rate_of(name, setup):
 
     - SGLD, CSGLD: eta L = 0.5 in the stiffest direction, a quarter of the edge of
       stability. PSGLD: the same for the curvature that its steps see.
-    - SGHMC, SGNHT, CSGHMC, AMAGOLD: 1 - momentum times as much, the same speed.
+    - SGHMC with both integrators, SGNHT, CSGHMC, AMAGOLD: 1 - momentum times as much,
+      the same speed.
     - A random walk: the step that a Gaussian accepts with 0.234. TunaMH: half of it.
     - A Langevin proposal, also a reversible one: the rate that a Gaussian accepts with
       0.574.
@@ -48,7 +49,7 @@ def rate_of(name, setup):
         return theory.SPEED * setup.n / seen
     if name in ("SGLD", "CSGLD", "SWAG"):
         return sgld
-    if name in ("SGHMC", "SGNHT", "CSGHMC", "AMAGOLD"):
+    if name in ("SGHMC", "SGHMC, BAOAB", "SGNHT", "CSGHMC", "AMAGOLD"):
         return (1.0 - MOMENTUM) * sgld
     if name == "RSGLD":
         return setup.n / setup.stiffest
@@ -58,7 +59,7 @@ def rate_of(name, setup):
         return min(rates) * (0.5 if name == "TunaMH" else 1.0)
     if name in ("MHBT, Langevin", "MINT", "RSGLD, normalized", "MHBT, all data"):
         return min(theory.langevin_rate(m.stiffness, setup.n) for m in setup.modes)
-    return None  # HMC finds its own, and the baselines have none
+    return None  # HMC and MCLMC find their own, and the baselines have none
 
 
 def factors_of(mode, setup):
@@ -120,6 +121,9 @@ def kernel_of(name, setup):
             leapfrog_steps=size.leapfrog, warm_up=size.paths // 3, temperature=warm
         )
         return hmc, size.paths, None, size.leapfrog + 1.0
+    if name == "MCLMC":
+        steps = size.steps // 4
+        return mh.kernels.mclmc(warm_up=steps // 4), steps, None, 1.0
     if name == "AMAGOLD":
         amagold = mh.kernels.amagold(rate, momentum=MOMENTUM, steps_per_test=PATH)
         return amagold, size.steps // PATH, size.batch_size, PATH * share + 1.0
@@ -134,6 +138,9 @@ def kernel_of(name, setup):
         "SGLD": lambda: mh.kernels.sgld(rate),
         "PSGLD": lambda: mh.kernels.psgld(rate),
         "SGHMC": lambda: mh.kernels.sghmc(rate, momentum=MOMENTUM),
+        "SGHMC, BAOAB": lambda: mh.kernels.sghmc(
+            rate, momentum=MOMENTUM, integrator="baoab"
+        ),
         "SGNHT": lambda: mh.kernels.sgnht(rate, momentum=MOMENTUM),
         "CSGLD": lambda: mh.kernels.csgld(rate, **pilot),
         "CSGHMC": lambda: mh.kernels.csghmc(rate, momentum=MOMENTUM, **pilot),
@@ -290,9 +297,11 @@ SAMPLERS = {
         "SGLD",
         "PSGLD",
         "SGHMC",
+        "SGHMC, BAOAB",
         "SGNHT",
         "CSGLD",
         "CSGHMC",
+        "MCLMC",
         "HMC, T = N/m",
         "MHBT, random walk",
         "MHBT, Langevin",

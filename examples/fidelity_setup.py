@@ -28,8 +28,10 @@ class Size(NamedTuple):
 
 SIZES = {
     "logistic": Size(91, 6, 20_000, 600, 500, 10),
-    "softmax": Size(287, 4, 15_000, 800, 600, 10),
-    "sine": Size(8, 6, 30_000, 3000, 1000, 50),
+    "softmax": Size(287, 4, 100_000, 800, 2000, 10),
+    "sine": Size(8, 6, 400_000, 3000, 4000, 50),
+    "yacht": Size(55, 4, 200_000, 3000, 2000, 30),
+    "digits": Size(287, 4, 20_000, 800, 1000, 20),
 }
 QUICK = Size(91, 4, 1200, 300, 120, 5, 50, 1)
 
@@ -44,8 +46,8 @@ def size_of(name, is_quick):
 class Setup:
     """A problem, its reference, and where the chains of all groups start."""
 
-    def __init__(self, name, size, seed=0):
-        self.problem = reference_problems.problem(name)
+    def __init__(self, name, size, seed=0, data_dir=None):
+        self.problem = reference_problems.problem(name, data_dir)
         self.reference = references.load(name, self.problem)
         self.size, self.seed = size, seed
         self.n = len(self.problem.data["x"])
