@@ -190,8 +190,8 @@ def parse(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    problems, names = list(SIZES), list(samplers.SAMPLERS)
-    parser.add_argument("--problems", nargs="+", choices=problems, default=problems)
+    names = list(samplers.SAMPLERS)
+    parser.add_argument("--problems", nargs="+", choices=list(SIZES))
     parser.add_argument("--samplers", nargs="+", choices=names, default=names)
     parser.add_argument("--data-dir", help="folder with UCI files, for yacht")
     parser.add_argument("--out", default=OUT, help="file of the rows")
@@ -202,10 +202,10 @@ def parse(argv):
         "--quick", action="store_true", help="short runs: it only works"
     )
     args = parser.parse_args(argv)
-    is_read = not args.table and "yacht" in args.problems
-    if is_read and args.data_dir is None:
-        args.problems = [name for name in args.problems if name != "yacht"]
-        print("Without --data-dir, yacht is left out.")
+    if args.problems is None:
+        args.problems = [name for name in SIZES if name != "yacht" or args.data_dir]
+        if "yacht" not in args.problems and not args.table:
+            print("Without --data-dir, yacht is left out.")
     if args.quick:
         args.problems = args.problems if len(args.problems) == 1 else ["logistic"]
         args.out = "out/fidelity_quick.jsonl" if args.out == OUT else args.out

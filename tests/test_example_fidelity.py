@@ -367,11 +367,25 @@ def test_the_stored_rows_are_complete():
     assert len(others) == 2
 
 
-@pytest.mark.parametrize("name", ["HMC", "MHBT, all data", "AMAGOLD"])
-def test_what_is_exact_agrees_with_nuts(name):
-    """On the logistic regression, where these chains have converged."""
-    runs = report.runs_of(stored(), "logistic", name)
+@pytest.mark.parametrize(
+    "problem, name",
+    [
+        *(("logistic", name) for name in ("HMC", "MHBT, all data", "AMAGOLD")),
+        *((problem, "HMC") for problem in ("softmax", "sine", "digits")),
+        *((problem, "MCLMC") for problem in fidelity.SIZES),
+    ],
+)
+def test_what_is_exact_agrees_with_nuts(problem, name):
+    """Where the chains have converged. The bias of MCLMC is smaller than the error."""
+    runs = report.runs_of(stored(), problem, name)
     assert report.seen(runs) == "agrees"
+
+
+@pytest.mark.parametrize("name", ["SGLD", "SGHMC", "SGNHT"])
+def test_the_formulas_hold_on_the_softmax_regression(name):
+    runs = report.runs_of(stored(), "softmax", name)
+    spread, error = report.spread_of(runs)
+    assert abs(spread - runs[0]["predicted"]) < report.ERRORS * error
 
 
 def test_predictions_are_near_what_is_seen():
