@@ -1,5 +1,6 @@
 """Refuse options of Keras, priors and weights that do not fit, and say the remedy."""
 
+import inspect
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -31,11 +32,22 @@ _REFUSED = {
 }
 
 
-def refuse(options: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` for an option that is not switched off."""
+def refuse(options: Mapping[str, Any], sampler: type) -> None:
+    """Raise a `ValueError` for an option that is not switched off.
+
+    Args:
+        options: what the sampler got besides its own arguments.
+        sampler: its class.
+    """
     for option, value in options.items():
         if option not in _REFUSED:
-            raise ValueError(f"Argument `{option}` is unknown. Received: {value!r}")
+            arguments = inspect.signature(sampler).parameters.values()
+            taken = [one.name for one in arguments if one.kind is not one.VAR_KEYWORD]
+            raise ValueError(
+                f"Argument `{option}` must be left out: {sampler.__name__} takes "
+                f"{', '.join(f'`{name}`' for name in taken)}. "
+                f"Received: {option}={value!r}"
+            )
         if value is not None and value is not False:
             raise ValueError(
                 f"Argument `{option}` must be left out: it would silently change the "

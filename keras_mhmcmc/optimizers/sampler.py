@@ -75,7 +75,7 @@ class Sampler(SamplerInterface):
         chain: Chain | None = None,
         check_model: compiled_loss.Check = compiled_loss.warn_of_no_likelihood,
     ) -> None:
-        base_options.refuse(options)
+        base_options.refuse(options, type(self))
         is_function = callable(learning_rate) and not isinstance(learning_rate, type)
         if not isinstance(learning_rate, Schedule) and not is_function:
             learning_rate = _validate.number(

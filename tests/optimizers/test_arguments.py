@@ -75,12 +75,13 @@ def test_an_option_that_is_switched_off_is_accepted(sampler, option):
 @pytest.mark.parametrize("sampler", ALL)
 @pytest.mark.parametrize(("option", "value"), [("nesterov", True), ("lr", 0.1)])
 def test_an_unknown_keyword_is_named(sampler, option, value):
-    assert_refused(option, value, lambda: make(sampler, **{option: value}))
+    takes = f"{sampler} takes `learning_rate`, `train_size`"
+    assert_refused(option, value, lambda: make(sampler, **{option: value}), takes)
 
 
 @pytest.mark.parametrize("sampler", WITHOUT_BATCH)
 def test_a_sampler_without_a_batch_size_says_so(sampler):
-    assert_refused("batch_size", 10, lambda: make(sampler, batch_size=10))
+    assert_refused("batch_size", 10, lambda: make(sampler, batch_size=10), "takes")
 
 
 @pytest.mark.parametrize(
