@@ -3,14 +3,18 @@
 The network is a perceptron with 50 hidden units, trained with batches of 50. Each
 method predicts with the mean of 50 models from the second half of its run. For the
 contour samplers this mean uses the importance weights. The example prints the test
-RMSE, in the target's own unit, beside the paper's (Deng, Lin and Liang, 2020).
+RMSE, in the target's own unit, beside the paper's (Deng, Lin and Liang, 2020), and the
+paired difference of each contour sampler from its plain sampler.
 
     python examples/uci_regression.py --quick
-    python examples/uci_regression.py --data-dir folder --epochs 1000 --repeats 3
+    python examples/uci_regression.py --data-dir folder --epochs 5000 --repeats 10
+    python examples/uci_regression.py --epochs 5000 --table \
+        --results examples/results/uci.jsonl --data-dir folder
 
-`folder` has an .npz file with the arrays X and y for each data set.
-docs/reproduction.md has the results, and docs/examples.md lists what the paper leaves
-open.
+`folder` has an .npz file with the arrays X and y for each data set. Repeat k uses row k
+of its array `test_index`, or a random tenth for the test. A finished repeat is a line
+of `--results`, and is not run again. docs/reproduction.md has the results, and
+docs/examples.md lists what the paper leaves open.
 """
 
 import argparse
@@ -62,13 +66,6 @@ TASKS = {
 }
 
 
-def load(name, data_dir):
-    """Features, targets, and the unit of the targets that the settings are for."""
-    x, y = mh.datasets.rows(name, data_dir)
-    # The noise suits the paper's sets as they are, and others by their spread.
-    return x, y, 1.0 if name in TASKS else float(np.std(y))
-
-
 class Data(NamedTuple):
     """A split: normalised features; targets centred, in `unit`."""
 
@@ -79,13 +76,14 @@ class Data(NamedTuple):
     unit: float
 
 
-def split(x, y, unit, seed):
-    """A random tenth is for the test. Scales come from the rest."""
-    order = np.random.default_rng(seed).permutation(len(x))
-    test, train = np.split(order, [round(0.1 * len(x))])
-    x_train, x_test = mh.datasets.standardized(x[train], x[test])
-    y = ((y - y[train].mean()) / unit).astype("float32")
-    return Data(x_train, y[train], x_test, y[test], unit)
+def load(name, data_dir, repeat):
+    """A split of a data set. Scales come from its training part."""
+    train, test = mh.datasets.load(name, data_dir, split=repeat)
+    x, x_test = mh.datasets.standardized(train[0], test[0])
+    # The noise suits the paper's sets as they are, and others by their spread.
+    unit = 1.0 if name in TASKS else float(np.std(train[1]))
+    y, y_test = ((part[1] - train[1].mean()) / unit for part in (train, test))
+    return Data(x, y, x_test, y_test, unit)
 
 
 class Batches(keras.utils.PyDataset):
@@ -178,101 +176,127 @@ def rmse(posterior, model, data):
     return data.unit * math.sqrt(np.mean(np.square(prediction - data.y_test)))
 
 
-def run(name, args, progress):
-    """A dict for each method of one data set, with the RMSE of each repeat."""
-    x, y, unit = load(name, args.data_dir)
-    task = TASKS.get(name, Task())
-    rows = {
-        method: {"dataset": name, "method": method, "rmse": [], "ess": []}
-        for method in METHODS
-    }
-    for seed in range(args.seed, args.seed + args.repeats):
-        data, energies = split(x, y, unit, seed), {}
-        for method, row in rows.items():
-            partition = None
-            if method in PILOTS:
-                partition = make_partition(
-                    energies[PILOTS[method]], task, args.energy_gap
-                )
-            model, posterior = train(method, data, task, partition, args.epochs, seed)
-            energies[method] = posterior.energies
-            row["rmse"].append(rmse(posterior, model, data))
-            row["ess"].append(posterior.weight_ess)
-            progress(name, seed, row, model, partition)
-    return list(rows.values())
-
-
-class Progress:
-    """A line for each fit, with the time left."""
-
-    def __init__(self, fits):
-        self._fits = fits
-        self._done = 0
-        self._begin = time.perf_counter()
-
-    def __call__(self, name, seed, row, model, partition):
-        self._done += 1
-        spent = time.perf_counter() - self._begin
-        left = spent / self._done * (self._fits - self._done)
-        text = f"{name}, seed {seed}, {row['method']}: RMSE {row['rmse'][-1]:.3f}"
+def run(name, repeat, args):
+    """The row of a repeat: the RMSE of each method, and the weights' sample size."""
+    data, task = load(name, args.data_dir, repeat), TASKS.get(name, Task())
+    row = {"dataset": name, "repeat": repeat, "epochs": args.epochs}
+    row |= {"energy_gap": args.energy_gap, "rmse": {}, "ess": {}, "subregions": {}}
+    energies = {}
+    for method in METHODS:
+        partition = None
+        if method in PILOTS:
+            partition = make_partition(energies[PILOTS[method]], task, args.energy_gap)
+        model, posterior = train(method, data, task, partition, args.epochs, repeat)
+        energies[method] = posterior.energies
+        row["rmse"][method] = rmse(posterior, model, data)
+        row["ess"][method] = float(posterior.weight_ess)
         if partition is not None:
             seen = int(np.count_nonzero(model.optimizer.visits()))
-            low, gap = partition.energy_min, partition.energy_gap
-            text += f"; {seen} subregions from {low:.0f} by {gap:.3g} nats"
-        print(f"{text}; {spent:.0f} s spent, about {left:.0f} s left", flush=True)
+            row["subregions"][method] = [seen, round(partition.energy_gap, 3)]
+    return row
 
 
-def as_text(rows):
-    """A line for each method, two columns for each data set."""
+def work(args, rows):
+    """Run the repeats that are missing, with the time left."""
+    missing = [
+        (name, repeat)
+        for name in args.datasets
+        for repeat in range(args.seed, args.seed + args.repeats)
+        if not any(is_row(row, name, repeat, args) for row in rows)
+    ]
+    begin = time.perf_counter()
+    for done, (name, repeat) in enumerate(missing, 1):
+        row = run(name, repeat, args)
+        rows.append(row)
+        if args.results is not None:
+            os.makedirs(os.path.dirname(args.results) or ".", exist_ok=True)
+            with open(args.results, "a") as file:
+                file.write(json.dumps(row) + "\n")
+        spent = time.perf_counter() - begin
+        errors = ", ".join(f"{key} {value:.3f}" for key, value in row["rmse"].items())
+        left = spent / done * (len(missing) - done)
+        print(f"{name} {repeat}: {errors}; about {left / 60:.0f} min left", flush=True)
+
+
+def is_row(row, name, repeat, args):
+    """Whether a row is of this repeat, with these settings."""
+    found = row["dataset"], row["repeat"], row["epochs"], row["energy_gap"]
+    return found == (name, repeat, args.epochs, args.energy_gap)
+
+
+def read(path):
+    """The rows of a file, if there is one."""
+    if path is None or not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+def table(rows):
+    """The lines of a Markdown table. Each data set has two columns.
+
+    The second is the effective sample size of the importance weights.
+    """
     names = list(dict.fromkeys(row["dataset"] for row in rows))
-    lines = [["method"]]
-    for name in names:
-        lines[0] += [name, "paper", "weights"]
-    for method in METHODS:
-        line = [method]
+    of = {name: [row for row in rows if row["dataset"] == name] for name in names}
+    methods = list(rows[0]["rmse"])
+    heads = [f"{name}, {len(of[name])} splits | weights" for name in names]
+    lines = [
+        "| method | " + " | ".join(heads) + " |",
+        "|---" * (1 + 2 * len(names)) + "|",
+    ]
+    for method in methods:
+        cells = [method]
         for name in names:
-            (row,) = (
-                row for row in rows if (row["dataset"], row["method"]) == (name, method)
-            )
-            cell = f"{np.mean(row['rmse']):.2f}"
-            if len(row["rmse"]) > 1:
-                cell += f" ± {np.std(row['rmse'], ddof=1):.2f}"
-            line.append(cell)
-            reported = TASKS[name].reported if name in TASKS else None
-            index = METHODS.index(method)
-            line.append("—" if reported is None else f"{reported[index]:.2f}")
-            line.append(f"{np.mean(row['ess']):.1f}")
-        lines.append(line)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-        for line in lines
-    )
+            task = TASKS.get(name, Task())
+            values = [row["rmse"][method] for row in of[name]]
+            cell = mean_and_error(values)
+            if task.reported:
+                cell += f" ({task.reported[METHODS.index(method)]:.2f})"
+            cells += [cell, f"{np.mean([row['ess'][method] for row in of[name]]):.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    for method, pilot in PILOTS.items():
+        if method not in methods:
+            continue
+        cells = [f"{method} less {pilot}"]
+        for name in names:
+            pairs = [(row["rmse"][method], row["rmse"][pilot]) for row in of[name]]
+            cells += [mean_and_error([a - b for a, b in pairs], "+.3f"), ""]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def mean_and_error(values, form=".3f"):
+    """The mean, and its standard error if there are several values."""
+    text = format(np.mean(values), form)
+    if len(values) > 1:
+        text += f" ± {np.std(values, ddof=1) / math.sqrt(len(values)):.3f}"
+    return text
 
 
 LEGEND = f"""\
-Test RMSE in the target's unit, mean ± standard deviation over the repeats, each with
-its own split, first weights and noise; the paper's, after 5,000 epochs, ten repeats.
-weights  effective sample size of the importance weights of the {MODELS} models"""
+Test RMSE in the target's unit: mean ± standard error over the splits, and in brackets
+the paper's mean after 5,000 epochs, ten repeats. The last lines are paired differences.
+weights: effective sample size of the importance weights of the {MODELS} models"""
 
 
 def main(argv=None):
-    """Runs the comparison. Returns a dict for each data set and method."""
+    """Run the comparison, and print the table. Return the rows."""
     args = parse(argv)
-    print(
-        f"epochs: {args.epochs}, the paper's 5000; repeats: {args.repeats}, its 10. "
-        f"Keras on {keras.backend.backend()}",
-        flush=True,
-    )
-    begin = time.perf_counter()
-    progress = Progress(len(args.datasets) * args.repeats * len(METHODS))
-    rows = [row for name in args.datasets for row in run(name, args, progress)]
-    print(f"\n{as_text(rows)}\n\n{LEGEND}\n{time.perf_counter() - begin:.0f} s")
-    if args.output is not None:
-        os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
-        with open(args.output, "w") as file:
-            json.dump(rows, file, indent=1)
-        print(f"saved {args.output}")
+    rows = read(args.results)
+    if not args.table:
+        print(
+            f"epochs: {args.epochs}, the paper's 5000; repeats: {args.repeats}, its "
+            f"10. Keras on {keras.backend.backend()}",
+            flush=True,
+        )
+        work(args, rows)
+    wanted = (args.epochs, args.energy_gap)
+    rows = [row for row in rows if (row["epochs"], row["energy_gap"]) == wanted]
+    rows = [row for row in rows if row["dataset"] in args.datasets]
+    if not rows:
+        raise SystemExit(f"{args.results} has no rows of {args.epochs} epochs")
+    print("\n".join(["", *table(rows), "", LEGEND]))
     return rows
 
 
@@ -301,7 +325,8 @@ def parse(argv):
     )
     parser.add_argument("--quick", action="store_true", help="30 epochs, 1 repeat")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first repeat")
-    parser.add_argument("--output", help="JSON file for the results")
+    parser.add_argument("--results", help="file of the finished repeats")
+    parser.add_argument("--table", action="store_true", help="only print --results")
     args = parser.parse_args(argv)
     if args.epochs is not None and args.epochs < FEWEST_EPOCHS:
         parser.error(

@@ -20,17 +20,32 @@ def uci():
 @pytest.mark.slow
 def test_uci_compares_methods(uci, tmp_path, monkeypatch):
     monkeypatch.setattr(uci, "METHODS", ("SGD", "SGHMC", "CSGHMC"))  # half, for speed
-    file = tmp_path / "new" / "rows.json"
-    rows = uci.main(["--quick", "--epochs", "20", "--output", str(file)])
-    assert [row["method"] for row in rows] == list(uci.METHODS)
-    assert json.loads(file.read_text()) == rows
-    x, y, _ = uci.load("diabetes", None)
-    data = uci.split(x, y, 1.0, 0)
-    for row in rows:
-        # Better than the mean of the training targets.
-        assert row["rmse"][0] < np.sqrt(np.mean(np.square(data.y_test))) - 5.0
-        is_weighted = row["method"].startswith("CS")
-        assert (row["ess"][0] < 49.99) == is_weighted
+    command = ["--quick", "--epochs", "20", "--results", str(tmp_path / "new" / "rows")]
+    (row,) = rows = uci.main(command)
+    assert list(row["rmse"]) == list(uci.METHODS)
+    data = uci.load("diabetes", None, 0)
+    # Better than the mean of the training targets.
+    guess = data.unit * np.sqrt(np.mean(np.square(data.y_test)))
+    assert all(error < guess - 5.0 for error in row["rmse"].values())
+    for method, ess in row["ess"].items():
+        assert (ess < 49.99) == method.startswith("CS")
+    # A finished repeat is not run again.
+    monkeypatch.setattr(uci, "train", None)
+    assert uci.main(command) == rows == uci.main([*command, "--table"])
+
+
+def test_uci_table_has_paired_differences(uci):
+    rows = [
+        {
+            "dataset": "energy",
+            "rmse": {"SGLD": a, "CSGLD": b},
+            "ess": {"SGLD": 50.0, "CSGLD": 40.0},
+        }
+        for a, b in ((1.0, 0.5), (2.0, 1.7))
+    ]
+    lines = uci.table(rows)
+    assert lines[2] == "| SGLD | 1.500 ± 0.500 (1.08) | 50.0 |"
+    assert lines[-1] == "| CSGLD less SGLD | -0.400 ± 0.100 |  |"
 
 
 def test_uci_energy_is_the_papers_sum_of_squares(uci):
@@ -45,24 +60,30 @@ def test_uci_reads_files_and_splits_them(uci, tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(3.0, 2.0, (200, 3)), rng.normal(5.0, 4.0, 200)
     x[:, 2] = 7.0  # a constant feature
-    for name in ("uci_energy", "kin8nm"):
-        np.savez(tmp_path / f"{name}.npz", X=x, y=y)
-    _, _, unit = uci.load("energy", tmp_path)
-    assert unit == 1.0
-    _, _, unit = uci.load("kin8nm", tmp_path)
-    assert unit == pytest.approx(np.std(y))
-    data = uci.split(x, y, unit, seed=0)
+    listed = np.arange(40).reshape(2, 20)
+    np.savez(tmp_path / "uci_energy.npz", X=x, y=y, test_index=listed)
+    np.savez(tmp_path / "kin8nm.npz", X=x, y=y)
+    data = uci.load("energy", tmp_path, 1)
+    assert data.unit == 1.0
+    np.testing.assert_allclose(
+        data.y_test,
+        y[20:40] - y[40:].sum() / 180 - y[:20].sum() / 180,
+        rtol=1e-3,
+        atol=1e-4,
+    )
+    data = uci.load("kin8nm", tmp_path, 0)
+    assert data.unit == pytest.approx(np.std(y), rel=0.1)
     assert data.x.shape == (180, 3) and data.x_test.shape == (20, 3)
     np.testing.assert_allclose(data.x.mean(axis=0), 0.0, atol=1e-6)
     np.testing.assert_allclose(data.x.std(axis=0), [1.0, 1.0, 0.0], atol=1e-6)
-    spread = np.concatenate([data.y, data.y_test]).std() * unit
+    spread = np.concatenate([data.y, data.y_test]).std() * data.unit
     assert spread == pytest.approx(np.std(y), rel=1e-5)
     batches = uci.Batches(data, seed=0)
     assert len(batches) == 3
     seen = np.concatenate([batches[i][1] for i in range(3)])
     assert len(np.unique(seen)) == 150  # no example comes twice
     with pytest.raises(ValueError, match="yacht.npz or uci_yacht.npz"):
-        uci.load("yacht", tmp_path)
+        uci.load("yacht", tmp_path, 0)
 
 
 def test_uci_optimizers_have_the_papers_units(uci):

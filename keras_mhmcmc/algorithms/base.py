@@ -207,6 +207,20 @@ class Algorithm(abc.ABC):
     ) -> Self:
         """Return the algorithm at another temperature, and learning rate if given."""
 
+    def auxiliary_at(
+        self, current: Current, before: Current, evaluation: Evaluation
+    ) -> Any:
+        """Return the auxiliary state for a position that came from another chain.
+
+        By default it stays as it was.
+
+        Args:
+            current: the new position, with its gradient.
+            before: the position that this one replaces, with the auxiliary state.
+            evaluation: the settings of the step.
+        """
+        return before.auxiliary
+
     @abc.abstractmethod
     def energy_unit(self, number: int) -> float | None:
         """Return the nats of energy that decide at a step; None: none decides.

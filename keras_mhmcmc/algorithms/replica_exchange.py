@@ -89,9 +89,9 @@ class ReplicaExchange(Algorithm):
     """An algorithm on R K chains, the coldest replica's K first, with swaps.
 
     A swap exchanges positions with their energies and gradients, after the evaluation
-    and before the move, so that each replica moves on at its own temperature. The rest
-    of the state, SGHMC's velocity, SGNHT's thermostat or pSGLD's second moment, stays
-    where it is: under the target, a velocity does not depend on the position.
+    and before the move, so that each replica moves on at its own temperature. SGNHT's
+    thermostat and pSGLD's second moment stay where they are. So does a velocity, less
+    the part that comes from the position: see `sghmc`.
 
     Attributes:
         kernel: the algorithm, already at the replicas' temperatures.
@@ -187,11 +187,14 @@ class ReplicaExchange(Algorithm):
         def exchange(x: Tensor) -> Tensor:
             return ops.reshape(swap(self._by_replica(x), accepted), x.shape)
 
-        current = current._replace(
-            position=[exchange(x) for x in current.position],
-            gradient=[exchange(x) for x in current.gradient],
-            energy=exchange(current.energy),
+        before = current
+        current = before._replace(
+            position=[exchange(x) for x in before.position],
+            gradient=[exchange(x) for x in before.gradient],
+            energy=exchange(before.energy),
         )
+        auxiliary = self.kernel.auxiliary_at(current, before, evaluation)
+        current = current._replace(auxiliary=auxiliary)
         counts = info.counts | {
             "swap_accepted": self._of_pairs(accepted),
             "swap_proposed": self._of_pairs(tried),

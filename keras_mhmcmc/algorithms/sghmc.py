@@ -37,6 +37,13 @@ The paper kicks by half a step at the beginning and at the end of a step. The gr
 of both kicks are taken at one position, so they are one kick here. The positions are
 the paper's. The velocity of the state is that before a kick.
 
+So position and velocity of the state are not independent. On a Gaussian without
+gradient noise, v - a epsilon grad(U/N) is uncorrelated with theta, for a = 1/(1 + mu)
+with "euler" and a = 1/2 with "baoab". If theta' from another chain takes the place of
+theta, as in replica exchange, the velocity that belongs to it is
+
+    v' = v + a epsilon (grad(U/N)(theta') - grad(U/N)(theta)).
+
 | paper     | name            | shape             | unit                           |
 |-----------|-----------------|-------------------|--------------------------------|
 | theta     | `position`      | list of tensors   | weights                        |
@@ -47,6 +54,7 @@ the paper's. The velocity of the state is that before a kick.
 | T         | `temperature`   | scalar, () or (K,)| 1                              |
 | N         | `train_size`    | int               | examples                       |
 | Z         | `normals`       | list of tensors   | 1                              |
+| a         | `share`         | scalar, () or (K,)| 1                              |
 | eta       | -               | scalar            | weights^2 / nat                |
 | L         | -               | scalar            | nats / weight^2                |
 | V         | -               | scalar            | (nats per example and weight)^2|
@@ -125,6 +133,23 @@ class SGHMC(Diffusion):
                 multiplier=evaluation.multiplier,
             )
         )
+
+    def auxiliary_at(
+        self, current: Current, before: Current, evaluation: Evaluation
+    ) -> State:
+        """Return the state with the velocity that belongs to a new position."""
+        share = 0.5 if self.integrator == "baoab" else 1.0 / (1.0 + self.momentum)
+        velocity = velocity_at(current, before, evaluation, share)
+        return before.auxiliary._replace(velocity=velocity)
+
+
+def velocity_at(
+    current: Current, before: Current, evaluation: Evaluation, share: Tensor
+) -> Position:
+    """Return v', the velocity that belongs to a position from another chain."""
+    change = tensors.subtract(current.gradient, before.gradient)
+    step = share * evaluation.learning_rate * evaluation.multiplier
+    return tensors.add_scaled(before.auxiliary.velocity, step, change)
 
 
 def sghmc_step(

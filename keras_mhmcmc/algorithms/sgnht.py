@@ -89,6 +89,7 @@ from keras_mhmcmc.algorithms.base import noise_scale
 from keras_mhmcmc.algorithms.base import rate_or_none
 from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.base import slots_like
+from keras_mhmcmc.algorithms.sghmc import velocity_at
 from keras_mhmcmc.algorithms.tensors import ops
 
 _UP_TO_ONE = _validate.Interval(0.0, 1.0, high_open=False)
@@ -167,6 +168,18 @@ class SGNHT(Diffusion):
                 multiplier=evaluation.multiplier,
             )
         )
+
+    def auxiliary_at(
+        self, current: Current, before: Current, evaluation: Evaluation
+    ) -> State:
+        """Return the state with the velocity that belongs to a new position.
+
+        The formula is SGHMC's, with the momentum 1 - xi.
+        """
+        state = before.auxiliary
+        share = 1.0 / (2.0 - state.thermostat)
+        velocity = velocity_at(current, before, evaluation, share)
+        return state._replace(velocity=velocity)
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the thermostat of the last step."""

@@ -6,6 +6,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import replica_exchange
+from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.algorithms.base import Evaluation
 from tests.oracles import exchange as oracle
 from tests.support.exchange_tools import IS_TORCH
 from tests.support.exchange_tools import KERNELS
@@ -242,3 +244,75 @@ def test_learning_rates_belong_to_the_temperatures():
 
 def _gaussian_vector(x):
     return gaussian(x[0])
+
+
+MOMENTUM = {
+    "euler": (mh.kernels.sghmc(0.1), 1.0 / (1.0 - 0.1 / 3.8)),
+    "baoab": (mh.kernels.sghmc(0.1, integrator="baoab"), 1.0),
+    "sgnht": (mh.kernels.sgnht(0.1), 1.0),
+}
+STEPWISE = dict(
+    temperatures=(1.0, 1.3, 1.7), swap_every=1, chains=200, steps=600, burn_in=200,
+    log_density=lambda x: -0.5 * ops.sum(ops.square(x)), init=np.zeros(10, "float32"),
+)  # fmt: skip
+
+
+def variances(name, **settings):
+    draws = run(MOMENTUM[name][0], keep_all=True, **STEPWISE | settings)
+    values = [
+        np.square(level.position).mean(axis=(1, 2)) / temperature
+        for level, temperature in zip(
+            draws.levels, STEPWISE["temperatures"], strict=True
+        )
+    ]
+    assert draws.info["swap_acceptance"].mean() > 0.6
+    return [(value.mean(), value.std() / len(value) ** 0.5) for value in values]
+
+
+@pytest.mark.slow_on("tensorflow", "torch")
+@pytest.mark.parametrize("name", MOMENTUM)
+def test_swaps_at_each_step_leave_a_velocity_that_fits(name):
+    """The variance is that of the kernel alone, from its closed form."""
+    for value, error in variances(name):
+        assert error < 0.01
+        assert abs(value / MOMENTUM[name][1] - 1) < 5 * error
+
+
+def test_a_velocity_that_is_only_kept_would_be_seen(monkeypatch):
+    monkeypatch.setattr(
+        sghmc, "velocity_at", lambda _, before, *rest: before.auxiliary.velocity
+    )
+    (value, error), *_ = variances("baoab", steps=200, burn_in=100)
+    assert value + 10 * error < 0.9
+
+
+@pytest.mark.parametrize("name", MOMENTUM)
+def test_the_velocity_of_a_new_position(name):
+    """Only where positions swapped, by the gradients' difference at each rate."""
+    kernel, _ = MOMENTUM[name]
+    algorithm = replica_exchange.ReplicaExchange(kernel, (1.0, 4.0), 3, 1, None, 0.0)
+    rng = np.random.default_rng(0)
+    position, gradient, velocity = rng.normal(size=(3, 6, 2)).astype("float32")
+    rates = np.array([0.1] * 3 + [0.3] * 3, "float32")
+    state = algorithm.init([tensor(position)])._replace(velocity=[tensor(velocity)])
+    momentum = 0.9
+    if name == "sgnht":
+        momentum = 1.0 - np.array([0.1, 0.3, 0.1, 0.1, 0.2, 0.4])
+        state = state._replace(thermostat=tensor(1.0 - momentum))
+    evaluation = Evaluation(
+        energy=tensor([5.0, 0.0, 9.0, 0.0, 9.0, 0.0]),
+        gradient=[tensor(gradient)],
+        normals=[],
+        uniforms=[tensor(np.full(6, 0.5))],
+        number=0,
+        learning_rate=tensor(rates),
+        temperature=tensor(np.ones(6)),
+        train_size=1,
+    )
+    current, _ = algorithm.decide(state, evaluation)
+    partner = np.array([3, 1, 5, 0, 4, 2])  # the second chain does not swap
+    share = 0.5 if name == "baoab" else 1.0 / (1.0 + momentum)
+    step = (share * rates)[:, None]
+    expected = velocity + step * (gradient[partner].astype("float64") - gradient)
+    assert_close(current.position, [position[partner]])
+    assert_close(current.auxiliary.velocity, [expected], rtol=1e-5)
