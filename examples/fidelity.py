@@ -106,7 +106,7 @@ def work(args, rows):
         (problem, name)
         for problem in args.problems
         for name in args.samplers
-        if name != "TunaMH" or problem == "logistic"
+        if problem in samplers.ONLY.get(name, SIZES)
         if not any(row["backend"] == backend for row in rows.of(problem, name))
     ]
     begin, ready = time.perf_counter(), None

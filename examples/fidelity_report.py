@@ -6,29 +6,31 @@ import re
 import numpy as np
 
 BACKEND = "jax"  # of the tables; `backends` has all
-ORDER = (
-    "HMC",
-    "MHBT, all data",
-    "TunaMH",
-    "AMAGOLD",
-    "SGLD",
-    "SGHMC",
-    "SGHMC, BAOAB",
-    "SGNHT",
-    "CSGLD",
-    "CSGHMC",
-    "PSGLD",
-    "MCLMC",
-    "HMC, T = N/m",
-    "MHBT, random walk",
-    "MHBT, Langevin",
-    "MINT",
-    "RSGLD, normalized",
-    "RSGLD",
-    "deep ensemble",
-    "SWAG",
-    "last-layer Laplace",
+GROUPS = (
+    ("HMC", "MHBT, all data", "TunaMH", "SMH", "AMAGOLD"),
+    (
+        "Barker's test",
+        "SGLD",
+        "SGLD, control variates",
+        "SGHMC",
+        "SGHMC, BAOAB",
+        "SGNHT",
+        "CSGLD",
+        "CSGHMC",
+        "PSGLD",
+        "MCLMC",
+    ),
+    (
+        "HMC, T = N/m",
+        "MHBT, random walk",
+        "MHBT, Langevin",
+        "MINT",
+        "RSGLD, normalized",
+        "RSGLD",
+    ),
+    ("deep ensemble", "SWAG", "last-layer Laplace"),
 )
+ORDER = tuple(name for group in GROUPS for name in group)
 TITLES = {
     "logistic": "logistic regression\n31 weights, 455 examples",
     "softmax": "softmax regression\n330 weights, 1,437 examples",
@@ -227,8 +229,9 @@ def draw(rows, path):
         axis.set_title(TITLES[problem], fontsize=10)
         axis.set_xlabel("spread of predictions / posterior's")
         axis.grid(axis="x", alpha=0.3)
-        for edge in (-3.5, -11.5, -17.5):
-            axis.axhline(edge, color="gray", linewidth=0.5, linestyle=":")
+        for group in GROUPS[1:]:
+            edge = places[group[0]] + 0.5
+            axis.axhline(edge, color="gray", linewidth=0.8, linestyle=":")
     axes[0][0].set_xscale("log")
     low, high = axes[0][0].get_xlim()
     ticks = [tick for tick in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5) if low < tick < high]

@@ -15,6 +15,13 @@ import reference_problems
 import keras_mhmcmc as mh
 
 MOMENTUM = 0.9
+CONTROLLED = "SGLD, control variates"
+# Where a sampler needs more than a network has: a bound, a Taylor polynomial, one mode.
+ONLY = {
+    "TunaMH": ("logistic",),
+    "SMH": ("logistic",),
+    CONTROLLED: ("logistic", "softmax"),
+}
 PATH = 10  # steps of a path of AMAGOLD
 
 
@@ -35,7 +42,8 @@ def rate_of(name, setup):
       stability. PSGLD: the same for the curvature that its steps see.
     - SGHMC with both integrators, SGNHT, CSGHMC, AMAGOLD: 1 - momentum times as much,
       the same speed.
-    - A random walk: the step that a Gaussian accepts with 0.234. TunaMH: half of it.
+    - A random walk, also with Barker's test: the step that a Gaussian accepts with
+      0.234 by the test of Metropolis. TunaMH: half of it.
     - A Langevin proposal, also a reversible one: the rate that a Gaussian accepts with
       0.574.
     - The default RSGLD, which adapts its rate: half the edge of stability.
@@ -47,19 +55,21 @@ def rate_of(name, setup):
             for mode in setup.modes
         )
         return theory.SPEED * setup.n / seen
-    if name in ("SGLD", "CSGLD", "SWAG"):
+    if name in ("SGLD", CONTROLLED, "CSGLD", "SWAG"):
         return sgld
     if name in ("SGHMC", "SGHMC, BAOAB", "SGNHT", "CSGHMC", "AMAGOLD"):
         return (1.0 - MOMENTUM) * sgld
     if name == "RSGLD":
         return setup.n / setup.stiffest
-    if name in ("MHBT, random walk", "TunaMH"):
-        warm = setup.n / setup.size.batch_size if name != "TunaMH" else 1.0
+    if name in ("MHBT, random walk", "TunaMH", "Barker's test"):
+        warm = temperature_of(name, setup)
         rates = [theory.walk_rate(mode.stiffness, warm) for mode in setup.modes]
         return min(rates) * (0.5 if name == "TunaMH" else 1.0)
     if name in ("MHBT, Langevin", "MINT", "RSGLD, normalized", "MHBT, all data"):
         return min(theory.langevin_rate(m.stiffness, setup.n) for m in setup.modes)
-    return None  # HMC and MCLMC find their own, and the baselines have none
+    # HMC and MCLMC find their own, SMH's is in units of the posterior, and the
+    # baselines have none.
+    return None
 
 
 def factors_of(mode, setup):
@@ -78,6 +88,8 @@ def predicted(name, setup):
     rate, warm = rate_of(name, setup), temperature_of(name, setup)
     if name in ("SGLD", "CSGLD"):
         covariance = theory.overdamped(mode, rate, m)
+    elif name == CONTROLLED:  # at the mode a gradient has no noise
+        covariance = theory.overdamped(mode, rate, setup.n)
     elif name == "PSGLD":
         covariance = theory.overdamped(mode, rate, m, factors_of(mode, setup))
     elif name in ("SGHMC", "CSGHMC"):
@@ -85,7 +97,7 @@ def predicted(name, setup):
     elif name == "SGNHT":
         friction = theory.thermostat(mode, rate, m, MOMENTUM)
         covariance = theory.with_momentum(mode, rate, m, MOMENTUM, friction)
-    elif name in ("AMAGOLD", "HMC", "MHBT, all data", "TunaMH"):
+    elif name in ("AMAGOLD", "HMC", "MHBT, all data", "TunaMH", "SMH"):
         return 1.0
     elif name == "HMC, T = N/m":
         covariance = warm * mode.covariance
@@ -132,6 +144,14 @@ def kernel_of(name, setup):
         bounds = mh.bounds.logistic_regression(rows)
         tuna = mh.kernels.tuna(rate, bounds=bounds, block_size=1024)
         return tuna, size.steps // 8, None, None
+    if name == "SMH":
+        rows = np.c_[np.ones(setup.n), setup.problem.data["x"]]  # "b1" before "w1"
+        expansion = mh.expansions.logistic_regression(rows, setup.problem.data["y"])
+        return mh.kernels.smh(expansion), size.steps // 2, None, None
+    if name == "Barker's test":
+        return mh.kernels.barker(rate, block_size=128), size.steps // 2, None, None
+    if name == CONTROLLED:
+        return mh.kernels.sgld(rate), size.steps, size.batch_size, 2.0 * share
     if name == "MHBT, all data":
         return mh.kernels.mhbt(rate, proposal=langevin), size.steps // 2, None, 1.0
     kernel = {
@@ -175,8 +195,9 @@ def by_kernel(name, setup):
         num_chains=setup.chains,
         seed=setup.seed,
         progress=False,
+        control_variates=setup.first_start() if name == CONTROLLED else None,
     )
-    if passes is None:  # TunaMH evaluates its examples at two positions
+    if passes is None:  # these kernels evaluate their examples at two positions
         passes = 2.0 * draws.info["batch_size"].mean() / setup.n
     accepted = draws.info.get("acceptance")
     predictions, k = setup.predict(draws.position), setup.size.chains
@@ -315,4 +336,7 @@ SAMPLERS |= {
     "last-layer Laplace": by_laplace,
     "RSGLD": by_default_rsgld,
     "TunaMH": by_kernel,
+    "SMH": by_kernel,
+    "Barker's test": by_kernel,
+    CONTROLLED: by_kernel,
 }

@@ -106,6 +106,10 @@ class Setup:
         """The trained weights, a position with a chain axis."""
         return {name: self.weight(self.trained, name) for name in self.problem.shapes}
 
+    def first_start(self):
+        """The trained weights of the first chain."""
+        return {name: values[0] for name, values in self.starts.items()}
+
     def weight(self, model, name):
         """A weight of a Keras model by its name in the position."""
         kind = "kernel" if name[0] == "w" else "bias"
