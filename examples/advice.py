@@ -14,74 +14,31 @@ The rows go to `--out` as they come, and the same command goes on where it was s
 """
 
 import argparse
-import itertools
-import json
 import math
 import os
 import time
 import warnings
-from pathlib import Path
-from typing import NamedTuple
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import advice_problems as problems
 import keras
 import numpy as np
+from advice_choice import METHODS
+from advice_choice import SEED
+from advice_choice import Rows
+from advice_choice import choose
+from advice_choice import counted_nll
+from advice_choice import settings_of
 from advice_problems import ADVISED
 from advice_problems import PROBLEMS
+from advice_report import summary
+from advice_report import table
 
 import keras_mhmcmc as mh
 
-SEED = 1000  # of the runs that choose; those that are scored have 0, 1, ...
 MOMENTUM = 0.9
 FEW = 5  # members, evenly spread, to see what more of them are worth
-
-
-def grid(**values):
-    """All combinations, as dicts."""
-    return [
-        dict(zip(values, row, strict=True))
-        for row in itertools.product(*values.values())
-    ]
-
-
-class Method(NamedTuple):
-    """The settings to choose from; which prediction counts; how many networks."""
-
-    settings: list
-    is_ensemble: bool = True
-    runs: int = 1
-    kin: str | None = None  # the method whose runs serve for the choice
-
-
-TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01)
-PRIORS = (1.0, 2.0)
-METHODS = {
-    "SGD": Method(grid(rate=(0.01, 0.03, 0.1), decay=(0.0, 1e-3)), False),
-    "SGD, mean": Method([], kin="SGD"),
-    "Adam": Method(grid(rate=(3e-4, 1e-3, 3e-3, 1e-2), decay=(0.0, 0.1)), False),
-    "4 Adam": Method([], runs=4, kin="Adam"),
-    "SGHMC": Method(grid(rate=(0.03, 0.1), temperature=TEMPERATURES, prior=PRIORS)),
-    "PSGLD": Method(
-        grid(rate=(0.001, 0.005), temperature=TEMPERATURES[1:], prior=(1.0, 2.0))
-    ),
-    "CSGHMC": Method(
-        grid(rate=(0.03, 0.1), temperature=(0.3, 0.1, 0.03), prior=(1.0,))
-    ),
-    "RSGLD": Method(grid(rate=(0.1, 0.2, 0.5))),
-    "CMINT": Method(grid(rate=(0.2, 0.4))),
-    "SGHMC-SA": Method(grid(rate=(0.03, 0.1), temperature=(1.0, 0.1), spike=(1e-2,))),
-}
-NOISE = (0.05, 0.1, 0.2)  # of a regression's targets, in their standard deviations
-
-
-def settings_of(problem, method):
-    """The settings to choose from. A regression has the size of the noise as well."""
-    found = METHODS[METHODS[method].kin or method].settings
-    if PROBLEMS[problem].kind == "images" or method == "SGHMC-SA":
-        return found
-    return [{**setting, "noise": noise} for setting in found for noise in NOISE]
 
 
 def make_optimizer(problem, method, setting, n, steps, model, seed):
@@ -211,57 +168,6 @@ def together(problem, models):
     return ensemble
 
 
-def counted_nll(method, row):
-    """The score that chooses. A run that diverged has none."""
-    scores = row.get("ensemble" if METHODS[method].is_ensemble else "last")
-    nll = math.inf if scores is None else scores["nll"]
-    return nll if math.isfinite(nll) else math.inf
-
-
-class Rows:
-    """The rows of the file, and how to get one that is missing."""
-
-    def __init__(self, path):
-        self._path = Path(path)
-        text = self._path.read_text() if self._path.exists() else ""
-        self._rows = {}
-        for line in text.splitlines():
-            row = json.loads(line)
-            self._rows[self._key(row)] = row
-
-    @staticmethod
-    def _key(row):
-        names = ("problem", "method", "setting", "seed")
-        return json.dumps([row[name] for name in names], sort_keys=True)
-
-    def find(self, problem, method, setting, seed):
-        """The row, or None."""
-        row = {"problem": problem, "method": method, "setting": setting, "seed": seed}
-        return self._rows.get(self._key(row))
-
-    def add(self, row):
-        """Write a row."""
-        self._rows[self._key(row)] = row
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-
-def choose(rows, problem, method):
-    """The setting with the lowest NLL on the held-out data, or None if one lacks."""
-    kin = METHODS[method].kin or method
-    if METHODS[method].runs > 1:
-        method = kin  # an ensemble of several takes the settings of one
-    best = None
-    for setting in settings_of(problem, kin):
-        row = rows.find(problem, kin, setting, SEED)
-        if row is None:
-            return None
-        if best is None or counted_nll(method, row) < counted_nll(method, best):
-            best = row
-    return best["setting"]
-
-
 def work(args, rows):
     """Run all that is missing, and tell how long the rest will take."""
     for problem in args.problems:
@@ -300,86 +206,6 @@ def tell(phase, row, method, begin, done, total):
         f"NLL {counted_nll(method, row):.4f}; about {left:.0f} s left",
         flush=True,
     )
-
-
-def finished(rows, problem, seeds):
-    """The setting and the test rows of each method that has all of them."""
-    found = {}
-    for method in METHODS:
-        setting = choose(rows, problem, method)
-        runs = [rows.find(problem, method, setting, seed) for seed in range(seeds)]
-        if setting is not None and all(run is not None for run in runs):
-            found[method] = setting, runs
-    return found
-
-
-def table(rows, problem, seeds):
-    """Lines of a table: means over the seeds, and differences to SGD in the NLL."""
-    is_images = PROBLEMS[problem].kind == "images"
-    names = ["accuracy", "nll", "ece"] if is_images else ["rmse", "nll", "coverage"]
-    found = finished(rows, problem, seeds)
-    if not found:
-        return []
-    kind = {m: "ensemble" if METHODS[m].is_ensemble else "last" for m in found}
-    extra = list(next(iter(found.values()))[1][0].get("robust", {}))
-    titles = [HEADS.get(name, name) for name in names]
-    heads = ["method", "settings", *titles, "NLL less SGD's", "NLL of the last state"]
-    heads += ["NLL of 5 members", *(name.upper() for name in extra), "gradients"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    base = [run["last"]["nll"] for run in found["SGD"][1]] if "SGD" in found else None
-    for method, (setting, runs) in found.items():
-        scores = [run[kind[method]] for run in runs]
-        cells = [method, shown(setting)]
-        cells += [f"{np.mean([s[name] for s in scores]):.3f}" for name in names]
-        cells.append("—")
-        if base is not None and method != "SGD":
-            cells[-1] = paired(np.array([s["nll"] for s in scores]) - base)
-        cells.append(f"{np.mean([run['last']['nll'] for run in runs]):.3f}")
-        few = [run["few"]["nll"] for run in runs if "few" in run]
-        is_shown = METHODS[method].is_ensemble and len(few) == len(runs)
-        cells.append(f"{np.mean(few):.3f}" if is_shown else "—")
-        cells += [
-            f"{np.mean([run['robust'][name] for run in runs]):.3f}" for name in extra
-        ]
-        cells.append(f"{runs[0]['steps']:,}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
-def summary(rows, problems, seeds):
-    """Lines of a table: by how much each NLL exceeds that of SGD, on each problem."""
-    found = {problem: finished(rows, problem, seeds) for problem in problems}
-    done = [problem for problem in problems if len(found[problem]) == len(METHODS)]
-    if not done:
-        return []
-    scores = {
-        (problem, method): np.array([counted_nll(method, run) for run in runs])
-        for problem in done
-        for method, (_, runs) in found[problem].items()
-    }
-    lines = ["| method | " + " | ".join(done) + " |", "|---" * (len(done) + 1) + "|"]
-    means = [f"{scores[problem, 'SGD'].mean():.3f}" for problem in done]
-    lines.append(f"| NLL of SGD | {' | '.join(means)} |")
-    for method in METHODS:
-        if method != "SGD":
-            less = [paired(scores[p, method] - scores[p, "SGD"]) for p in done]
-            lines.append(f"| {method} | {' | '.join(less)} |")
-    return lines
-
-
-def paired(less):
-    """The mean of differences, with its standard error."""
-    error = less.std(ddof=1) / math.sqrt(len(less)) if len(less) > 1 else 0.0
-    return f"{less.mean():+.3f} ± {error:.3f}".replace("-", "−")
-
-
-HEADS = {"nll": "NLL", "ece": "ECE", "rmse": "RMSE", "coverage": "in 90%"}
-
-
-def shown(setting):
-    """A setting as text, such as "rate 0.1, T 0.03, prior 1"."""
-    found = {{"temperature": "T"}.get(k, k): v for k, v in setting.items() if v}
-    return ", ".join(f"{name} {value:g}" for name, value in found.items())
 
 
 def main(argv=None):

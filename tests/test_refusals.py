@@ -16,6 +16,7 @@ import keras_mhmcmc as mh
 from keras_mhmcmc import _validate
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.tuning import LearningRateTable
+from tests.support import arguments_of_attacks
 from tests.support import arguments_of_chains
 from tests.support import arguments_of_models
 from tests.support import arguments_of_plots
@@ -32,6 +33,7 @@ TABLE = (
     arguments_of_samplers.TABLE
     | arguments_of_chains.TABLE
     | arguments_of_models.TABLE
+    | arguments_of_attacks.TABLE
     | arguments_of_plots.TABLE
     | arguments_of_shift.TABLE
     | arguments_of_scores.TABLE

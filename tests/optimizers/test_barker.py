@@ -1,6 +1,4 @@
-"""`mh.Barker` in `mh.BarkerChain`: the chain of a `fit`, its samples, and refusals."""
-
-import warnings
+"""`mh.Barker` in `mh.BarkerChain`: the chain of a `fit`, its samples, its models."""
 
 import keras
 import numpy as np
@@ -11,44 +9,21 @@ import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import barker
 from keras_mhmcmc.optimizers.tested_chain import TestedChain
 from tests.oracles import growing as oracle
+from tests.support.barker_chains import BATCH
+from tests.support.barker_chains import FEATURES
+from tests.support.barker_chains import NOISE
+from tests.support.barker_chains import SCALE
+from tests.support.barker_chains import SIZE
+from tests.support.barker_chains import compiled
+from tests.support.barker_chains import data
+from tests.support.barker_chains import fit
+from tests.support.barker_chains import linear
+from tests.support.barker_chains import sampler
 from tests.support.models import numpy
 from tests.support.models import optimizer_state
 from tests.support.models import weights
 
-SIZE, BATCH, FEATURES = 120, 16, 3  # the last mini-batch of an epoch has 8 examples
-SCALE, NOISE = 0.5, 1.0
 IS_TORCH = keras.backend.backend() == "torch"
-
-
-def data(size=SIZE):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(size, FEATURES)).astype("float32")
-    y = x @ [1.0, -0.5, 0.2] + NOISE * rng.normal(size=size)
-    return x, y.astype("float32")
-
-
-def linear():
-    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
-    return keras.Sequential([keras.Input((FEATURES,)), layer])
-
-
-def sampler(**options):
-    given = dict(learning_rate=0.06, train_size=SIZE, min_examples=20, seed=3)
-    return mh.Barker(**given | {"prior": mh.priors.Gaussian(SCALE)} | options)
-
-
-def compiled(model=None, optimizer=None, loss=None, **options):
-    chain = mh.BarkerChain(model or linear())
-    loss = loss or mh.losses.GaussianNLL(NOISE)
-    chain.compile(optimizer or sampler(), loss, **options)
-    return chain
-
-
-def fit(chain, epochs=3, x=None, y=None, **options):
-    if x is None:
-        x, y = data()
-    options = dict(batch_size=BATCH, shuffle=False, verbose=0) | options
-    return chain.fit(x, y, epochs=epochs, **options).history
 
 
 class States(keras.callbacks.Callback):
@@ -315,81 +290,6 @@ def test_an_epoch_begins_a_new_test():
     step = numpy(chain.optimizer.slots.step[0])
     fit(chain, 1, steps_per_epoch=3)
     np.testing.assert_array_equal(step, numpy(chain.optimizer.slots.step[0]))
-
-
-def two_outputs():
-    inputs = keras.Input((FEATURES,))
-    outputs = [keras.layers.Dense(1, name=name)(inputs) for name in "ab"]
-    return keras.Model(inputs, outputs)
-
-
-def regularised():
-    layer = keras.layers.Dense(1, kernel_regularizer="l2")
-    return keras.Sequential([keras.Input((FEATURES,)), layer])
-
-
-def positions():
-    layers = [keras.Input((FEATURES,)), keras.layers.Dense(12)]
-    return keras.Sequential([*layers, keras.layers.Reshape((4, 3))])
-
-
-def mean_loss(y_true, y_pred):
-    return ops.mean(ops.square(y_true - y_pred))
-
-
-@pytest.mark.parametrize(
-    ("model", "loss", "options", "message"),
-    [
-        (two_outputs, ["mse", "mse"], {"y": [data()[1]] * 2}, "one loss"),
-        (linear, mean_loss, {}, "one number for each example"),
-        (positions, "mse", {"y": np.zeros((SIZE, 4, 3))}, "one number for each"),
-        (regularised, None, {}, "no regularisers"),
-        (linear, None, {"sample_weight": np.ones(SIZE)}, "must be left out"),
-        (linear, keras.losses.MeanSquaredError(reduction="sum"), {}, "mean over the"),
-    ],
-)
-def test_what_gives_no_losses_of_examples_is_refused(model, loss, options, message):
-    chain = compiled(model(), loss=loss)
-    x, y = data()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(ValueError, match=message):
-            fit(chain, 1, x, **{"y": y} | options)
-
-
-def test_other_optimizers_and_models_are_refused():
-    with pytest.raises(ValueError, match="mh.Barker"):
-        mh.BarkerChain(linear()).compile("adam", "mse")
-    plain = linear()
-    plain.compile(sampler(), mh.losses.GaussianNLL(NOISE))
-    with pytest.raises(ValueError, match="mh.BarkerChain"):
-        plain.fit(*data(), verbose=0)
-    chains = mh.ParallelChains(linear(), 2)
-    with pytest.raises(ValueError, match="Barker"):
-        chains.compile(sampler(), mh.losses.GaussianNLL(NOISE))
-    frozen = linear()
-    frozen.trainable = False
-    with pytest.raises(ValueError, match="trainable weights"):
-        mh.BarkerChain(frozen)
-    with pytest.raises(ValueError, match="a `keras.Model`"):
-        mh.BarkerChain("model")
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"learning_rate": 0.0},
-        {"train_size": 0},
-        {"min_examples": 1},
-        {"temperature": 0.0},
-        {"prior": 1.0},
-        {"seed": -1},
-        {"clipnorm": 1.0},
-    ],
-)
-def test_bad_arguments(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        sampler(**bad)
 
 
 def test_the_configuration_makes_the_sampler_again():

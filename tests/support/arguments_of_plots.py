@@ -9,6 +9,8 @@ from keras_mhmcmc.tuning import LearningRateTable
 from tests.support import kinds
 from tests.support.argument_rows import NO_MODELS
 from tests.support.argument_rows import row
+from tests.support.arguments_of_attacks import FIRST
+from tests.support.arguments_of_attacks import PAIR
 from tests.support.arguments_of_chains import LABELS
 from tests.support.arguments_of_chains import NO_DRAWS
 from tests.support.arguments_of_chains import NO_NAMES
@@ -17,11 +19,8 @@ from tests.support.arguments_of_chains import P4
 from tests.support.arguments_of_chains import THREE
 from tests.support.arguments_of_chains import Y4
 from tests.support.arguments_of_chains import log_density
-from tests.support.arguments_of_models import FIRST
 from tests.support.arguments_of_models import NO_ROWS
 from tests.support.arguments_of_models import NO_SPARSE
-from tests.support.arguments_of_models import PAIR
-from tests.support.arguments_of_models import RATE
 from tests.support.arguments_of_models import sparse_model
 from tests.support.arguments_of_samplers import OF_CONTOUR
 from tests.support.kinds import Kind
@@ -63,6 +62,8 @@ IMAGES_OF = dict(
 NO_RUNS = [[], mh.Draws, np.full(3, np.nan), np.full(3, np.inf), np.zeros((2, 2, 2))]
 NO_FINITE = [{"x": np.full((4, 10), value)} for value in (np.nan, np.inf)]
 DRAWN = dict(draws=NO_DRAWS | NO_FINITE, names=NO_NAMES)
+RATE = {"learning_rate": 0.1, "start": 2.0, "end": 1.0, "verdict": "passes"}
+RATE |= {"acceptance": np.nan}
 NO_CONTOURS = [1, "a", mh.CSGLD, mh.SGLD(0.1, train_size=4)]
 PLOTS = {
     "acceptance": row(

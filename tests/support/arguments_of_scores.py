@@ -8,12 +8,19 @@ import numpy as np
 import keras_mhmcmc as mh
 from keras_mhmcmc.evaluation.conformal import ConformalIntervals
 from keras_mhmcmc.evaluation.conformal import ConformalSets
+from keras_mhmcmc.evaluation.tables import EvaluationTable
 from keras_mhmcmc.evaluation.tables import RegressionTable
 from tests.support import kinds
 from tests.support.argument_rows import row
+from tests.support.arguments_of_chains import LABELS
 from tests.support.arguments_of_chains import WEIGHTS
+from tests.support.arguments_of_chains import Y4
+from tests.support.arguments_of_models import COMPILED
 from tests.support.arguments_of_models import INPUTS
+from tests.support.arguments_of_models import NO_DICTS
 from tests.support.arguments_of_models import NO_ROWS
+from tests.support.arguments_of_models import OF_MODELS
+from tests.support.arguments_of_models import X4
 from tests.support.arguments_of_models import classifier
 from tests.support.arguments_of_models import network
 from tests.support.kinds import array
@@ -22,7 +29,6 @@ from tests.support.kinds import listed
 
 MEANS = np.array([[0.0, 0.5, 1.0, 1.5], [0.5, 0.0, 1.5, 1.0]])
 TARGETS = np.array([0.1, 0.4, 1.2, 1.1])
-X4 = np.full((4, 3), 0.5)
 
 
 @functools.cache
@@ -121,6 +127,35 @@ REGRESSIONS = {
         call=RegressionTable.column,
     ),
 }
+QUALITY = {k: 0.5 for k in EvaluationTable._heads}
+QUALITY |= {"model": "a", "members": 1, "mutual_information": np.nan}
+EVALUATIONS = {
+    "evaluate": row(
+        lambda: dict(models={"a": classifier()}, x=X4, y=Y4),
+        x=INPUTS,
+        y=LABELS,
+        models=listed(*NO_DICTS),
+        ood=(INPUTS | [{"a": None}, {"a": np.ones((4, 2))}, {"a": []}]).or_none,
+        verbose=choice(0, 1),
+        noise_std=listed(0.0, -1.0, np.nan, "0.5", [0.5], {}, True),
+        from_logits=COMPILED["from_logits"],
+        batch_size=COMPILED["batch_size"],
+        also={"x": {"y"}, "noise_std": {"y"}},
+    ),
+    "evaluate of models": row(
+        lambda: dict(models={"a": network()}, x=X4, y=Y4), **OF_MODELS
+    ),
+    "evaluation.EvaluationTable": row(
+        dict(rows=[QUALITY]),
+        rows=listed(*NO_ROWS, [QUALITY, {"model": "b"}]),
+        call=EvaluationTable,
+    ),
+    "evaluation.EvaluationTable.column": row(
+        dict(self=EvaluationTable([QUALITY]), name="accuracy"),
+        name=choice(*QUALITY),
+        call=EvaluationTable.column,
+    ),
+}
 X9, Y9 = np.random.default_rng(0).normal(size=(9, 3)), np.arange(9) % 2
 X9[:, 0] = np.where(Y9 == 1, 1.0, -1.0)
 X9[0, 0] = 0.5
@@ -166,4 +201,4 @@ CALIBRATED = {
     "Classifier.logits": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
     "Classifier.output_arrays": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
 }
-TABLE = REGRESSIONS | CALIBRATED
+TABLE = REGRESSIONS | EVALUATIONS | CALIBRATED

@@ -1,7 +1,6 @@
-"""FGSM against exact float64 gradients, and the table of attacks."""
+"""FGSM against exact float64 gradients."""
 
 import logging
-import sys
 
 import keras
 import numpy as np
@@ -13,15 +12,12 @@ from keras_mhmcmc import Classifier
 from keras_mhmcmc import _backend
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import robustness_curve
-from keras_mhmcmc.evaluation import metrics
 from tests.support.attack_tools import exact_direction
 from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.attack_tools import softmax
 
 pytestmark = pytest.mark.in_turn("torch")
-
-NAN, INF = float("nan"), float("inf")
 
 
 def attack_signs(model, x, y=None, **options):
@@ -230,172 +226,12 @@ class TestResult:
         np.testing.assert_array_equal(model.get_weights()[0], trained[0])
 
 
-class TestRobustnessCurve:
-    def test_accuracy_of_a_threshold(self):
-        """p > 1/2 iff x > 1/2: an attack turns what is nearer to 1/2 than epsilon."""
-        x = np.random.default_rng(0).uniform(size=(101, 1)).astype("float32")
-        models, epsilons = {"a": linear([[-1, 1]], [0.5, -0.5])}, [0, 0.05, 0.2, 0.5]
-        table = robustness_curve(models, x, x > 0.5, np.array(epsilons))
-        right = [np.mean(np.abs(x - 0.5) >= epsilon) for epsilon in epsilons]
-        np.testing.assert_allclose(table.column("a", "accuracy"), right)
-        np.testing.assert_array_equal(table.column("a", "epsilon"), epsilons)
-        assert np.all(np.diff(table.column("a", "nll")) > 0.0)
-
-    def test_true_labels_are_the_default(self):
-        """The attack on a model's own predictions stays available by name."""
-        x, y, *parameters = linear_case()
-        models = {"m": linear(*parameters)}
-        default, true, own = (
-            robustness_curve(models, x, y, [0.1], **options)
-            for options in ({}, {"true_label": True}, {"true_label": False})
-        )
-        assert default.rows == true.rows != own.rows
-        assert str(default).startswith("FGSM on the true labels, by strength")
-        assert str(own).startswith("FGSM on each model's own predictions, by")
-
-    @pytest.mark.parametrize("true_label", [False, True])
-    def test_each_model_meets_its_own_attack(self, true_label):
-        x, y, *first = linear_case()
-        _, _, *second = linear_case(seed=1)
-        models = {"one": linear(*first), "two": linear(*second, None)}
-        options = {"true_label": true_label, "from_logits": {"one": False, "two": True}}
-        table = robustness_curve(models, x, y, [0.1, 0.0], batch_size=7, **options)
-        assert [row["model"] for row in table.rows] == ["one", "one", "two", "two"]
-        for name, (weights, bias) in (("one", first), ("two", second)):
-            attacked = (x @ weights + bias).argmax(axis=1)
-            direction = exact_direction(x, y if true_label else attacked, weights, bias)
-            for row, epsilon in enumerate((0.1, 0.0)):
-                p = softmax((x + epsilon * np.sign(direction)) @ weights + bias)
-                entropy = np.mean(metrics.predictive_entropy(p))
-                scores = (metrics.accuracy(p, y), metrics.nll(p, y), entropy)
-                columns = ("accuracy", "nll", "entropy")
-                values = [table.column(name, column)[row] for column in columns]
-                np.testing.assert_allclose(values, scores, rtol=1e-4)
-
-    def test_one_column(self):
-        models = {"two": linear([[-1.0, 1.0]], [0.5, -0.5])}
-        models["p"] = linear([[2.0]], [-1.0], "sigmoid")
-        models["z"] = linear([[2.0]], [-1.0], None)
-        flags = {"p": False, "z": True, "two": False}
-        x = np.linspace(0.0, 1.0, 12)[:, None]
-        table = robustness_curve(models, x, x > 0.4, [0.0, 0.2], from_logits=flags)
-        for column in ("accuracy", "nll", "entropy"):
-            values = [table.column(name, column) for name in models]
-            np.testing.assert_allclose(values, [values[0]] * 3, rtol=1e-5)
-
-    def test_table(self, capsys, monkeypatch):
-        x, y, *parameters = linear_case()
-        models = {"MAP": linear(*parameters), "ensemble": linear(*parameters)}
-        table = robustness_curve(models, x, y, [0.0, 0.031])
-        assert capsys.readouterr().out == ""
-        caption, *lines = str(table).splitlines()
-        assert caption.startswith("FGSM on the true labels")
-        assert len(lines) == 3 and len(set(map(len, lines))) == 1
-        assert lines[0].split() == ["accuracy", "0", "0.031"]
-        scores = table.column("ensemble", "accuracy")
-        assert lines[2].split() == ["ensemble", *(f"{score:.4f}" for score in scores)]
-        frame = table.to_pandas()
-        assert list(frame.columns) == ["model", "epsilon", "accuracy", "nll", "entropy"]
-        assert frame.to_dict("records") == table.rows
-        monkeypatch.setitem(sys.modules, "pandas", None)
-        with pytest.raises(ImportError, match="pip install pandas"):
-            table.to_pandas()
-        with pytest.raises(ValueError, match="`model` must be one of 'MAP', 'ens"):
-            table.column("other", "nll")
-        with pytest.raises(ValueError, match="`name` must be one of 'model', 'eps"):
-            table.column("MAP", "loss")
-
-    def test_progress(self, capsys):
-        x, y, *parameters = linear_case()
-        models = {"MAP": linear(*parameters), "ensemble": linear(*parameters)}
-        robustness_curve(models, x, y, [0.0], verbose=2)
-        lines = capsys.readouterr().out.splitlines()
-        assert [line.split(":")[0] for line in lines] == [*models]
-        robustness_curve(models, x, y, [0.0, 0.1, 0.2], verbose=1)
-        assert "6/6" in capsys.readouterr().out
-
-
-X = np.full((4, 2), 0.5, "float32")
-SHARED = [
-    ("x", [np.zeros((0, 2)), 0.5], "must have at least one example"),
-    ("x", [["a"]], "must be an array of numbers"),
-    ("x", [np.where(X, NAN, X), np.where(X, INF, X)], "must be finite.*: 8 values"),
-    ("x", [255 * X], r"must lie in `clip`, here \[0, 1\]. Scale.*127.5 and 127.5"),
-    ("x", [-X], "must lie in `clip`.*between -0.5 and -0.5"),
-    ("y", [[0, 1, 2], np.zeros((2, 4))], "must have one label for each of 4"),
-    ("y", [[0, 1, 2, 3], [0, 1, 2, -1], [0, 1, 2, 0.5]], r"must be integers in \[0, 3"),
-    ("y", [np.ones((4, 3))], "must be one-hot"),
-    ("clip", [(1, 0), (0, 0), (0, NAN), (0, 1, 2), 1, ("a", "b")], "must be a pair of"),
-    ("batch_size", [0, 2.0], "must be an integer that is at least 1"),
-    ("from_logits", ["no", 1], "must be True or False"),
-    ("member", [1], "must be None for a model without members"),
-]
-FGSM = [
-    ("epsilon", [-0.1, NAN, INF, "1", [0.1]], "must be a number that is finite and at"),
-    ("model", [lambda x: x, keras.Sequential()], "must be a `keras.Model` that is"),
-]
-CURVE = [
-    ("models", [{}, None], "must be a dict from names to models"),
-    ("epsilons", [[], 0.1], "must be a sequence of at least one number"),
-    ("epsilons", [[0.1, -0.1], [NAN], ["1"]], "must be a number that is finite and at"),
-    ("from_logits", [{"other": True}], "must be.*the names of `models`"),
-    ("true_label", [1], "must be True or False"),
-    ("verbose", [3], "must be one of 0, 1, 2"),
-    ("attack", ["cw", 1], "must be 'fgsm', 'pgd', .*'strongest' or a function"),
-    ("steps", [3], 'must be omitted unless `attack` is one of "pgd", "apgd"'),
-    ("abstain_below", [0.0, 1.0, "0.9"], r"must be a number that is in \(0, 1\)"),
-    ("member", [0], "must be None for a model without members"),
-]
-
-
-def each(cases):
-    rows = [(name, value, text) for name, values, text in cases for value in values]
-    return pytest.mark.parametrize("name, value, text", rows)
-
-
-@each(SHARED + FGSM)
-def test_bad_input_of_fgsm(name, value, text):
-    good = {"model": linear(np.eye(2, 3), np.zeros(3)), "x": X, "epsilon": 0.1}
-    with pytest.raises(ValueError, match=f"Argument `{name}` {text}"):
-        fgsm(**{**good, name: value})
-
-
-@each(SHARED[3:10:3] + CURVE)
-def test_bad_input_of_robustness_curve(name, value, text):
-    models = {"one": linear(np.eye(2, 3), np.zeros(3))}
-    good = {"models": models, "x": X, "y": [0] * 4, "epsilons": [0.0]}
-    with pytest.raises(ValueError, match=f"`{name}` {text}"):
-        robustness_curve(**{**good, name: value})
-
-
-@pytest.mark.parametrize(
-    "build, logits, message",
-    [
-        (keras.layers.Reshape((2, 1)), False, "must output one tensor of shape"),
-        (
-            lambda x: {"a": 1.0 * x, "b": 2.0 * x},
-            False,
-            "must output one tensor of shape",
-        ),
-        (lambda x: x - 2.0, False, r"must be numbers in .*pass from_logits=True"),
-        (lambda x: 0.1 * x, False, "must have rows that sum.*pass from_logits=True"),
-        (lambda x: NAN * x, False, "must be numbers in .*without NaN"),
-        (lambda x: x / 0.0, True, "must output finite logits"),
-        (lambda x: ops.sqrt(x - 0.5), True, "must have finite gradients"),
-    ],
-)
-def test_bad_models(build, logits, message):
-    inputs = keras.Input((2,))
-    model = keras.Model(inputs, build(inputs))
-    with pytest.raises(ValueError, match="Argument `model` .*" + message):
-        fgsm(model, X, 0.1, y=[0] * 4, from_logits=logits)
-
-
 def test_outputs_that_ignore_the_input():
     model = linear(np.zeros((2, 3)), np.zeros(3))
     model.layers[0].activation = lambda z: ops.one_hot(ops.argmax(z, axis=1), 3)
+    x = np.full((4, 2), 0.5, "float32")
     with pytest.warns(UserWarning, match="gradient of zero for 4 of 4"):
-        np.testing.assert_array_equal(fgsm(model, X, 0.1), X)
+        np.testing.assert_array_equal(fgsm(model, x, 0.1), x)
 
 
 def test_tensorflow_does_not_warn_of_repeated_tracing(caplog):

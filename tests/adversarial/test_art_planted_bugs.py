@@ -1,0 +1,151 @@
+"""Bugs that are planted into estimators of ART and into attacks: a check finds each."""
+
+import numpy as np
+import pytest
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.adversarial import auto_gradient
+from keras_mhmcmc.adversarial import balls
+from keras_mhmcmc.adversarial import square_search
+from keras_mhmcmc.adversarial.derivatives import Derivatives
+from tests.statistics.planting import wrap
+from tests.support import art_checks
+from tests.support.art_checks import APGD_BALLS
+from tests.support.art_checks import BALLS
+from tests.support.art_checks import check_apgd
+from tests.support.art_checks import check_class_gradients
+from tests.support.art_checks import check_fgsm
+from tests.support.art_checks import check_loss
+from tests.support.art_checks import check_loss_gradient
+from tests.support.art_checks import check_pgd
+from tests.support.art_checks import check_predictions
+from tests.support.art_checks import check_square
+from tests.support.attack_tools import softmax
+
+pytestmark = pytest.mark.in_turn("torch")
+
+cases = art_checks.cases
+trained = art_checks.trained
+misled_by_art = art_checks.misled_by_art
+
+
+def flipped(patch):
+    real = Derivatives.loss_gradient
+    patch.setattr(Derivatives, "loss_gradient", lambda *given: -real(*given))
+
+
+def shifted(patch):
+    real = Derivatives._checked
+
+    def other(self, x, y):
+        x, labels = real(self, x, y)
+        return x, (labels + 1) % self.classes
+
+    patch.setattr(Derivatives, "_checked", other)
+
+
+def swapped(patch):
+    real = Derivatives.class_gradient
+
+    def other(self, x, label=None):
+        found = real(self, x, label)
+        return np.swapaxes(found, 0, 1) if label is None else found
+
+    patch.setattr(Derivatives, "class_gradient", other)
+
+
+def reversed_classes(patch):
+    real = Derivatives.class_gradient
+    around = lambda self, x, label=None: real(self, x, label)[:, ::-1]
+    patch.setattr(Derivatives, "class_gradient", around)
+
+
+def not_scaled(patch):
+    patch.setattr("keras_mhmcmc.adversarial.derivatives.SMALLEST_SHARE", 1.0)
+
+
+def other_batches(patch):
+    real = Derivatives._filled_up
+    patch.setattr(Derivatives, "_filled_up", lambda *given: real(*given)[::-1])
+
+
+def probabilities(patch):
+    real = Derivatives.logits
+    patch.setattr(Derivatives, "logits", lambda *given: softmax(real(*given)))
+
+
+def linf_pgd(trained):
+    check_pgd(trained, *BALLS[0])
+
+
+def linf_apgd(trained):
+    check_apgd(trained, *BALLS[0])
+
+
+def l2_apgd_in_limits(trained):
+    """The functions of the shared classifier may be compiled without the bug."""
+    classifier, *others = trained
+    again = mh.Classifier(classifier.model, from_logits=True)
+    check_apgd((again, *others), *APGD_BALLS[2])
+
+
+def clipped_after_the_projection(patch):
+    """As other programs do: the point is not the nearest one."""
+    patch.setattr(balls, "nearest", balls.project)
+
+
+def a_step_too_short(patch):
+    real = auto_gradient._new_run
+    other = lambda start, labels, size: real(start, labels, 0.01 * size)
+    patch.setattr(auto_gradient, "_new_run", other)
+
+
+@pytest.mark.parametrize(
+    "plant, check",
+    [
+        (flipped, check_loss_gradient),
+        (flipped, check_fgsm),
+        (flipped, linf_pgd),
+        (flipped, linf_apgd),
+        (shifted, check_loss),
+        (shifted, check_loss_gradient),
+        (shifted, check_fgsm),
+        (shifted, linf_apgd),
+        (clipped_after_the_projection, l2_apgd_in_limits),
+        (a_step_too_short, linf_apgd),
+        (swapped, check_class_gradients),
+        (reversed_classes, check_class_gradients),
+        (not_scaled, check_loss_gradient),
+        (other_batches, check_predictions),
+        (other_batches, check_loss_gradient),
+        (probabilities, check_predictions),
+    ],
+)
+def test_a_planted_bug_is_found(plant, check, trained, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        check(trained) if "trained" in check.__code__.co_varnames else check()
+
+
+def draws_with(change):
+    """The draws of places and signs, changed."""
+
+    def around(real, *given):
+        stripes, draws = real(*given)
+        return stripes, change(draws)
+
+    return around
+
+
+WRONG_SQUARES = {
+    "share": lambda real, query, queries, initial: initial,
+    "window": lambda real, covered, image: real(0.1 * covered, image),
+    "_draws": draws_with(lambda draws: draws * [0.5, 0.5, 1.0]),  # a quarter of places
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SQUARES)
+def test_a_bug_of_square_is_found(name, trained, misled_by_art, monkeypatch):
+    wrap(monkeypatch, square_search, name, WRONG_SQUARES[name])
+    with pytest.raises(AssertionError):
+        check_square(trained, misled_by_art)
