@@ -65,7 +65,7 @@ def visits_of(energy: Array, settings: contour.Contour) -> Array:
     """Return the number of draws in each subregion, int64, (chain, partitions).
 
     This is `contour.locate` in numpy, block by block. With tensors of all draws it took
-    a quarter of the time of a run of 10,000 chains on JAX.
+    9 to 20 ns a draw on JAX instead of 4 to 6.
 
     Args:
         energy: of the draws, nats, float32, (chain, draw).
