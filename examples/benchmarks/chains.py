@@ -2,9 +2,12 @@
 
 The kernels are SGLD, and contour SGLD with 50 subregions of the energy. The target is a
 mixture of two normals in one dimension. Both libraries run the same number of steps and
-chains in one process, by turns, and keep every position. The time of a step is the time
-of a run minus the time of a short run, divided by the difference in steps. So
-compilation and set-up do not count.
+chains in one process, by turns, and keep every position, and contour SGLD keeps the log
+weight of every draw. `mh.sample` also returns the energy of each draw and the number of
+energies that are not finite. For contour SGLD it returns normalised weights and the
+number of draws in each subregion as well. The column "same results" is blackjax's
+kernel with all of this. The time of a step is the time of a run minus the time of a
+short run, divided by the difference in steps. So compilation and set-up do not count.
 
     python examples/benchmarks/chains.py            # needs blackjax (the `dev` extra)
     python examples/benchmarks/chains.py --kernels csgld
@@ -26,6 +29,8 @@ import numpy as np
 from keras import ops
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.sampling import draws
+from keras_mhmcmc.sampling import reports
 
 STEP = 0.05
 PARTITIONS, GAP, LOWEST, ZETA, STEP_SIZE = 50, 0.25, 0.5, 0.75, 1e-3
@@ -53,7 +58,7 @@ def log_density(x):
 def run_ours(kernel, chains, steps):
     """Seconds of a run, and the draws."""
     began = time.perf_counter()
-    draws = mh.sample(
+    run = mh.sample(
         kernel,
         np.zeros((chains, 1)),
         log_density=lambda x: log_density(x[0]),
@@ -61,11 +66,17 @@ def run_ours(kernel, chains, steps):
         num_chains=chains,
         progress=False,
     )
-    return time.perf_counter() - began, draws.position
+    return time.perf_counter() - began, run.position
 
 
-def make_blackjax(name, chains):
-    """A function of the number of steps that runs blackjax's kernel of this name."""
+def make_blackjax(name, chains, same=False):
+    """A function of the number of steps that runs blackjax's kernel of this name.
+
+    Args:
+        name: of the kernel.
+        chains: number of chains.
+        same: whether it returns everything that `mh.sample` returns.
+    """
     import blackjax
     import jax
 
@@ -80,8 +91,9 @@ def make_blackjax(name, chains):
         state = np.zeros((chains, 1), "float32")
 
         def one(key, state):
-            state = kernel.step(key, state, None, STEP)
-            return state, state
+            new = kernel.step(key, state, None, STEP)
+            # The energy of the point before the step: its gradient is computed anyway.
+            return new, ((state, -value(state, None)) if same else new)
     else:
         kernel = blackjax.csgld(value, gradient, ZETA, PARTITIONS, GAP, LOWEST)
         state = jax.vmap(kernel.init)(np.zeros((chains, 1), "float32"))
@@ -90,7 +102,9 @@ def make_blackjax(name, chains):
             state = kernel.step(key, state, None, STEP, STEP_SIZE)
             # The position and its weight, as ours gives them.
             weight = ZETA * jax.numpy.log(state.energy_pdf[state.energy_idx])
-            return state, (state.position, weight)
+            kept = (state.position, weight)
+            # XLA takes this energy from the step, which evaluates it too.
+            return state, ((*kept, -value(state.position, None)) if same else kept)
 
     @jax.jit
     def scan(keys, state):
@@ -103,9 +117,25 @@ def make_blackjax(name, chains):
         began = time.perf_counter()
         keys = jax.random.split(jax.random.key(0), steps)
         kept = jax.tree.map(np.asarray, scan(keys, state))
+        if same:
+            kept = (*kept, *report_of(name, kept))
         return time.perf_counter() - began, kept
 
     return run
+
+
+def report_of(name, kept):
+    """What `mh.sample` makes of the records, computed in the same way.
+
+    Args:
+        name: of the kernel.
+        kept: records of positions, log weights with contour SGLD, and energies.
+    """
+    energy = kept[-1].T
+    yield np.sum(~np.isfinite(energy), axis=1)
+    if name == "csgld":
+        yield draws.normalized_weights(kept[1].T, energy.shape)
+        yield reports.visits_of(energy, kernel_of(name).contour)
 
 
 def measure(name, chains, rounds, is_short):
@@ -118,8 +148,9 @@ def measure(name, chains, rounds, is_short):
     kernel = kernel_of(name)
     runs = {"ours": lambda steps: run_ours(kernel, chains, steps)[0]}
     if keras.config.backend() == "jax" and importlib.util.find_spec("blackjax"):
-        peer = make_blackjax(name, chains)
-        runs["blackjax"] = lambda steps: peer(steps)[0]
+        for key, same in (("blackjax", False), ("same", True)):
+            peer = make_blackjax(name, chains, same)
+            runs[key] = lambda steps, peer=peer: peer(steps)[0]
     for run in runs.values():
         run(short), run(long)  # compiles for both lengths
 
@@ -136,6 +167,9 @@ def measure(name, chains, rounds, is_short):
         row["blackjax_us"] = statistics.median(times["blackjax"])
         row["ratio"] = statistics.median(ratios)
         row["quartiles"] = measuring.quartiles(ratios)
+        ratios = measuring.ratios(times["ours"], times["same"])
+        row["same_us"] = statistics.median(times["same"])
+        row["same_ratio"] = statistics.median(ratios)
     return row
 
 
@@ -162,6 +196,8 @@ def main(arguments=None):
             "blackjax_us": "blackjax",
             "ratio": "ratio",
             "quartiles": "quartiles",
+            "same_us": "same results",
+            "same_ratio": "ratio",
         },
         rows,
     )

@@ -101,8 +101,8 @@ def run(
         start: number of the first step.
         names: of the counts.
         progress: whether to show a bar.
-        record_size: how many numbers a record has. Defaults to the size of the state,
-            which has no fewer.
+        record_size: how many numbers a record has at most. It sets how many records
+            one call of the loop keeps. Defaults to the size of the state.
         fuse: whether XLA compiles the loop on TensorFlow.
         check: function of the state, called every half second or so. An error that it
             raises ends the run.

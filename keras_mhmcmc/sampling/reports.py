@@ -14,6 +14,8 @@ from keras_mhmcmc.algorithms import contour_sampler
 from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.sampling.draws import named_leaves
 
+_BLOCK = 2**17  # energies that are looked at together; they fit into the cache
+
 
 def of_contour(
     algorithm: contour_sampler.ContourSampler,
@@ -34,16 +36,9 @@ def of_contour(
         and `energy_gap` of the partition that it found, shape (chain,).
     """
     settings, pilot = algorithm.contour_of(state), algorithm.pilot
-    # The chains last: each may have a partition of its own.
-    place = contour.locate(ops.convert_to_tensor(energy.T), settings)
-    index, finite = (ops.convert_to_numpy(x).T for x in (place.index, place.finite))
-    visits = np.array(
-        [
-            np.bincount(row[known], minlength=settings.partitions)
-            for row, known in zip(index, finite, strict=True)
-        ]
-    )
-    known = energy[np.isfinite(energy)]
+    visits = visits_of(energy, settings)
+    # Transposed: the energies of all chains at one step are neighbours in memory.
+    known = energy.T[np.isfinite(energy.T)]
     if known.size > 0:
         total = visits.sum(0)
         if pilot is None:
@@ -64,6 +59,34 @@ def of_contour(
             found = ops.convert_to_numpy(getattr(settings, name))
             report[name] = np.broadcast_to(found, len(energy))
     return report
+
+
+def visits_of(energy: Array, settings: contour.Contour) -> Array:
+    """Return the number of draws in each subregion, int64, (chain, partitions).
+
+    This is `contour.locate` in numpy, block by block. With tensors of all draws it took
+    9 to 20 ns a draw on JAX instead of 4 to 6.
+
+    Args:
+        energy: of the draws, nats, float32, (chain, draw).
+        settings: the partition of all chains, or one for each chain.
+    """
+    low, gap = (
+        np.asarray(ops.convert_to_numpy(x), "float32")
+        for x in (settings.energy_min, settings.energy_gap)
+    )
+    count, num_chains = settings.partitions, len(energy)
+    first = count * np.arange(num_chains)
+    visits = np.zeros(num_chains * count, "int64")
+    steps = max(1, _BLOCK // num_chains)
+    for start in range(0, energy.shape[1], steps):
+        # The chains last: each may have a partition of its own.
+        block = energy[:, start : start + steps].T
+        finite = np.isfinite(block)
+        above = np.ceil((np.where(finite, block, 0.0) - low) / gap)
+        index = np.clip(above, 0, count - 1).astype("int64") + first
+        visits += np.bincount(index[finite], minlength=len(visits))
+    return visits.reshape(num_chains, count)
 
 
 def of_spike_slab(

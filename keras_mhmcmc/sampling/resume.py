@@ -229,6 +229,15 @@ def count_of_nonfinite(target: LogDensity) -> str:
     return f"`data` has {count} values that are not finite. " if count else ""
 
 
+def record_size(shapes: list[tuple[int, ...]]) -> int:
+    """Return how many numbers a record has at most: position, energies, log weights.
+
+    Args:
+        shapes: of the position's tensors, the chain axis first.
+    """
+    return sum(int(np.prod(shape)) for shape in shapes) + 2 * shapes[0][0]
+
+
 def kept_records(
     outcome: loop.Outcome, shapes: list[tuple[int, ...]], num_chains: int
 ) -> list[Array]:

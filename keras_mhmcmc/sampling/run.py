@@ -198,6 +198,7 @@ def sample(
         names=program.counts,
         progress=progress,
         fuse=program.fuse,
+        record_size=resume.record_size(shapes),
         check=program.check,
         compile_chains=reuse.compiler(
             [log_density, log_likelihood, log_prior],
@@ -281,8 +282,7 @@ class Program:
         """Return the next state, what to record, and counts."""
         algorithm, target = self.algorithm, self.target
         normals, uniforms = noise
-        own = algorithm.traits.num_uniforms
-        count = len(target.constants)
+        own, count = algorithm.traits.num_uniforms, len(target.constants)
         evaluate = target.energies(
             self.structure,
             constants[:count],
