@@ -206,6 +206,14 @@ def test_benchmarks_run(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="compiles on PyTorch")
+def test_compiled_steps_are_timed(capsys):
+    (row,) = benchmark("jit_compile").main(["--quick"])
+    assert row["compilation_s"] > 0.0 and np.isfinite(row["ratio"])
+    assert "seconds to compile" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_slots_are_counted_in_weights():
     """SGHMC has one for each of the 258 weights, RSGLD two, and a few numbers."""
     rows = benchmark("memory").main(["--quick"])

@@ -37,6 +37,7 @@ import math
 from keras import ops
 
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms import tensors
 
 LARGEST_TRAIN_SIZE = 2**30
 
@@ -59,7 +60,7 @@ def draw_batches(
     counter = ops.expand_dims(ops.arange(batch_size, dtype="int32"), 0)
     first = counter + 0 * keys[0]
     if replacement:
-        keys = [_hash(key + counter * _GOLDEN) for key in keys]
+        keys = [_hash(tensors.wrapped_product(counter, _GOLDEN, key)) for key in keys]
         first = 0 * first
     return _permuted(first, keys, train_size)
 
@@ -100,10 +101,12 @@ def _permuted(first: Tensor, keys: list[Tensor], train_size: int) -> Tensor:
     index = permute(first)
     if rows * columns == train_size:
         return index
-    (index,) = ops.while_loop(
+    # A walk begins inside, and so sees each value outside at most once.
+    (index,) = tensors.loop_while(
         lambda index: ops.any(index >= train_size),
         lambda index: (ops.where(index >= train_size, permute(index), index),),
         (index,),
+        at_most=rows * columns - train_size,
     )
     return index
 
@@ -130,7 +133,8 @@ def grid(train_size: int) -> tuple[int, int]:
 
 def _shift(value: Tensor, bits: Tensor, size: int) -> Tensor:
     """Return (value + r) mod size, where 16 of the bits make r, less than size."""
-    step = _unsigned_shift(_unsigned_shift(bits, 16) * size, 16)
+    product = tensors.wrapped_product(_unsigned_shift(bits, 16), size)
+    step = _unsigned_shift(product, 16)
     moved = value + step
     return ops.where(moved >= size, moved - size, moved)
 
@@ -138,9 +142,9 @@ def _shift(value: Tensor, bits: Tensor, size: int) -> Tensor:
 def _hash(value: Tensor) -> Tensor:
     """Return int32 values with mixed bits. Products wrap around."""
     value = ops.bitwise_xor(value, _unsigned_shift(value, 16))
-    value = value * _MULTIPLIERS[0]
+    value = tensors.wrapped_product(value, _MULTIPLIERS[0])
     value = ops.bitwise_xor(value, _unsigned_shift(value, 13))
-    value = value * _MULTIPLIERS[1]
+    value = tensors.wrapped_product(value, _MULTIPLIERS[1])
     return ops.bitwise_xor(value, _unsigned_shift(value, 16))
 
 

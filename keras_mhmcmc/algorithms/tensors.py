@@ -139,6 +139,11 @@ def add_product(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     return _backend.add_product(x, y, z)
 
 
+def wrapped_product(x: Tensor, factor: int, constant: Tensor = None) -> Tensor:
+    """Return factor x + constant of int32 tensors, modulo 2^32."""
+    return _backend.wrapped_product(x, factor, constant)
+
+
 def between(x: Tensor, y: Tensor, share: Tensor) -> Tensor:
     """Return x + share (y - x), of one tensor."""
     return _backend.between(x, y, share)
@@ -157,10 +162,17 @@ def when(condition: Tensor, function: Callable[[Any], Any], values: Any) -> Any:
 
 
 def loop_while(
-    condition: Callable[..., Tensor], body: Callable[..., Any], values: Any
+    condition: Callable[..., Tensor],
+    body: Callable[..., Any],
+    values: Any,
+    at_most: int | None = None,
 ) -> Any:
-    """Return `values` after repeated `body(*values)`, while `condition(*values)`."""
-    return _backend.loop_while(condition, body, values)
+    """Return `values` after repeated `body(*values)`, while `condition(*values)`.
+
+    The condition may be known to hold `at_most` times. After that, `body` must return
+    its values as they are.
+    """
+    return _backend.loop_while(condition, body, values, at_most)
 
 
 def gather(arrays: Tensors, index: Tensor) -> list[Tensor]:

@@ -24,8 +24,8 @@ from keras_mhmcmc.sampling.ladder import COUNTS
 from keras_mhmcmc.sampling.ladder import Ladder
 from keras_mhmcmc.sampling.ladder import Settings
 from keras_mhmcmc.sampling.log_density import LogDensity
+from keras_mhmcmc.sampling.plans import checked_plan
 from keras_mhmcmc.sampling.rings import collected
-from keras_mhmcmc.sampling.run import checked_plan
 
 tree = keras.tree
 

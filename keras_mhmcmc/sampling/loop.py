@@ -85,6 +85,7 @@ def run(
     progress: bool,
     record_size: int | None = None,
     fuse: bool = True,
+    jit_compile: bool | str = "auto",
     check: Callable[[Any], None] | None = None,
     compile_chains: Callable[..., Any] = _backend.compile_chains,
 ) -> Outcome:
@@ -103,7 +104,8 @@ def run(
         progress: whether to show a bar.
         record_size: how many numbers a record has at most. It sets how many records
             one call of the loop keeps. Defaults to the size of the state.
-        fuse: whether XLA compiles the loop on TensorFlow.
+        fuse: whether XLA makes the loop faster on TensorFlow.
+        jit_compile: as in `mh.sample`.
         check: function of the state, called every half second or so. An error that it
             raises ends the run.
         compile_chains: function that compiles the loop.
@@ -125,6 +127,7 @@ def run(
     if record_size is None:
         record_size = sum(int(np.prod(x.shape)) for x in keras.tree.flatten(state))
     capacity = _capacity(record_size, plan)
+    fuse = _backend.compiles(jit_compile, fuse)
     program = compile_chains(step, noise, shapes, capacity, fuse)
     done, kept, wanted, interrupted = 0, 0, _FIRST_STEPS, False
     try:

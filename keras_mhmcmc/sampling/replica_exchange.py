@@ -24,9 +24,9 @@ from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.initial_positions import starting_positions
 from keras_mhmcmc.sampling.log_density import LogDensity
+from keras_mhmcmc.sampling.plans import checked_plan
 from keras_mhmcmc.sampling.run import Program
 from keras_mhmcmc.sampling.run import bound_to_weights
-from keras_mhmcmc.sampling.run import checked_plan
 
 tree = keras.tree
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)

@@ -46,8 +46,8 @@ def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
     function reads none. Later calls with the same wrapped function then use the
     compiled loop, and begin at once, if these are the same as well: the kernel, the
     shapes of the data and of the position, `batch_size`, `replacement`, the number of
-    chains, and the number of kept draws. PyTorch compiles nothing, so there it makes no
-    difference.
+    chains, and the number of kept draws. PyTorch compiles only with `jit_compile=True`,
+    and without it the wrapper makes no difference.
 
     The wrapper keeps the last eight loops, and for each loop the data of the call that
     compiled it. Delete the wrapper to free them.

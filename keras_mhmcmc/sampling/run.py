@@ -20,6 +20,7 @@ from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
+from keras_mhmcmc.sampling import plans
 from keras_mhmcmc.sampling import reports
 from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling import reuse
@@ -37,6 +38,8 @@ tree = keras.tree
 # A step of 400 gathered examples on TensorFlow took 47 us with XLA, 128 us without, of
 # 3,200 251 and 298 us, and of 10,000 1,136 and 706 us.
 _FUSED_EXAMPLES = 4096
+
+_WAYS: tuple[bool | str, ...] = ("auto", True, False)
 
 BoundAlgorithm = TypeVar("BoundAlgorithm", bound=Algorithm)
 
@@ -58,6 +61,7 @@ def sample(
     replacement: bool = False,
     control_variates: Any = None,
     progress: bool = True,
+    jit_compile: bool | str = "auto",
 ) -> Draws:
     """Run many chains of a kernel on any density.
 
@@ -105,6 +109,13 @@ def sample(
             uses the plain gradient of the mini-batch.
         progress: whether to show a bar with the speed, the acceptance and the time
             left.
+        jit_compile: "auto", True or False. On PyTorch True compiles the step, with the
+            compiler of `torch.compile`. This takes seconds, and then small steps take
+            a fraction of the time. Kernels that draw noise within a step, such as
+            `tuna` and `hmc`, cannot be compiled. "auto" and False do not compile. On
+            TensorFlow True and False switch XLA on and off, and "auto" uses XLA where
+            it makes a step faster. JAX always compiles, and refuses False. Defaults to
+            "auto".
 
     Returns:
         `Draws`, with `position`, `weights`, `info`, `state` and `to_arviz()`. After
@@ -114,6 +125,8 @@ def sample(
         ValueError: an argument is outside its range; a function returns a wrong shape;
             the density at `init` is not finite, or so large that float32 loses the
             differences that the kernel decides on. Raised before the first step.
+        RuntimeError: `jit_compile` is True, and PyTorch cannot compile, for instance
+            without a C++ compiler.
 
     Example:
 
@@ -141,8 +154,9 @@ def sample(
         (Algorithm, Transition),
         "built by `mh.kernels`, such as mh.kernels.sgld(0.1)",
     )
-    plan = checked_plan(num_steps, burn_in, every)
+    plan = plans.checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
+    jit_compile = _validate.choice("jit_compile", jit_compile, _WAYS)
     seed = _validate.seed(seed)
     target = LogDensity(
         log_density=log_density,
@@ -171,11 +185,11 @@ def sample(
         shapes = [tuple(ops.shape(x)) for x in position]
     program: Program | transitions.TransitionProgram
     if isinstance(kernel, Transition):
-        check_warm_up(kernel.warm_up_argument, start, plan)
+        plans.check_warm_up(kernel.warm_up_argument, start, plan)
         program = transitions.TransitionProgram(kernel, target, structure, shapes)
     else:
         kernel = bound_to_weights(kernel, structure, shapes)
-        check_warm_up(
+        plans.check_warm_up(
             kernel.traits.warm_up_argument, start, plan, kernel.traits.warm_up
         )
         reference = None
@@ -199,6 +213,7 @@ def sample(
         progress=progress,
         fuse=program.fuse,
         record_size=resume.record_size(shapes),
+        jit_compile=jit_compile,
         check=program.check,
         compile_chains=reuse.compiler(
             [log_density, log_likelihood, log_prior],
@@ -361,39 +376,3 @@ class Program:
             state,
             outcome.interrupted,
         )
-
-
-def check_warm_up(
-    argument: tuple[str, int], start: int, plan: loop.Plan, steps: int | None = None
-) -> None:
-    """Refuse a burn-in that is shorter than the warm-up of the kernel.
-
-    Args:
-        argument: name and value of what sets the warm-up.
-        start: steps that were made before.
-        plan: of the run.
-        steps: of the warm-up. None: the value of the argument.
-    """
-    name, count = argument
-    least = (count if steps is None else steps) - start
-    if plan.burn_in < least:
-        raise ValueError(
-            f"Argument `burn_in` must be at least {least}, since the first {count} "
-            "steps of the kernel are its warm-up. Raise it, or make the kernel with a "
-            f"smaller `{name}`. Received: burn_in={plan.burn_in}, {name}={count}"
-        )
-
-
-def checked_plan(num_steps: int, burn_in: int, every: int) -> loop.Plan:
-    """Return how long to run and what to keep, or raise a `ValueError`."""
-    num_steps = _validate.integer("num_steps", num_steps, 1)
-    burn_in = _validate.integer("burn_in", burn_in, 0)
-    every = _validate.integer("every", every, 1)
-    plan = loop.Plan(num_steps, burn_in, every)
-    if plan.num_draws < 1:
-        raise ValueError(
-            "Argument `num_steps` must be at least `burn_in` + `every`, so that a draw "
-            f"is kept. Received: num_steps={num_steps}, burn_in={burn_in}, "
-            f"every={every}"
-        )
-    return plan

@@ -79,6 +79,7 @@ CHAINS = {
         DENSITY,
         also={"log_likelihood": {"log_density"}},
         control_variates=unshown(0.0, [0.0], "abc", True),  # beside a density
+        jit_compile=kinds.choice("auto", True, False),
         **OF_DENSITIES | BESIDE,
     ),
     "sample of nowhere": row(

@@ -8,6 +8,7 @@ import numpy as np
 
 __all__ = [
     "compile_chains",
+    "compiles",
     "gather",
     "loop_while",
     "map_chains",
@@ -35,7 +36,7 @@ def when(condition, function, values):
     return jax.lax.cond(condition, function, lambda values: values, values)
 
 
-def loop_while(condition, body, values):
+def loop_while(condition, body, values, at_most=None):
     """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
 
     Args:
@@ -43,6 +44,9 @@ def loop_while(condition, body, values):
         body: function that returns a tuple like `values`.
         values: a tuple of integers, tensors, and structures of them. On PyTorch the
             integers stay integers.
+        at_most: after this many repeats the condition holds no more. Then `body` must
+            return its values as they are: a compiled step on PyTorch repeats it
+            `at_most` times. None: not known.
     """
     return jax.lax.while_loop(
         lambda values: condition(*values), lambda values: tuple(body(*values)), values
@@ -77,6 +81,21 @@ def map_chains(function, constants, differentiate, auxiliary=False):
     return jax.vmap(evaluate)
 
 
+def compiles(jit_compile, is_faster):
+    """Return whether to compile the loop with more than the backend always does.
+
+    Args:
+        jit_compile: of the user, "auto", True or False.
+        is_faster: whether XLA makes the loop faster on TensorFlow.
+    """
+    if jit_compile is False:
+        raise ValueError(
+            'Argument `jit_compile` must be "auto" or True on JAX, which always '
+            "compiles. Received: jit_compile=False"
+        )
+    return True
+
+
 def compile_chains(step, noise, records, capacity, fuse=True):
     """Return a loop of many steps, compiled once, which keeps the records that are due.
 
@@ -87,7 +106,8 @@ def compile_chains(step, noise, records, capacity, fuse=True):
         records: function of a state and constants. It returns what `step` records and
             counts. It is only traced, for the shapes of the results.
         capacity: how many records one call can keep.
-        fuse: whether TensorFlow compiles with XLA. The other backends ignore it.
+        fuse: whether TensorFlow compiles with XLA, and PyTorch compiles at all: the
+            result of `compiles`. JAX ignores it.
 
     Returns:
         A function of (state, constants, seed, start, steps, first, every). The last

@@ -25,6 +25,7 @@ __all__ = [
     "sum_products",
     "select",
     "sigmoid_of_affine",
+    "wrapped_product",
 ]
 
 
@@ -180,3 +181,8 @@ def map_and_sum(function, *arrays):
 def sigmoid_of_affine(x, slope, constant):
     """Return sigmoid(slope x + constant)."""
     return tf.sigmoid(slope * x + constant)
+
+
+def wrapped_product(x, factor, constant=None):
+    """Return factor x + constant of int32 tensors, modulo 2^32."""
+    return x * factor if constant is None else x * factor + constant

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 __all__ = [
     "compile_chains",
+    "compiles",
     "gather",
     "loop_while",
     "map_chains",
@@ -23,7 +24,7 @@ def when(condition, function, values):
     return tf.cond(condition, lambda: function(values), lambda: values)
 
 
-def loop_while(condition, body, values):
+def loop_while(condition, body, values, at_most=None):
     """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
 
     `jax/loop.py` describes the arguments.
@@ -65,6 +66,11 @@ def map_chains(function, constants, differentiate, auxiliary=False):
         return value, gradient, others
 
     return evaluate
+
+
+def compiles(jit_compile, is_faster):
+    """Return whether XLA compiles the loop: by default where it makes it faster."""
+    return is_faster if jit_compile == "auto" else jit_compile
 
 
 def compile_chains(step, noise, records, capacity, fuse=True):

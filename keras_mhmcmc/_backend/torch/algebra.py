@@ -8,6 +8,7 @@ import torch
 from keras_mhmcmc._backend.torch.generator import Normals
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
+from keras_mhmcmc._backend.torch.host import is_tracing
 
 __all__ = [
     "add_product",
@@ -23,6 +24,7 @@ __all__ = [
     "sum_products",
     "select",
     "sigmoid_of_affine",
+    "wrapped_product",
 ]
 
 
@@ -205,6 +207,18 @@ def add_product(x, y, z):
 def between(x, y, share):
     """Return x + share (y - x)."""
     return torch.lerp(x, y, _number(share))
+
+
+def wrapped_product(x, factor, constant=None):
+    """Return factor x + constant of int32 tensors, modulo 2^32.
+
+    A compiled step is a program in C++, where int32 must not overflow. With int32 some
+    indices were out of bounds.
+    """
+    if is_tracing():
+        product = x.long() * factor
+        return (product if constant is None else product + constant).to(torch.int32)
+    return x * factor if constant is None else x * factor + constant
 
 
 def _number(scalar):

@@ -1,11 +1,15 @@
 """PyTorch: functions along a chain axis, and the loop of many steps."""
 
 import torch
+from keras import tree
 
+from keras_mhmcmc._backend.torch.compiled import CompiledStep
+from keras_mhmcmc._backend.torch.host import is_tracing
 from keras_mhmcmc._backend.torch.operands import WithArrays
 
 __all__ = [
     "compile_chains",
+    "compiles",
     "gather",
     "loop_while",
     "map_chains",
@@ -21,14 +25,22 @@ def gather(arrays, index):
 
 def when(condition, function, values):
     """Return `function(values)` if the scalar `condition` holds, else `values`."""
+    if is_tracing() and torch.is_tensor(condition):
+        return tree.map_structure(
+            lambda new, old: torch.where(condition, new, old), function(values), values
+        )
     return function(values) if condition else values
 
 
-def loop_while(condition, body, values):
+def loop_while(condition, body, values, at_most=None):
     """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
 
     `jax/loop.py` describes the arguments.
     """
+    if is_tracing() and at_most is not None:
+        for _ in range(at_most):
+            values = body(*values)
+        return values
     while condition(*values):
         values = body(*values)
     return values
@@ -68,16 +80,26 @@ def map_chains(function, constants, differentiate, auxiliary=False):
     return evaluate
 
 
-def compile_chains(step, noise, records, capacity, fuse=True):
+def compiles(jit_compile, is_faster):
+    """Return whether to compile the step: only if the user asks for it.
+
+    Compiling takes seconds, and needs a C++ compiler.
+    """
+    return jit_compile is True
+
+
+def compile_chains(step, noise, records, capacity, fuse=False):
     """Return a loop of many steps, which keeps the records that are due.
 
-    PyTorch runs the loop without compiling it. `jax/loop.py` describes the
-    arguments and the result.
+    The loop itself is Python. `jax/loop.py` describes the arguments and the result.
     """
+    if fuse:
+        step = CompiledStep(step)
 
     @torch.no_grad()
     def run(state, constants, seed, start, steps, first, every):
         kept, counts = [], None
+        state = step.flat(state) if fuse else state
         for number in range(steps):
             draws = noise(seed, start + number)
             state, record, new = step(state, constants, draws, start + number)
@@ -85,6 +107,6 @@ def compile_chains(step, noise, records, capacity, fuse=True):
             if number >= first and (number - first) % every == 0:
                 kept.append(record)
         buffers = [torch.stack(values) for values in zip(*kept, strict=True)]
-        return state, buffers, counts
+        return step.packed(state) if fuse else state, buffers, counts
 
     return run

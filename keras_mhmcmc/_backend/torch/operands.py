@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from keras import tree
 
+from keras_mhmcmc._backend.torch.host import is_tracing
+
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
@@ -93,6 +95,11 @@ class WithArrays:
         return self._of_operands(arguments, None)
 
     def _of_operands(self, arguments, cause):
+        if is_tracing():
+            raise TypeError(
+                "numpy arrays cannot be constants of a compiled function on PyTorch: "
+                "convert them with `keras.ops.convert_to_tensor`"
+            ) from cause
         operands = tree.map_structure(lambda x: x.as_subclass(Operand), arguments)
         try:
             value = self._function(*operands)
