@@ -73,7 +73,8 @@ def without_lists(position: Any, name: str = "init") -> Any:
     except ValueError as error:
         raise ValueError(
             f"Argument `{name}` must have lists of numbers only, and dicts or tuples "
-            f"of tensors. Received: the list {_validate.shown(position)}"
+            f"of tensors. For the weights of a model pass {name}="
+            f"tuple(model.get_weights()). Received: {_validate.shown(position)}"
         ) from error
 
 
