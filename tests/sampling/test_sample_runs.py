@@ -283,7 +283,10 @@ def test_the_weights_of_a_plain_kernel_are_equal():
         ({"log_prior": lambda p: p["mean"]}, r"`log_prior`.*shape \(2,\)"),
         ({"init": {"mean": [np.nan, 0.0], "log_scale": 0.0}}, "`init`.*nan"),
         ({"init": {"mean": ["a", "b"], "log_scale": 0.0}}, "`init`"),
-        ({"init": {"mean": [[1.0], [1.0, 2.0]], "log_scale": 0.0}}, r"`init`.*init=tuple\(model.get_weights\(\)\)"),
+        (
+            {"init": {"mean": [[1.0], [1.0, 2.0]], "log_scale": 0.0}},
+            r"`init`.*init=tuple\(model.get_weights\(\)\)",
+        ),
         ({"init": {}}, "`init`"),
         (
             {"log_likelihood": lambda p, b: ops.log(b[:, 0] + p["log_scale"])},
