@@ -9,6 +9,7 @@ from keras import ops  # replaced below on PyTorch
 from keras_mhmcmc._backend.errors import NotVectorizable
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows
 from keras_mhmcmc._backend.keras_internals import compile_arguments
+from keras_mhmcmc._backend.keras_internals import compile_key
 from keras_mhmcmc._backend.keras_internals import compiled_losses
 from keras_mhmcmc._backend.keras_internals import fitted_data
 from keras_mhmcmc._backend.keras_internals import fitting_frame

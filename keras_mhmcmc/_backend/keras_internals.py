@@ -20,6 +20,7 @@ __all__ = [
     "TrainerHooks",
     "any_number_of_rows",
     "compile_arguments",
+    "compile_key",
     "compiled_losses",
     "fitted_data",
     "fitting_frame",
@@ -219,6 +220,14 @@ def compiled_losses(model: keras.Model) -> list[tuple[keras.losses.Loss, float]]
         (part.loss, 1.0 if part.loss_weights is None else part.loss_weights)
         for part in compiled._flat_losses
     ]
+
+
+def compile_key(model: keras.Model) -> Any:
+    """Return an object that is another one after each `model.compile`.
+
+    The public `model.loss` stays the same if only the weights of losses change.
+    """
+    return model._compile_loss
 
 
 class BuiltBeforeSteps:

@@ -37,6 +37,7 @@ class FullLoss:
     def __init__(self, train_size: int) -> None:
         self._train_size = train_size
         self._model: keras.Model | None = None
+        self._key: Any = None  # of the loss that `_compiled` has
         self._compiled: Callable[..., Tensor]
 
     def mean(self, model: keras.Model, data: Data) -> float:
@@ -48,8 +49,9 @@ class FullLoss:
             ValueError: the data has another number of examples than N, or cannot be
                 read again.
         """
-        if model is not self._model:
-            self._model = model
+        key = _backend.compile_key(model)
+        if model is not self._model or key is not self._key:
+            self._model, self._key = model, key
             self._compiled = _backend.compile_function(_loss_of(model))
         variables = _variables(model)
         values = list(_backend.read(variables))

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
+from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import barker
 from keras_mhmcmc.optimizers.tested_chain import TestedChain
 from tests.oracles import growing as oracle
@@ -22,6 +23,7 @@ from tests.support.barker_chains import sampler
 from tests.support.models import numpy
 from tests.support.models import optimizer_state
 from tests.support.models import weights
+from tests.support.shuffled import Shuffled
 
 IS_TORCH = keras.backend.backend() == "torch"
 
@@ -49,10 +51,12 @@ def noise_of(options, steps):
         yield numpy(list(evaluation.normals)[0]).ravel(), uniforms, correction
 
 
-def beside_the_oracle(*callbacks, **options):
+def beside_the_oracle(*callbacks, loss_weights=None, **options):
     """The states of a fit, those of the oracle, its sizes of tests, and the logs."""
     epochs, per_epoch = 12, -(-SIZE // BATCH)
-    states, chain = States(), compiled(optimizer=sampler(**options))
+    optimizer = sampler(**options)
+    states, chain = States(), compiled(optimizer=optimizer, loss_weights=loss_weights)
+    [weight] = loss_weights or [1.0]
     history = fit(chain, epochs, callbacks=[states, *callbacks])
     x, y = (part.astype("float64") for part in data())
     rows = [range(i, min(i + BATCH, SIZE)) for i in range(0, SIZE, BATCH)]
@@ -67,7 +71,7 @@ def beside_the_oracle(*callbacks, **options):
     expected, sizes = oracle.barker_chain(
         np.zeros(FEATURES),
         batches,
-        lambda theta: -0.5 * ((y - x @ theta) / NOISE) ** 2,
+        lambda theta: -0.5 * weight * ((y - x @ theta) / NOISE) ** 2,
         lambda theta: -0.5 * theta @ theta / SCALE**2,
         settings,
     )
@@ -85,6 +89,21 @@ def test_the_states_are_those_of_the_oracle(options):
     if posterior:
         reported = np.array(logs["examples_per_test"])
         assert np.nanmin(reported) >= min(sizes) and np.nanmax(reported) <= max(sizes)
+
+
+def test_the_weight_of_the_loss_counts():
+    found, expected, *_ = beside_the_oracle(loss_weights=[2.0])
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert len(np.unique(expected[:, 0])) > 2
+
+
+def test_a_weight_of_the_loss_that_is_dropped_is_seen(monkeypatch):
+    real = _backend.compiled_losses
+    monkeypatch.setattr(
+        _backend, "compiled_losses", lambda m: [(loss, 1.0) for loss, _ in real(m)]
+    )
+    found, expected, *_ = beside_the_oracle(loss_weights=[2.0])
+    assert np.abs(found - expected).max() > 1e-3
 
 
 def _with_losses_for_likelihoods(patch):
@@ -133,6 +152,52 @@ def mean_error(draws, mean):
         blocks = column[: len(column) // 20 * 20].reshape(20, -1).mean(axis=1)
         found.append((column.mean() - exact) / (blocks.std(ddof=1) / np.sqrt(20)))
     return np.abs(found).max()
+
+
+class Settle(keras.callbacks.Callback):
+    """Begins a new test at each pass through the data, as an epoch does."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch % 2 == 0:
+            self.model.optimizer.settle()
+
+
+def errors_of_the_law():
+    """Differences of mean and variance from 0 and 1, and their standard errors.
+
+    They are of the posterior's coordinates with mean 0 and variance 1, in one long
+    epoch, since each epoch of Keras takes time.
+    """
+    x, y = data()
+    precision = x.T.astype("float64") @ x / NOISE**2 + np.eye(FEATURES) / SCALE**2
+    mean = np.linalg.solve(precision, x.T @ y / NOISE**2)
+    states, model = States(), linear()
+    model.set_weights([mean[:, None]])
+    chain = compiled(model, sampler(learning_rate=0.13))
+    batches = Shuffled(x, y[:, None], SIZE // 2, seed=0, passes=500)
+    chain.fit(batches, verbose=0, callbacks=[states, Settle()])
+    z = (np.array(states.found) - mean) @ np.linalg.cholesky(precision)
+    parts = np.array([z.mean(axis=1), (z**2).mean(axis=1)]).reshape(2, 20, -1)
+    parts = parts.mean(axis=2)
+    error = parts.std(axis=1, ddof=1) / 20**0.5
+    return parts.mean(axis=1) - [0.0, 1.0], error
+
+
+def test_a_short_chain_has_the_posterior_of_a_conjugate_model():
+    difference, error = errors_of_the_law()
+    assert (error < [0.25, 0.3]).all()
+    assert (np.abs(difference) < 4.0 * error).all()
+
+
+def _with_half_the_losses(patch):
+    test = mh.Barker.test
+    patch.setattr(mh.Barker, "test", lambda self, a, b: test(self, a / 2, b / 2))
+
+
+def test_a_planted_bug_changes_the_law(monkeypatch):
+    _with_half_the_losses(monkeypatch)
+    difference, error = errors_of_the_law()
+    assert (np.abs(difference) > 4.0 * error).any()
 
 
 @pytest.mark.slow
