@@ -7,6 +7,8 @@ from keras import ops
 from keras_mhmcmc import kernels
 from keras_mhmcmc.algorithms import barker
 from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.algorithms import confidence
+from keras_mhmcmc.algorithms import growing_batch
 from keras_mhmcmc.algorithms.base import map_leaves
 from keras_mhmcmc.sampling import resume
 from tests.algorithms.test_transitions import BOUNDS
@@ -15,9 +17,9 @@ from tests.algorithms.test_transitions import SIZE
 from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
 from tests.algorithms.test_transitions import log_likelihoods
 from tests.oracles import growing as oracle
+from tests.statistics.planting import wrap
 from tests.support.given_density import Given
-
-pytestmark = pytest.mark.in_turn("torch")
+from tests.support.kernel_tools import tensor
 
 ROUNDS = batches.num_rounds(SIZE)
 
@@ -140,6 +142,111 @@ def test_confidence_step_equals_the_oracle(delta, block_size, seed, temperature)
         )
         assert abs(value) > 1e-6, "the seed is undecided"
         step.check(chain, value > 0, count)
+
+
+# In the steps above the term of the range decides. Here each term does in its turn.
+TERMS = {"range": 3.0, "variance": 1e-4}  # the largest bound
+
+
+def width_of(differences, reach, delta, look):
+    """w_j of a batch at its look number 1, 2, ..., in float64."""
+    level, count = np.log(3 * 2 * look**2 / delta), len(differences)
+    deviation = differences.std(ddof=1)
+    return deviation * np.sqrt(2 * level / count) + 6 * reach * level / count
+
+
+def assert_width(term, delta, look):
+    """The bound decides just outside of the width, and not just inside."""
+    rng = np.random.default_rng(look)
+    count, distance, shares = 8 * 2 ** (look - 1), 0.2, np.array([0.99, 1.01])
+    differences = rng.normal(0.3, 0.5, size=count)
+    bounds = np.append(np.full(99, 1e-5), TERMS[term])
+    kernel = kernels.confidence(0.3, bounds=bounds, delta=delta, block_size=8)
+    kernel = kernel.bind_data_size(100, None)
+    width = width_of(differences, TERMS[term] * distance, delta, look)
+
+    class Density:
+        arrays = [ops.convert_to_tensor(array) for array in kernel.arrays]
+        train_size = 100
+
+    ones = np.ones(4)
+    prior = -100 * (differences.mean() + width * np.append(shares, -shares))
+    move = growing_batch.Move(tensor(prior), tensor(distance * ones), [tensor(ones)])
+    batch = growing_batch.Batch(
+        tensor(count * ones),
+        tensor(0.2 * ones),
+        tensor(np.sum(differences - 0.2) * ones),
+        tensor(np.sum((differences - 0.2) ** 2) * ones),
+        None,
+    )
+    block = tensor(2 ** (look - 1) - 1, "int32")
+    found = ops.convert_to_numpy(kernel.is_decided(batch, move, block, Density()))
+    np.testing.assert_array_equal(found, [False, True, False, True])
+    if look > 2:  # between the looks nothing is decided
+        found = kernel.is_decided(batch, move, block - 1, Density())
+        assert not ops.convert_to_numpy(found).any()
+
+
+@pytest.mark.parametrize("look", [1, 2, 3])
+@pytest.mark.parametrize("delta", [0.01, 0.5])
+@pytest.mark.parametrize("term", TERMS)
+def test_the_concentration_bound_is_as_wide_as_that_of_float64(term, delta, look):
+    assert_width(term, delta, look)
+
+
+def bug_of_the_variance(real, self, batch, move, block, density):
+    """The term of the variance without its square root."""
+    spread = growing_batch.spread(batch)
+    level = 2.0 * density.arrays[1][block] / batch.count
+    # The root of this spread, times the level, is what the bug has.
+    around = level * spread**2 * (batch.count - 1.0)
+    squares = around + batch.total**2 / batch.count
+    return real(self, batch._replace(squares=squares), move, block, density)
+
+
+def bug_of_no_variance(real, self, batch, move, block, density):
+    """The term of the range alone."""
+    batch = batch._replace(squares=0.0 * batch.squares)
+    return real(self, batch, move, block, density)
+
+
+def bug_of_the_move(real, self, batch, move, block, density):
+    """The range without the length of the move."""
+    move = move._replace(distance=ops.ones_like(move.distance))
+    return real(self, batch, move, block, density)
+
+
+def bug_of_no_range(real, self, batch, move, block, density):
+    """The term of the variance alone."""
+    move = move._replace(distance=0.0 * move.distance)
+    return real(self, batch, move, block, density)
+
+
+@pytest.mark.parametrize(
+    ("term", "bug"),
+    [
+        ("variance", bug_of_the_variance),
+        ("variance", bug_of_no_variance),
+        ("range", bug_of_the_move),
+        ("range", bug_of_no_range),
+    ],
+)
+def test_bugs_of_the_concentration_bound_are_found(monkeypatch, term, bug):
+    wrap(monkeypatch, confidence.Confidence, "is_decided", bug)
+    with pytest.raises(AssertionError):
+        assert_width(term, 0.5, 2)
+
+
+def test_a_bug_of_the_levels_is_found(monkeypatch):
+    """Every look may be wrong with a probability of delta."""
+
+    def levels(real, delta, num_blocks):
+        found = real(delta, num_blocks)
+        return np.where(np.isfinite(found), np.log(3.0 / delta), np.inf)
+
+    wrap(monkeypatch, confidence, "levels", levels)
+    with pytest.raises(AssertionError):
+        assert_width("variance", 0.5, 2)
 
 
 def test_oracles_see_batches_of_several_sizes():

@@ -16,8 +16,6 @@ from tests.support.kernel_tools import draw
 from tests.support.kernel_tools import tensor
 from tests.support.kernel_tools import tensors_of
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("settings", STEP_SETTINGS)

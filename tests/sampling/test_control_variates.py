@@ -19,8 +19,6 @@ from tests.statistics.planting import wrap
 from tests.support.kernel_tools import float32
 from tests.support.kernel_tools import tensor
 
-pytestmark = pytest.mark.in_turn("torch")
-
 RNG = np.random.default_rng(4)
 N, M, D, SCALE = 6, 2, 3, 0.7
 X = RNG.normal(size=(N, D)).astype("float32")
@@ -136,32 +134,70 @@ def run(kernel, init, num_steps=4, **arguments):
     return mh.sample(kernel, init, num_steps=num_steps, progress=False, **arguments)
 
 
-def test_a_step_of_sgld_is_that_of_float64():
-    rate, seed, chains = 0.3, 11, 5
-    kernel = mh.kernels.sgld(rate, temperature=0.8)
-    draws = run(
-        kernel,
-        THETA,
-        2,
-        num_chains=chains,
-        seed=seed,
-        control_variates=REFERENCE,
-        **LOGISTIC,
-    )
+# Kernels, and their steps in float64: (state, gradient of U/N, normals) -> state.
+RATE, T = 0.3, 0.8
+BATH = dict(learning_rate=RATE, temperature=T, train_size=N)
+
+
+def step_of(name, state, gradient, normals):
+    step = getattr(steps, f"{name}_step")
+    moved = step(*state, [gradient], [normals], **STEPS[name][2], **BATH)
+    return (moved,) if name == "sgld" else moved
+
+
+ZEROS = [np.zeros(D)]
+METRIC = dict(decay=0.9, epsilon=0.1)
+STEPS = {
+    "sgld": ({}, (), {}),
+    "psgld": (METRIC, (ZEROS,), METRIC),
+    "sghmc": (dict(momentum=0.7), (ZEROS,), dict(momentum=0.7)),
+    "sgnht": (
+        dict(momentum=0.7, thermostat_rate=0.05),
+        (ZEROS, 0.3),
+        dict(friction=0.3, rate=0.05),
+    ),
+}
+
+
+def assert_steps(name):
+    """Two steps of each chain, with the noise and the batches of the run."""
+    seed, chains = 11, 5
+    arguments, auxiliary, _ = STEPS[name]
+    kernel = getattr(mh.kernels, name)(RATE, temperature=T, **arguments)
+    options = dict(num_chains=chains, seed=seed, control_variates=REFERENCE)
+    draws = run(kernel, THETA, 3, **options, **LOGISTIC)
     target = LogDensity(**LOGISTIC)
     program = Program(kernel, target, 0, [(chains, D)])
-    normals, uniforms = program.noise(seed, 0)
-    batches = ops.convert_to_numpy(target.batch_indices(uniforms)[0])
-    for chain, rows in enumerate(batches):
-        energy, gradient = controlled(ORACLE, THETA, REFERENCE, rows)
-        noise = ops.convert_to_numpy(normals[0])[chain]
-        (expected,) = steps.sgld_step(
-            [THETA], [gradient / N], [noise], rate, 0.8, train_size=N
-        )
-        np.testing.assert_allclose(
-            draws.position[chain, 1], expected, rtol=1e-5, atol=1e-5
-        )
-        assert draws.info["energy"][chain, 0] == pytest.approx(energy, rel=1e-5)
+    states = [([THETA], *auxiliary)] * chains
+    for number in range(2):
+        normals, uniforms = program.noise(seed, number)
+        batches = ops.convert_to_numpy(target.batch_indices(uniforms)[0])
+        for chain, rows in enumerate(batches):
+            (theta,), *_ = states[chain]
+            energy, gradient = controlled(ORACLE, theta, REFERENCE, rows)
+            noise = ops.convert_to_numpy(normals[0])[chain]
+            states[chain] = step_of(name, states[chain], gradient / N, noise)
+            np.testing.assert_allclose(
+                draws.position[chain, number + 1],
+                states[chain][0][0],
+                rtol=1e-5,
+                atol=2e-5,
+            )
+            found = draws.info["energy"][chain, number]
+            assert found == pytest.approx(energy, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_are_those_of_float64(name):
+    assert_steps(name)
+
+
+@pytest.mark.in_turn("torch")
+@pytest.mark.parametrize("name", STEPS)
+def test_a_planted_bug_in_the_steps_is_found(monkeypatch, name):
+    wrap(monkeypatch, control_variates, "estimate", _without_the_factor)
+    with pytest.raises(AssertionError):
+        assert_steps(name)
 
 
 # The mean of a normal sample: the gradient of a batch is that of all the data, and a
@@ -183,6 +219,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", KERNELS)
 def test_linear_gradients_have_no_noise(name):
     # Without Langevin noise the noise of batches would show.
@@ -199,6 +236,7 @@ def test_linear_gradients_have_no_noise(name):
     assert np.abs(plain.position - whole.position)[:, -1].max() > 0.02
 
 
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("reference", [None, 0.0])
 def test_the_variance_of_sgld_is_that_of_all_the_data(reference):
     rate, chains, temperature = 0.5, 4000, 2.0
@@ -223,6 +261,7 @@ def test_the_variance_of_sgld_is_that_of_all_the_data(reference):
     )
 
 
+@pytest.mark.in_turn("torch")
 def test_a_run_goes_on_bit_for_bit():
     arguments = LOGISTIC | dict(control_variates=REFERENCE)
     kernel = mh.kernels.sghmc(0.05)
@@ -236,6 +275,7 @@ def test_a_run_goes_on_bit_for_bit():
     assert (plain.position[:, -1] != whole.position[:, -1]).all()
 
 
+@pytest.mark.in_turn("torch")
 def test_a_structure_of_tensors():
     def likelihood(position, batch):
         x, y = batch
@@ -256,6 +296,7 @@ def test_a_structure_of_tensors():
     assert np.isfinite(draws.position["bias"]).all()
 
 
+@pytest.mark.in_turn("torch")
 def test_the_mode_of_an_expansion_is_a_reference():
     expansion = mh.expansions.logistic_regression(X, Y)
     reference = expansion.reference

@@ -90,9 +90,12 @@ class Given:
 def plain_loops(monkeypatch):
     """Run loops step by step: the density above computes with numpy."""
 
-    def loop_while(condition, body, values):
+    def loop_while(condition, body, values, at_most=None):
+        rounds = 0
         while bool(ops.convert_to_numpy(condition(*values))):
             values = body(*values)
+            rounds += 1
+            assert at_most is None or rounds <= at_most
         return values
 
     monkeypatch.setattr("keras_mhmcmc.algorithms.tensors.loop_while", loop_while)

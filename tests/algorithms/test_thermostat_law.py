@@ -1,0 +1,108 @@
+"""SGNHT on a Gaussian: the variances of the docstring of its file, by its own step.
+
+tests/optimizers/test_thermostat.py has the same laws of the optimizer, in longer runs.
+"""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_mhmcmc.algorithms import sgnht
+from tests.statistics.planting import scaled
+from tests.statistics.planting import wrap
+from tests.support.kernel_tools import tensor
+
+N, T, CURVATURE = 100, 0.7, 200.0  # L, in nats
+RATE, FRICTION, SIZE = 0.1, 0.2, 40_000  # eta L is 0.2
+STEPS, BURN_IN, EVERY = 180, 120, 30
+NOISE = 0.014  # V, of a gradient of U/N: B is 0.1
+
+
+def variance_of(noise):
+    """Of the position, in T / L."""
+    rng = np.random.default_rng(1)
+    position = [tensor((T / CURVATURE) ** 0.5 * rng.normal(size=SIZE))]
+    heat = RATE * T / N
+    velocity = [tensor(heat**0.5 * rng.normal(size=SIZE))]
+    # Where it comes to, so that the run is short.
+    thermostat = tensor(FRICTION + RATE * N * noise / (2.0 * T))
+    found = []
+    for k in range(1, STEPS + 1):
+        of_gradient, normals = (tensor(rng.normal(size=SIZE)) for _ in range(2))
+        gradient = [CURVATURE / N * position[0] + noise**0.5 * of_gradient]
+        position, velocity, thermostat = sgnht.sgnht_step(
+            position,
+            velocity,
+            thermostat,
+            gradient,
+            [normals],
+            learning_rate=RATE,
+            friction=FRICTION,
+            rate=0.5 * FRICTION**2,
+            temperature=T,
+            train_size=N,
+        )
+        if k > BURN_IN and k % EVERY == 0:
+            found.append(ops.convert_to_numpy(position[0]).astype("float64").var())
+    return np.mean(found) * CURVATURE / T
+
+
+def assert_law(noise):
+    """Within four standard errors of two independent sets of positions."""
+    draws = SIZE * (STEPS - BURN_IN) / EVERY
+    assert abs(variance_of(noise) - 1.0) < 4.0 * (2.0 / draws) ** 0.5
+
+
+@pytest.mark.parametrize("noise", [0.0, NOISE])
+def test_the_variance_is_that_of_the_target_with_and_without_gradient_noise(noise):
+    assert_law(noise)
+
+
+def of_the_factor(monkeypatch):
+    """The thermostat of the paper, without 1 - xi/2."""
+
+    def next_thermostat(real, thermostat, velocity, heat, rate):
+        grown = scaled(velocity, (1.0 - 0.5 * thermostat) ** -0.5)
+        return real(thermostat, grown, heat, rate)
+
+    wrap(monkeypatch, sgnht, "next_thermostat", next_thermostat)
+
+
+def of_the_sign(monkeypatch):
+    def next_thermostat(real, thermostat, velocity, heat, rate):
+        return real(thermostat, velocity, heat, -rate)
+
+    wrap(monkeypatch, sgnht, "next_thermostat", next_thermostat)
+
+
+def of_a_fixed_thermostat(monkeypatch):
+    def next_thermostat(real, thermostat, velocity, heat, rate):
+        return thermostat
+
+    wrap(monkeypatch, sgnht, "next_thermostat", next_thermostat)
+
+
+def of_the_friction(monkeypatch):
+    """No friction: neither its noise, nor what it takes from the velocity."""
+
+    def step(real, position, velocity, thermostat, *others, **options):
+        options["friction"] = 0.0
+        moved, kept, _ = real(position, velocity, 0.0 * thermostat, *others, **options)
+        return moved, kept, thermostat
+
+    wrap(monkeypatch, sgnht, "sgnht_step", step)
+
+
+@pytest.mark.parametrize(
+    ("plant", "noise"),
+    [
+        (of_the_factor, 0.0),
+        (of_the_sign, NOISE),
+        (of_a_fixed_thermostat, NOISE),
+        (of_the_friction, NOISE),
+    ],
+)
+def test_planted_bugs_are_found(monkeypatch, plant, noise):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_law(noise)
