@@ -36,7 +36,9 @@ def relative_variances(sampler, epochs=EPOCHS, passes=1, seed=0, **options):
     every = None if passes == 1 else N // BATCH
     posterior = mh.PosteriorSamples(burn_in=BURN_IN * N // BATCH, every=every)
     batches = Shuffled(x, y, BATCH, seed, passes)
-    history = model.fit(batches, epochs=epochs, verbose=0, callbacks=[posterior])
+    history = model.fit(
+        batches, epochs=epochs, shuffle=False, verbose=0, callbacks=[posterior]
+    )
     (samples,) = posterior._store.read(model)
     return (samples[..., 0] - mean) ** 2 * precision, history.history, posterior
 
