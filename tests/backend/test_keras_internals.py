@@ -265,6 +265,16 @@ def test_a_recorded_loss_enters_the_mean_that_is_logged():
     assert model.metrics[0].name == "loss"
 
 
+def test_each_compile_has_a_key_of_its_own():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    first = _backend.compile_key(model)
+    model.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0)
+    assert _backend.compile_key(model) is first
+    model.compile("sgd", "mse", loss_weights=[2.0])
+    assert _backend.compile_key(model) is not first
+
+
 def test_the_compiled_losses_are_objects_with_weights():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", loss_weights=[0.5])
