@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.support.example_tools import EXAMPLES
 from tests.support.example_tools import load
 
 
@@ -46,6 +47,13 @@ def test_uci_table_has_paired_differences(uci):
     lines = uci.table(rows)
     assert lines[2] == "| SGLD | 1.500 ± 0.500 (1.08) | 50.0 |"
     assert lines[-1] == "| CSGLD less SGLD | -0.400 ± 0.100 |  |"
+
+
+def test_the_page_has_the_stored_table(uci):
+    rows = uci.read(EXAMPLES / "results" / "uci.jsonl")
+    assert {row["epochs"] for row in rows} == {5000}
+    page = (EXAMPLES.parent / "docs" / "reproduction.md").read_text("utf-8")
+    assert "\n".join(uci.table(rows)) in page
 
 
 def test_uci_energy_is_the_papers_sum_of_squares(uci):
