@@ -7,6 +7,7 @@ know the reference. `predicted` says what closed forms of `fidelity_theory.py` e
 import math
 from typing import NamedTuple
 
+import fidelity_report as report
 import fidelity_theory as theory
 import keras
 import numpy as np
@@ -309,34 +310,10 @@ def members_of(ensemble, setup):
     return setup.of_outputs(keras.ops.convert_to_numpy(members))[:, None]
 
 
-SAMPLERS = {
-    name: by_kernel
-    for name in (
-        "HMC",
-        "MHBT, all data",
-        "AMAGOLD",
-        "SGLD",
-        "PSGLD",
-        "SGHMC",
-        "SGHMC, BAOAB",
-        "SGNHT",
-        "CSGLD",
-        "CSGHMC",
-        "MCLMC",
-        "HMC, T = N/m",
-        "MHBT, random walk",
-        "MHBT, Langevin",
-        "MINT",
-        "RSGLD, normalized",
-    )
-}
-SAMPLERS |= {
+OTHERS = {
     "deep ensemble": by_deep_ensemble,
     "SWAG": by_swag,
     "last-layer Laplace": by_laplace,
     "RSGLD": by_default_rsgld,
-    "TunaMH": by_kernel,
-    "SMH": by_kernel,
-    "Barker's test": by_kernel,
-    CONTROLLED: by_kernel,
 }
+SAMPLERS = {name: OTHERS.get(name, by_kernel) for name in report.ORDER}

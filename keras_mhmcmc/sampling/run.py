@@ -297,7 +297,8 @@ class Program:
         """Return the next state, what to record, and counts."""
         algorithm, target = self.algorithm, self.target
         normals, uniforms = noise
-        own, count = algorithm.traits.num_uniforms, len(target.constants)
+        own = algorithm.traits.num_uniforms
+        count = len(target.constants)
         evaluate = target.energies(
             self.structure,
             constants[:count],

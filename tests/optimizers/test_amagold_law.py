@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import amagold
+from tests.optimizers.test_amagold import with_half_the_noise
 from tests.support.shuffled import Shuffled
 
 N, FEATURES, BATCH = 400, 2, 40
@@ -85,22 +85,11 @@ def error_of_a_short_run():
     return parts.mean() - 1.0, parts.std(ddof=1) / 20**0.5
 
 
-# It takes above ten seconds on PyTorch.
-@pytest.mark.in_turn("jax", "tensorflow")
 @pytest.mark.filterwarnings("ignore:An epoch of `fit` has")
 def test_a_short_run_has_the_variance_of_the_posterior():
     difference, error = error_of_a_short_run()
     assert error < 0.2
     assert abs(difference) < 4.0 * error
-
-
-def with_half_the_noise(monkeypatch):
-    real = amagold.scalars_of
-    monkeypatch.setattr(
-        amagold,
-        "scalars_of",
-        lambda **given: real(**given)._replace(noise=0.5 * real(**given).noise),
-    )
 
 
 @pytest.mark.skipif(
