@@ -119,7 +119,7 @@ class AMAGOLD(Sampler):
             prior=prior,
             seed=seed,
             name=name,
-            chain=PathChain(algorithm, self._full_energy),
+            chain=PathChain(algorithm, self._full_energy, self._target),
             check_model=_check_model,
             options=options,
         )
@@ -182,6 +182,11 @@ class AMAGOLD(Sampler):
             prior = self._bound_prior.energy(weights, like=like)
             energy += float(_backend.ops.convert_to_numpy(prior))
         return energy
+
+    def _target(self) -> tuple[Any, ...]:
+        """Return the objects that the energy is made of, beside the prior."""
+        model, data = self._model_and_data()
+        return model, _backend.compile_key(model), *data
 
     def _model_and_data(self) -> tuple[keras.Model, Data]:
         model = _backend.training_model(self)

@@ -6,6 +6,7 @@ the end or goes back. `propose` begins the next path.
 """
 
 import sys
+import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -37,13 +38,19 @@ class PathChain(Chain):
     Args:
         algorithm: the steps of a path, and its test.
         energy: returns U on all of the data at the weights of the model, nats.
+        target: returns the objects that U is made of, such as loss and data.
     """
 
     def __init__(
-        self, algorithm: amagold_path.AmagoldPath, energy: Callable[[], float]
+        self,
+        algorithm: amagold_path.AmagoldPath,
+        energy: Callable[[], float],
+        target: Callable[[], tuple[Any, ...]],
     ) -> None:
         self._algorithm = algorithm
         self._energy = energy
+        self._target = target
+        self._tested_on: list[Callable[[], Any]] = []  # where the last test was
         self._changes = 0  # of the state, between steps
 
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
@@ -122,8 +129,9 @@ class PathChain(Chain):
         state = self._parts.state.read()
         points, end = state.point, self._algorithm.end(state)
         points = [ops.copy(x) for x in points]
-        _backend.write(weights, end)
         try:
+            self._renew_energy()
+            _backend.write(weights, end)
             energy = ops.convert_to_tensor(self._energy(), dtype="float32")
         except BaseException:
             _backend.write(weights, points)  # the path goes on
@@ -142,6 +150,16 @@ class PathChain(Chain):
         if bool(ops.convert_to_numpy(verdict.finite)):
             energies = self._parts.energies
             energies.variable.assign(energies.recorded(slots.energy.value, None))
+
+    def _renew_energy(self) -> None:
+        """Evaluate the energy of the state again if `fit` has another loss or data."""
+        target = self._target()
+        pairs = zip(self._tested_on, target, strict=False)  # at first there is none
+        is_new = any(reference() is not x for reference, x in pairs)
+        if is_new and self._stage() == amagold_path.PATH:
+            _backend.write_copies(self._parts.state.weights, self._slots.position)
+            self._slots.energy.assign(self._energy())
+        self._tested_on = [_reference(x) for x in target]
 
     def _write_state(self, state: amagold_path.State) -> None:
         """Write a state whose lists may share their memory."""
@@ -235,3 +253,11 @@ class PathChain(Chain):
             self.look_at_epoch(counts())
         steps = int(ops.convert_to_numpy(self._parts.iterations))
         self._watch.look_at_warm_up(steps, self._algorithm.traits)
+
+
+def _reference(x: Any) -> Callable[[], Any]:
+    """Return a function that returns `x`, and lets its memory go if it can."""
+    try:
+        return weakref.ref(x)
+    except TypeError:  # such as a list, a dictionary or None
+        return lambda: x

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.optimizers import full_data
 from tests.support.models import BATCH_SIZE
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
@@ -384,3 +385,29 @@ def test_a_schedule_is_refused():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 100)
     with pytest.raises(ValueError, match="a schedule will not do"):
         sampler(learning_rate=schedule)
+
+
+@pytest.mark.parametrize("changed", ["loss", "data"])
+def test_another_fit_tests_the_state_on_its_own_energy(changed):
+    x, y = data()
+    model = compiled(sampler(learning_rate=1e-4))
+    fit(model, x, y)
+    if changed == "loss":  # hundreds of nats more: no path would be accepted
+        model.compile(model.optimizer, model.loss, loss_weights=[3.0])
+    else:
+        y = (y + 1) % CLASSES
+    logs, posterior = fit(model, x, y, epochs=2)
+    assert min(logs["acceptance_probability"]) > 0.5
+    expected = full_energy(model, x, y)
+    np.testing.assert_allclose(posterior.energies[-1], expected, rtol=1e-5)
+
+
+def test_the_energy_of_a_state_is_evaluated_once(monkeypatch):
+    model = compiled(sampler())
+    calls, mean = [], full_data.FullLoss.mean
+    monkeypatch.setattr(
+        full_data.FullLoss, "mean", lambda *given: calls.append(1) or mean(*given)
+    )
+    for x, y in [data()] * 2:
+        fit(model, x, y, epochs=3)
+    assert len(calls) == 6
