@@ -295,7 +295,10 @@ def main(argv=None):
     rows = [row for row in rows if (row["epochs"], row["energy_gap"]) == wanted]
     rows = [row for row in rows if row["dataset"] in args.datasets]
     if not rows:
-        raise SystemExit(f"{args.results} has no rows of {args.epochs} epochs")
+        raise SystemExit(
+            f"{args.results} has no rows of {args.epochs} epochs of "
+            f"{', '.join(args.datasets)}. The UCI sets need --data-dir"
+        )
     print("\n".join(["", *table(rows), "", LEGEND]))
     return rows
 

@@ -76,7 +76,7 @@ def test_a_table_keeps_its_warnings():
 # Bugs that are planted, one at a time, and the checks that must fail for each.
 
 
-def tests_turned(monkeypatch):
+def turned_tests(monkeypatch):
     wrap(monkeypatch, doubts, "tail", lambda real, *given: 1.0 - real(*given))
 
 
@@ -119,7 +119,7 @@ def masks_drawn_anew(monkeypatch):
 
 
 BUGS = {
-    tests_turned: CONDITIONS[:5],
+    turned_tests: CONDITIONS[:5],
     gains_and_losses_swapped: [
         check_rising,
         check_one_step,

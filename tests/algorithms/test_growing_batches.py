@@ -193,6 +193,7 @@ def test_austerity_decides_wrongly_as_rarely_as_it_says(epsilon):
         assert sizes.mean() < 1900 and is_wrong.any()
 
 
+@pytest.mark.slow_on("jax", "tensorflow")
 @pytest.mark.parametrize("delta", [0.5, 0.01])
 def test_the_confidence_sampler_decides_wrongly_with_less_than_delta(delta):
     differences = np.random.default_rng(4).uniform(-1.0, 1.0, size=20_000)

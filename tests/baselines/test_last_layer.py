@@ -186,7 +186,7 @@ def score(one, other, x, units):
 
 
 @pytest.mark.slow_on("torch", "tensorflow")
-@pytest.mark.parametrize("units", [3, 1])
+@pytest.mark.parametrize("units", [pytest.param(3, marks=pytest.mark.slow), 1])
 def test_tuna_agrees_with_hamiltonian_monte_carlo(units):
     """Its draws have an effective size that is known: the errors are about sqrt(2)."""
     model, x, y = small(units)
