@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.stats
 
 import keras_mhmcmc as mh
 from tests.test_benchmarks import benchmark
@@ -41,6 +43,27 @@ def test_an_error_in_the_tables_shows(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(report, name, bug)
             assert not is_filled(), name
+
+
+def mean_batch(rows, reach):
+    """TunaMH's expected number of examples: chi C M of a usual move is `reach`."""
+    x, _, mean, factor = tall.tuna.problem(rows, np.random.default_rng(0))
+    deviation = np.sqrt(np.mean(np.sum(np.square(factor), axis=1)))
+    d = len(mean)
+    step = 0.25 * 2.4 / np.sqrt(d) * deviation
+    total = np.sqrt(np.sum(np.square(x), axis=1)).sum()
+    chi = reach / (total * step * np.sqrt(d))
+    return chi * total**2 * step**2 * d + total * step * scipy.stats.chi(d).mean()
+
+
+@pytest.mark.parametrize("rows", [10_000, 100_000])
+def test_tuna_read_as_many_examples_as_its_formula_says(rows):
+    (row,) = (
+        row for row in stored() if (row.get("kernel"), row["rows"]) == ("TunaMH", rows)
+    )
+    assert row["batch_size"] == pytest.approx(mean_batch(rows, 3.0), rel=0.01)
+    assert row["batch_size"] != pytest.approx(mean_batch(rows, 2.8), rel=0.01)
+    assert f"{mean_batch(rows, 3.0):,.0f}" in text()
 
 
 def test_a_page_without_a_mark():

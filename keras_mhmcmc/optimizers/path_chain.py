@@ -74,7 +74,11 @@ class PathChain(Chain):
                 "of AMAGOLD all of them move. Set `trainable = False` for the layers "
                 "that the loss does not depend on. Received: weights without a gradient"
             )
-        return self._parts.state.read()
+        state = self._parts.state.read()
+        # The step moves the point, and reads the velocity again when it has moved.
+        return state._replace(
+            point=_backend.donated(self._parts.state.weights, state.point)
+        )
 
     def write(
         self, variables: Sequence[keras.Variable], values: Sequence[Tensor]
