@@ -243,8 +243,8 @@ def scores(chains, samples, x_test, y_test):
     is_whole = np.isfinite(found["last"]).all()
     if samples.exists() and is_whole:
         posterior = mh.PosteriorSamples.load(samples)
-        # Probabilities: the ensemble knows from the loss that the chains give logits.
-        members = posterior.ensemble(chains).predict_members(x_test, batch_size=1000)
+        ensemble = posterior.ensemble(chains, activation="softmax")
+        members = ensemble.predict_members(x_test, batch_size=1000)
         members = np.asarray(members)
         by_chain = members.reshape(-1, chains.num_chains, *members.shape[1:])
         means = by_chain.mean(axis=0)

@@ -84,12 +84,9 @@ def _of_probabilities(loss: Loss) -> Loss:
 
 
 def _warn_of_unknown_losses(model: keras.Model) -> None:
-    """Warn if a loss is a function, which does not say whether it takes logits."""
-    unknown = [
-        loss
-        for loss in keras.tree.flatten(model.loss)
-        if inspect.isroutine(loss) and not loss.__module__.startswith("keras.")
-    ]
+    """Warn if a loss of the user does not say whether it takes logits."""
+    losses = keras.tree.flatten(model.loss)
+    unknown = [loss for loss in losses if _is_unknown(loss)]
     if unknown:
         warn(
             "The loss does not say whether the model's outputs are logits. The "
@@ -97,6 +94,20 @@ def _warn_of_unknown_losses(model: keras.Model) -> None:
             'activation="softmax" or "sigmoid"; otherwise pass activation="linear", '
             f"which stops this warning. Received: loss={unknown[0]!r}"
         )
+
+
+def _is_unknown(loss: Loss) -> bool:
+    """Return whether `loss` is the user's own, and may take logits."""
+    if inspect.isroutine(loss):
+        return not loss.__module__.startswith("keras.")
+    if not isinstance(loss, keras.losses.Loss):
+        return False
+    ours = ("keras", __name__.partition(".")[0])
+    kinds = type(loss).__mro__
+    base = next(kind for kind in kinds if kind.__module__.partition(".")[0] in ours)
+    # A subclass of one of Keras's own losses takes what that loss takes.
+    says_no = loss.get_config().get("from_logits") is False
+    return base is keras.losses.Loss and not says_no
 
 
 def arguments(model: keras.Model, activation: Activations) -> dict[str, Any]:

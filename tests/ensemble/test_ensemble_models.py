@@ -236,3 +236,38 @@ def test_functions_and_subclasses_of_losses_of_logits():
     model.loss = lambda y, p: function(y, p, from_logits=True)
     with pytest.warns(UserWarning, match="does not say whether"):
         posterior.ensemble(model)
+
+
+class OwnLoss(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return keras.losses.sparse_categorical_crossentropy(y_true, y_pred, True)
+
+
+class SaysIt(OwnLoss):
+    def __init__(self, from_logits):
+        super().__init__()
+        self.from_logits = from_logits
+
+    def get_config(self):
+        return super().get_config() | {"from_logits": self.from_logits}
+
+
+class Mean(keras.losses.MeanSquaredError):
+    pass
+
+
+OWN = [(OwnLoss(), True), (SaysIt(True), True), (SaysIt(False), False), (Mean(), False)]
+
+
+@pytest.mark.parametrize(("loss", "warns"), OWN)
+def test_a_loss_class_that_may_take_logits_is_warned_of(loss, warns, recwarn):
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(3)])
+    model.compile(mh.SGLD(0.0, train_size=COUNT, seed=0), loss)
+    posterior = mh.PosteriorSamples()
+    x, y = normal(3), targets()["one"][:, None]
+    model.fit(x, y, batch_size=COUNT, epochs=1, verbose=0, callbacks=[posterior])
+    for activation in (None, "softmax"):
+        recwarn.clear()
+        posterior.ensemble(model, activation=activation)
+        said = ["does not say whether" in str(each.message) for each in recwarn]
+        assert any(said) == (warns and activation is None)
