@@ -56,14 +56,30 @@ def mean_batch(rows, reach):
     return chi * total**2 * step**2 * d + total * step * scipy.stats.chi(d).mean()
 
 
+def rate_of_poisson(rows, multiple):
+    """lambda + L of PoissonMH within 2.5 deviations, lambda a multiple of L."""
+    x, signs, mean, factor = tall.tuna.problem(rows, np.random.default_rng(0))
+    deviation = np.sqrt(np.mean(np.sum(np.square(factor), axis=1)))
+    distance = 2.5 * deviation * np.sqrt(len(mean))
+    lower, upper = tall.bounded(x, signs, mean, distance)
+    return (multiple + 1.0) * (upper - lower).sum()
+
+
 @pytest.mark.parametrize("rows", [10_000, 100_000])
-def test_tuna_read_as_many_examples_as_its_formula_says(rows):
+@pytest.mark.parametrize(
+    ("kernel", "mean", "setting", "another"),
+    [("TunaMH", mean_batch, 3.0, 2.8), ("PoissonMH", rate_of_poisson, 2.0, 1.9)],
+)
+def test_kernels_read_as_many_examples_as_they_should(
+    kernel, mean, setting, another, rows
+):
     (row,) = (
-        row for row in stored() if (row.get("kernel"), row["rows"]) == ("TunaMH", rows)
+        row for row in stored() if (row.get("kernel"), row["rows"]) == (kernel, rows)
     )
-    assert row["batch_size"] == pytest.approx(mean_batch(rows, 3.0), rel=0.01)
-    assert row["batch_size"] != pytest.approx(mean_batch(rows, 2.8), rel=0.01)
-    assert f"{mean_batch(rows, 3.0):,.0f}" in text()
+    expected = mean(rows, setting)
+    assert row["batch_size"] == pytest.approx(expected, rel=0.002)
+    assert row["batch_size"] != pytest.approx(mean(rows, another), rel=0.002)
+    assert f"{expected:,.0f}" in text()
 
 
 def test_a_page_without_a_mark():
