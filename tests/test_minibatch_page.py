@@ -45,21 +45,25 @@ def test_an_error_in_the_tables_shows(monkeypatch):
             assert not is_filled(), name
 
 
+def problem(rows):
+    """Features, signs, mode, and the posterior's usual standard deviation."""
+    x, signs, mean, factor = tall.tuna.problem(rows, np.random.default_rng(0))
+    return x, signs, mean, np.sqrt(np.mean(np.sum(np.square(factor), axis=1)))
+
+
 def mean_batch(rows, reach):
     """TunaMH's expected number of examples: chi C M of a usual move is `reach`."""
-    x, _, mean, factor = tall.tuna.problem(rows, np.random.default_rng(0))
-    deviation = np.sqrt(np.mean(np.sum(np.square(factor), axis=1)))
+    x, _, mean, deviation = problem(rows)
     d = len(mean)
     step = 0.25 * 2.4 / np.sqrt(d) * deviation
-    total = np.sqrt(np.sum(np.square(x), axis=1)).sum()
+    total = np.linalg.norm(x, axis=1).sum()
     chi = reach / (total * step * np.sqrt(d))
     return chi * total**2 * step**2 * d + total * step * scipy.stats.chi(d).mean()
 
 
 def rate_of_poisson(rows, multiple):
     """lambda + L of PoissonMH within 2.5 deviations, lambda a multiple of L."""
-    x, signs, mean, factor = tall.tuna.problem(rows, np.random.default_rng(0))
-    deviation = np.sqrt(np.mean(np.sum(np.square(factor), axis=1)))
+    x, signs, mean, deviation = problem(rows)
     distance = 2.5 * deviation * np.sqrt(len(mean))
     lower, upper = tall.bounded(x, signs, mean, distance)
     return (multiple + 1.0) * (upper - lower).sum()

@@ -153,9 +153,9 @@ def cost(rounds):
         models["SGHMC"].evaluate(x, y, batch_size=512, verbose=0)
         if number:
             seconds["pass"].append(time.perf_counter() - begin)
+    seconds = {name: np.array(values) for name, values in seconds.items()}
     typical = {name: np.median(values) for name, values in seconds.items()}
-    rounds_of = {name: np.array(values) for name, values in seconds.items()}
-    shares = (rounds_of["AMAGOLD"] - rounds_of["pass"]) / rounds_of["SGHMC"]
+    shares = (seconds["AMAGOLD"] - seconds["pass"]) / seconds["SGHMC"]
     low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75))
     print(
         f"{keras.backend.backend()}: an epoch of SGHMC {typical['SGHMC']:.3f} s, of "
