@@ -167,7 +167,9 @@ def _as_array(value: Any) -> Any:
         return None
     is_tensor = ops.is_tensor(value)
     array = ops.convert_to_numpy(value) if is_tensor else np.asarray(value)
-    return array.astype(keras.config.floatx()) if array.dtype.kind == "f" else array
+    if array.dtype.kind != "f":
+        return array
+    return array.astype(keras.config.floatx(), copy=False)  # all of the data
 
 
 def _variables(model: keras.Model) -> list[keras.Variable]:
