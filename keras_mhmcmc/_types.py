@@ -1,6 +1,7 @@
 """Names for types that many signatures share."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -8,4 +9,6 @@ import numpy.typing as npt
 # A tensor of the running backend. Shapes stand in comments beside the signatures.
 Tensor = Any
 Array = npt.NDArray[Any]
+# Inputs of a model: an array, or a dict or list of arrays for several inputs.
+InputsLike = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 PathLike = str | os.PathLike[str]

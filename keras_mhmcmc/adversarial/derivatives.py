@@ -16,6 +16,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation.checks import Limits
+from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
 
@@ -50,7 +51,7 @@ class Derivatives:
 
     def logits(self, x: npt.ArrayLike) -> Array:
         """Return logits in float32, shape (N, C), C >= 2."""
-        x = self.classifier.checked_inputs(x)
+        x = self._inputs(x)
         values = self.classifier.logits(self._filled_up(x))[: len(x)]
         return values.astype("float32")
 
@@ -99,7 +100,7 @@ class Derivatives:
         Returns:
             A float32 array of shape (N, C, ...) for all classes, or (N, 1, ...).
         """
-        x = self.classifier.checked_inputs(x)
+        x = self._inputs(x)
         if label is None:
             every = [np.full(len(x), k, "int32") for k in range(self.classes)]
         elif np.ndim(label) == 0:
@@ -123,8 +124,12 @@ class Derivatives:
         """Raise a `ValueError` if the model has no gradient at random inputs."""
         self.loss_gradient(self.probes, np.argmax(self.logits(self.probes), axis=1))
 
+    def _inputs(self, x: npt.ArrayLike) -> Array:
+        """Return `x` as one array of the model's input shape, or raise."""
+        return np.asarray(self.classifier.checked_inputs(as_inputs("x", x)))
+
     def _checked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array]:
-        x = self.classifier.checked_inputs(x)
+        x = self._inputs(x)
         return x, as_labels("y", y, len(x), self.classes).astype("int32")
 
     def _check(self, gradients: Array, x: Array, labels: Array) -> None:

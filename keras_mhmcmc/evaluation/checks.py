@@ -15,20 +15,26 @@ SMALLEST = float(np.finfo(np.float32).tiny)  # smaller probabilities count as th
 _REMEDY = "Apply a softmax to logits first, or a sigmoid if there is one column."
 
 
-def as_inputs(name: str, x: Any) -> Array:
-    """Return `x` as float32 inputs of shape (N, ...), N >= 1, or raise."""
-    several = isinstance(x, Mapping)
+def are_several(name: str, x: Any) -> bool:
+    """Return whether `x` holds several arrays, and not the examples of one."""
+    if isinstance(x, Mapping):
+        return True
     if isinstance(x, tuple) and x:
-        several = _validate.array(f"Argument `{name}`", x[0]).ndim > 1
+        return _validate.array(f"Argument `{name}`", x[0]).ndim > 1
     if isinstance(x, list):  # of examples, if their shapes are the same
         arrays = [e for e in x if isinstance(e, np.ndarray) or ops.is_tensor(e)]
         shapes = {tuple(each.shape) for each in arrays}
-        several = len(shapes) > 1 and min(map(len, shapes)) > 1
-    if several:
+        return len(shapes) > 1 and min(map(len, shapes)) > 1
+    return False
+
+
+def as_inputs(name: str, x: Any) -> Array:
+    """Return `x` as float32 inputs of shape (N, ...), N >= 1, or raise."""
+    if are_several(name, x):
         raise ValueError(
-            f"Argument `{name}` must be one array: models with several inputs cannot "
-            "be evaluated or attacked here. Score their predictions with the functions "
-            "of `mh.metrics`. Received: several arrays"
+            f"Argument `{name}` must be one array. Models with several inputs can be "
+            "scored with `mh.evaluate`, but not attacked or given corrupted inputs. "
+            "Received: several arrays"
         )
     x = _validate.array(f"Argument `{name}`", x, "float32")
     if x.ndim == 0 or x.size == 0:

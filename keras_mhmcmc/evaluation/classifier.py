@@ -7,20 +7,21 @@ from typing import Any
 
 import keras
 import numpy as np
-import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import InputsLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import SMALLEST
-from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_probabilities
+from keras_mhmcmc.evaluation.model_inputs import Inputs
+from keras_mhmcmc.evaluation.model_inputs import as_model_inputs
 from keras_mhmcmc.evaluation.scaled import TemperatureScaled
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
@@ -98,11 +99,11 @@ class Classifier:
         self._variables = model.trainable_variables + model.non_trainable_variables
         self._compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
-    def probabilities(self, x: npt.ArrayLike) -> Array:
+    def probabilities(self, x: InputsLike) -> Array:
         """Return the class probabilities of inputs.
 
         Args:
-            x: finite inputs, shape (N, ...).
+            x: finite inputs, shape (N, ...), or a dict or list of them.
 
         Returns:
             A float64 array of shape (N, C), C >= 2.
@@ -111,10 +112,10 @@ class Classifier:
             ValueError: `x` has another type or shape, or the model's outputs are not
                 probabilities.
         """
-        x = self.checked_inputs(x)
-        return self._as_probabilities(self.map(self.compiled(_mean_outputs), x))
+        inputs = self.checked_inputs(x)
+        return self._as_probabilities(self.map(self.compiled(_mean_outputs), inputs))
 
-    def redrawn(self, x: npt.ArrayLike) -> Array:
+    def redrawn(self, x: InputsLike) -> Array:
         """Return class probabilities as `probabilities` does, with new random numbers.
 
         A model that draws random numbers in inference mode draws others than in
@@ -127,7 +128,7 @@ class Classifier:
         Raises:
             ValueError: as in `probabilities`.
         """
-        x = self.checked_inputs(x)
+        inputs = self.checked_inputs(x)
         function = self.compiled(_mean_outputs)
         layers = _backend.inner_layers(self.model)
         masks = [x.mask_seeds.state for x in layers if isinstance(x, MCDropout)]
@@ -141,10 +142,10 @@ class Classifier:
             ]
             return function(x, others)
 
-        return self._as_probabilities(self.map(evaluate, x))
+        return self._as_probabilities(self.map(evaluate, inputs))
 
     def probabilities_and_information(
-        self, x: npt.ArrayLike
+        self, x: InputsLike
     ) -> tuple[Array, Array | None]:
         """Return class probabilities and the mutual information, from one pass.
 
@@ -159,12 +160,12 @@ class Classifier:
         Raises:
             ValueError: as in `probabilities`.
         """
-        x = self.checked_inputs(x)
         if not self.has_members:
             return self.probabilities(x), None
+        inputs = self.checked_inputs(x)
         weights = self.model.averaging_weights
         probabilities, information = [], []
-        for outputs in self.batches(self.compiled(_member_outputs), x):
+        for outputs in self.batches(self.compiled(_member_outputs), inputs):
             mean = np.tensordot(weights, outputs.astype("float64"), axes=(0, 1))
             probabilities.append(self._as_probabilities(mean))
             shape = (-1, outputs.shape[2])
@@ -174,7 +175,7 @@ class Classifier:
             information.append(metrics.mutual_information(members, weights))
         return np.concatenate(probabilities), np.concatenate(information)
 
-    def output_arrays(self, x: npt.ArrayLike) -> Array:
+    def output_arrays(self, x: InputsLike) -> Array:
         """Return the outputs of each member as they are, neither checked nor converted.
 
         Args:
@@ -187,13 +188,12 @@ class Classifier:
         Raises:
             ValueError: `x` has another type or shape.
         """
-        x = self.checked_inputs(x)
-        if not self.has_members:
-            return self.map(self.compiled(_mean_outputs), x).astype("float64")[None]
-        outputs = self.map(self.compiled(_member_outputs), x).astype("float64")
-        return np.moveaxis(outputs, 1, 0)
+        of = _member_outputs if self.has_members else _mean_outputs
+        outputs = self.map(self.compiled(of), self.checked_inputs(x))
+        outputs = outputs.astype("float64")
+        return np.moveaxis(outputs, 1, 0) if self.has_members else outputs[None]
 
-    def logits(self, x: npt.ArrayLike) -> Array:
+    def logits(self, x: InputsLike) -> Array:
         """Return the logits of inputs, a float64 array of shape (N, C), C >= 2.
 
         They are the logarithms of the probabilities, raised to 1.2e-38, if the model
@@ -207,18 +207,18 @@ class Classifier:
         """
         if not self.from_logits:
             return np.log(np.clip(self.probabilities(x), SMALLEST, 1.0))
-        x = self.checked_inputs(x)
-        return self._as_logits(self.map(self.compiled(_mean_outputs), x))
+        of = self.compiled(_mean_outputs)
+        return self._as_logits(self.map(of, self.checked_inputs(x)))
 
-    def checked_inputs(self, x: npt.ArrayLike) -> Array:
-        """Return `x` as float32 inputs of the model's shape, or raise a `ValueError`.
+    def checked_inputs(self, x: InputsLike, name: str = "x") -> Inputs:
+        """Return `x` as inputs that the model takes, or raise a `ValueError`.
 
         Args:
-            x: finite inputs, shape (N, ...).
+            x: finite inputs, shape (N, ...); for a model with several inputs a dict or
+                list of arrays.
+            name: name of the argument, for errors.
         """
-        x = as_inputs("x", x)
-        _validate.examples("x", x.shape, self._network())
-        return x
+        return as_model_inputs(name, x, self._network())
 
     @property
     def input_shape(self) -> tuple[int | None, ...] | None:
@@ -314,27 +314,29 @@ class Classifier:
             result = self.model.call_members(x)
         return ops.moveaxis(self._checked(result, 3), 0, 1)
 
-    def batches(self, function: Callable[..., Any], *arrays: Array) -> Iterator[Any]:
+    def batches(self, function: Callable[..., Any], *arrays: Inputs) -> Iterator[Any]:
         """Yield `function(*parts, values)` for each batch, as NumPy arrays.
 
         Args:
             function: takes the batch of each array, and the variables' values.
-            *arrays: arrays of equal lengths.
+            *arrays: arrays of equal lengths, or dicts or lists of such arrays.
         """
-        count = len(arrays[0])
+        count = len(keras.tree.flatten(arrays[0])[0])
         size = min(self.batch_size, count)
         values = self.values()
         for start in range(0, count, size):
             # The last row is repeated to fill the last batch: one shape, one compile.
             rows = np.minimum(np.arange(start, start + size), count - 1)
-            parts = [ops.convert_to_tensor(array[rows]) for array in arrays]
+            parts = keras.tree.map_structure(
+                lambda array, rows=rows: ops.convert_to_tensor(array[rows]), arrays
+            )
             outputs = function(*parts, values)
             yield keras.tree.map_structure(
                 lambda part, stop=count - start: ops.convert_to_numpy(part)[:stop],
                 outputs,
             )
 
-    def map(self, function: Callable[..., Any], *arrays: Array) -> Any:
+    def map(self, function: Callable[..., Any], *arrays: Inputs) -> Any:
         """Return the concatenated results of `batches`.
 
         Args:

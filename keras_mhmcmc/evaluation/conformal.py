@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import InputsLike
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_targets
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
@@ -42,11 +43,11 @@ class ConformalSets:
         self.level = level
         self.threshold = threshold
 
-    def predict(self, x: npt.ArrayLike) -> Array:
+    def predict(self, x: InputsLike) -> Array:
         """Return the sets of classes of inputs.
 
         Args:
-            x: finite inputs, shape (N, ...).
+            x: finite inputs, shape (N, ...), or a dict or list of them.
 
         Returns:
             A boolean array of shape (N, C), True for the classes in the set. A set may
@@ -75,11 +76,11 @@ class ConformalIntervals:
         self.level = level
         self.threshold = threshold
 
-    def predict(self, x: npt.ArrayLike) -> tuple[Array, Array]:
+    def predict(self, x: InputsLike) -> tuple[Array, Array]:
         """Return the ends of the intervals of inputs.
 
         Args:
-            x: finite inputs, shape (N, ...).
+            x: finite inputs, shape (N, ...), or a dict or list of them.
 
         Returns:
             `(low, high)`, two float64 arrays of shape (N,).
@@ -93,7 +94,7 @@ class ConformalIntervals:
 
 def conformal_sets(
     model: keras.Model | Classifier,
-    x: npt.ArrayLike,
+    x: InputsLike,
     y: npt.ArrayLike,
     *,
     level: float = 0.9,
@@ -160,7 +161,7 @@ def conformal_sets(
 
 def conformal_intervals(
     model: keras.Model,
-    x: npt.ArrayLike,
+    x: InputsLike,
     y: npt.ArrayLike,
     *,
     level: float = 0.9,
@@ -230,7 +231,7 @@ def _threshold(scores: Array, level: float) -> float:
     return float(np.sort(scores)[rank - 1])
 
 
-def _one_output(classifier: Classifier, x: npt.ArrayLike) -> Array:
+def _one_output(classifier: Classifier, x: InputsLike) -> Array:
     """Return the weighted mean of the members' means, shape (N,)."""
     means, weights = member_means(classifier, x)
     if means.ndim != 2:

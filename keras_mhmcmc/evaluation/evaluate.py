@@ -12,22 +12,25 @@ import numpy.typing as npt
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import InputsLike
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import regression
 from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
+from keras_mhmcmc.evaluation.model_inputs import Inputs
+from keras_mhmcmc.evaluation.model_inputs import example_shapes
 from keras_mhmcmc.evaluation.tables import EvaluationTable
 from keras_mhmcmc.evaluation.tables import RegressionTable
 
 
 def evaluate(
     models: Mapping[str, keras.Model | Classifier],
-    x: npt.ArrayLike,
+    x: InputsLike,
     y: npt.ArrayLike,
     *,
-    ood: npt.ArrayLike | Mapping[str, npt.ArrayLike] | None = None,
+    ood: InputsLike | Mapping[str, InputsLike] | None = None,
     bins: int = 15,
     from_logits: bool | Mapping[str, bool] = False,
     batch_size: int = 256,
@@ -52,11 +55,13 @@ def evaluate(
             inputs to class probabilities, shape (N, C), or to the probability of class
             1 of two, shape (N, 1); for example an `mh.Ensemble` or an `mh.MCDropout`.
             It may also be an `mh.Classifier`. A regression outputs means, shape (N, D).
-        x: finite inputs, shape (N, ...).
+        x: finite inputs, shape (N, ...). For models with several inputs a dict or list
+            of such arrays.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             For a regression, finite targets of shape (N,) or (N, D).
         ood: inputs of other data, shape (M, ...) with examples shaped like those of
-            `x`; or a dict from names to such inputs. None leaves these columns out. A
+            `x`; or a dict from names to such inputs. A dict with the keys of `x` is
+            one set of inputs. None leaves these columns out. A
             regression takes no such inputs.
         bins: number of bins of the calibration errors of classifiers, at least 1.
             Defaults to 15.
@@ -102,21 +107,22 @@ def evaluate(
     the mutual information; Hendrycks and Gimpel (2017), "A baseline for detecting
     misclassified and out-of-distribution examples", for the area.
     """
-    x = as_inputs("x", x)
     bins = _validate.integer("bins", bins, 1)
     _validate.choice("verbose", verbose, (0, 1))
     classifiers = as_classifiers(models, from_logits, batch_size)
     noises = regression.noise_of_each(classifiers, noise_std)
+    first = next(iter(classifiers.values()))
+    inputs = first.checked_inputs(x)
     bar = keras.utils.Progbar(len(models), unit_name="model") if verbose else None
     if noises is not None:
         regression.refuse_options(classifiers, ood)
-    others = _others(ood, x.shape[1:])
+    others = _others(ood, inputs, first)
     rows = []
     for name, classifier in classifiers.items():
         if noises is None:
-            rows.append(_scores(name, classifier, x, y, others, bins))
+            rows.append(_scores(name, classifier, inputs, y, others, bins))
         else:
-            rows.append(regression.scores(name, classifier, x, y, noises[name]))
+            rows.append(regression.scores(name, classifier, inputs, y, noises[name]))
         if bar is not None:
             bar.add(1)
     return EvaluationTable(rows) if noises is None else RegressionTable(rows)
@@ -125,9 +131,9 @@ def evaluate(
 def _scores(
     name: str,
     classifier: Classifier,
-    x: Array,
+    x: Inputs,
     y: npt.ArrayLike,
-    others: Mapping[str, Array],
+    others: Mapping[str, Inputs],
     bins: int,
 ) -> _table.Row:
     """Return the row of an `EvaluationTable`."""
@@ -156,27 +162,34 @@ def _scores(
     return row
 
 
-def _others(ood: Any, shape: tuple[int, ...]) -> dict[str, Array]:
+def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Inputs]:
     """Return the out-of-distribution inputs as a dict, or raise a `ValueError`."""
     if ood is None:
         return {}
-    if not isinstance(ood, Mapping):
+    is_one = isinstance(x, dict) and isinstance(ood, Mapping) and set(x) <= set(ood)
+    if is_one or not isinstance(ood, Mapping):
         ood = {"ood": ood}
-    others = {name: as_inputs("ood", inputs) for name, inputs in ood.items()}
-    for name, inputs in others.items():
-        if inputs.shape[1:] != shape:
+    shape = example_shapes(x)
+    others: dict[str, Inputs] = {}
+    for name, inputs in ood.items():
+        if isinstance(x, np.ndarray):  # another shape has its own error
+            others[name] = as_inputs("ood", inputs)
+        else:
+            others[name] = classifier.checked_inputs(inputs, "ood")
+        found = example_shapes(others[name])
+        if found != shape:
             raise ValueError(
                 f"Argument `ood` must have examples shaped like those of `x`, {shape}. "
-                f"Resize them first. Received: {name!r} with {inputs.shape[1:]}"
+                f"Resize them first. Received: {name!r} with {found}"
             )
     return others
 
 
-def _uncertainty(classifier: Classifier, x: Array) -> tuple[Array, Array, Array]:
+def _uncertainty(classifier: Classifier, x: Inputs) -> tuple[Array, Array, Array]:
     """Return probabilities (N, C), entropy (N,) and mutual information or NaN (N,)."""
     probabilities, information = classifier.probabilities_and_information(x)
     if information is None:
-        information = np.full(len(x), np.nan)
+        information = np.full(len(probabilities), np.nan)
     return probabilities, metrics.predictive_entropy(probabilities), information
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import InputsLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
@@ -27,7 +28,7 @@ _REMEDY = (
 
 def predict_distribution(
     model: keras.Model,
-    x: npt.ArrayLike,
+    x: InputsLike,
     *,
     noise_std: float | None = None,
     batch_size: int = BATCH_SIZE,
@@ -41,7 +42,7 @@ def predict_distribution(
     Args:
         model: built `keras.Model` that maps inputs to means, shape (N, D); for example
             an `mh.Ensemble` or an `mh.MCDropout`.
-        x: finite inputs, shape (N, ...).
+        x: finite inputs, shape (N, ...), or a dict or list of them.
         noise_std: standard deviation of the noise, in units of the target, greater
             than 0. Defaults to None: it comes from the `mh.losses.GaussianNLL` that
             the model, or the member of an ensemble, was compiled with.
@@ -77,14 +78,14 @@ def predict_distribution(
 
 
 def distribution(
-    classifier: Classifier, x: npt.ArrayLike, noise_std: float
+    classifier: Classifier, x: InputsLike, noise_std: float
 ) -> NormalMixture:
     """Return the predictive distribution of a compiled model."""
     means, weights = member_means(classifier, x)
     return NormalMixture(means, noise_std, weights)
 
 
-def member_means(classifier: Classifier, x: npt.ArrayLike) -> tuple[Array, Array]:
+def member_means(classifier: Classifier, x: InputsLike) -> tuple[Array, Array]:
     """Return the members' outputs (S, N) or (S, N, D), and their weights (S,)."""
     means = classifier.output_arrays(x)  # (S, N, columns)
     if not np.all(np.isfinite(means)):
@@ -162,7 +163,7 @@ def refuse_options(classifiers: Mapping[str, Classifier], ood: Any) -> None:
 
 
 def scores(
-    name: str, classifier: Classifier, x: Array, y: npt.ArrayLike, noise_std: float
+    name: str, classifier: Classifier, x: InputsLike, y: npt.ArrayLike, noise_std: float
 ) -> _table.Row:
     """Return the row of a `RegressionTable`."""
     prediction = distribution(classifier, x, noise_std)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import InputsLike
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
@@ -19,7 +20,7 @@ _HALVINGS = 50  # of the logarithm of the range: the result is exact to 2e-14
 
 def temperature_scaling(
     model: keras.Model | Classifier,
-    x: npt.ArrayLike,
+    x: InputsLike,
     y: npt.ArrayLike,
     *,
     from_logits: bool = False,
@@ -36,7 +37,7 @@ def temperature_scaling(
         model: built `keras.Model` that maps inputs to class probabilities, shape
             (N, C), or to the probability of class 1 of two, shape (N, 1); for example
             an `mh.Ensemble`. It may also be an `mh.Classifier`.
-        x: finite held-out inputs, shape (N, ...).
+        x: finite held-out inputs, shape (N, ...), or a dict or list of them.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
         from_logits: whether the model outputs logits instead of probabilities.
             Defaults to False.

@@ -1,0 +1,100 @@
+"""Inputs of a model: one array, or a dict or list of arrays."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.evaluation.checks import are_several
+from keras_mhmcmc.evaluation.checks import as_inputs
+
+# Arrays have the shape (N, ...), all with the same N.
+Inputs = Array | dict[str, Array] | list[Array]
+
+
+def as_model_inputs(name: str, x: Any, network: keras.Model) -> Inputs:
+    """Return `x` as inputs that a network takes, or raise a `ValueError`.
+
+    One array becomes float32. In a dict or list, integers stay integers.
+
+    Args:
+        name: name of the argument.
+        x: inputs, shape (N, ...); or a dict, list or tuple of arrays with equal N.
+        network: the model that takes them. A subclass of `keras.Model` does not
+            declare what it takes.
+    """
+    declared = _declared(network)
+    if isinstance(declared, Mapping):
+        takes_one = len(declared) == 1 and not isinstance(x, Mapping)
+    elif declared is not None:
+        takes_one = len(declared) == 1
+    else:
+        takes_one = not are_several(name, x)
+    if takes_one:
+        x = as_inputs(name, x)
+        _validate.examples(name, x.shape, network)
+        return x
+    _check_parts(name, x, declared)
+    arrays: Inputs
+    if isinstance(x, Mapping):
+        arrays = {k: _as_part(f"{name}[{k!r}]", part) for k, part in x.items()}
+    else:
+        arrays = [_as_part(f"{name}[{i}]", part) for i, part in enumerate(x)]
+    lengths = [len(array) for array in keras.tree.flatten(arrays)]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            f"Argument `{name}` must have the same number of examples in each of its "
+            f"arrays. Received: numbers of examples {lengths}"
+        )
+    return arrays
+
+
+def example_shapes(inputs: Inputs) -> Any:
+    """Return the shape of an example of each array, in the structure of the inputs."""
+    if isinstance(inputs, dict):
+        return {key: array.shape[1:] for key, array in inputs.items()}
+    if isinstance(inputs, list):
+        return [array.shape[1:] for array in inputs]
+    return inputs.shape[1:]
+
+
+def _declared(network: keras.Model) -> Mapping[str, Any] | Sequence[Any] | None:
+    """Return the inputs that a network declares, or None for a subclass of `Model`."""
+    if isinstance(network, keras.Sequential):
+        return network.inputs
+    if not isinstance(network, keras.Function):
+        return None
+    return network.input if isinstance(network.input, Mapping) else network.inputs
+
+
+def _check_parts(
+    name: str, x: Any, declared: Mapping[str, Any] | Sequence[Any] | None
+) -> None:
+    """Raise unless `x` has the parts that a network declares, if it does."""
+    if declared is None:
+        return
+    if isinstance(declared, Mapping):
+        fits = isinstance(x, Mapping) and set(declared) <= set(x)
+        expected = f"dict with the keys {list(declared)}"
+    else:
+        fits = isinstance(x, Mapping | list | tuple) and len(x) == len(declared)
+        expected = f"list of {len(declared)} arrays"
+    if not fits:
+        received = list(x) if isinstance(x, Mapping) else _validate.shown(x)
+        raise ValueError(
+            f"Argument `{name}` must be a {expected}, the inputs of the model. "
+            f"Received: {name}={received}"
+        )
+
+
+def _as_part(name: str, part: Any) -> Array:
+    """Return one of several arrays, shape (N, ...), or raise a `ValueError`."""
+    array = _validate.array(f"Argument `{name}`", part, dtype=None)
+    if array.dtype.kind not in "iub":
+        return as_inputs(name, array)
+    if array.ndim == 0 or array.size == 0:
+        return as_inputs(name, array)  # which raises
+    return array
