@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.example_tools import load
 
+pytestmark = pytest.mark.in_turn("torch")
+
 matplotlib.use("Agg")
 pytest.importorskip("sklearn")
 pytest.importorskip("arviz")

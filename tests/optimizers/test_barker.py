@@ -25,6 +25,8 @@ from tests.support.models import optimizer_state
 from tests.support.models import weights
 from tests.support.shuffled import Shuffled
 
+pytestmark = pytest.mark.in_turn("torch")
+
 IS_TORCH = keras.backend.backend() == "torch"
 
 
@@ -250,6 +252,7 @@ def test_save_load_and_resume(tmp_path):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.in_turn("jax", "tensorflow")
 @pytest.mark.skipif(IS_TORCH, reason="Keras refuses it on PyTorch")
 def test_several_steps_per_execution_are_the_same_chain():
     one, four = compiled(), compiled(steps_per_execution=4)

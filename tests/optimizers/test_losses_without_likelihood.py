@@ -8,6 +8,8 @@ import pytest
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn("torch")
+
 
 def fit(loss, optimizer=None, epochs=2, outputs=1):
     """The warnings of a fit of a linear model."""

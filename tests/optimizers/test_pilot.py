@@ -21,6 +21,8 @@ from tests.support.models import optimizer_state
 from tests.support.models import sequential
 from tests.support.models import weights
 
+pytestmark = pytest.mark.in_turn("torch")
+
 N = TRAIN_SIZE
 STEPS = TRAIN_SIZE // BATCH_SIZE  # of an epoch
 PILOT = 23  # odd: the larger half counts, from step 11 on
@@ -165,6 +167,7 @@ def test_one_line_in_compile_is_enough():
     assert np.isfinite(posterior.weights).all() and np.ptp(posterior.weights) > 0
 
 
+@pytest.mark.in_turn("jax", "tensorflow")
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch runs eagerly")
 def test_the_end_of_the_pilot_compiles_nothing_again():
     optimizer = csghmc()

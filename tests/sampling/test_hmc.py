@@ -9,6 +9,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.in_turn("torch")
+
 LEAST = 1e-4
 
 
