@@ -62,7 +62,7 @@ for name in sys.argv[2:]:
 """
 
 
-@pytest.mark.in_turn("torch")
+@pytest.mark.slow_on("jax", "tensorflow")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_each_module_can_be_imported_first():
     running = keras.backend.backend()
