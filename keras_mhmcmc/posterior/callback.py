@@ -19,12 +19,12 @@ from keras_mhmcmc.posterior.directory import DirectoryStore
 from keras_mhmcmc.posterior.fit_sizes import FitSizes
 from keras_mhmcmc.posterior.interrupts import Interrupts
 from keras_mhmcmc.posterior.pool import loaded
+from keras_mhmcmc.posterior.progress import check_reachable
 from keras_mhmcmc.posterior.progress import end_path_if_due
 from keras_mhmcmc.posterior.progress import iteration_of
 from keras_mhmcmc.posterior.progress import last_batch
 from keras_mhmcmc.posterior.progress import log_rate_of
 from keras_mhmcmc.posterior.progress import next_due
-from keras_mhmcmc.posterior.progress import unreachable
 from keras_mhmcmc.posterior.progress import why_empty
 from keras_mhmcmc.posterior.progress import worth_showing
 from keras_mhmcmc.posterior.samples import Samples
@@ -389,11 +389,9 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
                 self._store.write()
 
     def _check_reachable(self, epoch: int) -> None:
-        """Refuse a `fit` that ends before the first sample."""
+        """Refuse a `fit` that ends before the first sample; warn of a short rest."""
         epochs = self.params["epochs"] - epoch
         last = self._iteration + epochs * (self.params.get("steps") or math.inf)
         first = self._next_due(self._passed())
-        if len(self) == 0 and last < first:
-            raise ValueError(
-                unreachable(last, first, self.burn_in, self.every, self._sampler)
-            )
+        if len(self) == 0:
+            check_reachable(last, first, self.burn_in, self.every, self._sampler)

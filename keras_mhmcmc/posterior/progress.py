@@ -1,11 +1,11 @@
 """Where a `fit` stands, as its callback reads it."""
 
 import math
-from typing import Any
 
 import keras
 from keras import ops
 
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
 
 
@@ -91,25 +91,37 @@ def why_empty(reason: str | None, first: int, burn_in: int) -> str:
     )
 
 
-def unreachable(
-    last: Any, first: int, burn_in: int, every: int | None, sampler: Sampler | None
-) -> str:
-    """Return why a `fit` that ends at iteration `last` keeps no sample.
+def check_reachable(
+    last: float, first: int, burn_in: int, every: int | None, sampler: Sampler | None
+) -> None:
+    """Refuse a `fit` that keeps no sample, and warn of one that is mostly warm-up.
 
     Args:
-        last: the last iteration.
+        last: the last iteration of the `fit`; infinite if it is unknown.
         first: the iteration of the first sample.
         burn_in: as in `mh.PosteriorSamples`.
         every: as in `mh.PosteriorSamples`.
         sampler: the optimizer; None if it is not one of ours.
+
+    Raises:
+        ValueError: the first sample comes after the last iteration.
     """
-    lower, warm_up = "them", ""
+    warm_up, argument = 0, ("", 0)
     if sampler is not None and sampler.warm_up > burn_in:
-        name, value = sampler.warm_up_argument
-        lower, warm_up = f"`{name}` of the optimizer", f", {name}={value}"
-    return (
-        "Arguments `burn_in` and `every` must leave an iteration to keep: this "
-        f"`fit` ends at iteration {last}, and the first sample would be kept "
-        f"at {first}. Lower {lower}, or train for more epochs. "
-        f"Received: burn_in={burn_in}, every={every}{warm_up}"
-    )
+        warm_up, argument = sampler.warm_up, sampler.warm_up_argument
+    name, value = argument
+    if last < first:
+        lower = f"`{name}` of the optimizer" if warm_up else "them"
+        also = f", {name}={value}" if warm_up else ""
+        raise ValueError(
+            "Arguments `burn_in` and `every` must leave an iteration to keep: this "
+            f"`fit` ends at iteration {last}, and the first sample would be kept "
+            f"at {first}. Lower {lower}, or train for more epochs. "
+            f"Received: burn_in={burn_in}, every={every}{also}"
+        )
+    if last < 1.5 * warm_up:
+        warn(
+            f"This `fit` ends at iteration {last}, and its first {warm_up} iterations "
+            f"give no samples: `{name}` of the optimizer is {value}. Train for more "
+            f"epochs, or lower `{name}`."
+        )

@@ -86,6 +86,20 @@ def test_a_fit_that_ends_in_the_warm_up_is_refused_or_told():
         fit(model, epochs=2, callbacks=[])
 
 
+def test_a_fit_that_is_mostly_warm_up_says_how_much_is_left():
+    total = 4 * STEPS
+    message = (
+        rf"ends at iteration {total}, and its first {3 * STEPS + 1} .* `warm_up` of"
+    )
+    with pytest.warns(UserWarning, match=message):
+        fit(compiled(make(warm_up=3 * STEPS)), 4, [mh.PosteriorSamples()])
+    for burn_in, warm_up in ((0, 2 * STEPS), (3 * STEPS + 1, 3 * STEPS)):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="This `fit` ends at")
+            posterior = mh.PosteriorSamples(burn_in=burn_in)
+            fit(compiled(make(warm_up=warm_up)), 4, [posterior])
+
+
 def test_a_warm_up_step_that_is_not_finite_goes_back_to_the_state():
     drive = Drive(make(warm_up=5), np.ones(20))
     drive.step(1.0, np.full(20, 2.0))
