@@ -3,12 +3,12 @@
 A perceptron 784-600-10, 55,000 images, batches of 100, 500 epochs, the test error of
 several rounds. The rounds of a method are the chains of one `mh.ParallelChains`. The
 images are the paper's: the last 55,000 of MNIST's 60,000, as in the TensorFlow tutorial
-of its time. RSGLD runs three times: with this package's defaults, with more refreshes
-at a higher temperature, and with the paper's settings. The paper's SGD breaks down at
-large rates. Here it does so with a softmax that overflows, which is the method
-`SGD-naive`. RMSprop and Adam are for the curves of figure 3b, at a rate of 0.001. The
-ensemble of a chain averages 25 of its states from the second half of the epochs, for
-SGD as well.
+of its time; with `--held-out last` the first 55,000. RSGLD runs with this package's
+defaults, with more refreshes at a higher temperature, and with the paper's settings.
+The paper's SGD breaks down at large rates. Here it does so with a softmax that
+overflows, which is the method `SGD-naive`. RMSprop and Adam, at a rate of 0.001, are
+for the curves of figure 3b. The ensemble averages 25 states of a chain from the second
+half of the epochs, for SGD as well.
 
     python examples/mnist_table1.py --data mnist.npz --out out/table1
     python examples/mnist_table1.py --data mnist.npz --out out/table1 --rates 0.4 \
@@ -54,6 +54,7 @@ METHODS = (
     "Adam",
 )
 OWN_RATES = {"RMSprop": (0.001,), "Adam": (0.001,)}
+RUN = ("method", "rate", "epochs", "chains", "seed", "held_out")  # one line each
 SHOWN = 10  # epochs between two errors in the file of results
 BLOCK = 25  # epochs between two saved states
 SAMPLES = 25  # of the second half of the epochs
@@ -76,14 +77,18 @@ class NaiveCrossEntropy(keras.losses.Loss):
         return -keras.ops.sum(labels * keras.ops.log(shares), axis=-1)
 
 
-def paper_split(arrays):
+def split(arrays, held_out="first"):
     """Hold out the first twelfth of the training images, 5,000 of MNIST's 60,000.
 
     The paper took its data from the TensorFlow tutorial, which split them like this.
+    With `held_out="last"` it is the last twelfth.
     """
     x, y, x_test, y_test = arrays
     held = len(x) // 12
-    return mlp.Data(x[held:], y[held:], x[:held], y[:held], x_test, y_test)
+    train, rest = slice(held, None), slice(held)
+    if held_out == "last":
+        train, rest = slice(-held), slice(-held, None)
+    return mlp.Data(x[train], y[train], x[rest], y[rest], x_test, y_test)
 
 
 def make_optimizer(method, rate, n, seed, **options):
@@ -127,11 +132,15 @@ def train(method, rate, data, args):
 
     Returns the record, or None if the time was over before.
     """
+    about = {"seed": args.seed} if args.seed else {}
+    about |= {"held_out": "last"} if args.held_out == "last" else {}
+    values = (method, rate, args.epochs, args.chains)
+    wanted = dict(zip(RUN, values, strict=False)) | about
     for record in read_results(args.results):
-        found = record["method"], record["rate"], record["epochs"], record["chains"]
-        if found == (method, rate, args.epochs, args.chains):
+        if {key: record[key] for key in RUN if key in record} == wanted:
             return record
-    folder = Path(args.out) / f"{method}_{rate:g}"
+    words = [method, f"{rate:g}", *map(str, about.values())]
+    folder = Path(args.out) / "_".join(words)
     folder.mkdir(parents=True, exist_ok=True)
     state, notes = folder / "chains.keras", folder / "record.json"
     record = {"method": method, "rate": rate, "errors": [], "logs": {}, "seconds": 0.0}
@@ -141,19 +150,19 @@ def train(method, rate, data, args):
     chains = (
         keras.saving.load_model(state) if done else new_chains(method, rate, data, args)
     )
-    x, y, x_test, y_test = data.x, data.y, data.x_test, data.y_test
+    x_test, y_test = data.x_test, data.y_test
     while done < args.epochs:
         if time.perf_counter() > args.deadline:
             return None
         last = min(done + BLOCK, args.epochs)
         callbacks = [States()]
         if last > args.epochs // 2:
-            callbacks.append(samples_of(folder, len(x), args.epochs))
+            callbacks.append(samples_of(folder, len(data.x), args.epochs))
         keras.utils.set_random_seed(args.seed + done)  # the order of the batches
         begin = time.perf_counter()
         chains.fit(
-            x,
-            y,
+            data.x,
+            data.y,
             batch_size=BATCH,
             epochs=last,
             initial_epoch=done,
@@ -175,7 +184,7 @@ def train(method, rate, data, args):
         notes.write_text(json.dumps(record))
         print(line(record), f"of {args.epochs} epochs", flush=True)
     samples = samples_in(folder, args.epochs)
-    found = result(record, scores(chains, samples, x_test, y_test))
+    found = result(record, scores(chains, samples, x_test, y_test)) | about
     with Path(args.results).open("a") as file:
         file.write(json.dumps(found) + "\n")
     return found
@@ -274,6 +283,12 @@ def line(record):
     return ", ".join(parts)
 
 
+def label(record):
+    """The method, and what is not as in the paper's runs."""
+    seed = f", seed {record['seed']}" if "seed" in record else ""
+    return record["method"] + seed + ", last held out" * ("held_out" in record)
+
+
 def table(records):
     """A line for each finished run: median (lowest to highest) of the chains."""
     lines = [
@@ -284,7 +299,7 @@ def table(records):
     order = {method: place for place, method in enumerate(METHODS)}
     for record in sorted(records, key=lambda r: (r["rate"], order[r["method"]])):
         last = np.array(record["errors"][-1])
-        cells = [record["method"], f"{record['rate']:g}", str(record["epochs"])]
+        cells = [label(record), f"{record['rate']:g}", str(record["epochs"])]
         cells.append(f"{np.median(last):.2f} ({last.min():.2f} to {last.max():.2f})")
         _, nll, ece = np.median(record["last"], axis=0)
         cells.append(f"{nll:.4f}, {ece:.4f}" if np.isfinite(nll) else "NaN")
@@ -305,9 +320,8 @@ def draw(records, path):
     for place, record in enumerate(records):
         errors = np.array(record["errors"])
         epochs = SHOWN * np.arange(1, len(errors) + 1)
-        label = f"{record['method']}, {record['rate']:g}"
-        color = f"C{place}"
-        axes.plot(epochs, np.median(errors, axis=1), color=color, label=label)
+        name, color = f"{label(record)}, {record['rate']:g}", f"C{place}"
+        axes.plot(epochs, np.median(errors, axis=1), color=color, label=name)
         axes.fill_between(
             epochs, errors.min(axis=1), errors.max(axis=1), color=color, alpha=0.2, lw=0
         )
@@ -326,7 +340,7 @@ def main(argv=None):
     is_complete = True
     if not args.table:
         images = random_images() if args.quick else mlp.load(args)
-        data = paper_split(images)
+        data = split(images, args.held_out)
         runs = [(m, r) for r in args.rates for m in args.methods if m not in OWN_RATES]
         runs += [(m, r) for m in args.methods for r in OWN_RATES.get(m, ())]
         for method, rate in runs:
@@ -334,12 +348,8 @@ def main(argv=None):
     records = read_results(args.results)
     print(table(records))
     if args.picture is not None:
-        drawn = [
-            record
-            for record in records
-            if record["rate"] in (*args.rates, *OWN_RATES.get(record["method"], ()))
-        ]
-        draw(drawn, args.picture)
+        rates = {*args.rates, *sum(OWN_RATES.values(), ())}
+        draw([record for record in records if record["rate"] in rates], args.picture)
     if not is_complete:
         print(f"stopped after {args.minutes:g} minutes; the same command goes on")
     elif args.json is not None:
@@ -348,7 +358,7 @@ def main(argv=None):
 
 
 def random_images():
-    """Images and labels of the size of MNIST's that teach nothing."""
+    """Images and labels that teach nothing."""
     rng = np.random.default_rng(0)
     x, y = rng.random((1200, 784), dtype="float32"), rng.integers(10, size=1200)
     return x, y, x[:100], y[:100]
@@ -367,6 +377,9 @@ def parse(argv):
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--chains", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--held-out", choices=("first", "last"), default="first", help="5,000 images"
+    )
     parser.add_argument("--minutes", type=float, default=np.inf, help="then stop")
     parser.add_argument("--json", help="file for the runs, once all are finished")
     parser.add_argument("--quick", action="store_true", help="shows that it works")

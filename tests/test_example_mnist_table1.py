@@ -39,10 +39,27 @@ def command(tmp_path):
 
 def test_the_first_twelfth_is_held_out(table1):
     x, y = np.arange(60)[:, None], np.arange(60)
-    data = table1.paper_split([x, y, x[:3], y[:3]])
+    data = table1.split([x, y, x[:3], y[:3]])
     np.testing.assert_array_equal(data.y, np.arange(5, 60))
     np.testing.assert_array_equal(data.x[:, 0], data.y)
     np.testing.assert_array_equal(data.y_held, np.arange(5))
+    data = table1.split([x, y, x[:3], y[:3]], "last")
+    np.testing.assert_array_equal(data.x[:, 0], np.arange(55))
+    np.testing.assert_array_equal(data.y_held, np.arange(55, 60))
+
+
+def test_other_data_and_other_seeds_are_other_runs(table1, command, tmp_path):
+    sgd = [*command, "--methods", "SGD", "--epochs", "1"]
+    table1.main(sgd)
+    table1.main([*sgd, "--held-out", "last"])
+    records = table1.main([*sgd, "--seed", "1"])
+    assert [table1.label(record) for record in records] == [
+        "SGD",
+        "SGD, last held out",
+        "SGD, seed 1",
+    ]
+    assert len({record["last"][0][1] for record in records}) == 3
+    assert table1.main([*sgd, "--held-out", "last"]) == records
 
 
 def test_a_network_that_broke_down_has_an_error_and_no_nll(table1):
