@@ -1,5 +1,6 @@
 """TensorFlow: all that the package uses besides algebra, chains, loops and noise."""
 
+import contextvars
 import functools
 import math
 
@@ -35,6 +36,9 @@ __all__ = [
 
 # From this number of weights on, XLA saves more time on a CPU than it takes to compile.
 _COMPILED_WEIGHTS = 2**16
+# Up to this number of members, each has a graph of its own under a gradient.
+_MOST_GRAPHS = 32
+_is_differentiated = contextvars.ContextVar("is_differentiated", default=False)
 
 
 class LossObserver(loss_observer.LossObserver):
@@ -197,7 +201,11 @@ def gradient_and_more(function):
         x = tf.convert_to_tensor(x)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            value, more = function(x, *arguments)
+            token = _is_differentiated.set(True)
+            try:
+                value, more = function(x, *arguments)
+            finally:
+                _is_differentiated.reset(token)
         return tape.gradient(value, x), more
 
     return evaluate
@@ -208,6 +216,11 @@ def map_members(function, stacked, chunk):
 
     `chunk` slices are evaluated at a time.
     """
+    count = stacked[0].shape[0]
+    if chunk == 1 and count <= _MOST_GRAPHS and _is_differentiated.get():
+        # TensorFlow drops the gradient of the weights from a graph, not from a loop.
+        outputs = [function([tensor[i] for tensor in stacked]) for i in range(count)]
+        return tf.nest.map_structure(lambda *ys: tf.stack(ys), *outputs)
     if chunk == 1:
         # This graph of the first member gives the shapes of the output. TensorFlow
         # prunes it.
@@ -216,7 +229,7 @@ def map_members(function, stacked, chunk):
         return tf.map_fn(function, stacked, fn_output_signature=specs)
     parts = [
         tf.vectorized_map(function, [tensor[i : i + chunk] for tensor in stacked])
-        for i in range(0, stacked[0].shape[0], chunk)
+        for i in range(0, count, chunk)
     ]
     return tf.nest.map_structure(lambda *ys: tf.concat(ys, axis=0), *parts)
 
