@@ -27,7 +27,7 @@ BatchMoments = Callable[
 ]
 
 
-def checked_inputs(x: Any) -> Any:
+def checked_inputs(x: Any, name: str = "x") -> Any:
     """Return `x` as an array of N finite examples, or a structure of such arrays.
 
     Raises:
@@ -35,21 +35,22 @@ def checked_inputs(x: Any) -> Any:
             different numbers of examples.
     """
     x = keras.tree.map_structure(
-        lambda part: _validate.array("Argument `x`", part, dtype=None), x
+        lambda part: _validate.array(f"Argument `{name}`", part, dtype=None), x
     )
     shapes = [array.shape for array in keras.tree.flatten(x)]
     lengths = {shape[0] if shape else 0 for shape in shapes}
     if len(lengths) != 1 or lengths == {0}:
         raise ValueError(
-            "Argument `x` must have at least one example along the first axis, and the "
-            f"same number in each of its arrays. Received: arrays of shapes {shapes}"
+            f"Argument `{name}` must have at least one example along the first axis, "
+            "and the same number in each of its arrays. "
+            f"Received: arrays of shapes {shapes}"
         )
     for array in keras.tree.flatten(x):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(
-                "Argument `x` must be finite. Drop the examples that are not, or fill "
-                f"in numbers. Received: {np.sum(~np.isfinite(array))} values that are "
-                "NaN or infinite"
+                f"Argument `{name}` must be finite. Drop the examples that are not, or "
+                f"fill in numbers. Received: {np.sum(~np.isfinite(array))} values "
+                "that are NaN or infinite"
             )
     return x
 

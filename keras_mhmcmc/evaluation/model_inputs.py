@@ -8,6 +8,7 @@ import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.evaluation.checks import are_several
 from keras_mhmcmc.evaluation.checks import as_inputs
 
@@ -38,18 +39,12 @@ def as_model_inputs(name: str, x: Any, network: keras.Model) -> Inputs:
         _validate.examples(name, x.shape, network)
         return x
     _check_parts(name, x, declared)
-    arrays: Inputs
-    if isinstance(x, Mapping):
-        arrays = {k: _as_part(f"{name}[{k!r}]", part) for k, part in x.items()}
-    else:
-        arrays = [_as_part(f"{name}[{i}]", part) for i, part in enumerate(x)]
-    lengths = [len(array) for array in keras.tree.flatten(arrays)]
-    if len(set(lengths)) > 1:
-        raise ValueError(
-            f"Argument `{name}` must have the same number of examples in each of its "
-            f"arrays. Received: numbers of examples {lengths}"
-        )
-    return arrays
+    parts = dict(x) if isinstance(x, Mapping) else list(x)
+    inputs: Inputs = keras.tree.map_structure(
+        lambda array: array.astype("float32") if array.dtype.kind == "f" else array,
+        recalibration.checked_inputs(parts, name),
+    )
+    return inputs
 
 
 def example_shapes(inputs: Inputs) -> Any:
@@ -88,13 +83,3 @@ def _check_parts(
             f"Argument `{name}` must be a {expected}, the inputs of the model. "
             f"Received: {name}={received}"
         )
-
-
-def _as_part(name: str, part: Any) -> Array:
-    """Return one of several arrays, shape (N, ...), or raise a `ValueError`."""
-    array = _validate.array(f"Argument `{name}`", part, dtype=None)
-    if array.dtype.kind not in "iub":
-        return as_inputs(name, array)
-    if array.ndim == 0 or array.size == 0:
-        return as_inputs(name, array)  # which raises
-    return array

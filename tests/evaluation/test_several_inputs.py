@@ -188,10 +188,13 @@ def without(key):
     [
         (without("user"), r"dict with the keys \['image', 'table', 'user'\]"),
         (lambda x: x["image"], "dict with the keys"),
-        (lambda x: {**x, "table": x["table"][:-1]}, "same number of examples"),
-        (lambda x: {**x, "table": x["table"] * np.nan}, r"`x\['table'\]` must be fin"),
-        (lambda x: {**x, "user": x["user"][:0]}, r"`x\['user'\]` must have at least"),
-        (lambda x: {**x, "user": [["a"]] * COUNT}, r"`x\['user'\]` must be an array"),
+        (lambda x: {**x, "table": x["table"][:-1]}, "the same number in each"),
+        (lambda x: {**x, "table": x["table"] * np.nan}, "`x` must be finite"),
+        (lambda x: {**x, "user": x["user"][:0]}, "`x` must have at least one"),
+        (
+            lambda x: {**x, "user": np.full((COUNT, 1), "a")},
+            "`x` must be an array of numbers",
+        ),
     ],
 )
 def test_bad_dicts(change, message):
