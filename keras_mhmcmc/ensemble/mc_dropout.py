@@ -33,8 +33,9 @@ class MCDropout(WrapperModel):
     every batch, so that an attack is scored on the network that it was made for.
 
     Args:
-        model: built sequential or functional `keras.Model` with one input and one
-            output, and with `keras.layers.Dropout` or `SpatialDropout` layers.
+        model: built sequential or functional `keras.Model` with one output, and with
+            `keras.layers.Dropout` or `SpatialDropout` layers. Of several inputs all
+            must have examples along the first axis.
         samples: number of passes, an integer that is at least 1. Memory grows with it.
             Defaults to 20.
         activation: function that turns the model's outputs into the quantity to
@@ -84,15 +85,15 @@ class MCDropout(WrapperModel):
         """Return the passes' weights in the mean, which sum to 1, shape (passes,)."""
         return np.full(self.num_members, 1.0 / self.num_members)
 
-    def call(self, inputs: Tensor) -> Tensor:
+    def call(self, inputs: Any) -> Tensor:
         """Return the mean of the passes' predictions."""
         return ops.mean(self.call_members(inputs), axis=0)
 
-    def call_members(self, inputs: Tensor) -> Tensor:
+    def call_members(self, inputs: Any) -> Tensor:
         """Return the predictions of all passes, stacked along a new first axis."""
         return ops.moveaxis(self._untracked.passes(inputs, training=False), 1, 0)
 
-    def call_member(self, inputs: Tensor, index: int | Tensor) -> Tensor:
+    def call_member(self, inputs: Any, index: int | Tensor) -> Tensor:
         """Return the prediction of the pass at `index`, a number or a tensor.
 
         All passes are computed: their masks are drawn together.
@@ -126,18 +127,23 @@ class MCDropout(WrapperModel):
 
     def _passes(self) -> keras.Model:
         """Return a model from inputs to predictions, shape (examples, passes, ...)."""
-        (source,) = self.model.inputs
-        inputs = keras.Input(source.shape[1:], dtype=source.dtype)
+        is_stack = isinstance(self.model, keras.Sequential)
+        source = self.model.inputs[0] if is_stack else self.model.input
+        inputs = keras.tree.map_structure(
+            lambda x: keras.Input(x.shape[1:], dtype=x.dtype, name=x.name), source
+        )
         # The layers before the first dropout give the same in all passes.
         shared, rest = [], [self.model]
-        if isinstance(self.model, keras.Sequential):
+        if is_stack:
             stack = self.model.layers
             first = [_dropouts(layer) != [] for layer in stack].index(True)
             shared, rest = stack[:first], stack[first:]
         x = inputs
         for layer in shared:
             x = layer(x)
-        x = ops.repeat(x, self.num_members, axis=0)
+        x = keras.tree.map_structure(
+            lambda part: ops.repeat(part, self.num_members, axis=0), x
+        )
         for layer in rest:
             x = self._with_active_dropout(layer)(x)
         x = self.activation(x)
@@ -200,11 +206,11 @@ def _noise_shape(dropout: layers.Dropout, rank: int) -> tuple[int | None, ...]:
 def _check(model: keras.Model) -> None:
     """Refuse a model whose dropout cannot be made active."""
     is_graph = isinstance(model, _GRAPHS) and model.built
-    if not is_graph or len(model.inputs) != 1 or len(model.outputs) != 1:
+    if not is_graph or len(model.outputs) != 1:
         raise ValueError(
             "Argument `model` must be a built sequential or functional `keras.Model` "
-            "with one input and one output. For a model of another kind, call the "
-            "dropout layers with `training=True`, and average the passes yourself. "
+            "with one output. For a model of another kind, call the dropout layers "
+            "with `training=True`, and average the passes yourself. "
             f"Received: model={model!r}"
         )
     found = _dropouts(model)

@@ -159,6 +159,27 @@ def test_scaled_models_and_conformal_sets(maker):
     assert sets[np.arange(COUNT), y].mean() >= 0.8
 
 
+@pytest.mark.parametrize("maker", [dict_model, list_model])
+def test_mc_dropout(maker, tmp_path):
+    """Dropout before a linear layer leaves the mean of the logits as it is."""
+    model, _, x, y = trained(maker)
+    logits = mh.MCDropout(model, 500).predict_members(x)
+    tolerance = 6 * logits.std(axis=0).max() / 500**0.5
+    plain = model.predict(x, verbose=0)
+    np.testing.assert_allclose(logits.mean(axis=0), plain, atol=tolerance)
+    assert np.all(logits.std(axis=0) > 0)
+
+    passes = mh.MCDropout(model, 5, "softmax")
+    table = mh.evaluate({"MC dropout": passes}, x, y, batch_size=16)
+    expected = mh.metrics.nll(softmax(plain), y)
+    assert table.column("nll")[0] == pytest.approx(expected, rel=0.2)
+    passes = mh.MCDropout(model, 5, "softmax", seed=3)
+    expected = passes.predict(x, verbose=0)
+    passes.save(tmp_path / "passes.keras")
+    loaded = keras.saving.load_model(tmp_path / "passes.keras")
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, atol=1e-6)
+
+
 def test_an_ood_dict_with_the_keys_of_the_inputs_is_one_set():
     model, ensemble, x, y = trained(dict_model)
     one = mh.evaluate({"e": ensemble}, x, y, ood=x)
