@@ -26,6 +26,7 @@ def row(setting, seed, nll):
         "setting": list(setting),
         "seed": seed,
         "backend": "jax",
+        "epochs": 60,
         "forward": [0.5, float("nan"), 0.25],
         "last": scores,
         "ensemble": [0.9, nll, 0.01],
@@ -37,12 +38,15 @@ def test_differences_are_those_of_the_same_seed(defaults):
     # The first setting has one more seed, whose NLL would hide the difference.
     rows = [row(first, seed, nll) for seed, nll in enumerate((0.3, 0.5, 9.0))]
     rows += [row(second, seed, nll) for seed, nll in enumerate((0.2, 0.38))]
+    # A run of another length is compared with runs of its own length only.
+    rows += [row(second, 0, 0.7) | {"epochs": 90}]
     lines = defaults.table(rows).splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert lines[2].endswith("| — |")
     # -0.10 and -0.12: the mean is -0.11, its standard error 0.01.
     assert lines[3].endswith("| 0.2900 | −0.1100 ± 0.0100 |")
     assert "| 2 | 0.38, 0.25 | 10.00 |" in lines[3]
+    assert lines[4].startswith("| digits | 90 |") and lines[4].endswith("| — |")
 
 
 @pytest.mark.slow
@@ -57,4 +61,4 @@ def test_a_stopped_run_goes_on(defaults, monkeypatch, tmp_path, capsys):
     written = [json.loads(line) for line in path.read_text().splitlines()]
     np.testing.assert_equal(written, rows)
     assert all(0.8 < row["ensemble"][0] <= 1.0 for row in rows)
-    assert "| digits | 2 | 0.1 | 0.9 |" in capsys.readouterr().out
+    assert "| digits | 60 | 2 | 0.1 | 0.9 |" in capsys.readouterr().out

@@ -47,6 +47,8 @@ GRID = (
     Setting(0.5, 0.2, 0.99),
     Setting(0.5, 0.1, 0.9),
     Setting(2.0, 0.3, 0.9),
+    Setting(0.5, 0.1, 0.99),
+    Setting(2.0, 0.1, 0.99),
 )
 SIZES = freezing.SETTINGS | {
     "mlp": {"rate": 0.4, "batch": 100, "epochs": 40, "train": 60000, "test": 5000}
@@ -128,6 +130,7 @@ def table(rows):
     """A line for each setting: means over the seeds, and paired differences."""
     names = [
         "problem",
+        "epochs",
         "c_n/√m",
         "ρ",
         "p",
@@ -137,13 +140,14 @@ def table(rows):
     names += ["error of the last state, %", "NLL of the last state"]
     names += ["NLL of the ensemble", "less that of the first line"]
     lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
-    for problem in dict.fromkeys(row["problem"] for row in rows):
-        chosen = [row for row in rows if row["problem"] == problem]
+    kinds = dict.fromkeys((row["problem"], row["epochs"]) for row in rows)
+    for kind in kinds:
+        chosen = [row for row in rows if (row["problem"], row["epochs"]) == kind]
         base = nll_by_seed(chosen, GRID[0])
         for setting in GRID:
             found = [row for row in chosen if row["setting"] == list(setting)]
             if found:
-                lines.append(line(problem, setting, found, base))
+                lines.append(line(kind, setting, found, base))
     return "\n".join(lines)
 
 
@@ -156,7 +160,7 @@ def nll_by_seed(rows, setting):
     }
 
 
-def line(problem, setting, found, base):
+def line(kind, setting, found, base):
     """One line of the table."""
     forward = np.mean([np.nanmean(row["forward"]) for row in found])
     lowest = min(np.nanmin(row["forward"]) for row in found)
@@ -168,7 +172,7 @@ def line(problem, setting, found, base):
     if setting != GRID[0] and len(pairs) > 1:
         error = pairs.std(ddof=1) / math.sqrt(len(pairs))
         paired = f"{pairs.mean():+.4f} ± {error:.4f}".replace("-", "−")
-    cells = [problem, *(f"{value:g}" for value in setting)]
+    cells = [*map(str, kind), *(f"{value:g}" for value in setting)]
     cells += [
         str(len(found)),
         f"{forward:.2f}, {lowest:.2f}",
