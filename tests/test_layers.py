@@ -26,6 +26,7 @@ ROOMS = [
     "_warn",
     "_table",
     "_backend",
+    "_stored_model",
     "schedules",
     "losses",
     "bounds",

@@ -13,7 +13,9 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import StoredModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
@@ -30,7 +32,7 @@ _STORED: dict[str, Any] = dict(initializer="zeros", trainable=False, autocast=Fa
 
 
 @serializable
-class Ensemble(keras.Model):
+class Ensemble(StoredModel):
     """A model whose prediction is the weighted mean over samples of another model.
 
     `predict` averages activation(model(x)) over the samples, in one compiled pass.
@@ -280,17 +282,6 @@ class Ensemble(keras.Model):
         for index in found[0]:
             self._values[index].assign(np.stack([one[index] for one in found]))
 
-    def save(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        zipped: bool | None = None,
-        **options: Any,
-    ) -> None:
-        """Save the ensemble to a `.keras` file, as `keras.Model.save` does."""
-        _backend.refuse_legacy_file(filepath)
-        super().save(filepath, overwrite, zipped, **options)
-
     def export(
         self,
         filepath: PathLike,
@@ -322,14 +313,10 @@ class Ensemble(keras.Model):
             input_signature = _backend.input_signature(self.member)
         super().export(filepath, format, verbose, input_signature, **options)
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile with the result of `get_compile_config`, from any backend."""
-        super().compile_from_config(_backend.portable(config))
-
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return {
-            "member": keras.saving.serialize_keras_object(self.member),
+            "member": architecture(self.member),
             "num_members": self.num_members,
             "activation": activations.serialized(self.activation),
             "chunk": self.chunk,

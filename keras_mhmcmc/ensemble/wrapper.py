@@ -7,31 +7,13 @@ import keras
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc._types import PathLike
+from keras_mhmcmc._stored_model import StoredModel
 
 _OWN_STEPS = ("compute_loss", "compute_metrics", "train_step")
 
 
-class WrapperModel(keras.Model):
-    """Abstract: a model with an argument `model`, which its configuration holds.
-
-    A file of one backend can be loaded with another.
-    """
-
-    def save(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        zipped: bool | None = None,
-        **options: Any,
-    ) -> None:
-        """Save the model to a `.keras` file, as `keras.Model.save` does."""
-        _backend.refuse_legacy_file(filepath)
-        super().save(filepath, overwrite, zipped, **options)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile with the result of `get_compile_config`, from any backend."""
-        super().compile_from_config(_backend.portable(config))
+class WrapperModel(StoredModel):
+    """Abstract: a model with an argument `model`, which its configuration holds."""
 
     @classmethod
     def from_config(

@@ -17,7 +17,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
-from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
 from keras_mhmcmc.optimizers.sampler import Sampler
@@ -61,7 +60,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         model: a built `keras.Model`, the architecture. Without `start`, the first chain
             starts from its weights, which do not change, and the other chains start
             from weights that its initializers draw. `compile` also compiles this model,
-            with the same loss and metrics.
+            with the same loss and metrics. It keeps the optimizer of this model.
         num_chains: number of chains, K, an integer that is at least 1.
         seed: integer that makes the first weights repeatable. Defaults to None, which
             draws a seed. The noise of the chains comes from the sampler's own seed.
@@ -219,7 +218,8 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         refuse_loss_scaling(self)
         if isinstance(optimizer, Sampler):
             optimizer.use_chains(self.num_chains)
-        self.template.compile(optimizer=None, loss=loss, metrics=metrics, **options)
+        own = self.template.optimizer if self.template.compiled else None
+        self.template.compile(own or "rmsprop", loss, metrics=metrics, **options)
         self._untracked.metrics = None
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -352,17 +352,6 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         by_own = dict(zip(map(id, own), [*self._moving, *self._others], strict=True))
         by_id = dict(zip(map(id, self.weights), arrays, strict=True))
         return [by_id[id(by_own[id(v)])] for v in template.weights]
-
-    def save(
-        self,
-        filepath: PathLike,
-        overwrite: bool = True,
-        zipped: bool | None = None,
-        **options: Any,
-    ) -> None:
-        """Save the chains to a `.keras` file, as `keras.Model.save` does."""
-        _backend.refuse_legacy_file(filepath)
-        super().save(filepath, overwrite, zipped, **options)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_mhmcmc._stored_model import StoredModel
 from keras_mhmcmc._types import Array
 
 
-class StackedModel(keras.Model):
+class StackedModel(StoredModel):
     """Abstract: the weights of several models of one architecture."""
 
     num_chains: int

@@ -1,0 +1,42 @@
+"""Models of this package that users save, each in one file for all backends."""
+
+from typing import Any
+
+import keras
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._types import PathLike
+
+
+class StoredModel(keras.Model):
+    """Abstract: a model whose `.keras` file can be loaded with another backend."""
+
+    def save(
+        self,
+        filepath: PathLike,
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        **options: Any,
+    ) -> None:
+        """Save the model to a `.keras` file, as `keras.Model.save` does."""
+        _backend.refuse_legacy_file(filepath)
+        super().save(filepath, overwrite, zipped, **options)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile with the result of `get_compile_config`, from any backend."""
+        super().compile_from_config(_backend.portable(config))
+
+    def quantize(self, *args: Any, **options: Any) -> None:
+        """Quantize the layers, as `keras.Model.quantize` does.
+
+        Raises:
+            NotImplementedError: the model stacks the weights of several networks, so
+                it has no layers.
+        """
+        if not self.layers:
+            raise NotImplementedError(
+                f"{type(self).__name__} cannot be quantized: it stacks the weights of "
+                "several networks, and Keras quantizes layers. Quantize a copy of the "
+                "network itself, with the weights of one of them."
+            )
+        super().quantize(*args, **options)
