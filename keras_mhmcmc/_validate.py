@@ -158,7 +158,14 @@ def array(subject: str, values: Any, dtype: str | None = "float64") -> Array:
     refused. If `dtype` is None, the array keeps its own.
     """
     result = values
-    if not isinstance(values, np.ndarray):
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.getmaskarray(values).any():
+            raise ValueError(
+                f"{subject} must have no masked values. Drop these rows, or fill in "
+                f"numbers. Received: {np.ma.count_masked(values)} masked values"
+            )
+        result = values.data
+    elif not isinstance(values, np.ndarray):
         try:
             result = np.asarray(ops.convert_to_numpy(values))
         except (TypeError, ValueError):  # rows of different lengths

@@ -117,8 +117,11 @@ def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
     return Head(layer, inputs, values, _link(inputs @ values, np.concatenate(outputs)))
 
 
-def checked_labels(y: Any, head: Head) -> Array:
-    """Return the labels of a classifier, shape (N,), or raise a `ValueError`."""
+def checked_labels(y: Any, head: Head, hint: str) -> Array:
+    """Return the labels of a classifier, shape (N,), or raise a `ValueError`.
+
+    An error for numbers that are no labels ends with `hint`.
+    """
     classes = head.values.shape[1]
     if head.link != "linear" and (head.link == "sigmoid") != (classes == 1):
         raise ValueError(
@@ -126,7 +129,7 @@ def checked_labels(y: Any, head: Head) -> Array:
             "For several labels of an example use `mh.SWAG` or a sampler. "
             f"Received: a {head.link} of {classes} units"
         )
-    return as_labels("y", y, len(head.features), max(classes, 2))
+    return as_labels("y", y, len(head.features), max(classes, 2), hint)
 
 
 def softmax(logits: Floats) -> Floats:

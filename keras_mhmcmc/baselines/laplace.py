@@ -30,7 +30,10 @@ from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
+from keras_mhmcmc.evaluation.regression import compiled_noise
 from keras_mhmcmc.priors import Gaussian
+
+_HINT = " If they are the targets of a regression, pass `noise_std`."
 
 LARGEST_MATRIX = 6000  # rows; a matrix of float64 then takes 288 MB
 
@@ -69,7 +72,8 @@ def last_layer_laplace(
         prior: `mh.priors.Gaussian` of the kernel and the bias. Patterns match the paths
             of these two.
         noise_std: standard deviation of the noise of a regression, greater than 0, in
-            units of `y`. Defaults to None: a classification. A linear head then gives
+            units of `y`. Defaults to None: that of the `mh.losses.GaussianNLL` that
+            the model is compiled with, else a classification. A linear head then gives
             the logits of a softmax, or of a sigmoid if it has one unit.
         members: number of draws, an integer that is at least 1. Defaults to 30.
         seed: integer that makes the draws repeatable, the same on each backend.
@@ -115,7 +119,9 @@ def last_layer_laplace(
             f"first. Received: model={model!r}"
         )
     _validate.instance("prior", prior, Gaussian, "an `mh.priors.Gaussian`")
-    if noise_std is not None:
+    if noise_std is None:
+        noise_std = compiled_noise(model)
+    else:
         noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
     members = _validate.integer("members", members, 1)
     seed = _validate.seed(seed)
@@ -129,7 +135,7 @@ def last_layer_laplace(
     rng = np.random.default_rng(seed)
     if noise_std is None:
         # The Hessian does not depend on the labels.
-        heads.checked_labels(y, head)
+        heads.checked_labels(y, head, _HINT)
         draws = _draws_of_classifier(head, tau, members, rng)
         if activation is None and head.link == "linear":
             activation = "sigmoid" if head.values.shape[1] == 1 else "softmax"

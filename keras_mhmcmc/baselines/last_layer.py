@@ -28,6 +28,7 @@ from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.loop import Plan
 from keras_mhmcmc.sampling.run import sample
 
+_HINT = " For the targets of a regression use `mh.last_layer_laplace`."
 _SHOWN = 200  # examples whose predictions are compared between chains
 _BATCHES = 5  # of a chain, for the effective sample size
 _HMC_WARM_UP, _HMC_STEPS = 300, 400
@@ -153,7 +154,7 @@ def sample_last_layer(
         _validate.examples("x", x.shape, model)
     recalibration.check_taken(x, model)
     head = heads.head_of(model, x, batch_size)
-    labels = heads.checked_labels(y, head)
+    labels = heads.checked_labels(y, head, _HINT)
     tau = head.precisions(prior.bind(head.variables).precisions)
     if not np.all(tau > 0.0):
         raise ValueError(

@@ -46,7 +46,8 @@ class MCDropout(WrapperModel):
 
     Raises:
         ValueError: an argument is outside its range, or `model` is of another kind or
-            has no dropout that can be made active.
+            has no dropout that can be made active. So has one with dropout of another
+            kind, such as that of recurrent layers.
 
     Example:
 
@@ -141,9 +142,7 @@ class MCDropout(WrapperModel):
         x = inputs
         for layer in shared:
             x = layer(x)
-        x = keras.tree.map_structure(
-            lambda part: ops.repeat(part, self.num_members, axis=0), x
-        )
+        x = keras.tree.map_structure(_Repeat(self.num_members), x)
         for layer in rest:
             x = self._with_active_dropout(layer)(x)
         x = self.activation(x)
@@ -166,6 +165,23 @@ class _Untracked:
     passes: keras.Model
 
 
+class _Repeat(layers.Layer):
+    """A layer that repeats each example, and its mask of padding."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.supports_masking = True
+        self._times = times
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return ops.repeat(inputs, self._times, axis=0)
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Any) -> Any:
+        if previous_mask is None:
+            return None
+        return ops.repeat(previous_mask, self._times, axis=0)
+
+
 class _ActiveDropout(layers.Layer):
     """A dropout layer that also drops in inference mode."""
 
@@ -173,6 +189,7 @@ class _ActiveDropout(layers.Layer):
         self, dropout: layers.Dropout, mask_seeds: keras.random.SeedGenerator
     ) -> None:
         super().__init__(dtype=dropout.dtype_policy)
+        self.supports_masking = True
         self._dropout = dropout
         self._mask_seeds = mask_seeds
 
@@ -190,6 +207,12 @@ class _ActiveDropout(layers.Layer):
 
 
 _GRAPHS = (keras.Sequential, keras.Function)
+# Layers with dropout of their own, which is off in inference mode.
+_RECURRENT = (
+    *(layers.LSTM, layers.GRU, layers.SimpleRNN),
+    *(layers.LSTMCell, layers.GRUCell, layers.SimpleRNNCell),
+    *(layers.ConvLSTM1D, layers.ConvLSTM2D, layers.ConvLSTM3D),
+)
 _SPATIAL = (layers.SpatialDropout1D, layers.SpatialDropout2D, layers.SpatialDropout3D)
 
 
@@ -213,10 +236,18 @@ def _check(model: keras.Model) -> None:
             "with `training=True`, and average the passes yourself. "
             f"Received: model={model!r}"
         )
+    inner = _backend.inner_layers(model)
+    fixed = [layer.name for layer in inner if _drops_by_itself(layer)]
+    if fixed:
+        raise ValueError(
+            "Argument `model` must drop only in `Dropout` and `SpatialDropout` layers: "
+            "no other dropout can be made active. Put a `Dropout` layer before or "
+            "after recurrent layers, in place of their arguments `dropout` and "
+            "`recurrent_dropout`, of `AlphaDropout` and of `GaussianDropout`. "
+            f"Received: layers with other dropout: {fixed}"
+        )
     found = _dropouts(model)
-    every = {
-        id(x) for x in _backend.inner_layers(model) if isinstance(x, layers.Dropout)
-    }
+    every = {id(layer) for layer in inner if isinstance(layer, layers.Dropout)}
     hidden = len(every - {id(layer) for layer in found})
     if hidden or not any(layer.rate > 0.0 for layer in found):
         raise ValueError(
@@ -225,6 +256,15 @@ def _check(model: keras.Model) -> None:
             "inside a layer of another kind they cannot be made active. "
             f"Received: {len(every)} dropout layers, {hidden} of them inside others"
         )
+
+
+def _drops_by_itself(layer: layers.Layer) -> bool:
+    """Return whether a layer that is no `Dropout` drops in training."""
+    if isinstance(layer, layers.AlphaDropout | layers.GaussianDropout):
+        return bool(layer.rate > 0.0)
+    if not isinstance(layer, _RECURRENT):
+        return False
+    return bool(layer.dropout > 0.0 or layer.recurrent_dropout > 0.0)
 
 
 def _dropouts(layer: layers.Layer) -> list[layers.Dropout]:

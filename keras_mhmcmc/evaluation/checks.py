@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
 
 Limits = tuple[float, float] | None  # smallest and largest valid input
 SMALLEST = float(np.finfo(np.float32).tiny)  # smaller probabilities count as this
@@ -122,6 +123,22 @@ def as_probabilities(
             f"{remedy} Received: a sum of {sums[worst]:.6g} in row {worst}"
         )
     return values
+
+
+def warn_of_probabilities(subject: str, logits: Array) -> None:
+    """Warn if `logits`, shape (N, C), are probabilities.
+
+    Args:
+        subject: what gave them, for the warning.
+        logits: what should be logits.
+    """
+    is_share = logits.shape[1] > 1 and np.all((logits >= 0.0) & (logits <= 1.0))
+    if is_share and np.all(np.abs(np.sum(logits, axis=1) - 1.0) < 1e-3):
+        warn(
+            f"{subject} has outputs that look like probabilities: they lie in [0, 1], "
+            f"and all {len(logits)} rows sum to 1. A second softmax makes wrong "
+            "scores. Pass from_logits=False, or a dict for several models."
+        )
 
 
 def as_labels(

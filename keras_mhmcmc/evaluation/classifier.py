@@ -20,6 +20,7 @@ from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_probabilities
+from keras_mhmcmc.evaluation.checks import warn_of_probabilities
 from keras_mhmcmc.evaluation.model_inputs import Inputs
 from keras_mhmcmc.evaluation.model_inputs import as_model_inputs
 from keras_mhmcmc.evaluation.scaled import TemperatureScaled
@@ -374,6 +375,7 @@ class Classifier:
 
     def _as_logits(self, outputs: Array) -> Array:
         """Convert outputs to finite float64 logits of shape (N, C), C >= 2."""
+        warn_of_probabilities(self.subject, outputs)
         outputs = outputs.astype("float64")
         if not np.all(np.isfinite(outputs)):
             raise ValueError(

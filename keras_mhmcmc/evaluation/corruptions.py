@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import cast
 
+import keras
 import numpy as np
 import numpy.typing as npt
 
@@ -46,7 +47,8 @@ def corrupt(
     The lower end of `clip` fills what comes in from outside the image.
 
     Args:
-        x: finite images in `clip`, shape (N, H, W) or (N, H, W, C).
+        x: finite images in `clip`, shape (N, H, W) or (N, H, W, C); (N, C, H, W) if
+            `keras.config.image_data_format()` is "channels_first".
         corruption: name of the corruption.
         severity: an integer from 1 to 5.
         seed: integer seed of the noise and of the directions, at least 0. Severities
@@ -83,7 +85,11 @@ def corrupt(
     # The same directions at each severity. The images start at 0, which fills what
     # comes in from outside.
     rng = np.random.default_rng(seed)
-    images = CORRUPTIONS[corruption](x - low, high - low, severity - 1, rng)
+    is_first = keras.config.image_data_format() == "channels_first"
+    channels = 1 if is_first and x.ndim == 4 else -1
+    images = np.moveaxis(x - low, channels, -1)
+    images = CORRUPTIONS[corruption](images, high - low, severity - 1, rng)
+    images = np.moveaxis(images, -1, channels)
     return np.clip(images + low, low, high).astype("float32")
 
 

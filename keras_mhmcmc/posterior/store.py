@@ -19,6 +19,7 @@ import numpy.typing as npt
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
 
 
@@ -125,10 +126,16 @@ class MemoryStore(Store):
         """Do nothing: every process keeps all samples."""
 
     def open(self, model: keras.Model, iterations: int) -> None:
-        """Remove the samples from after `iterations`."""
-        while self.records and self.records[-1].iteration > iterations:
-            self.records.pop()
-            self._arrays.pop()
+        """Remove the samples from after `iterations`, with a warning."""
+        length = sum(record.iteration <= iterations for record in self.records)
+        later = len(self.records) - length
+        if later:
+            warn(
+                f"`PosteriorSamples` held {later} samples from after iteration "
+                f"{iterations}, where the optimizer stands. They are removed. For "
+                "another run use a new `mh.PosteriorSamples`."
+            )
+            del self.records[length:], self._arrays[length:]
 
     def append(self, record: Record, model: keras.Model) -> None:
         """Add the current weights of `model` as the newest sample."""

@@ -4,17 +4,21 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import replica_exchange
 from keras_mhmcmc.algorithms.base import Position
 
 tree = keras.tree
+
+_COARSE = 0.01  # standard deviations of a column that rounding may change
 
 Function = Callable[..., Tensor]  # of the user
 # Arguments: positions with a chain axis, and the list of `batch_indices`. Results: U in
@@ -311,7 +315,25 @@ def _checked_arrays(data: Any) -> list[Array]:
             f"Argument `data` must have at most {batches.LARGEST_TRAIN_SIZE} examples. "
             f"Received: {shapes[0][0]}"
         )
-    return [a.astype("float32") if a.dtype == "float64" else a for a in arrays]
+    return [_as_float32(a) if a.dtype == "float64" else a for a in arrays]
+
+
+def _as_float32(array: Array) -> Array:
+    """Return an array in float32. Warn if this rounds away what its columns tell."""
+    with np.errstate(all="ignore"):  # numbers that are not finite tell nothing
+        spread = np.atleast_1d(np.std(array, axis=0))
+        largest = np.atleast_1d(np.max(np.abs(array), axis=0))
+        steps = np.spacing(largest.astype("float32"))
+        coarse = (spread > 0.0) & (steps > _COARSE * spread)
+    if np.any(coarse):
+        warn(
+            "Argument `data` is rounded to float32, which changes some of its numbers "
+            "by more than a hundredth of their standard deviation. Subtract a constant "
+            f"from them first. Received: {np.sum(coarse)} columns, such as one with "
+            f"the standard deviation {spread[coarse][0]:.3g} and steps of "
+            f"{steps[coarse][0]:.3g} in float32"
+        )
+    return array.astype("float32")
 
 
 def _check_shape(

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -19,6 +20,8 @@ from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.log_density import LogDensity
+
+_MANY = 100  # steps after which a chain that accepted none stands still
 
 tree = keras.tree
 
@@ -252,6 +255,26 @@ def kept_records(
         return outcome.arrays
     rows = [*(shape[1:] for shape in shapes), ()]  # the last one is the energy's
     return [np.empty((num_chains, 0, *row), "float32") for row in rows]
+
+
+def warn_of_still_chains(counts: Mapping[str, Array]) -> None:
+    """Warn of Metropolis-Hastings chains that did not move. Call it after a run.
+
+    Args:
+        counts: of the steps after the burn-in, by name, arrays (K,).
+    """
+    tried = np.maximum(counts["proposed"], counts["nonfinite"])
+    still = (counts["accepted"] == 0.0) & (tried >= _MANY)
+    if still.any():
+        warnings.warn(
+            f"{still.sum()} of {len(still)} chains accepted no proposal after the "
+            "burn-in: the draws of such a chain are one position. Lower the learning "
+            "rate. If the proposal follows a gradient, start where the gradient of the "
+            "log density is finite. Received: "
+            f"{counts['proposed'][still].max():.0f} proposals, and "
+            f"{counts['nonfinite'][still].max():.0f} steps that were not finite",
+            stacklevel=4,
+        )
 
 
 def warn_of_lost_chains(lost: Array) -> None:

@@ -11,12 +11,14 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Evaluation
 from keras_mhmcmc.algorithms.base import at_step
 from keras_mhmcmc.algorithms.base import map_leaves
 from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
+from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
@@ -345,12 +347,16 @@ class Program:
     def check(self, state: Any) -> None:
         """Accept every state."""
 
-    def summary(self, outcome: loop.Outcome) -> dict[str, Any]:
-        """Return the diagnostics of each chain by name, arrays (chain,)."""
-        counts = {
+    def counted(self, outcome: loop.Outcome) -> dict[str, Array]:
+        """Return what the steps after the burn-in counted, arrays (chain,)."""
+        return {
             name: np.zeros(self.num_chains) + value
             for name, value in outcome.counts.items()
         }
+
+    def summary(self, outcome: loop.Outcome) -> dict[str, Any]:
+        """Return the diagnostics of each chain by name, arrays (chain,)."""
+        counts = self.counted(outcome)
         state = map_leaves(ops.convert_to_numpy, outcome.state)
         counted = {"nonfinite": counts["nonfinite"]}
         return counted | self.algorithm.summary(state, counts)
@@ -366,6 +372,8 @@ class Program:
         # The last energy tells: a lost chain stays lost.
         resume.warn_of_lost_chains(~np.all(np.isfinite(energy[:, -1:]), axis=1))
         resume.warn_of_coarse_energies(energy, self.algorithm.energy_unit(steps - 1))
+        if isinstance(self.algorithm, Metropolis):
+            resume.warn_of_still_chains(self.counted(outcome))
         if isinstance(self.algorithm, ContourSampler):
             info |= reports.of_contour(self.algorithm, outcome.state, energy)
         if isinstance(self.algorithm, SpikeSlabSampler):

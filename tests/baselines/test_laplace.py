@@ -103,6 +103,17 @@ def test_the_trained_head_does_not_matter_for_a_regression():
     np.testing.assert_allclose(first, again, atol=1e-5)
 
 
+def test_the_noise_of_the_compiled_loss_is_the_default():
+    model, (x, y) = network(1), data(1)
+    options = dict(prior=scales(), members=3)
+    expected = mh.last_layer_laplace(model, x, y, noise_std=NOISE, **options)
+    model.compile("sgd", mh.losses.GaussianNLL(NOISE))
+    found = mh.last_layer_laplace(model, x, y, **options)
+    np.testing.assert_array_equal(
+        found.predict(x, verbose=0), expected.predict(x, verbose=0)
+    )
+
+
 def test_targets_of_one_output_may_be_flat():
     model, (x, y) = network(1), data(1)
     options = dict(prior=scales(), noise_std=NOISE, members=3)
@@ -376,6 +387,11 @@ class TestRefused:
         options = dict(prior=mh.priors.Gaussian(1.0), noise_std=1.0)
         with pytest.raises(ValueError, match="`noise_std` must be None"):
             mh.last_layer_laplace(network(3, "softmax"), x, y, **options)
+
+    def test_a_regression_without_its_noise(self):
+        x, y = data(1)
+        with pytest.raises(ValueError, match="`y` must be integers.*pass `noise_std`"):
+            mh.last_layer_laplace(network(1), x, y[:, 0], prior=mh.priors.Gaussian(1.0))
 
     @pytest.mark.parametrize("fault", [np.zeros((30, 3)), np.full((30, 2), np.nan)])
     def test_targets(self, fault):

@@ -45,7 +45,8 @@ def coordinates(model, x=X, y=Y):
     head = heads.head_of(model, x, 64)
     prior = PRIOR if head.layer.use_bias else mh.priors.Gaussian(0.7)
     tau = head.precisions(prior.bind(head.variables).precisions)
-    return head, tau, whitened_head.whitened(head, tau, heads.checked_labels(y, head))
+    labels = heads.checked_labels(y, head, "")
+    return head, tau, whitened_head.whitened(head, tau, labels)
 
 
 def log_likelihoods(logits, y):

@@ -99,6 +99,20 @@ class TestPasses:
             tolerance = 6 * members.std(axis=0).max() / 500**0.5
             np.testing.assert_allclose(members.mean(axis=0), plain, atol=tolerance)
 
+    @pytest.mark.parametrize("dropout", [layers.Dropout, layers.SpatialDropout1D])
+    @pytest.mark.parametrize("last", [layers.GRU, layers.GlobalAveragePooling1D])
+    def test_padding_stays_masked(self, dropout, last):
+        """Almost nothing is dropped, so each pass is the model itself."""
+        keras.utils.set_random_seed(0)
+        last = last(4) if last is layers.GRU else last()
+        words = [layers.Embedding(9, 6, mask_zero=True), dropout(1e-7)]
+        model = keras.Sequential([keras.Input((7,)), *words, last, layers.Dense(2)])
+        rng = np.random.default_rng(0)
+        x = rng.integers(1, 9, (30, 7)) * (np.arange(7) < rng.integers(1, 7, (30, 1)))
+        passes = MCDropout(model, 3).predict_members(x)
+        plain = numpy(model(x, training=False))
+        np.testing.assert_allclose(passes, [plain] * 3, atol=1e-5)
+
     def test_shares_the_weights_of_the_model(self):
         model, x = network(layers.Dropout(1e-7)), inputs()
         passes = MCDropout(model, 2)
@@ -178,6 +192,34 @@ class Hidden(layers.Layer):
 
     def call(self, inputs):
         return self.dropout(inputs)
+
+
+def recurrent(layer):
+    """A sequence model that drops in `layer` and in a layer of its own."""
+    parts = [layer, layers.Flatten(), layers.Dropout(0.5), layers.Dense(2)]
+    return keras.Sequential([keras.Input((4, 3)), *parts])
+
+
+OTHER_DROPOUT = [
+    layers.LSTM(2, dropout=0.5),
+    layers.GRU(2, recurrent_dropout=0.5),
+    layers.Bidirectional(layers.SimpleRNN(2, dropout=0.5)),
+    layers.RNN([layers.GRUCell(2), layers.LSTMCell(2, dropout=0.5)]),
+    layers.TimeDistributed(layers.GaussianDropout(0.5)),
+    layers.AlphaDropout(0.5),
+]
+
+
+@pytest.mark.parametrize("layer", OTHER_DROPOUT, ids=lambda layer: layer.name)
+def test_dropout_of_another_kind_is_refused(layer):
+    with pytest.raises(ValueError, match="Put a `Dropout` layer before or after"):
+        MCDropout(recurrent(layer))
+
+
+def test_a_recurrent_layer_without_dropout_is_taken():
+    x = np.ones((2, 4, 3))
+    passes = MCDropout(recurrent(layers.LSTM(2)), 3).predict_members(x)
+    assert np.all(passes.std(axis=0) > 0.0)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,15 @@ class TestScores:
         for name in (*FIXED[2:10], "auroc_ood", "aupr_ood"):
             assert first[name] == pytest.approx(second[name], rel=1e-5)
 
+    def test_probabilities_that_are_called_logits(self):
+        """A second softmax would give another NLL without a word."""
+        x, y, *parameters = linear_case()
+        models = {"p": linear(*parameters), "z": linear(*parameters, None)}
+        with pytest.warns(UserWarning, match=r"models\['p'\].*look like probabilities"):
+            mh.evaluate(models, x, y, from_logits=True)
+        with pytest.warns(UserWarning, match="look like probabilities"):
+            mh.temperature_scaling(models["p"], x, y, from_logits=True)
+
     def test_of_an_ensemble_of_logits(self):
         """Its prediction is the softmax of the mean logits; members differ from it."""
         x, y, ensemble, members = ensemble_case(activation=None)

@@ -52,6 +52,19 @@ class TestCorrupt:
             scaled = mh.corrupt(255 * x, name, 3, seed=1, clip=(0, 255))
             np.testing.assert_allclose(scaled, 127.5 * (made + 1), atol=0.01)
 
+    @pytest.mark.parametrize("name", set(CORRUPTIONS) - {"gaussian_noise"})
+    def test_channels_first(self, name):
+        x = images(channels=3)
+        expected = np.moveaxis(mh.corrupt(x, name, 3), -1, 1)
+        keras.config.set_image_data_format("channels_first")
+        try:
+            made = mh.corrupt(np.moveaxis(x, -1, 1), name, 3)
+            flat = mh.corrupt(images(), name, 3)
+        finally:
+            keras.config.set_image_data_format("channels_last")
+        np.testing.assert_array_equal(made, expected)
+        np.testing.assert_array_equal(flat, mh.corrupt(images(), name, 3))
+
     @pytest.mark.parametrize("name", CORRUPTIONS)
     def test_severities_grow(self, name):
         x = images()

@@ -92,6 +92,14 @@ def test_a_second_fit_goes_on():
     assert posterior.iterations.tolist() == [4, 8, 12, 16]
 
 
+def test_another_run_removes_samples_with_a_warning():
+    posterior = mh.PosteriorSamples(every=4)
+    fit(compiled(sgld()), epochs=2, callbacks=[posterior])
+    with pytest.warns(UserWarning, match="held 3 samples from after iteration 0"):
+        fit(compiled(sgld()), epochs=1, callbacks=[posterior])
+    assert posterior.iterations.tolist() == [4]
+
+
 def test_a_plain_keras_optimizer_works():
     model = compiled(keras.optimizers.SGD(0.1))
     posterior = mh.PosteriorSamples()
