@@ -30,6 +30,7 @@ from keras_mhmcmc.sampling.run import sample
 
 _HINT = " For the targets of a regression use `mh.last_layer_laplace`."
 _SHOWN = 200  # examples whose predictions are compared between chains
+_RECORDED = 200  # draws of all chains, at least, that the diagnostics see
 _BATCHES = 5  # of a chain, for the effective sample size
 _HMC_WARM_UP, _HMC_STEPS = 300, 400
 _LEAST_WARM_UP = 200  # of paths, to find a step
@@ -107,7 +108,8 @@ def sample_last_layer(
         diagnostics: `acceptance`, `batch_size` (examples that a step evaluates),
         `num_steps`, and of the probabilities of 200 training labels the largest `r_hat`
         between halves of chains, and the smallest `ess`. The last two need 10 draws of
-        each chain. A warning says if they are poor, and what to change.
+        each chain. They see more draws than there are members, if `members` is below
+        200. A warning says if they are poor, and what to change.
 
     Raises:
         ValueError: an argument is outside its range, the model does not end in such a
@@ -163,11 +165,16 @@ def sample_last_layer(
             f"Received: prior={prior!r}, for {[v.path for v in head.variables]}"
         )
     posterior = whitened_head.whitened(head, tau, labels)
-    plan, kernel = _plan(method, posterior, num_steps, burn_in, learning_rate, draws)
+    between = math.ceil(_RECORDED / (draws * num_chains))
+    plan, kernel = _plan(
+        method, posterior, num_steps, burn_in, learning_rate, draws, between
+    )
     run = _run(posterior, labels, kernel, plan, num_chains, seed, bool(progress))
     found = _diagnostics(run, posterior, labels, plan)
     _warn_if_poor(found, method, len(labels))
-    values = posterior.weights(np.asarray(run.position, "float64"))
+    between = run.position.shape[1] // draws
+    chosen = run.position[:, between - 1 :: between]
+    values = posterior.weights(np.asarray(chosen, "float64"))
     stacked = head.stacked(model, values.reshape(-1, *head.values.shape))
     if activation is None and head.link == "linear":
         activation = "sigmoid" if head.values.shape[1] == 1 else "softmax"
@@ -182,8 +189,13 @@ def _plan(
     burn_in: int | None,
     learning_rate: float | None,
     draws: int,
+    between: int,
 ) -> tuple[Plan, Any]:
-    """Return how long to run and what to keep, and the kernel."""
+    """Return how long to run and what to record, and the kernel.
+
+    Each chain gives `draws` members, and records `between` draws for each of them, or
+    fewer in a short run.
+    """
     if method == "hmc" and learning_rate is not None:
         raise ValueError(
             'Argument `learning_rate` must be None with method="hmc", which finds its '
@@ -209,7 +221,9 @@ def _plan(
             "draw of a chain: raise it, or ask for fewer `members`. Received: "
             f"num_steps={steps}, burn_in={burn_in}, {draws} draws of each chain"
         )
-    plan = Plan(steps, steps - draws * every, every)
+    between = min(between, every)
+    every //= between
+    plan = Plan(steps, steps - draws * between * every, every)
     if method == "hmc":
         # The default of 0.1 is far below the width 1 of these coordinates. A short
         # warm-up ends at a step that accepts nothing: better the step as it is.

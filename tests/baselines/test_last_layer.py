@@ -277,8 +277,20 @@ class TestConvergence:
     def test_what_does_not_move_and_what_is_too_short(self):
         assert last_layer.convergence(np.ones((4, 20, 2))) == (np.inf, 1.0)
         model, x, y = small(3)
-        _, found = mh.sample_last_layer(model, x, y, **QUICK | {"members": 36})
+        _, found = mh.sample_last_layer(
+            model, x, y, **QUICK | {"members": 36, "burn_in": 51}
+        )
         assert set(found) == {"acceptance", "batch_size", "num_steps"}
+
+
+@pytest.mark.parametrize("members", [1, 20, 40])
+def test_few_members_do_not_make_a_good_run_look_poor(members):
+    options = {"prior": PRIOR, "members": members, "progress": False}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The chains of the last layer")
+        ensemble, found = mh.sample_last_layer(network(), X, Y, **options)
+    assert ensemble.num_members == 4 * -(-members // 4)
+    assert found["ess"] > 50.0
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])

@@ -52,7 +52,7 @@ class TestCorrupt:
             scaled = mh.corrupt(255 * x, name, 3, seed=1, clip=(0, 255))
             np.testing.assert_allclose(scaled, 127.5 * (made + 1), atol=0.01)
 
-    @pytest.mark.parametrize("name", set(CORRUPTIONS) - {"gaussian_noise"})
+    @pytest.mark.parametrize("name", ["blur", "rotation", "contrast", "translation"])
     def test_channels_first(self, name):
         x = images(channels=3)
         expected = np.moveaxis(mh.corrupt(x, name, 3), -1, 1)
