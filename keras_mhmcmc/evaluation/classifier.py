@@ -358,7 +358,6 @@ class Classifier:
 
     def _as_probabilities(self, outputs: Array) -> Array:
         """Convert outputs to float64 probabilities of shape (N, C), C >= 2."""
-        outputs = outputs.astype("float64")
         if not self.from_logits:
             remedy = (
                 "If the model outputs logits, pass from_logits=True. For several "
@@ -367,7 +366,7 @@ class Classifier:
             )
             subject = f"{self.subject} has outputs that should be probabilities. They"
             # A softmax in half precision needs the larger tolerance.
-            values = as_probabilities(subject, outputs, 1e-2, remedy)
+            values = as_probabilities(subject, outputs.astype("float64"), 1e-2, remedy)
             return values / np.sum(values, axis=1, keepdims=True)
         outputs = self._as_logits(outputs)
         powers = np.exp(outputs - np.max(outputs, axis=1, keepdims=True))
