@@ -66,7 +66,6 @@ EXEMPT = {
     "BarkerChain.fit": AS_KERAS,
     "PosteriorSamples.on_*": "called by Keras",
     "SWAG.on_*": "called by Keras",
-    "*.save": AS_KERAS,
     "*.export": AS_KERAS,
     "*.summary": AS_KERAS,
     "*.compile_from_config": AS_KERAS,

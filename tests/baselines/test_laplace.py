@@ -109,9 +109,8 @@ def test_the_noise_of_the_compiled_loss_is_the_default():
     expected = mh.last_layer_laplace(model, x, y, noise_std=NOISE, **options)
     model.compile("sgd", mh.losses.GaussianNLL(NOISE))
     found = mh.last_layer_laplace(model, x, y, **options)
-    np.testing.assert_array_equal(
-        found.predict(x, verbose=0), expected.predict(x, verbose=0)
-    )
+    pair = [ensemble.predict(x, verbose=0) for ensemble in (found, expected)]
+    np.testing.assert_array_equal(*pair)
 
 
 def test_targets_of_one_output_may_be_flat():
