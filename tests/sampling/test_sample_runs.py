@@ -1,7 +1,6 @@
 """`mh.sample` as a program: what is kept, resumed, interrupted, shown, refused."""
 
 import pickle
-import warnings
 
 import keras
 import numpy as np
