@@ -172,8 +172,9 @@ def sample_last_layer(
     run = _run(posterior, labels, kernel, plan, num_chains, seed, bool(progress))
     found = _diagnostics(run, posterior, labels, plan)
     _warn_if_poor(found, method, len(labels))
-    between = run.position.shape[1] // draws
-    chosen = run.position[:, between - 1 :: between]
+    # The first one of every few, also of a run that was interrupted.
+    stride = (plan.num_steps - plan.burn_in) // (plan.every * draws)
+    chosen = run.position[:, ::stride]
     values = posterior.weights(np.asarray(chosen, "float64"))
     stacked = head.stacked(model, values.reshape(-1, *head.values.shape))
     if activation is None and head.link == "linear":

@@ -18,7 +18,7 @@ from keras_mhmcmc.algorithms.base import Position
 
 tree = keras.tree
 
-_COARSE = 0.01  # standard deviations of a column that rounding may change
+_COARSE = 0.01  # longest step of float32, in standard deviations of a column
 
 Function = Callable[..., Tensor]  # of the user
 # Arguments: positions with a chain axis, and the list of `batch_indices`. Results: U in
@@ -327,10 +327,10 @@ def _as_float32(array: Array) -> Array:
         coarse = (spread > 0.0) & (steps > _COARSE * spread)
     if np.any(coarse):
         warn(
-            "Argument `data` is rounded to float32, which changes some of its numbers "
-            "by more than a hundredth of their standard deviation. Subtract a constant "
-            f"from them first. Received: {np.sum(coarse)} columns, such as one with "
-            f"the standard deviation {spread[coarse][0]:.3g} and steps of "
+            "Argument `data` is rounded to float32, whose steps are longer than a "
+            "hundredth of the standard deviation of some columns. Subtract a constant "
+            f"from these columns first. Received: {np.sum(coarse)} columns, such as "
+            f"one with the standard deviation {spread[coarse][0]:.3g} and steps of "
             f"{steps[coarse][0]:.3g} in float32"
         )
     return array.astype("float32")
