@@ -27,10 +27,7 @@ import numpy as np
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.base import Position
-
-_ENOUGH = 200  # proposals, to know that a chain does not move
 
 
 class Density(Protocol):
@@ -173,14 +170,6 @@ class ExampleTest(Transition):
 
     def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the share of accepted proposals, and the mean size of a batch."""
-        stuck = (counts["accepted"] == 0.0) & (counts["proposed"] >= _ENOUGH)
-        if stuck.any():
-            warn(
-                f"{stuck.sum()} of {len(stuck)} chains accepted no proposal after the "
-                "burn-in: the draws of such a chain are one position. Make the moves "
-                "smaller. If the proposal follows a gradient, start where the "
-                "gradients of the log prior and the log-likelihoods are finite."
-            )
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             batch_size = counts["examples"] / counts["proposed"]

@@ -1,6 +1,5 @@
 """`Draws`: what `mh.sample` returns, with the state that a later run starts from."""
 
-import warnings
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import importance
 
 if TYPE_CHECKING:
@@ -155,11 +155,10 @@ class Draws:
             ImportError: ArviZ or pandas is not installed.
         """
         if np.ptp(self.weights) > 0:
-            warnings.warn(
+            warn(
                 "The draws have importance weights, and the summary ignores them: it "
                 "describes the flattened distribution. Take `draws.resample()` for "
                 "moments of the posterior.",
-                stacklevel=2,
             )
         return diagnostics.summary(self.by_name(), names)
 

@@ -1,7 +1,6 @@
 """Run a compiled loop in pieces: memory for kept draws alone, and a progress bar."""
 
 import time
-import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 
 # Arguments: state, constants, noise, number of the step. Results: the next state; the
 # tensors to record, each with the chain axis first; counts, each of shape (chain,).
@@ -160,10 +160,9 @@ def run(
                 bar.update(done, _shown(counts), finalize=done >= plan.num_steps)
     except KeyboardInterrupt:
         interrupted = True
-        warnings.warn(
+        warn(
             f"Interrupted after {done} of {plan.num_steps} steps. The {kept} draws so "
             "far are returned.",
-            stacklevel=3,
         )
     if arrays is not None:
         # These are views: in memory a draw follows the draw before, as they came.

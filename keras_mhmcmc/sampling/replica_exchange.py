@@ -237,6 +237,10 @@ def _draws(
     coldest = levels[0].info["energy"]
     resume.warn_of_lost_chains(~np.isfinite(coldest).all(axis=1))
     resume.warn_of_coarse_energies(coldest, algorithm.energy_unit(state.steps - 1))
+    if isinstance(algorithm.kernel, Metropolis):
+        resume.warn_of_still_chains(
+            program.counted(outcome), "only swaps move a chain of such a temperature"
+        )
     if kept > 1:
         levels[0].levels = tuple(levels)
     return levels[0]

@@ -1,6 +1,5 @@
 """What some algorithms add to `Draws.info`."""
 
-import warnings
 from typing import Any
 
 import keras
@@ -9,6 +8,7 @@ from keras import ops
 
 from keras_mhmcmc import partition
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import contour_sampler
 from keras_mhmcmc.algorithms import spike_slab
@@ -48,7 +48,7 @@ def of_contour(
             advice = partition.fix_of_pilot(pilot.steps)
             message = partition.visits_message(total, advice)
         if message is not None:
-            warnings.warn(message, stacklevel=4)
+            warn(message)
     log_masses = np.asarray(ops.convert_to_numpy(state.log_masses), "float64")
     report = {
         "masses": np.broadcast_to(np.exp(log_masses), visits.shape),

@@ -1,6 +1,5 @@
 """The state that a run starts from, and the state that it leaves."""
 
-import warnings
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.base import map_leaves
@@ -206,11 +206,10 @@ def warn_of_coarse_energies(energy: Array, unit: float | None) -> None:
     coarse = np.mean(spacing(energy) > COARSEST * unit, axis=1) > 0.5
     if coarse.any():
         typical = float(np.median(np.abs(energy[coarse])))
-        warnings.warn(
+        warn(
             f"The draws of {coarse.sum()} of {len(coarse)} chains do not follow the "
             f"density: their energy is about {typical:.4g} nats, where float32 numbers "
             f"are {spacing(typical):.3g} nats apart. {_remedy(unit)}",
-            stacklevel=4,
         )
 
 
@@ -257,23 +256,26 @@ def kept_records(
     return [np.empty((num_chains, 0, *row), "float32") for row in rows]
 
 
-def warn_of_still_chains(counts: Mapping[str, Array]) -> None:
+def warn_of_still_chains(
+    counts: Mapping[str, Array],
+    consequence: str = "the draws of such a chain are one position",
+) -> None:
     """Warn of Metropolis-Hastings chains that did not move. Call it after a run.
 
     Args:
         counts: of the steps after the burn-in, by name, arrays (K,).
+        consequence: what the warning says of such a chain.
     """
     tried = np.maximum(counts["proposed"], counts["nonfinite"])
     still = (counts["accepted"] == 0.0) & (tried >= _MANY)
     if still.any():
-        warnings.warn(
+        warn(
             f"{still.sum()} of {len(still)} chains accepted no proposal after the "
-            "burn-in: the draws of such a chain are one position. Lower the learning "
-            "rate. If the proposal follows a gradient, start where the gradient of the "
-            "log density is finite. Received: "
-            f"{counts['proposed'][still].max():.0f} proposals, and "
+            f"burn-in: {consequence}. Make the moves smaller, by a lower learning rate "
+            "or step size. If a proposal follows a gradient, start where the gradient "
+            "of the log density is finite. "
+            f"Received: {counts['proposed'][still].max():.0f} proposals, and "
             f"{counts['nonfinite'][still].max():.0f} steps that were not finite",
-            stacklevel=4,
         )
 
 
@@ -284,9 +286,8 @@ def warn_of_lost_chains(lost: Array) -> None:
         lost: bool, (K,).
     """
     if lost.any():
-        warnings.warn(
+        warn(
             f"{lost.sum()} of {len(lost)} chains ran to where the log density is not "
             "finite. Their draws are useless. Lower the learning rate, or use "
             "`mh.kernels.mhbt`, which rejects such moves.",
-            stacklevel=4,
         )

@@ -14,6 +14,7 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.algorithms.hmc import HMC
 from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import resume
@@ -222,6 +223,10 @@ class TransitionProgram:
         counts = {
             name: np.zeros(num_chains) + value for name, value in outcome.counts.items()
         }
+        if "accepted" in counts and not isinstance(
+            self.transition, HMC
+        ):  # warns itself
+            resume.warn_of_still_chains(counts)
         steps = start + outcome.steps
         info = self.transition.summary(counts)
         dimension = sum(math.prod(shape[1:]) for shape in self._shapes)

@@ -226,10 +226,30 @@ def test_a_lost_chain_is_reported_and_a_rejected_move_counted():
 
     with pytest.warns(UserWarning, match="2 of 2 chains ran to where"):
         mh.sample(mh.kernels.sgld(1.0), [9.0], log_density=steep, **arguments)
-    with pytest.warns(UserWarning, match="2 of 2 chains accepted no proposal"):
-        draws = mh.sample(mh.kernels.mhbt(1e12), [0.1], log_density=steep, **arguments)
-    assert draws.info["nonfinite"].sum() > 300
-    assert np.isfinite(draws.position).all()
+    kernels = {
+        "mhbt": mh.kernels.mhbt(1e12),
+        "amagold": mh.kernels.amagold(1e12, steps_per_test=2),
+    }
+    for kernel in kernels.values():
+        with pytest.warns(UserWarning, match="2 of 2 chains accepted no") as w:
+            draws = mh.sample(kernel, [0.1], log_density=steep, **arguments)
+        assert [x.filename for x in w if "accepted no" in str(x.message)] == [__file__]
+        assert draws.info["nonfinite"].sum() > 300
+        assert np.isfinite(draws.position).all()
+
+
+def test_a_temperature_that_accepts_nothing_is_reported():
+    """Its chains move by swaps alone."""
+    with pytest.warns(UserWarning, match="of 4 chains .* only swaps move a chain"):
+        mh.replica_exchange(
+            mh.kernels.mhbt(1e12),
+            [0.1],
+            log_density=lambda x: -ops.sum(x**2),
+            temperatures=[1.0, 2.0],
+            num_steps=200,
+            num_chains=2,
+            progress=False,
+        )
 
 
 def test_draws_go_to_arviz():
