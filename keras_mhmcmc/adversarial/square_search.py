@@ -59,7 +59,8 @@ def square(
     stays as it is. The search needs probabilities that change: if a model outputs only
     0 and 1, each query is a new guess.
 
-    Inputs of shape (N, H, W, C) and (N, H, W) are images of C channels and of one.
+    Inputs of shape (N, H, W, C) and (N, H, W) are images of C channels and of one, and
+    of shape (N, C, H, W) if `keras.config.image_data_format()` is "channels_first".
     Inputs of any other shape are read as images of one row: a square is then a run of
     neighbouring numbers.
 
@@ -120,13 +121,14 @@ def square(
     if epsilon == 0.0:
         return x.copy()
 
-    image = image_shape(x.shape[1:])
+    is_first = x.ndim == 4 and keras.config.image_data_format() == "channels_first"
+    image = image_shape((*x.shape[2:], x.shape[1]) if is_first else x.shape[1:])
     low, high = (-np.inf, np.inf) if limits is None else limits
     numbers = np.array([epsilon, low, high], "float32")
     shares = [share(query, queries, initial_share) for query in range(1, queries)]
     search = _linf_search if norm == "linf" else _l2_search
     start, move = search(seed, image, queries, shares)
-    step = classifier.compiled(_step, member is not None, image, norm)
+    step = classifier.compiled(_step, member is not None, image, is_first, norm)
 
     def attack(
         x: Tensor, labels: Tensor, rows: Tensor, values: Sequence[Tensor]
@@ -246,11 +248,18 @@ def _step(
     classifier: Classifier,
     by_member: bool,
     image: tuple[int, int, int],
+    is_first: bool,
     norm: balls.Norm,
 ) -> Callable[..., State]:
     """Return the function that changes windows of each image, and asks the model."""
     evaluate = objective.scores(classifier, by_member, "margin")
-    shape = (-1, *image)
+
+    def as_image(x: Tensor) -> Tensor:  # (n, H, W, C)
+        x = ops.transpose(x, (0, 2, 3, 1)) if is_first else x
+        return ops.reshape(x, (-1, *image))
+
+    def as_input(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return ops.reshape(ops.transpose(x, (0, 3, 1, 2)) if is_first else x, shape)
 
     def step(
         best: State,
@@ -263,7 +272,7 @@ def _step(
     ) -> State:
         epsilon, low, high = (numbers[i] for i in range(3))
         point, best_score, best_fooled = best
-        clean, current = ops.reshape(x, shape), ops.reshape(point, shape)
+        clean, current = as_image(x), as_image(point)
         if norm == "linf":
             signs, places, size = move
             moved = ops.clip(clean + epsilon * signs[:, None], low, high)
@@ -272,7 +281,7 @@ def _step(
             change = current - clean
             change = square_l2.changed(change, square_l2.Move(*move), epsilon)
             moved = ops.clip(clean + change, low, high)
-        moved = ops.reshape(moved, x.shape)
+        moved = as_input(moved, x.shape)
         score, fooled = evaluate(moved, labels, member, values)
         fooled = ops.cast(fooled, "int32")
         better = best_point.is_stronger(fooled, score, best_fooled, best_score)

@@ -146,6 +146,28 @@ def test_the_search_is_drawn_from_the_seed():
     assert np.any(moved != first[3:])  # the numbers belong to the place of an example
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_squares_are_of_pixels_when_channels_come_first(norm):
+    """The model of the turned images is the model with turned weights."""
+    x, y, model = images(scale=1.0)
+    kernel, bias = model.get_weights()[0], np.array([5.0, 0.0])
+    model.set_weights([kernel, bias])
+    given = {"y": y, "queries": 30, "norm": norm, "from_logits": True}
+    expected = square(model, x, 0.1, **given)
+    turned = kernel.reshape(6, 6, 2, 2).transpose(2, 0, 1, 3).reshape(kernel.shape)
+    flatten = keras.layers.Flatten(data_format="channels_last")  # as they come
+    layer = keras.layers.Dense(2)
+    first = keras.Sequential([keras.Input((2, 6, 6)), flatten, layer])
+    layer.set_weights([turned, bias])
+    keras.config.set_image_data_format("channels_first")
+    try:
+        moved = square(first, x.transpose(0, 3, 1, 2), 0.1, **given)
+    finally:
+        keras.config.set_image_data_format("channels_last")
+    np.testing.assert_allclose(moved.transpose(0, 2, 3, 1), expected, atol=1e-4)
+    assert np.any(moved.transpose(0, 2, 3, 1) != x)
+
+
 def test_it_stops_when_all_are_misled():
     calls = []
 
