@@ -170,6 +170,8 @@ def sample_last_layer(
         method, posterior, num_steps, burn_in, learning_rate, draws, between
     )
     run = _run(posterior, labels, kernel, plan, num_chains, seed, bool(progress))
+    if len(run) == 0:
+        raise KeyboardInterrupt("The run ended before the first draw after the burn-in")
     found = _diagnostics(run, posterior, labels, plan)
     _warn_if_poor(found, method, len(labels))
     # The first one of every few, also of a run that was interrupted.
