@@ -27,21 +27,57 @@ CODE = {
 BACKENDS = ("jax", "tensorflow", "torch")
 # Runs that take minutes are short here. Examples with their settings have tests.
 SHORTER = {
-    "README.md": (("epochs=200", "epochs=12"), ("burn_in=1500", "burn_in=100")),
-    "plots.md": (
+    "README.md": (
+        ("epochs=200", "epochs=12"),
+        ("burn_in=1500", "burn_in=100"),
+        ("epochs=80", "epochs=36"),  # RSGLD's warm-up has 500 steps
+        ("burn_in=600", "burn_in=520"),
+        ("models, x_test, y_test, [", "models, x_test[:40], y_test[:40], ["),
+    ),
+    "docs/chains.md": (
+        (
+            "num_steps=1500,\n        num_chains=20",
+            "num_steps=600,\n        num_chains=5",
+        ),
+    ),
+    "docs/contour.md": (
+        ("burn_in=1200", "burn_in=1020"),
+        ("epochs=400", "epochs=210"),  # the pilot has 1000 steps
+        ("burn_in=1000", "burn_in=100"),
+        ("epochs=300", "epochs=60"),
+    ),
+    "docs/evaluation.md": (
+        ("epochs=300", "epochs=60"),
+        ("burn_in=1500", "burn_in=400"),
+        ("epochs=80", "epochs=10"),
+        ("burn_in=600)", "burn_in=60)"),
+        (
+            "(models, x_test, y_test)\nprint(table)  #",
+            "(models, x_test[:40], y_test[:40])\nprint(table)  #",
+        ),
+    ),
+    "docs/recipes/last_layer.md": (
+        ("0.3), progress=False", "0.3), num_steps=120, progress=False"),
+    ),
+    "docs/recipes/optimise_then_sample.md": (
+        ("epochs=80", "epochs=8"),
+        ("burn_in=300, every=30", "burn_in=60, every=6"),
+    ),
+    "docs/plots.md": (
         ("epochs=200", "epochs=12"),
         ("burn_in=1500", "burn_in=100"),
         ("epochs=600", "epochs=60"),
         ("num_steps=100_000", "num_steps=2_000"),
         ("burn_in=5_000", "burn_in=100"),
     ),
-    "optimise_then_sample.md": (
-        ("epochs=80", "epochs=8"),
-        ("burn_in=300, every=30", "burn_in=60, every=6"),
-    ),
-    "quickstart.md": (
+    "docs/quickstart.md": (
         ("epochs=5000", "epochs=20"),
         ("burn_in=7500, every=150", "burn_in=100, every=20"),
+    ),
+    "docs/tempering.md": (
+        ("num_steps=300", "num_steps=60"),
+        ("burn_in=100", "burn_in=20"),
+        ("ring_steps=100", "ring_steps=20"),
     ),
 }
 
@@ -97,7 +133,7 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
     elif first_line != "# after the blocks above":
         blocks = blocks[-1:]
     code = "".join(blocks)
-    for long, short in SHORTER.get(page.name, ()):
+    for long, short in SHORTER.get(page.relative_to(ROOT).as_posix(), ()):
         code = code.replace(long, short)
     if "mh.plots" in code:
         pytest.importorskip("matplotlib").use("Agg")
@@ -110,7 +146,7 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
 
 def test_what_the_tests_shorten_is_on_the_page():
     for page in PAGES:
-        for long, _ in SHORTER.get(page.name, ()):
+        for long, _ in SHORTER.get(page.relative_to(ROOT).as_posix(), ()):
             assert sum(block.count(long) for block in CODE[page]) == 1
 
 

@@ -148,13 +148,13 @@ def equi_energy(
     ...     batch_size=250,
     ...     num_levels=3,
     ...     step_size=0.03,
-    ...     num_steps=1500,
-    ...     burn_in=500,
-    ...     ring_steps=500,
+    ...     num_steps=150,
+    ...     burn_in=50,
+    ...     ring_steps=50,
     ...     progress=False,
     ... )
     >>> draws.position.shape, draws.info["batch_sizes"]
-    ((1, 1000), array([1000,  350,  250]))
+    ((1, 100), array([1000,  350,  250]))
 
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 2 and
     appendix D.
