@@ -65,14 +65,15 @@ for name in sys.argv[2:]:
 @pytest.mark.slow_on("jax", "tensorflow")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_each_module_can_be_imported_first():
+    """One of each folder: a folder's `__init__` comes first, whatever is imported."""
     running = keras.backend.backend()
-    names = [
-        "keras_mhmcmc." + path.removesuffix(".py").replace("/", ".")
-        for path in files()
-        if path != "__init__.py" and frameworks_of(path) <= {running, "jaxlib"}
-    ]
-    names = [name.removesuffix(".__init__") for name in names]
-    command = [sys.executable, "-c", IMPORT_EACH, str(PACKAGE), *names]
+    names = {}
+    for path in files():
+        if path != "__init__.py" and frameworks_of(path) <= {running, "jaxlib"}:
+            name = path.removesuffix(".py").replace("/", ".")
+            name = "keras_mhmcmc." + name.removesuffix(".__init__")
+            names.setdefault(os.path.dirname(path) or name, name)
+    command = [sys.executable, "-c", IMPORT_EACH, str(PACKAGE), *names.values()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "" and len(names) > 80
+    assert done.stdout == "" and len(names) > 20

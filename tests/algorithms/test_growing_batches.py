@@ -104,31 +104,32 @@ DRAWS = 8000
 class OneMove:
     """Many tests of one proposal, for examples whose differences are given."""
 
-    def __init__(self, kernel, differences, seed=0):
+    def __init__(self, kernel, differences, seed=0, draws=DRAWS):
+        self.draws = draws
         self.train_size = len(differences)
         self.kernel = kernel.bind_data_size(self.train_size, None)
         self.arrays = [ops.convert_to_tensor(array) for array in self.kernel.arrays]
         self.differences = ops.convert_to_tensor(differences.astype("float32"))
         count = self.kernel.num_uniforms + batches.num_rounds(self.train_size)
         rng = np.random.default_rng(seed)
-        self.noise = rng.random((count, DRAWS, 1), "float32")
+        self.noise = rng.random((count, draws, 1), "float32")
 
     def log_likelihoods(self, positions, index):
         found = ops.take(self.differences, index)
         return [ops.zeros_like(found), found]
 
     def log_prior(self, position):
-        return ops.zeros((DRAWS,), "float32")
+        return ops.zeros((self.draws,), "float32")
 
     def uniforms(self, count, size, part):
         return ops.convert_to_tensor(self.noise[:count])
 
     def normals(self, part):
-        return [ops.ones((DRAWS, 1), "float32")]
+        return [ops.ones((self.draws, 1), "float32")]
 
     def run(self):
-        """Decisions and batch sizes, (DRAWS,) each."""
-        start = ops.zeros((DRAWS, 1), "float32")
+        """Decisions and batch sizes, (draws,) each."""
+        start = ops.zeros((self.draws, 1), "float32")
         state = resume.first_state(self.kernel, [start])
         counts = self.kernel.step(state, self)[1]
         found = [ops.convert_to_numpy(counts[k]) for k in ("accepted", "examples")]
@@ -158,15 +159,17 @@ def test_barkers_acceptance_is_near_the_exact_one(log_ratio, spread):
 def test_barkers_error_falls_with_the_batch():
     """A few examples have large differences: small batches are far from normal."""
     differences = of_examples(0.0, 0.6, skew=4)
-    error = 4 * 0.5 / np.sqrt(DRAWS)
+    draws = 2000
+    error = 4 * 0.5 / np.sqrt(draws)
     found = {}
     for size in (20, 2000):
-        wins, _ = OneMove(kernels.barker(1.0, block_size=size), differences).run()
+        move = OneMove(kernels.barker(1.0, block_size=size), differences, draws=draws)
+        wins, _ = move.run()
         found[size] = abs(wins.mean() - 0.5)
     assert found[20] > 0.05 + error
     assert found[2000] < error
-    strict = kernels.barker(1.0, block_size=20, max_error=1e-3)
-    wins, sizes = OneMove(strict, differences).run()
+    strict = kernels.barker(1.0, block_size=100, max_error=1e-3)
+    wins, sizes = OneMove(strict, differences, draws=draws).run()
     assert (sizes == 2000).all() and abs(wins.mean() - 0.5) < error
 
 
@@ -200,11 +203,11 @@ def test_the_confidence_sampler_decides_wrongly_with_less_than_delta(delta):
     differences = 2e-3 * (differences - differences.mean()) - 0.7 / 20_000
     bounds = np.full(20_000, np.abs(differences).max())
     kernel = kernels.confidence(1.0, bounds=bounds, delta=delta, block_size=500)
-    move = OneMove(kernel, differences)
+    move = OneMove(kernel, differences, draws=1000)
     wins, sizes = move.run()
     is_wrong = wins != (np.log(move.noise[0, :, 0]) < -0.7)
     assert is_wrong.mean() <= delta
-    assert sizes.mean() < 18_000
+    assert sizes.mean() < 19_000
 
 
 def bug_of_correction(monkeypatch):

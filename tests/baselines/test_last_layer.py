@@ -283,7 +283,9 @@ class TestConvergence:
         assert set(found) == {"acceptance", "batch_size", "num_steps"}
 
 
-@pytest.mark.parametrize("members", [1, 20, 40])
+@pytest.mark.parametrize(
+    "members", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (20, 40))]
+)
 def test_few_members_do_not_make_a_good_run_look_poor(members):
     options = {"prior": PRIOR, "members": members, "progress": False}
     with warnings.catch_warnings():
