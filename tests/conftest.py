@@ -35,11 +35,16 @@ elif keras.backend.backend() == "torch":
 
 
 BACKENDS = ("jax", "tensorflow", "torch")
+TURNS = 8  # JAX and TensorFlow, which compile, take one turn each
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks as `slow` what is `slow_on` this backend, or in turn on another."""
+    """Marks as `slow` what is `slow_on` this backend, or in turn on another.
+
+    A test that is `in_turn` runs on the backends of its mark, unless it is the turn of
+    JAX or of TensorFlow: then it runs there alone.
+    """
     backend = keras.backend.backend()
     for item in items:
         slow_on = item.get_closest_marker("slow_on")
@@ -47,9 +52,10 @@ def pytest_collection_modifyitems(items):
         is_slow = False
         if slow_on is not None:
             is_slow = backend in slow_on.args
-        elif in_turn is not None and backend not in in_turn.args:
-            turn = zlib.crc32(item.nodeid.encode()) % len(BACKENDS)
-            is_slow = BACKENDS[turn] != backend
+        elif in_turn is not None and set(in_turn.args) != set(BACKENDS):
+            turn = zlib.crc32(item.nodeid.encode()) % TURNS
+            at_turn = {0: ("jax",), 1: ("tensorflow",)}.get(turn, in_turn.args)
+            is_slow = backend not in at_turn
         if is_slow:
             item.add_marker("slow")
 

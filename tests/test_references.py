@@ -7,7 +7,7 @@ import pytest
 import keras_mhmcmc as mh
 from tests.support.example_tools import load
 
-pytestmark = pytest.mark.in_turn("torch")
+pytestmark = pytest.mark.in_turn("jax")  # long chains
 
 pytest.importorskip("sklearn")
 
@@ -139,7 +139,6 @@ def test_a_temperature_of_two_does_not():
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn("jax")
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="NUTS runs on JAX")
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path):
     jax = pytest.importorskip("jax")

@@ -283,6 +283,7 @@ class TestConvergence:
         assert set(found) == {"acceptance", "batch_size", "num_steps"}
 
 
+@pytest.mark.in_turn("jax")
 @pytest.mark.parametrize(
     "members", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (20, 40))]
 )

@@ -9,7 +9,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn("torch")
+pytestmark = pytest.mark.in_turn("jax")  # long chains
 
 LEAST = 1e-4
 

@@ -11,7 +11,7 @@ import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import mclmc
 from tests.statistics.planting import wrap
 
-pytestmark = pytest.mark.in_turn("torch")
+pytestmark = pytest.mark.in_turn("jax")  # long chains
 
 LEAST = 1e-4
 SCALES = np.geomspace(0.5, 2.0, 4)
