@@ -222,7 +222,7 @@ def main(argv=None):
             )
             print("\n".join(lines))
     lines = summary(rows, args.problems, args.seeds)
-    print("\n".join(["\nNLL less that of SGD in the same seeds", *lines]))
+    print("\n".join(["\nNLL minus that of SGD in the same seeds", *lines]))
     return rows
 
 

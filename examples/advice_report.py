@@ -32,7 +32,7 @@ def table(rows, problem, seeds):
     kind = {m: "ensemble" if METHODS[m].is_ensemble else "last" for m in found}
     extra = list(next(iter(found.values()))[1][0].get("robust", {}))
     titles = [HEADS.get(name, name) for name in names]
-    heads = ["method", "settings", *titles, "NLL less SGD's", "NLL of the last state"]
+    heads = ["method", "settings", *titles, "NLL minus SGD's", "NLL of the last state"]
     heads += ["NLL of 5 members", *(name.upper() for name in extra), "gradients"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     base = [run["last"]["nll"] for run in found["SGD"][1]] if "SGD" in found else None

@@ -99,7 +99,7 @@ def table(rows):
     found = {(row["method"], row["seed"]): row for row in rows}
     ensemble = np.array([found[ENSEMBLE, seed]["nll"] for seed in seeds])
     lines = [
-        "| method | accuracy | NLL | ECE | NLL less the ensemble's | "
+        "| method | accuracy | NLL | ECE | NLL minus the ensemble's | "
         "ensemble better in | seconds |",
         "|---|---|---|---|---|---|---|",
     ]

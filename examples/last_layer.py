@@ -142,7 +142,7 @@ class Rows:
 
 def table(rows, seeds):
     """Means over the seeds, differences of the NLL, and distances to HMC."""
-    lines = ["| method | accuracy | NLL | ECE | NLL less that of HMC | seconds |"]
+    lines = ["| method | accuracy | NLL | ECE | NLL minus that of HMC | seconds |"]
     lines.append("|---|---|---|---|---|---|")
     hmc = np.array([rows.of(seed, HMC)[0]["nll"] for seed in range(seeds)])
     for method in (NETWORK, LAPLACE, HMC, TUNA):

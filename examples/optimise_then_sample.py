@@ -205,7 +205,7 @@ def score(rows, chosen, data, args, seed):
 def table(rows, seeds):
     """Means over the seeds, and what each method has more than `EACH`."""
     lines = [
-        f"| method | accuracy | NLL | ECE | NLL less that of {EACH} | seconds |",
+        f"| method | accuracy | NLL | ECE | NLL minus that of {EACH} | seconds |",
         "|---|---|---|---|---|---|",
     ]
     each = np.array([rows.find(seed=s, method=EACH)["nll"] for s in range(seeds)])

@@ -29,7 +29,7 @@ def table(rows, problem, epsilon, methods):
     base = runs_of(rows, problem, "SGD")
     if not base:
         return []
-    heads = ["method", "members", "clean", "NLL", *ATTACKS, "strongest less SGD's"]
+    heads = ["method", "members", "clean", "NLL", *ATTACKS, "strongest minus SGD's"]
     # SGD's row has the seeds of the others, once another method has run.
     common = set.union(*(set(runs_of(rows, problem, m)) for m in methods if m != "SGD"))
     base = {seed: row for seed, row in base.items() if seed in common or not common}
@@ -64,7 +64,7 @@ def paired(less):
 
 
 def draw(rows, methods, problems, path):
-    """Draw accuracy less that of SGD against the attack, a panel for each problem."""
+    """Draw accuracy minus that of SGD against the attack, a panel for each problem."""
     names = [name for name in TITLES if runs_of(rows, name, "SGD")]
     columns = min(len(names), 2)
     rows_of_panels = -(-len(names) // columns)
@@ -111,7 +111,7 @@ def draw(rows, methods, problems, path):
         axis.axhline(0.0, color="black", linewidth=1.0)
         axis.set_xticks(places, ("no attack", *ATTACKS), rotation=35, ha="right")
         axis.set_title(f"{TITLES[problem]}, strength {epsilon}")
-        axis.set_ylabel("accuracy less that of SGD")
+        axis.set_ylabel("accuracy minus that of SGD")
         axis.grid(alpha=0.3)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)

@@ -258,7 +258,7 @@ def table(rows):
     for method, pilot in PILOTS.items():
         if method not in methods:
             continue
-        cells = [f"{method} less {pilot}"]
+        cells = [f"{method} minus {pilot}"]
         for name in names:
             pairs = [(row["rmse"][method], row["rmse"][pilot]) for row in of[name]]
             cells += [mean_and_error([a - b for a, b in pairs], "+.3f"), ""]

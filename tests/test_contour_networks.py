@@ -46,7 +46,7 @@ def test_uci_table_has_paired_differences(uci):
     ]
     lines = uci.table(rows)
     assert lines[2] == "| SGLD | 1.500 ± 0.500 (1.08) | 50.0 |"
-    assert lines[-1] == "| CSGLD less SGLD | -0.400 ± 0.100 |  |"
+    assert lines[-1] == "| CSGLD minus SGLD | -0.400 ± 0.100 |  |"
 
 
 def test_the_page_has_the_stored_table(uci):

@@ -166,7 +166,7 @@ def main(arguments=None):
         parsed.only = parsed.only or ["SGHMC", "RSGLD"]
     rows = measure(parsed.model, parsed.only or workloads.optimizers(), parsed.rounds)
     measuring.print_table(
-        "memory in units of the weights; the peak less that of SGD",
+        "memory in units of the weights; the peak minus that of SGD",
         {"optimizer": "", "slots": "slots", "peak": "peak"},
         rows,
     )

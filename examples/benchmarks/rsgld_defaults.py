@@ -138,7 +138,7 @@ def table(rows):
         "forward acceptance, lowest of an epoch",
     ]
     names += ["error of the last state, %", "NLL of the last state"]
-    names += ["NLL of the ensemble", "less that of the first line"]
+    names += ["NLL of the ensemble", "minus that of the first line"]
     lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
     kinds = dict.fromkeys((row["problem"], row["epochs"]) for row in rows)
     for kind in kinds:
