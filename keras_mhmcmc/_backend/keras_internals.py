@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import keras
+from keras.src.backend.common.masking import get_keras_mask
 from keras.src.export import export_utils
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -62,6 +63,11 @@ def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
     The public `model.layers` has those of the first level only.
     """
     return list(model._flatten_layers())
+
+
+def output_masks(model: keras.Model, x: Any) -> Any:
+    """Return the mask of each output, None for an output without one."""
+    return keras.tree.map_structure(get_keras_mask, model(x, training=False))
 
 
 def renormalises(layer: keras.layers.BatchNormalization) -> bool:

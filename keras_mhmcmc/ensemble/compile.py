@@ -9,6 +9,7 @@ import keras
 from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
+from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.activations import Activations
 
 # What `compile` takes for one output: a `keras.losses.Loss`, a function, a name, None.
@@ -36,6 +37,7 @@ def activation_of(model: keras.Model) -> str | list[str | None] | None:
     in the order of `keras.tree.flatten`.
     """
     if not model.compiled:
+        _warn_of_linear_outputs(model)
         return None
     _warn_of_unknown_losses(model)
     found = [_activation_of(loss) for loss in _losses(model)]
@@ -96,6 +98,47 @@ def _warn_of_unknown_losses(model: keras.Model) -> None:
         )
 
 
+def _warn_of_linear_outputs(model: keras.Model) -> None:
+    """Warn if the outputs of a model without a loss may be logits."""
+    if not isinstance(model, keras.Sequential | keras.Function):
+        return
+    last = model.layers[-1]
+    if not isinstance(last, keras.layers.Dense | keras.layers.Activation):
+        return
+    if last.activation is keras.activations.linear:
+        warn(
+            "The model is not compiled, so no loss says whether its outputs are "
+            "logits. The ensemble averages them as they are. If they are logits, "
+            "compile the model with its loss, or pass "
+            'activation="softmax" or "sigmoid"; otherwise pass activation="linear", '
+            f"which stops this warning. Received: a last layer {last.name!r} that is "
+            "linear"
+        )
+
+
+def warn_of_second_activation(model: keras.Model, activation: ActivationLike) -> None:
+    """Warn if an activation is for logits, and the loss takes probabilities."""
+    if not model.compiled or activations.is_linear(activations.checked(activation)):
+        return
+    if any(map(_takes_probabilities, _losses(model))):
+        warn(
+            "The loss of the model takes probabilities, and `activation` would be a "
+            "second softmax or sigmoid: the ensemble then averages probabilities that "
+            "are too even. Leave `activation` out. "
+            f"Received: activation={activation!r}, loss={model.loss!r}"
+        )
+
+
+def _takes_probabilities(loss: Loss) -> bool:
+    """Return whether `loss` says that it takes probabilities."""
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        is_known = any(k.__name__ in _ACTIVATION_OF_CLASS for k in type(loss).__mro__)
+        return is_known and loss.get_config().get("from_logits") is False
+    return loss in _ACTIVATION_OF_FUNCTION
+
+
 def _is_unknown(loss: Loss) -> bool:
     """Return whether `loss` is the user's own, and may take logits."""
     if inspect.isroutine(loss):
@@ -148,6 +191,13 @@ def _new_metrics(metrics: Any, of_probabilities: bool) -> Any:
         # An inner list stays, even if empty: there is one for each output.
         new = [_new_metrics(metric, of_probabilities) for metric in metrics]
         return [metric for metric in new if metric is not None]
+    if of_probabilities and _is_for_logits(metrics):
+        warn(
+            "The model has logits, and the ensemble has probabilities: a metric for "
+            "logits gives wrong numbers in `ensemble.evaluate`. Compile the ensemble "
+            'with a metric for probabilities, or pass activation="linear" to average '
+            f"logits. Received: metric={metrics!r}"
+        )
     if not isinstance(metrics, keras.metrics.Metric):
         return metrics  # names and functions have no state
     config = metrics.get_config()
@@ -163,3 +213,16 @@ def _new_metrics(metrics: Any, of_probabilities: bool) -> Any:
             f"`keras.saving.register_keras_serializable`. Received: {error}"
         )
         return None
+
+
+def _is_for_logits(metric: Any) -> bool:
+    """Return whether a metric may need logits, and does not say `from_logits`."""
+    if inspect.isroutine(metric):
+        return not metric.__module__.startswith("keras.")
+    if not isinstance(metric, keras.metrics.Metric):
+        return False
+    config = metric.get_config()
+    thresholds = config.get("thresholds", config.get("threshold"))
+    if thresholds is None or isinstance(thresholds, str):
+        return False
+    return any(not 0.0 < value < 1.0 for value in keras.tree.flatten(thresholds))

@@ -95,6 +95,7 @@ class Ensemble(StoredModel):
         )
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
         self._untracked = _Untracked(member)
+        self.supports_masking = any(map(_makes_masks, _backend.inner_layers(member)))
         self._values: list[keras.Variable] = [
             self._add_stacked(index, variable)
             for index, variable in enumerate(member.weights)
@@ -156,6 +157,10 @@ class Ensemble(StoredModel):
             return ops.tensordot(ops.cast(weights, outputs.dtype), outputs, axes=1)
 
         return keras.tree.map_structure(mean, self.call_members(inputs))
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:
+        """Return the masks of the outputs, which do not depend on the weights."""
+        return _backend.output_masks(self.member, inputs)
 
     def call_members(self, inputs: Tensor) -> Tensor:
         """Return the predictions of all members, stacked along a new first axis."""
@@ -341,6 +346,12 @@ class _Untracked:
     members_second: "_MembersSecond | None" = None
 
 
+def _makes_masks(layer: keras.layers.Layer) -> bool:
+    """Return whether a layer may give its outputs a mask, as of padding."""
+    own = type(layer).compute_mask is not keras.layers.Layer.compute_mask
+    return own and not isinstance(layer, keras.Model)
+
+
 class _MembersSecond(keras.Model):
     """A model of the members' predictions with the batch axis first, for `predict`."""
 
@@ -372,6 +383,8 @@ def ensemble_of(
     """
     if activation is None:
         activation = ensemble_compile.activation_of(model)
+    else:
+        ensemble_compile.warn_of_second_activation(model, activation)
     # Weights that all samples share are views with a stride of 0.
     common = [i for i, values in enumerate(stacked) if values.strides[0] == 0]
     shared = common if len(common) < len(stacked) else []

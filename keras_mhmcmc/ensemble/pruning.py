@@ -9,6 +9,8 @@ import numpy.typing as npt
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc.ensemble import activations
+from keras_mhmcmc.ensemble import compile as ensemble_compile
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
 
 _PROBABILITY = _validate.Interval(0.0, 1.0, high_open=False)
@@ -79,8 +81,8 @@ def prune(
         values = keras.ops.convert_to_numpy(mine)
         theirs.assign(values * kept[id(mine)] if id(mine) in kept else values)
     if model.compiled:
-        config = keras.saving.deserialize_keras_object(model.get_compile_config())
-        pruned.compile(**(config | {"optimizer": None}))
+        linear = activations.checked(None)
+        pruned.compile(**ensemble_compile.arguments(model, linear))
     left = sum(int(mask.sum()) for mask in kept.values())
     count = sum(mask.size for mask in kept.values())
     print(f"{left} of {count} sparse weights are left ({left / count:.1%}).")

@@ -132,11 +132,13 @@ def warn_of_probabilities(subject: str, logits: Array) -> None:
         subject: what gave them, for the warning.
         logits: what should be logits.
     """
-    is_share = logits.shape[1] > 1 and np.all((logits >= 0.0) & (logits <= 1.0))
-    if is_share and np.all(np.abs(np.sum(logits, axis=1) - 1.0) < 1e-3):
+    is_share = np.all((logits >= 0.0) & (logits <= 1.0))
+    is_one = logits.shape[1] == 1  # of two classes
+    if is_share and (is_one or np.all(np.abs(np.sum(logits, axis=1) - 1.0) < 1e-3)):
+        seen = "" if is_one else f", and all {len(logits)} rows sum to 1"
         warn(
-            f"{subject} has outputs that look like probabilities: they lie in [0, 1], "
-            f"and all {len(logits)} rows sum to 1. A second softmax makes wrong "
+            f"{subject} has outputs that look like probabilities: they lie in [0, 1]"
+            f"{seen}. A second {'sigmoid' if is_one else 'softmax'} makes wrong "
             "scores. Pass from_logits=False, or a dict for several models."
         )
 

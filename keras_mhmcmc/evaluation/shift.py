@@ -15,6 +15,7 @@ import numpy.typing as npt
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 SCORES = ("accuracy", "nll", "ece")
 _CLEAN = "clean"
+_OTHER_UNITS = 10.0  # times the largest number of clean inputs, or of corrupted ones
 _TITLES = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE"}
 
 
@@ -271,7 +273,7 @@ def _named(
 def _own(name: str, given: Any, x: Array) -> Callable[[int], Any]:
     """Return the function of a user's corruption, or raise a `ValueError`."""
     if callable(given):
-        return lambda severity: given(x, severity)
+        return lambda severity: given(x.copy(), severity)
     if not isinstance(given, Mapping):
         raise ValueError(
             "Argument `corruptions` must have functions `(x, severity) -> x`, or dicts "
@@ -298,6 +300,13 @@ def _same_shape(name: str, inputs: Any, x: Array) -> Array:
         raise ValueError(
             "Argument `corruptions` must give inputs with the shape of `x`, "
             f"{x.shape}, in the same order. Received: {name!r} with {inputs.shape}"
+        )
+    largest, clean = np.abs(inputs).max(), np.abs(x).max()
+    if largest > _OTHER_UNITS * clean or clean > _OTHER_UNITS * largest:
+        warn(
+            f"The inputs of corruptions[{name!r}] have other units than `x`: their "
+            f"largest number is {largest:.3g}, and that of `x` is {clean:.3g}. Scale "
+            "them as `x` is scaled, for example by 1/255."
         )
     return inputs
 

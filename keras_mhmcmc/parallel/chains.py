@@ -2,8 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
 from typing import Any
 from typing import Literal
 from typing import Self
@@ -21,6 +19,8 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel import optimizers as parallel_optimizers
+from keras_mhmcmc.parallel.checks import check_template
+from keras_mhmcmc.parallel.checks import check_trainable
 from keras_mhmcmc.parallel.history import ChainHistory
 from keras_mhmcmc.parallel.history import ChainMetrics
 from keras_mhmcmc.parallel.initial_values import initial_values
@@ -29,8 +29,8 @@ from keras_mhmcmc.parallel.stacked_values import stacked_variable
 from keras_mhmcmc.parallel.starts import Start
 from keras_mhmcmc.parallel.starts import values_of
 from keras_mhmcmc.parallel.steps import ChainStep
-
-Strategy = Literal["auto", "vmap", "loop"]
+from keras_mhmcmc.parallel.untracked import Strategy
+from keras_mhmcmc.parallel.untracked import Untracked
 
 
 @serializable
@@ -58,8 +58,9 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
     Args:
         model: a built `keras.Model`, the architecture. Without `start`, the first chain
-            starts from its weights, which do not change, and the other chains start
-            from weights that its initializers draw. `compile` also compiles this model,
+            starts from its weights, which do not change. The other chains start from
+            trainable weights that its initializers draw, and from its frozen weights
+            and moving statistics. `compile` also compiles this model,
             with the same loss and metrics. It keeps the optimizer of this model.
         num_chains: number of chains, K, an integer that is at least 1.
         seed: integer that makes the first weights repeatable. Defaults to None, which
@@ -80,8 +81,9 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             states. Defaults to None.
 
     Raises:
-        ValueError: an argument is outside its range, `model` is not built or cannot be
-            rebuilt from its configuration, `start` has networks of another number or
+        ValueError: an argument is outside its range, `model` is not built, has
+            constraints or a `train_step` of its own, or cannot be rebuilt from its
+            configuration, `start` has networks of another number or
             architecture, or there are several processes or replicas; or, in `compile`,
             the optimizer would mix the chains.
 
@@ -122,12 +124,14 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
                 "Argument `model` must be a built model: give it an input shape, or "
                 f"call it on some data first. Received: model={model}"
             )
+        check_template(model)
         self.num_chains = _validate.integer("num_chains", num_chains, 1)
         self.seed = None if seed is None else _validate.seed(seed)
         self._asked: Strategy = _validate.choice(
             "strategy", strategy, ("auto", "vmap", "loop")
         )
-        self._untracked = _Untracked(model)
+        variables = [*model.trainable_variables, *model.non_trainable_variables]
+        self._untracked = Untracked(model, variables)
         if self._asked != "auto":
             self._untracked.strategy = self._asked
         elif _backend.accelerated() or model.count_params() <= _backend.loop_above():
@@ -162,19 +166,27 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         """Return how the chains are evaluated: "vmap" or "loop"."""
         return self._untracked.strategy
 
+    def _stacked(self) -> list[keras.Variable]:
+        """Return the weights of all chains, in the order of `Untracked.variables`."""
+        return [*self._moving, *self._others]
+
+    def _check_trainable(self) -> None:
+        """Raise a `ValueError` if layers were frozen or unfrozen since the start."""
+        own = self._untracked.variables[: len(self._moving)]
+        check_trainable(self.template, own)
+
     # Predictions.
 
     def call(self, inputs: Tensor) -> Tensor:
         """Return the prediction of every chain, shape (examples, chains, ...)."""
-        template = self.template
-        variables = [*template.trainable_variables, *template.non_trainable_variables]
+        template, variables = self.template, self._untracked.variables
 
         def predict(values: Sequence[Tensor]) -> Tensor:
             with keras.StatelessScope(zip(variables, values, strict=True)):
                 # Not `stateless_call`, which fails if `call` has no `training`.
                 return template(inputs, training=False)
 
-        stacked = [variable.value for variable in [*self._moving, *self._others]]
+        stacked = [variable.value for variable in self._stacked()]
         chunk = self.num_chains if self.strategy == "vmap" else 1
         outputs = _backend.map_members(predict, stacked, chunk)
         return keras.tree.map_structure(lambda y: ops.moveaxis(y, 0, 1), outputs)
@@ -213,6 +225,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             ValueError: `optimizer` would mix the chains, or Keras' loss scaling wraps
                 it.
         """
+        self._check_trainable()
         optimizer = parallel_optimizers.checked(optimizer)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **options)
         refuse_loss_scaling(self)
@@ -242,6 +255,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
         The result has means over the chains; `chain_history` has each chain's values.
         """
+        self._check_trainable()
         self._untracked.history = ChainHistory()
         callbacks = [] if callbacks is None else callbacks
         if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -324,7 +338,12 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         chains = [v for v, flag in zip(values, is_shared, strict=True) if not flag]
         shared = [v for v, flag in zip(values, is_shared, strict=True) if flag]
         parts = ChainStep(
-            self.template, self.optimizer, self._moving, self._others, metrics.names
+            self.template,
+            self._untracked.variables,
+            self.optimizer,
+            self._moving,
+            self._others,
+            metrics.names,
         )
         step = parts.train if training else parts.test
         try:
@@ -347,14 +366,14 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
 
     def member_weights(self, arrays: Sequence[Array]) -> list[Array]:
         """Return those of `template.weights`, given arrays for all of `weights`."""
-        template = self.template
-        own = [*template.trainable_variables, *template.non_trainable_variables]
-        by_own = dict(zip(map(id, own), [*self._moving, *self._others], strict=True))
+        stacked = zip(self._untracked.variables, self._stacked(), strict=True)
+        by_own = {id(own): variable for own, variable in stacked}
         by_id = dict(zip(map(id, self.weights), arrays, strict=True))
-        return [by_id[id(by_own[id(v)])] for v in template.weights]
+        return [by_id[id(by_own[id(v)])] for v in self.template.weights]
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
+        self._check_trainable()
         return {
             "model": architecture(self.template),
             "num_chains": self.num_chains,
@@ -370,13 +389,3 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         """Return the chains with these arguments. Their weights are loaded later."""
         model = _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | {"model": model}))
-
-
-@dataclass
-class _Untracked:
-    """A holder of what Keras must not track as part of the chains."""
-
-    template: keras.Model
-    metrics: ChainMetrics | None = None
-    history: ChainHistory = field(default_factory=ChainHistory)
-    strategy: Literal["vmap", "loop"] = "vmap"

@@ -16,12 +16,19 @@ def initial_values(model: keras.Model, num_chains: int, seed: int) -> list[Array
 
     The first chain has the model's own values. Each other chain has the initial values
     of a new model of the same architecture. One generator draws all seeds in its
-    configuration.
+    configuration. Weights that are not trained are the model's own in all chains: a
+    frozen network, moving statistics, what `adapt` has found.
     """
     generator = np.random.default_rng(seed)
-    members = [_values(model)]
+    own = _values(model)
+    weights = {id(variable) for variable in model.weights}  # no random generators
+    is_kept = [id(v) in weights and not v.trainable for v in model.variables]
+    members = [own]
     for _ in range(num_chains - 1):
-        members.append(_values(drawn_again(model, generator)))
+        drawn = _values(drawn_again(model, generator))
+        members.append(
+            [x if kept else y for x, y, kept in zip(own, drawn, is_kept, strict=True)]
+        )
     return [np.stack(values) for values in zip(*members, strict=True)]
 
 

@@ -26,6 +26,7 @@ class ChainStep:
     """
 
     template: keras.Model
+    variables: Sequence[keras.Variable]  # of the template, as `trainable` and `others`
     optimizer: keras.optimizers.Optimizer
     trainable: Sequence[keras.Variable]  # stacked, (chains, ...)
     others: Sequence[keras.Variable]  # not trainable; stacked
@@ -118,11 +119,7 @@ class ChainStep:
         template = self.template
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         *states, _ = metrics
-        variables = [
-            *template.trainable_variables,
-            *template.non_trainable_variables,
-            *template.metrics_variables,
-        ]
+        variables = [*self.variables, *template.metrics_variables]
         mapping = zip(variables, [*trainable, *others, *states], strict=True)
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
             predictions = _backend.step_outputs(template, x, training)

@@ -11,6 +11,7 @@ from keras_mhmcmc import diagnostics
 from keras_mhmcmc._names import distinct
 from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
@@ -33,6 +34,17 @@ class Samples:
     def _check_not_empty(self) -> None:
         """Raise a `ValueError` that says why there are no samples."""
         raise NotImplementedError
+
+    def _warn_of_weights(self) -> None:
+        """Warn if the samples have importance weights that differ."""
+        weights = self.weights
+        if np.ptp(weights) > 1e-6:
+            warn(
+                "The samples have importance weights, and they all count alike here. "
+                "Weight your averages with `posterior.weights`, or use "
+                "`posterior.ensemble(model)`. Received: weights between "
+                f"{weights.min():.3g} and {weights.max():.3g}"
+            )
 
     def __len__(self) -> int:
         return len(self._store.records)
@@ -164,6 +176,7 @@ class Samples:
                 "Argument `model` must be the model that was sampled: the files of "
                 "samples do not have the names of its variables. Received: model=None"
             )
+        self._warn_of_weights()
         draws, single = sample_reading.chains(self._store, model)
         names = distinct(variable.path for variable in single.weights)
         return diagnostics.to_arviz(dict(zip(names, draws, strict=True)))
@@ -179,7 +192,8 @@ class Samples:
 
         Pass them to `mh.diagnostics.summary({"p": ...})`. The hidden units of a network
         can be exchanged without changing its outputs, so chains agree in their
-        predictions sooner than in their weights.
+        predictions sooner than in their weights. The samples count alike here: a
+        warning comes if they have importance weights that differ.
 
         Args:
             model: the model that was sampled, or an `mh.ParallelChains`.
@@ -194,6 +208,7 @@ class Samples:
             ValueError: there are no samples, or `model` has other weights.
         """
         self._check_not_empty()
+        self._warn_of_weights()
         chains, single = sample_reading.chains(self._store, model)
         count = len(chains[0]) * len(self)
         stacked = [array.reshape(count, *array.shape[2:]) for array in chains]

@@ -136,6 +136,8 @@ class MemoryStore(Store):
                 "another run use a new `mh.PosteriorSamples`."
             )
             del self.records[length:], self._arrays[length:]
+            if not self.records:
+                self._base = None  # the next run may be of another model
 
     def append(self, record: Record, model: keras.Model) -> None:
         """Add the current weights of `model` as the newest sample."""

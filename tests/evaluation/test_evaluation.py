@@ -136,6 +136,10 @@ class TestScores:
             mh.evaluate(models, x, y, from_logits=True)
         with pytest.warns(UserWarning, match="look like probabilities"):
             mh.temperature_scaling(models["p"], x, y, from_logits=True)
+        inputs = keras.Input(x.shape[1:])
+        one = keras.Model(inputs, models["p"](inputs)[:, :1])
+        with pytest.warns(UserWarning, match=r"probabilities.*second sigmoid"):
+            mh.evaluate({"one": one}, x, y % 2, from_logits=True)
 
     def test_of_an_ensemble_of_logits(self):
         """Its prediction is the softmax of the mean logits; members differ from it."""

@@ -233,3 +233,28 @@ def test_the_picture_has_lines_and_bands(case):
     np.testing.assert_allclose(lines["sure"], 100 * table.column("sure", "accuracy"))
     assert len(nll.collections) == 2 and nll.get_ylabel() == "NLL (nats)"
     assert len(pyplot.get_fignums()) == 1
+
+
+def test_a_function_that_changes_its_input_gets_a_copy(case):
+    models, x, y = case
+
+    def darkened(x, severity):
+        x *= 1.0 - 0.3 * severity
+        return x
+
+    given = {"a": darkened, "b": darkened}
+    table = mh.evaluate_shift(models, x, y, corruptions=given, severities=(1, 2))
+    copied = {"a": lambda x, severity: (1.0 - 0.3 * severity) * x}
+    expected = mh.evaluate_shift(models, x, y, corruptions=copied, severities=(1, 2))
+    wanted = [row["nll"] for row in expected.rows if row["corruption"] == "a"]
+    assert len(set(wanted)) == 4
+    for name in ("a", "b"):
+        found = [row["nll"] for row in table.rows if row["corruption"] == name]
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_inputs_in_other_units_are_told(case):
+    models, x, y = case
+    bytes_of = {1: (255 * x).astype("uint8")}
+    with pytest.warns(UserWarning, match=r"corruptions\['fog'\].*other units.*255"):
+        mh.evaluate_shift(models, x, y, corruptions={"fog": bytes_of}, severities=(1,))

@@ -1,0 +1,172 @@
+"""Ensembles whose outputs are logits, or have masks: what is averaged, and told."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
+from tests.support.models import CLASSES
+from tests.support.models import FEATURES
+from tests.support.models import data
+from tests.support.models import numpy
+
+X, Y = data()
+
+
+def network(activation=None, units=CLASSES, loss=None, metrics=None):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.Input((FEATURES,)), keras.layers.Dense(units, activation)]
+    )
+    if loss is not None:
+        model.compile("sgd", loss, metrics=metrics)
+    return model
+
+
+def two_members(model, activation=None):
+    """An ensemble of the model and of its double."""
+    stacked = [np.stack([numpy(v), 2.0 * numpy(v)]) for v in model.weights]
+    return ensemble_of(model, stacked, np.ones(2), activation)
+
+
+def warnings_of(function):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    return [str(w.message) for w in caught if w.filename == __file__]
+
+
+def test_logits_of_a_model_without_a_loss_are_told():
+    (found,) = warnings_of(lambda: two_members(network()))
+    assert "not compiled" in found and 'activation="softmax"' in found
+    assert warnings_of(lambda: two_members(network(), "linear")) == []
+    assert warnings_of(lambda: two_members(network("softmax"))) == []
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert warnings_of(lambda: two_members(network(loss=loss))) == []
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        keras.losses.SparseCategoricalCrossentropy(),
+        keras.losses.sparse_categorical_crossentropy,
+    ],
+)
+def test_a_second_softmax_is_told(loss):
+    model = network("softmax", loss=loss)
+    (found,) = warnings_of(lambda: two_members(model, "softmax"))
+    assert "second softmax" in found
+    assert warnings_of(lambda: two_members(model, "linear")) == []
+    assert warnings_of(lambda: two_members(network(loss="mse"), "softmax")) == []
+
+
+def sign_accuracy(y, logits):
+    return ops.mean(ops.cast((logits > 0.0) == (y > 0.5), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_told"),
+    [
+        (sign_accuracy, True),
+        (keras.metrics.Precision(thresholds=0.0), True),
+        (keras.metrics.BinaryAccuracy(threshold=0.5), False),
+        (keras.metrics.AUC(from_logits=True), False),
+        ("mae", False),
+    ],
+)
+def test_metrics_for_logits_are_told(metric, is_told):
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model = network(units=1, loss=loss, metrics=[metric])
+    model.train_on_batch(X[:16], Y[:16] > 0)
+    found = warnings_of(lambda: two_members(model))
+    assert [("metric for logits" in text) for text in found] == [True] * is_told
+    assert warnings_of(lambda: two_members(model, "linear")) == []
+
+
+def tagger():
+    """A word in, its tag out; 0 is padding, and its tags are wrong on purpose."""
+    keras.utils.set_random_seed(0)
+    words = keras.layers.Embedding(5, 5, mask_zero=True)
+    model = keras.Sequential(
+        [
+            keras.Input((6,), dtype="int32"),
+            words,
+            keras.layers.LSTM(8, return_sequences=True),
+            keras.layers.Dense(5, "softmax"),
+        ]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def test_padding_does_not_count_in_the_scores_of_an_ensemble(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.integers(1, 5, (20, 6))
+    x[:, 2:] *= rng.random((20, 1)) < 0.5
+    y = np.where(x > 0, x, 4)
+    model = tagger()
+    expected = model.evaluate(x, y, verbose=0, return_dict=True)
+    stacked = [np.stack([numpy(v)] * 2) for v in model.weights]
+    ensemble = ensemble_of(model, stacked, np.ones(2), None)
+    found = ensemble.evaluate(x, y, verbose=0, return_dict=True)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
+    ensemble.save(tmp_path / "ensemble.keras")
+    again = keras.saving.load_model(tmp_path / "ensemble.keras")
+    found = again.evaluate(x, y, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    everywhere = keras.losses.SparseCategoricalCrossentropy()
+    plain = float(everywhere(y, ensemble.predict(x, verbose=0)))
+    assert abs(plain - expected["loss"]) > 1e-3  # the padding would be seen
+
+
+def test_a_pruned_network_with_a_loss_of_the_users_own_is_saved(tmp_path):
+    def own_loss(y, p):
+        return keras.losses.sparse_categorical_crossentropy(y, p)
+
+    model = network("softmax")
+    prior = mh.priors.SpikeSlab("kernel", v0=1e-2, v1=1.0)
+    sampler = mh.SGHMCSA(0.01, train_size=len(X), prior=prior, seed=0)
+    model.compile(sampler, own_loss, metrics=["accuracy"])
+    model.fit(X, Y, batch_size=16, verbose=0)
+    pruned = mh.prune(model, sampler)
+    assert pruned.evaluate(X, Y, verbose=0)[1] >= 0.0
+    pruned.save(tmp_path / "pruned.keras")
+    keras.saving.load_model(
+        tmp_path / "pruned.keras", custom_objects={"own_loss": own_loss}
+    )
+
+
+def test_samples_of_unequal_weight_are_told():
+    model = network("softmax")
+    rates = keras.optimizers.schedules.PiecewiseConstantDecay([6], [0.1, 0.01])
+    sampler = mh.SGLD(rates, train_size=len(X), seed=0)
+    model.compile(sampler, "sparse_categorical_crossentropy")
+    posterior = mh.PosteriorSamples(every=2, weight_by="learning_rate")
+    model.fit(X, Y, batch_size=16, epochs=4, verbose=0, callbacks=[posterior])
+    (found,) = warnings_of(lambda: posterior.predictions(model, X))
+    assert "all count alike" in found and "posterior.weights" in found
+    posterior = mh.PosteriorSamples(every=2)
+    model.fit(X, Y, batch_size=16, epochs=1, verbose=0, callbacks=[posterior])
+    assert warnings_of(lambda: posterior.predictions(model, X)) == []
+
+
+def test_the_next_run_may_be_of_another_network():
+    posterior = mh.PosteriorSamples(every=1)
+    inputs, last = keras.Input((FEATURES,)), keras.layers.Dense(CLASSES, "softmax")
+    for middle in ([keras.layers.BatchNormalization()], []):
+        model = keras.Sequential([inputs, *middle, keras.layers.Dense(4), last])
+        model.compile(
+            mh.SGLD(0.01, train_size=len(X), seed=0), "sparse_categorical_crossentropy"
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, Y, batch_size=16, verbose=0, callbacks=[posterior])
+        last = keras.layers.Dense(CLASSES, "softmax")
+    ensemble = posterior.ensemble(model)
+    assert ensemble.num_members == len(posterior)
