@@ -13,11 +13,11 @@ from keras_mhmcmc._backend.keras_internals import compile_key
 from keras_mhmcmc._backend.keras_internals import compiled_losses
 from keras_mhmcmc._backend.keras_internals import fitted_data
 from keras_mhmcmc._backend.keras_internals import fitting_frame
+from keras_mhmcmc._backend.keras_internals import give_masks
 from keras_mhmcmc._backend.keras_internals import inner_layers
 from keras_mhmcmc._backend.keras_internals import input_signature
 from keras_mhmcmc._backend.keras_internals import layout_of
 from keras_mhmcmc._backend.keras_internals import made_again
-from keras_mhmcmc._backend.keras_internals import output_masks
 from keras_mhmcmc._backend.keras_internals import portable
 from keras_mhmcmc._backend.keras_internals import record_loss
 from keras_mhmcmc._backend.keras_internals import refuse_legacy_file

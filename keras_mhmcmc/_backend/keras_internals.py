@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 from keras.src.backend.common.masking import get_keras_mask
+from keras.src.backend.common.masking import set_keras_mask
 from keras.src.export import export_utils
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -65,9 +66,15 @@ def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return list(model._flatten_layers())
 
 
-def output_masks(model: keras.Model, x: Any) -> Any:
-    """Return the mask of each output, None for an output without one."""
-    return keras.tree.map_structure(get_keras_mask, model(x, training=False))
+def give_masks(outputs: Any, model: keras.Model, x: Any) -> None:
+    """Give the outputs the masks that those of `model` have for the inputs `x`."""
+    pairs = zip(
+        *map(keras.tree.flatten, (outputs, model(x, training=False))), strict=True
+    )
+    for output, own in pairs:
+        mask = get_keras_mask(own)
+        if mask is not None:
+            set_keras_mask(output, mask)
 
 
 def renormalises(layer: keras.layers.BatchNormalization) -> bool:

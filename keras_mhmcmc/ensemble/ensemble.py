@@ -95,7 +95,7 @@ class Ensemble(StoredModel):
         )
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
         self._untracked = _Untracked(member)
-        self.supports_masking = any(map(_makes_masks, _backend.inner_layers(member)))
+        self._makes_masks = any(map(_makes_masks, _backend.inner_layers(member)))
         self._values: list[keras.Variable] = [
             self._add_stacked(index, variable)
             for index, variable in enumerate(member.weights)
@@ -156,11 +156,10 @@ class Ensemble(StoredModel):
                 outputs = ops.cast(outputs, keras.config.floatx())
             return ops.tensordot(ops.cast(weights, outputs.dtype), outputs, axes=1)
 
-        return keras.tree.map_structure(mean, self.call_members(inputs))
-
-    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:
-        """Return the masks of the outputs, which do not depend on the weights."""
-        return _backend.output_masks(self.member, inputs)
+        outputs = keras.tree.map_structure(mean, self.call_members(inputs))
+        if self._makes_masks:  # they do not depend on the weights
+            _backend.give_masks(outputs, self.member, inputs)
+        return outputs
 
     def call_members(self, inputs: Tensor) -> Tensor:
         """Return the predictions of all members, stacked along a new first axis."""

@@ -251,6 +251,7 @@ def test_a_planted_bug_is_found(monkeypatch, name, plant):
     assert smallest_p_value(name)[0] < LEAST
 
 
+@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", SOME)
 def test_a_run_goes_on_bit_for_bit(name):
     kernel, options = KERNELS[name]
