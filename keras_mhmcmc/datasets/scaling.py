@@ -49,6 +49,9 @@ def standardized(
         train = train.astype("float64")
     # Sums in float64: a float32 sum of millions of pixels stops growing.
     mean = train.mean(axes, dtype="float64", keepdims=True).astype(train.dtype)
+    # The mean of equal numbers may be rounded.
+    is_constant = train.max(axes, keepdims=True) == train.min(axes, keepdims=True)
+    mean = np.where(is_constant, train.max(axes, keepdims=True), mean)
     centred = train - mean
     std = np.sqrt(np.square(centred).mean(axes, dtype="float64", keepdims=True))
     std = np.where(std > 0.0, std, 1.0).astype(train.dtype)

@@ -31,6 +31,7 @@ class ChainState(NamedTuple):
     shapes: list[tuple[int, ...]]  # of the position's tensors, the chain axis first
     steps: int  # so far
     seed: int
+    kernel: str = ""  # that moved the chains, by the names of its parts
 
 
 class Draws:

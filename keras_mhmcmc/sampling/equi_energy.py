@@ -32,6 +32,8 @@ tree = keras.tree
 _SHARE = _validate.Interval(0.0, 1.0)
 _ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
+_NAME = "equi_energy"
+
 
 def equi_energy(
     init: Any,
@@ -186,9 +188,11 @@ def equi_energy(
     )
     resumes = isinstance(init, ChainState)
     if resumes:
-        values, structure, shapes, start, seed = resume.checked(init)
+        saved = resume.checked(init)
+        values, structure, shapes, start, seed, _ = saved
         # The reference comes before the ladder's own values.
-        reference, values = values[: len(shapes)], values[len(shapes) :]
+        reference = values[: len(shapes)]
+        saved = saved._replace(values=values[len(shapes) :])
         if [x.shape for x in reference] != [shape[1:] for shape in shapes]:
             raise ValueError(
                 "Argument `init` must be the state of draws of `mh.equi_energy`, which "
@@ -211,7 +215,7 @@ def equi_energy(
     if resumes:
         origin = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
         state = resume.restored(
-            ladder.init([ops.zeros(shape) for shape in shapes]), values, origin
+            ladder.init([ops.zeros(shape) for shape in shapes]), saved, _NAME, origin
         )
     else:
         state = ladder.init(position)
@@ -234,7 +238,12 @@ def equi_energy(
         * (len(sizes) if settings.keep_all else 1),
     )
     state = resume.saved(
-        [reference, outcome.state], structure, shapes, start + outcome.steps, seed
+        [reference, outcome.state],
+        structure,
+        shapes,
+        start + outcome.steps,
+        seed,
+        _NAME,
     )
     return collected(outcome, ladder, state, levels, base)
 

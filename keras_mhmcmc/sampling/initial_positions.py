@@ -14,7 +14,7 @@ from keras_mhmcmc._types import Tensor
 tree = keras.tree
 
 # Raise an error if the log density does not take the position of one chain.
-Check = Callable[[Any], None]
+Check = Callable[[Any], float]
 
 
 def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
@@ -44,6 +44,8 @@ def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
     has_axis = all(a.ndim > 0 and a.shape[0] == num_chains for a in flat)
     if has_axis and all(array.ndim == 1 for array in flat):
         has_axis = _are_scalars(arrays, num_chains, check)
+    elif has_axis and num_chains == 1:  # the default: nobody may have thought of it
+        has_axis = _have_chain_axis(arrays, flat, check)
     if not has_axis:
         arrays = tree.map_structure(
             lambda a: np.broadcast_to(a, (num_chains, *a.shape)), arrays
@@ -99,8 +101,8 @@ def checked_array(value: Any, name: str = "init") -> Array:
 def _are_scalars(arrays: Any, num_chains: int, check: Check) -> bool:
     """Return whether vectors of length `num_chains` are one number for each chain."""
     as_vector = tree.map_structure(ops.convert_to_tensor, arrays)
-    takes_vector = _passes(check, as_vector)
-    takes_scalar = _passes(check, first_chain(arrays))
+    takes_vector = _value(check, as_vector) is not None
+    takes_scalar = _value(check, first_chain(arrays)) is not None
     if takes_vector and takes_scalar and num_chains > 1:
         raise ValueError(
             "Argument `init` must show which axis is the chain axis. Give it the shape "
@@ -112,9 +114,27 @@ def _are_scalars(arrays: Any, num_chains: int, check: Check) -> bool:
     return takes_scalar and not takes_vector
 
 
-def _passes(check: Check, position: Tensor) -> bool:
-    try:
-        check(position)
-    except Exception:  # the user's function may raise anything at a wrong shape
-        return False
+def _have_chain_axis(arrays: Any, flat: list[Array], check: Check) -> bool:
+    """Return whether first axes of length 1 are that of a single chain."""
+    one = _value(check, first_chain(arrays))
+    whole = _value(check, tree.map_structure(ops.convert_to_tensor, arrays))
+    if one is None or whole is None:
+        return whole is None
+    if not np.isclose(one, whole, rtol=1e-4, equal_nan=True):
+        raise ValueError(
+            "Argument `init` must show which axis is the chain axis. The log density "
+            f"takes it as a position, where it is {whole:.6g}, and without the first "
+            f"axes as the position of one chain, where it is {one:.6g}. Give each "
+            "array one more axis of length 1, that of the chain, or pass "
+            "`num_chains=2`. "
+            f"Received: arrays of the shapes {[array.shape for array in flat]}"
+        )
     return True
+
+
+def _value(check: Check, position: Tensor) -> float | None:
+    """Return the log density, None if the functions do not take the position."""
+    try:
+        return check(position)
+    except Exception:  # the user's function may raise anything at a wrong shape
+        return None

@@ -229,18 +229,21 @@ class LogDensity:
             )
             raise
 
-    def check(self, position: Any) -> None:
-        """Raise an error if the functions give wrong shapes.
+    def check(self, position: Any) -> float:
+        """Return a log density, or raise an error if the functions give wrong shapes.
 
         Args:
             position: of one chain, in the user's structure.
+
+        Returns:
+            The log density, up to a constant; with data, that of the first mini-batch.
         """
         if "log_density" in self._functions:
             value = self._checked_call("log_density", position)
             _check_shape(
                 "log_density", value, (), position, "one number, the log density"
             )
-            return
+            return float(ops.convert_to_numpy(value))
         arrays = [array[: self.batch_size] for array in self.constants]
         batch = tree.pack_sequence_as(self._data, arrays)
         value = self._checked_call("log_likelihood", position, batch)
@@ -252,11 +255,14 @@ class LogDensity:
             "one log-likelihood for each example of the batch, neither summed nor "
             "averaged",
         )
+        total = float(np.sum(ops.convert_to_numpy(value), dtype="float64"))
         if "log_prior" in self._functions:
             value = self._checked_call("log_prior", position)
             _check_shape(
                 "log_prior", value, (), position, "one number, the log density"
             )
+            total += float(ops.convert_to_numpy(value))
+        return total
 
 
 def _check_functions(
@@ -315,7 +321,23 @@ def _checked_arrays(data: Any) -> list[Array]:
             f"Argument `data` must have at most {batches.LARGEST_TRAIN_SIZE} examples. "
             f"Received: {shapes[0][0]}"
         )
-    return [_as_float32(a) if a.dtype == "float64" else a for a in arrays]
+    return [_in_32_bits(array) for array in arrays]
+
+
+def _in_32_bits(array: Array) -> Array:
+    """Return an array as the backends compute with it, or raise a `ValueError`."""
+    if array.dtype == "float64":
+        return _as_float32(array)
+    if array.dtype.kind not in "iu":
+        return array
+    low, high = np.iinfo("int32").min, np.iinfo("int32").max
+    if array.min() < low or array.max() > high:
+        raise ValueError(
+            "Argument `data` must hold integers of 32 bits: JAX would take the others "
+            "for numbers far away. Pass the array as float, less a constant. "
+            f"Received: integers between {array.min()} and {array.max()}"
+        )
+    return array.astype("int32")  # 1 - 2 * y of unsigned integers would be 255
 
 
 def _as_float32(array: Array) -> Array:

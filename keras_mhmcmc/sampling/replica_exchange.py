@@ -158,8 +158,9 @@ def replica_exchange(
     variance = _checked_variance(energy_variance, kernel, target)
     replicas = len(ladder)
     if isinstance(init, ChainState):
-        values, structure, shapes, start, seed = resume.checked(init)
-        num_chains = _chains_of_state(shapes, replicas)
+        saved = resume.checked(init)
+        _, structure, shapes, start, seed, _ = saved
+        num_chains = max(shapes[0][0] // replicas, 1)
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
@@ -182,7 +183,8 @@ def replica_exchange(
     )
     if isinstance(init, ChainState):
         template = resume.first_state(algorithm, [ops.zeros(shape) for shape in shapes])
-        state = resume.restored(template, values, "the same kernel")
+        origin = "the same kernel and the same number of temperatures"
+        state = resume.restored(template, saved, _name_of(algorithm), origin)
     else:
         state = resume.first_state(algorithm, position)
         program.check_start(state, seed)
@@ -199,7 +201,10 @@ def replica_exchange(
         progress=progress,
         fuse=not target.draws_batches,
     )
-    state = resume.saved(outcome.state, structure, shapes, start + outcome.steps, seed)
+    steps = start + outcome.steps
+    state = resume.saved(
+        outcome.state, structure, shapes, steps, seed, _name_of(algorithm)
+    )
     return _draws(outcome, program, algorithm, state, replicas if keep_all else 1)
 
 
@@ -235,7 +240,7 @@ def _draws(
         position = tree.pack_sequence_as(state.structure, position)
         levels.append(Draws(position, None, info, state, outcome.interrupted))
     coldest = levels[0].info["energy"]
-    resume.warn_of_lost_chains(~np.isfinite(coldest).all(axis=1))
+    resume.warn_of_lost_chains(coldest, program.target)
     resume.warn_of_coarse_energies(coldest, algorithm.energy_unit(state.steps - 1))
     if isinstance(algorithm.kernel, Metropolis):
         resume.warn_of_still_chains(
@@ -334,13 +339,6 @@ def _checked_variance(
     return None
 
 
-def _chains_of_state(shapes: list[tuple[int, ...]], replicas: int) -> int:
-    """Return K of a state with R K chains, or raise a `ValueError`."""
-    chains = shapes[0][0]
-    if chains % replicas:
-        raise ValueError(
-            "Argument `init` must be the state of draws with the same number of "
-            f"temperatures. Received: a state of {chains} chains, not a multiple of "
-            f"{replicas} temperatures"
-        )
-    return chains // replicas
+def _name_of(algorithm: ReplicaExchange) -> str:
+    """Return what the state of a run says of its origin."""
+    return f"{resume.kernel_of(algorithm)} {len(algorithm.temperatures)} temperatures"

@@ -1,5 +1,6 @@
 """The state that a run starts from, and the state that it leaves."""
 
+import dataclasses
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.base import Slot
 from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.algorithms.proposals import Proposal
 from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling.draws import ChainState
@@ -37,6 +39,7 @@ def saved(
     shapes: list[tuple[int, ...]],
     steps: int,
     seed: int,
+    kernel: str,
 ) -> ChainState:
     """Return the `ChainState` of chains after `steps` steps, in numpy."""
     return ChainState(
@@ -45,12 +48,13 @@ def saved(
         shapes,
         steps,
         seed,
+        kernel,
     )
 
 
 def checked(state: ChainState) -> ChainState:
     """Return the state that a run starts from, or raise a `ValueError`."""
-    _, _, shapes, steps, seed = state
+    shapes, steps, seed = state.shapes, state.steps, state.seed
     are_lists = isinstance(state.values, list) and isinstance(shapes, list) and shapes
     if not (
         are_lists
@@ -93,14 +97,40 @@ def first_state(algorithm: Algorithm | Transition, position: list[Tensor]) -> An
     return map_leaves(value, algorithm.init(position))
 
 
-def restored(template: Any, values: list[Array], origin: str) -> Any:
+def kernel_of(algorithm: Any) -> str:
+    """Return the names of an algorithm and of its parts, such as its integrator.
+
+    A part may have a state of its own. Equal names have states of equal meaning.
+    """
+    parts = [type(algorithm).__name__]
+    for field in dataclasses.fields(algorithm):
+        value = getattr(algorithm, field.name)
+        if isinstance(value, str):
+            parts.append(value)
+        elif isinstance(value, Proposal):
+            parts.append(type(value).__name__)
+        elif isinstance(value, Algorithm):
+            parts.append(kernel_of(value))
+    return " ".join(parts)
+
+
+def restored(template: Any, state: ChainState, kernel: str, origin: str) -> Any:
     """Return a state with saved values, or raise a `ValueError`.
 
     Args:
         template: a state with the structure and the shapes.
-        values: the leaves of the state.
+        state: has the leaves.
+        kernel: `kernel_of` what goes on.
         origin: what must have made the values, for the error.
     """
+    values = state.values
+    if state.kernel != kernel:
+        raise ValueError(
+            f"Argument `init` must be the state of draws of {origin}. For another "
+            "kernel, start from the last positions: take [:, -1] of each array of "
+            f"`draws.position`, and pass `num_chains`. Received: a state of "
+            f"'{state.kernel}', to go on with '{kernel}'"
+        )
     expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
     actual = [x.shape for x in values]
     if expected != actual:
@@ -279,15 +309,36 @@ def warn_of_still_chains(
         )
 
 
-def warn_of_lost_chains(lost: Array) -> None:
-    """Warn if chains are lost. Call it at the end of a run.
+def warn_of_lost_chains(energy: Array, target: LogDensity) -> None:
+    """Warn of draws where the energy is not finite. Call it at the end of a run.
 
     Args:
-        lost: bool, (K,).
+        energy: of the draws, nats, (chain, draw).
+        target: has the data.
     """
+    outside = ~np.isfinite(energy)
+    lost: Array = np.any(outside, axis=1)
     if lost.any():
         warn(
             f"{lost.sum()} of {len(lost)} chains ran to where the log density is not "
-            "finite. Their draws are useless. Lower the learning rate, or use "
-            "`mh.kernels.mhbt`, which rejects such moves.",
+            f"finite: {outside[lost].mean():.1%} of their draws lie there, and are "
+            f"useless. {count_of_nonfinite(target)}Lower the learning rate, transform "
+            "to variables without limits, or use `mh.kernels.mhbt`, which rejects "
+            "such moves.",
+        )
+
+
+def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> None:
+    """Warn if steps were not finite and the data may be why. Call it after a run.
+
+    Args:
+        counts: of the steps after the burn-in, by name, arrays (K,).
+        target: has the data.
+    """
+    steps = counts["nonfinite"].sum()
+    bad = count_of_nonfinite(target)
+    if steps > 0 and bad:
+        warn(
+            f"{steps:.0f} steps of the chains were not finite, and were rejected. "
+            f"{bad}Remove these rows, or let the likelihood leave them out."
         )

@@ -176,9 +176,10 @@ def sample(
         kernel = kernel.bind_data_size(target.train_size, target.batch_size)
     if control_variates is not None:
         check_arguments(kernel, target)
-    values = None
+    saved = None
     if isinstance(init, ChainState):
-        values, structure, shapes, start, seed = resume.checked(init)
+        saved = resume.checked(init)
+        _, structure, shapes, start, seed, _ = saved
         position = [ops.zeros(shape) for shape in shapes]
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
@@ -199,8 +200,9 @@ def sample(
             reference = ControlVariates(control_variates, target, structure, shapes)
         program = Program(kernel, target, structure, shapes, reference=reference)
     state = resume.first_state(kernel, position)
-    if values is not None:
-        state = resume.restored(state, values, "the same kernel")
+    if saved is not None:
+        name = resume.kernel_of(kernel)
+        state = resume.restored(state, saved, name, "the same kernel")
     if start == 0:
         program.check_start(state, seed)
     outcome = loop.run(
@@ -367,13 +369,20 @@ class Program:
         position, energy = arrays[: len(self._shapes)], arrays[len(self._shapes)]
         log_weights = arrays[-1] if self.algorithm.traits.has_weights else None
         steps = start + outcome.steps
-        state = resume.saved(outcome.state, self.structure, self._shapes, steps, seed)
+        state = resume.saved(
+            outcome.state,
+            self.structure,
+            self._shapes,
+            steps,
+            seed,
+            resume.kernel_of(self.algorithm),
+        )
         info = {"energy": energy, **self.summary(outcome)}
-        # The last energy tells: a lost chain stays lost.
-        resume.warn_of_lost_chains(~np.all(np.isfinite(energy[:, -1:]), axis=1))
+        resume.warn_of_lost_chains(energy, self.target)
         resume.warn_of_coarse_energies(energy, self.algorithm.energy_unit(steps - 1))
         if isinstance(self.algorithm, Metropolis):
             resume.warn_of_still_chains(self.counted(outcome))
+            resume.warn_of_nonfinite_data(self.counted(outcome), self.target)
         if isinstance(self.algorithm, ContourSampler):
             info |= reports.of_contour(self.algorithm, outcome.state, energy)
         if isinstance(self.algorithm, SpikeSlabSampler):

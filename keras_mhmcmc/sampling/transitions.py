@@ -227,6 +227,7 @@ class TransitionProgram:
             self.transition, HMC
         ):  # warns itself
             resume.warn_of_still_chains(counts)
+            resume.warn_of_nonfinite_data(counts, self.target)
         steps = start + outcome.steps
         info = self.transition.summary(counts)
         dimension = sum(math.prod(shape[1:]) for shape in self._shapes)
@@ -240,7 +241,14 @@ class TransitionProgram:
             tree.pack_sequence_as(self.structure, arrays),
             None,
             info,
-            resume.saved(outcome.state, self.structure, self._shapes, steps, seed),
+            resume.saved(
+                outcome.state,
+                self.structure,
+                self._shapes,
+                steps,
+                seed,
+                resume.kernel_of(self.transition),
+            ),
             outcome.interrupted,
         )
 
