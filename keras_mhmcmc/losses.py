@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import PrintedAsCall
 from keras_mhmcmc._serialize import serializable
@@ -58,6 +59,24 @@ class GaussianNLL(PrintedAsCall, keras.losses.Loss):
         _validate.instance("reduction", reduction, kinds, hint)
         super().__init__(name=name, reduction=reduction)
         self.noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
+
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None
+    ) -> Tensor:
+        """Return the mean of the nats of the examples, or what `reduction` says.
+
+        Raises:
+            ValueError: shapes differ, or the predictions have a mask.
+        """
+        if _backend.has_mask(y_pred):
+            raise ValueError(
+                "Argument `y_pred` must have no mask: this loss adds up all positions "
+                "of an example, those of padding as well. Predict one value for each "
+                "example, or write a `keras.losses.Loss` whose `call` returns the nats "
+                "of each position, and multiply `train_size` by their number. "
+                f"Received: y_pred of shape {tuple(y_pred.shape)} with a mask"
+            )
+        return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the nats of each example, shape (N,)."""

@@ -13,6 +13,7 @@ from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 
@@ -96,6 +97,7 @@ class Gaussian(Prior):
 
     def bind(self, variables: Sequence[Any]) -> "BoundGaussian":
         """Return the prior of these Keras variables, in this order."""
+        _warn_of_regularizers(variables)
         if not isinstance(self.scale, dict):
             return BoundGaussian([self.scale**-2] * len(variables))
         paths = [variable.path for variable in variables]
@@ -105,6 +107,14 @@ class Gaussian(Prior):
                     "Argument `scale` must have patterns that match the path of a "
                     f"variable. Received: the pattern {pattern!r}, and the paths "
                     + ", ".join(paths)
+                )
+            if not any(_first_match(self.scale, path) == pattern for path in paths):
+                raise ValueError(
+                    "Argument `scale` must have patterns that each have a variable of "
+                    "their own: the first one that matches a path gives its scale. Put "
+                    "special patterns before general ones. Received: the pattern "
+                    f"{pattern!r}, whose variables match patterns before it: "
+                    f"{list(self.scale)}"
                 )
         return BoundGaussian([_precision(self.scale, path) for path in paths])
 
@@ -118,12 +128,27 @@ def _checked_scale(value: Any) -> float:
     return _validate.number("scale", value, _PRECISE)
 
 
+def _first_match(scales: dict[str, float], path: str) -> str | None:
+    """Return the pattern that gives the variable with this path its scale, if any."""
+    return next((pattern for pattern in scales if re.search(pattern, path)), None)
+
+
 def _precision(scales: dict[str, float], path: str) -> float:
     """Return 1/scale^2 of the variable with this path; 0 for a flat prior."""
-    for pattern, scale in scales.items():
-        if re.search(pattern, path):
-            return scale**-2
-    return 0.0
+    pattern = _first_match(scales, path)
+    return 0.0 if pattern is None else scales[pattern] ** -2
+
+
+def _warn_of_regularizers(variables: Sequence[Any]) -> None:
+    """Warn if the loss has a second prior."""
+    paths = [v.path for v in variables if v.regularizer is not None]
+    if paths:
+        warn(
+            "A regularizer is a second prior beside `prior`: Keras adds it to the mean "
+            "loss, and the sampler multiplies that by `train_size`. Build the layers "
+            f"without it. Received: {len(paths)} variables with a regularizer, such as "
+            f"'{paths[0]}'"
+        )
 
 
 def _check_pattern(pattern: Any) -> None:

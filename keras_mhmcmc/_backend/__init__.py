@@ -14,6 +14,7 @@ from keras_mhmcmc._backend.keras_internals import compiled_losses
 from keras_mhmcmc._backend.keras_internals import fitted_data
 from keras_mhmcmc._backend.keras_internals import fitting_frame
 from keras_mhmcmc._backend.keras_internals import give_masks
+from keras_mhmcmc._backend.keras_internals import has_mask
 from keras_mhmcmc._backend.keras_internals import inner_layers
 from keras_mhmcmc._backend.keras_internals import input_signature
 from keras_mhmcmc._backend.keras_internals import layout_of

@@ -66,6 +66,11 @@ def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return list(model._flatten_layers())
 
 
+def has_mask(x: Any) -> bool:
+    """Return whether a tensor has a mask, as of padding."""
+    return get_keras_mask(x) is not None
+
+
 def give_masks(outputs: Any, model: keras.Model, x: Any) -> None:
     """Give the outputs the masks that those of `model` have for the inputs `x`."""
     pairs = zip(

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
 
 Check = Callable[[keras.Model], None]  # of a compiled model, before the first step
@@ -22,6 +23,12 @@ _NO_LIKELIHOODS = (
     keras.losses.Hinge,
     keras.losses.SquaredHinge,
     keras.losses.CategoricalHinge,
+    keras.losses.BinaryFocalCrossentropy,
+    keras.losses.CategoricalFocalCrossentropy,
+    keras.losses.CategoricalGeneralizedCrossEntropy,
+    keras.losses.Circle,
+    keras.losses.Dice,
+    keras.losses.Tversky,
 )
 _AS_FUNCTIONS = (
     keras.losses.mean_squared_error,
@@ -34,6 +41,12 @@ _AS_FUNCTIONS = (
     keras.losses.hinge,
     keras.losses.squared_hinge,
     keras.losses.categorical_hinge,
+    keras.losses.binary_focal_crossentropy,
+    keras.losses.categorical_focal_crossentropy,
+    keras.losses.categorical_generalized_cross_entropy,
+    keras.losses.circle,
+    keras.losses.dice,
+    keras.losses.tversky,
 )
 _NAMES = ("mse", "MSE", "mean_squared_error")
 
@@ -105,6 +118,18 @@ def check_is_mean_squared_error(model: keras.Model) -> None:
             "takes any mean negative log-likelihood. Received: "
             f'likelihood="gaussian", loss={model.loss!r}'
         )
+    has_weights = _backend.compile_arguments(model).get("loss_weights") is not None
+    paths = [v.path for v in model.trainable_variables if v.regularizer is not None]
+    found = [f"{len(losses)} losses"] * (len(losses) > 1)
+    found += ["`loss_weights`"] * has_weights
+    found += [f"a regularizer of '{path}'" for path in paths]
+    if found:
+        raise ValueError(
+            'Argument `likelihood` must be "categorical" with this model: "gaussian" '
+            "learns the noise from the loss, which must be the mean squared error of "
+            "one output and nothing else. Leave out `loss_weights` and regularizers. "
+            f'Received: likelihood="gaussian" with {", ".join(found)}'
+        )
 
 
 def is_mean_squared_error(loss: Any) -> bool:
@@ -112,3 +137,31 @@ def is_mean_squared_error(loss: Any) -> bool:
     if isinstance(loss, keras.losses.MeanSquaredError):
         return loss.reduction == "sum_over_batch_size"
     return loss in _NAMES or loss is keras.losses.mean_squared_error
+
+
+def checked_as(first: Any, model: keras.Model) -> Any:
+    """Return what tells the loss, or raise a `ValueError` if there was another one.
+
+    A chain that compares energies must have one loss.
+
+    Args:
+        first: the result for the loss with which the chain began, or None.
+        model: the compiled model.
+    """
+
+    def of_one(loss: Any) -> Any:
+        if not isinstance(loss, keras.losses.Loss):
+            return loss
+        config = loss.get_config()
+        return type(loss), {name: config[name] for name in config if name != "name"}
+
+    now = keras.tree.map_structure(of_one, model.loss)
+    if first is not None and first != now:
+        raise ValueError(
+            "The loss must stay the same while a Metropolis-Hastings sampler runs: it "
+            "compares the energy of a proposal with that of the state, which another "
+            "loss gave. After you change the loss, call `model.compile` with a new "
+            "sampler, which continues from the present weights. "
+            f"Received: first {first!r}, now {now!r}"
+        )
+    return now

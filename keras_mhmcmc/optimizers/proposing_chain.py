@@ -40,6 +40,7 @@ class ProposingChain(Chain):
         self._accepted: Tensor = None
         self._keeps = False  # whether some weights have no gradient
         self._changes = 0  # of the state, between steps
+        self._counted: dict[str, Array] | None = None  # at the end of the last `fit`
 
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
         self._parts = parts
@@ -224,9 +225,15 @@ class ProposingChain(Chain):
         is_known = _backend.hold_values(self._parts.state.all)
         if not is_known or sys.exc_info()[1] is not None:
             return
+        # Of this `fit` alone: without a callback nobody sets the counts to 0.
+        now = counts()
+        before = self._counted or {name: 0.0 * value for name, value in now.items()}
+        new = {k: np.where(v >= before[k], v - before[k], v) for k, v in now.items()}
+        self._counted = now
         if not self._watch.has_looked:
-            self.look_at_epoch(counts())
+            self.look_at_epoch(new)
         if not self._watch.has_looked and self._steps() > self._algorithm.warm_up:
             # No sample was kept: the rate adapted to the end.
-            self._look_at_acceptance(counts())
+            self._look_at_acceptance(new)
+        self._watch.has_looked = False
         self._watch.look_at_warm_up(self._steps(), self._algorithm.traits)

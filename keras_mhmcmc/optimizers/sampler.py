@@ -106,7 +106,7 @@ class Sampler(SamplerInterface):
         self._chain: Chain = chain or MovingChain(nan_policy, watch)
         self._replicas = Replicas()
         self._check_own = check_model
-        self._is_loss_checked = False
+        self._is_loss_checked, self._loss = False, None
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
 
     # What Keras calls.
@@ -301,14 +301,15 @@ class Sampler(SamplerInterface):
         return self._observer.observe(loss)
 
     def _check_loss(self) -> None:
-        if not self._is_loss_checked:
-            model = _backend.training_model(self)
-            if model is not None:
-                self._check_own(model)
-                base_options.refuse_loss_scaling(model)
-                base_options.refuse_other_weights(self.sampled_variables, model)
-                compiled_loss.check_is_mean(model)
-            self._is_loss_checked = True
+        model = None if self._is_loss_checked else _backend.training_model(self)
+        if model is not None:
+            self._check_own(model)
+            base_options.refuse_loss_scaling(model)
+            base_options.refuse_other_weights(self.sampled_variables, model)
+            compiled_loss.check_is_mean(model)
+            if isinstance(self.algorithm, Metropolis):
+                self._loss = compiled_loss.checked_as(self._loss, model)
+        self._is_loss_checked = True
 
     def _check_replicas(self, gradients: Position) -> None:
         state = [*self._parts.state.weights, *self._parts.state.all, self._noise_state]

@@ -67,7 +67,8 @@ class Standstill:
                 f"{self._name} accepted none of the last {int(idle[is_still].min())} "
                 f"proposals{_of_chains(is_still)}: the chain stands still, and its "
                 "samples are copies of one state. Lower the learning rate, raise the "
-                "temperature, or start from weights that an optimizer has found. Now: "
+                "temperature, or start from weights that an optimizer has found. If "
+                "the data have changed, compile with a new sampler. Now: "
                 f"learning_rate={rate:.3g}, temperature={temperature:.3g}",
             )
 
