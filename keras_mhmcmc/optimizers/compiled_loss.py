@@ -140,9 +140,10 @@ def is_mean_squared_error(loss: Any) -> bool:
 
 
 def checked_as(first: Any, model: keras.Model) -> Any:
-    """Return what tells the loss, or raise a `ValueError` if there was another one.
+    """Return what tells the loss, and warn if there was another one.
 
-    A chain that compares energies must have one loss.
+    A chain that compares energies needs one loss. An error would empty the model on
+    JAX, where the step runs already.
 
     Args:
         first: the result for the loss with which the chain began, or None.
@@ -157,11 +158,10 @@ def checked_as(first: Any, model: keras.Model) -> Any:
 
     now = keras.tree.map_structure(of_one, model.loss)
     if first is not None and first != now:
-        raise ValueError(
-            "The loss must stay the same while a Metropolis-Hastings sampler runs: it "
-            "compares the energy of a proposal with that of the state, which another "
-            "loss gave. After you change the loss, call `model.compile` with a new "
-            "sampler, which continues from the present weights. "
-            f"Received: first {first!r}, now {now!r}"
+        warn(
+            "The loss has changed since the chain began, and the chain may accept "
+            "nothing: it compares the energy of a proposal with that of the state, "
+            "which the first loss gave. Compile the model with a new sampler, which "
+            f"continues from the present weights. Now: {now!r}, first: {first!r}"
         )
     return now

@@ -29,20 +29,28 @@ def fitted(model, y=Y, epochs=60):
     return model
 
 
+def told(model, **options):
+    """The warnings of a fit that say something of the loss."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted(model, **options)
+    return [str(w.message) for w in caught if "loss has changed" in str(w.message)]
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_another_loss_asks_for_a_new_sampler(name):
     """The energy of the state is that of the first loss: nothing would be accepted."""
     model, sampler = linear(), SAMPLERS[name]()
     model.compile(sampler, mh.losses.GaussianNLL(1.0))
-    fitted(model, epochs=2)
+    assert told(model, epochs=2) == []
     model.compile(sampler, mh.losses.GaussianNLL(1.0))  # a new object of the same loss
-    fitted(model, epochs=2)
+    assert told(model, epochs=2) == []
     model.compile(sampler, mh.losses.GaussianNLL(0.3))
-    with pytest.raises(ValueError, match=r"loss must stay the same.*new sampler.*0\.3"):
-        fitted(model, epochs=2)
+    (message,) = told(model, epochs=2)
+    assert "new sampler" in message and "0.3" in message and "1.0" in message
     before = [numpy(v) for v in model.weights]
     model.compile(SAMPLERS[name](), mh.losses.GaussianNLL(0.3))
-    fitted(model)
+    assert told(model, epochs=60) == []
     assert any(
         np.any(numpy(v) != x) for v, x in zip(model.weights, before, strict=True)
     )

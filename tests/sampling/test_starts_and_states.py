@@ -93,7 +93,7 @@ def test_draws_outside_the_support_are_told_wherever_the_run_ends():
 
 def count_of_ones(theta, y):
     """A likelihood of labels, as in the docstrings: 1 - 2 * 1 is 255 in eight bits."""
-    return -ops.softplus((1 - 2 * y) * theta[0])
+    return -ops.softplus(ops.cast(1 - 2 * y, "float32") * theta[0])
 
 
 def test_labels_of_any_integer_type_give_the_same_chain():
