@@ -66,6 +66,15 @@ def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return list(model._flatten_layers())
 
 
+def makes_masks(model: keras.Model) -> bool:
+    """Return whether the outputs of a model may have a mask, as of padding."""
+    return any(
+        type(layer).compute_mask is not keras.layers.Layer.compute_mask
+        and not isinstance(layer, keras.Model)
+        for layer in inner_layers(model)
+    )
+
+
 def has_mask(x: Any) -> bool:
     """Return whether a tensor has a mask, as of padding."""
     return get_keras_mask(x) is not None

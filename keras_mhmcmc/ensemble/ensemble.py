@@ -95,7 +95,7 @@ class Ensemble(StoredModel):
         )
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
         self._untracked = _Untracked(member)
-        self._makes_masks = any(map(_makes_masks, _backend.inner_layers(member)))
+        self._makes_masks = _backend.makes_masks(member)
         self._values: list[keras.Variable] = [
             self._add_stacked(index, variable)
             for index, variable in enumerate(member.weights)
@@ -343,12 +343,6 @@ class _Untracked:
 
     member: keras.Model
     members_second: "_MembersSecond | None" = None
-
-
-def _makes_masks(layer: keras.layers.Layer) -> bool:
-    """Return whether a layer may give its outputs a mask, as of padding."""
-    own = type(layer).compute_mask is not keras.layers.Layer.compute_mask
-    return own and not isinstance(layer, keras.Model)
 
 
 class _MembersSecond(keras.Model):

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 # Smallest last mini-batch of an epoch, as a share of the others. A smaller one widens
@@ -61,19 +62,23 @@ class FitSizes:
         expected = sampler.train_size
         length = _length_of_arrays(model)
         exact = seen if length is None else length
+        factor = _terms_of_an_example(model)
         sizes = self._possible_sizes(model, exact, expected)
+        if factor is not None:
+            sizes = {factor * exact}
         # A pipeline may drop a part of a mini-batch, and arrays are seen whole.
         slack = batch if length is None else 0.5
         if min(abs(expected - size) / size * exact for size in sizes) >= slack:
             self._warn(
                 "train_size",
-                f"An epoch of `fit` has {exact} examples, but the sampler has "
-                f"train_size={expected}, which sets the width of the posterior. Pass "
-                "the number of training examples. With `validation_split`, count the "
-                "examples that are left for training; with augmentation, count them "
-                "before it. If the loss is a mean over several positions of each "
-                "example, multiply by the number of positions. If `steps_per_epoch` "
-                "makes an epoch a part or a multiple of the data, ignore this warning.",
+                f"An epoch of `fit` has {exact} examples{_with_terms(exact, factor)}, "
+                f"but the sampler has train_size={expected}, which sets the width of "
+                "the posterior. Pass the number of training examples. With "
+                "`validation_split`, count the examples that are left for training; "
+                "with augmentation, count them before it. If the loss is a mean over "
+                "several positions of each example, multiply by the number of "
+                "positions. If `steps_per_epoch` makes an epoch a part or a multiple "
+                "of the data, ignore this warning.",
             )
         last = seen - (steps - 1) * batch
         if sampler.batch_size is not None and 0 < last < _FULL * batch:
@@ -126,6 +131,39 @@ def _length_of_arrays(model: keras.Model) -> int | None:
     first = keras.tree.flatten(data["x"])[0]
     is_array = isinstance(first, np.ndarray) or ops.is_tensor(first)
     return int(first.shape[0]) if is_array and len(first.shape) > 0 else None
+
+
+def _with_terms(examples: int, factor: int | None) -> str:
+    """Return what the number of terms of the loss adds to the number of examples."""
+    if factor in (1, None):
+        return ""
+    return (
+        f", and the loss is a mean over {factor} terms of each, {factor * examples} in "
+        "all"
+    )
+
+
+def _terms_of_an_example(model: keras.Model) -> int | None:
+    """Return the number of terms of one example in the loss, None if it is unknown.
+
+    It is known for cross-entropies and `mh.losses.GaussianNLL` of one output. With a
+    mask it depends on the data.
+    """
+    if isinstance(model, StackedModel):
+        model = model.template
+    losses = keras.tree.flatten(model.loss)
+    is_known = isinstance(model, keras.Sequential | keras.Function) and model.built
+    if not is_known or len(losses) != 1 or _backend.makes_masks(model):
+        return None
+    shapes = [output.shape[1:] for output in model.outputs]
+    if len(shapes) != 1 or None in shapes[0]:
+        return None
+    name = _name(losses[0]).lower().replace("_", "")
+    if name in ("categoricalcrossentropy", "sparsecategoricalcrossentropy"):
+        return math.prod(shapes[0][:-1])
+    if name == "binarycrossentropy":
+        return math.prod(shapes[0])
+    return 1 if isinstance(losses[0], GaussianNLL) else None
 
 
 def _positions_of_an_example(model: keras.Model) -> set[int] | None:

@@ -88,10 +88,32 @@ def test_positions_and_outputs_may_be_counted():
         keras.layers.Dense(CLASSES, "softmax"),
     ]
     y = np.zeros((30, 4), "int32")
-    for train_size, count in ((120, 0), (30, 0), (60, 1)):
+    for train_size, count in ((120, 0), (30, 1), (60, 1)):
         model = keras.models.clone_model(keras.Sequential(layers))
         model = compiled(mh.SGLD(1e-4, train_size=train_size, seed=1), model)
-        assert len(fit(None, 30, model, y, batch_size=10)) == count
+        found = fit(None, 30, model, y, batch_size=10)
+        assert len(found) == count
+        assert all("mean over 4 terms of each, 120 in all" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("loss", "terms"),
+    [
+        ("binary_crossentropy", 3),
+        (keras.losses.BinaryCrossentropy(), 3),
+        (mh.losses.GaussianNLL(1.0), 1),
+        ("mse", None),  # the mean and the sum over the outputs may be meant
+    ],
+)
+def test_the_terms_of_several_outputs_are_known(loss, terms):
+    y = np.zeros((30, 3), "float32")
+    for factor in (1, 3):
+        layers = [keras.Input((FEATURES,)), keras.layers.Dense(3, "sigmoid")]
+        model = keras.Sequential(layers)
+        model.compile(mh.SGLD(1e-4, train_size=factor * 30, seed=1), loss)
+        found = fit(None, 30, model, y, batch_size=10)
+        sizes = [text for text in found if "train_size" in text]
+        assert len([t for t in sizes if "width" in t]) == (terms not in (factor, None))
 
 
 def test_a_short_batch_that_comes_first_is_the_last_one():
