@@ -46,8 +46,8 @@ def in_new_process(arguments, **environment):
 )
 def test_eight_devices_make_the_chain_of_one(names):
     """`DataParallel` and `ModelParallel`, on simulated devices."""
-    flags = simulated_devices(8)
-    runs = json.loads(in_new_process(["-m", SCRIPT, *names], XLA_FLAGS=flags))
+    script = ["-m", SCRIPT, *names]
+    runs = json.loads(in_new_process(script, **simulated_devices(8)))
     assert set(runs) == set(names)
     for run in runs.values():
         # The hidden layer of 16 units, and the slots that belong to it, are spread.
@@ -73,9 +73,9 @@ def test_eight_devices_make_the_chain_of_one(names):
 )
 def test_an_ensemble_lies_on_several_devices(shards):
     """By the layout of the member, or by a layout of its own, it predicts the same."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {simulated_devices(2)}"
+    environment = simulated_devices(2, os.environ.get("XLA_FLAGS", ""))
     script = ["-m", "tests.support.ensemble_process", *shards]
-    reports = json.loads(in_new_process(script, XLA_FLAGS=flags))
+    reports = json.loads(in_new_process(script, **environment))
     one = reports.pop("one")
     assert one["shard"] == [2, 5, 16]
     assert {way: report["shard"] for way, report in reports.items()} == shards

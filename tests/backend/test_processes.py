@@ -48,7 +48,7 @@ def printed_by_hosts(folder):
         address = f"127.0.0.1:{free.getsockname()[1]}"
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": simulated_devices(2),
+        **simulated_devices(2),
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": address,
         "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",

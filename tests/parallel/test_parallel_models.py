@@ -368,10 +368,9 @@ for strategy in ("vmap", "loop"):
     root = str(pathlib.Path(__file__).parents[2])
     processes = []
     for devices in (1, 4):
-        flags = simulated_devices(devices)
         process = subprocess.Popen(
             [sys.executable, "-c", script, str(devices)],
-            env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": root},
+            env=os.environ | simulated_devices(devices) | {"PYTHONPATH": root},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -24,7 +24,7 @@ def run_processes(folder, tasks):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {simulated_devices(2)}"
+    devices = simulated_devices(2, os.environ.get("XLA_FLAGS", ""))
     module = "tests.support.host_processes"
     started = []
     for rank in range(COUNT):
@@ -32,7 +32,7 @@ def run_processes(folder, tasks):
         with (folder / f"errors-{rank}.txt").open("wb") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *given],
-                env=os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": flags},
+                env=os.environ | devices | {"PYTHONPATH": str(ROOT)},
                 stderr=errors,
             )
         started.append(process)
