@@ -223,7 +223,8 @@ def main(argv=None):
         row.update({name: scores[name] for name in SCORES})
         row["auroc"] = scores.get("auroc_ood")
 
-    x, y = x_test[:ATTACKED], y_test[:ATTACKED]
+    attacked = min(60 if args.quick else ATTACKED, len(x_test))
+    x, y = x_test[:attacked], y_test[:attacked]
     curves = {}
     for attack, options in attack_options(args.steps).items():
         print(f"attacks: {attack}", flush=True)
@@ -238,7 +239,7 @@ def main(argv=None):
         steps=args.steps,
         more=3 * args.steps // 2,
         queries=5 * args.steps,
-        attacked=min(ATTACKED, len(x_test)),
+        attacked=attacked,
     )
     print(f"\n{as_text(rows)}\n\n{legend}\nOOD         here: {what}\n")
     for attack, curve in curves.items():
@@ -362,7 +363,9 @@ def parse(argv):
     parser.add_argument("--epochs", type=int, help="passes over the training images")
     parser.add_argument("--steps", type=int, help="steps of an attack by PGD")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and noise")
-    parser.add_argument("--quick", action="store_true", help="4 epochs, PGD of 5 steps")
+    parser.add_argument(
+        "--quick", action="store_true", help="4 epochs, PGD of 5 steps, 60 images"
+    )
     parser.add_argument("--out", default="out", help="folder for the figures")
     args = parser.parse_args(argv)
     if args.quick and args.epochs is None:
