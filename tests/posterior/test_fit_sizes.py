@@ -102,7 +102,7 @@ def test_positions_and_outputs_may_be_counted():
         ("binary_crossentropy", 3),
         (keras.losses.BinaryCrossentropy(), 3),
         (mh.losses.GaussianNLL(1.0), 1),
-        ("mse", None),  # the mean and the sum over the outputs may be meant
+        (keras.losses.Poisson(), None),  # the mean and the sum may be meant
     ],
 )
 def test_the_terms_of_several_outputs_are_known(loss, terms):
