@@ -261,3 +261,9 @@ def shown(value: object) -> str:
 
 def _space(hint: str) -> str:
     return f" {hint}" if hint else ""
+
+
+def own_methods(model: keras.Model, names: Sequence[str]) -> list[str]:
+    """Return those of the methods that the model's class defines in place of Keras."""
+    kind = type(model)
+    return [n for n in names if getattr(kind, n) is not getattr(keras.Model, n)]

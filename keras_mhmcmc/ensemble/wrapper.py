@@ -27,11 +27,7 @@ class WrapperModel(StoredModel):
 def check_trains_as_keras(model: keras.Model) -> None:
     """Refuse a model that the usual training step does not train."""
     _validate.instance("model", model, keras.Model, "a `keras.Model`")
-    own = [
-        name
-        for name in _OWN_STEPS
-        if getattr(type(model), name) is not getattr(keras.Model, name)
-    ]
+    own = _validate.own_methods(model, _OWN_STEPS)
     if own:
         raise ValueError(
             "Argument `model` must be a model that Keras' own training step trains. "

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_mhmcmc import _validate
+
 _STEPS = ("train_step", "test_step")
 
 
 def check_template(model: keras.Model) -> None:
     """Raise a `ValueError` if chains of this network would not be trained as it is."""
-    own = [
-        name
-        for name in _STEPS
-        if getattr(type(model), name) is not getattr(keras.Model, name)
-    ]
+    own = _validate.own_methods(model, _STEPS)
     if own:
         raise ValueError(
             "Argument `model` must be a model that Keras' own training step trains: "
@@ -46,7 +44,7 @@ def check_trainable(
     )
     changed = before.keys() ^ now.keys()
     if changed:
-        path = (before | now)[min(changed, key=list(before | now).index)].path
+        path = next(v.path for i, v in (before | now).items() if i in changed)
         raise ValueError(
             "The trainable layers of the network must stay the same while there are "
             "chains of it. After you change `layer.trainable`, make new chains that "
