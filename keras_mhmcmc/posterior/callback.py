@@ -13,20 +13,13 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.ensemble.checks import warn_of_few
 from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior.chain_watch import ChainWatch
 from keras_mhmcmc.posterior.checked_sampler import checked_sampler
 from keras_mhmcmc.posterior.directory import DirectoryStore
 from keras_mhmcmc.posterior.fit_sizes import FitSizes
 from keras_mhmcmc.posterior.interrupts import Interrupts
 from keras_mhmcmc.posterior.pool import loaded
-from keras_mhmcmc.posterior.progress import check_reachable
-from keras_mhmcmc.posterior.progress import end_path_if_due
-from keras_mhmcmc.posterior.progress import iteration_of
-from keras_mhmcmc.posterior.progress import last_batch
-from keras_mhmcmc.posterior.progress import log_rate_of
-from keras_mhmcmc.posterior.progress import next_due
-from keras_mhmcmc.posterior.progress import why_empty
-from keras_mhmcmc.posterior.progress import worth_showing
 from keras_mhmcmc.posterior.samples import Samples
 from keras_mhmcmc.posterior.store import MemoryStore
 from keras_mhmcmc.posterior.store import Record
@@ -58,8 +51,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     Warnings tell what to do if sizes differ from those of `fit`, if a chain stands
     still, or if the energy rises. Ctrl-C ends `fit` after the current mini-batch, with
-    the state of the chain in the model and all samples kept. A second Ctrl-C ends `fit`
-    at once.
+    the state of the chain in the model and all samples kept; a second one ends it now.
 
     Args:
         burn_in: iterations of the optimizer before the first sample, an integer that
@@ -74,8 +66,9 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         max_samples: number of samples to keep; the newest stay. Defaults to None, which
             keeps all.
         weight_by: "learning_rate" weights each sample by the rate of the step that
-            leaves it, as averages over a run with a decaying rate need. Defaults to
-            None, equal weights.
+            leaves it, as averages over a run with a decaying rate need. A callback that
+            sets the rate must do so at the beginning of an epoch. Defaults to None,
+            equal weights.
 
     Raises:
         ValueError: an argument is outside its range; or, at the start of `fit`, no
@@ -195,7 +188,9 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _check_not_empty(self) -> None:
         if len(self) == 0:
-            raise ValueError(why_empty(self._reason, self._next_due(0), self.burn_in))
+            raise ValueError(
+                progress.why_empty(self._reason, self._next_due(0), self.burn_in)
+            )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return an empty callback with the same arguments, as KerasTuner needs it."""
@@ -224,7 +219,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._interrupts.begin(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._iteration = iteration_of(self.model)
+        self._iteration = progress.iteration_of(self.model)
         if not self._is_open:
             # Not in `on_train_begin`, where `BackupAndRestore` may load the model.
             self._open(epoch)
@@ -234,9 +229,14 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._sampler.reset_diagnostics()
             self._sampler.propose()
 
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch == 0 and self.weight_by is not None and len(self) > 0:
+            # Another callback may have set the rate at the beginning of the epoch.
+            self._store.weigh_last(self.model, self._sampler)
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # `batch` gives the iteration: on JAX each look at the model copies its state.
-        batch = last_batch(self._executed, batch, self.params.get("steps"))
+        batch = progress.last_batch(self._executed, batch, self.params.get("steps"))
         if self._sampler is not None and not self._has_seen_batch:
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
@@ -244,9 +244,9 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         is_last = batch + 1 >= (self.params.get("steps") or math.inf)
         at = self._iteration + batch + 1
         if self._sampler is not None and not is_last:
-            end_path_if_due(self, self._sampler, at, self._executed)
+            progress.end_path_if_due(self, self._sampler, at, self._executed)
         if self.every is not None and at >= (due := self._next_due(self._passed())):
-            iteration = iteration_of(self.model)
+            iteration = progress.iteration_of(self.model)
             if iteration >= due:
                 self._keep(self.model, iteration)
         if is_last:  # before other callbacks save the model at the end of the epoch
@@ -271,7 +271,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._finish_epoch()
         if logs is not None:
-            logs.update(worth_showing(self._epoch_diagnostics))
+            logs.update(progress.worth_showing(self._epoch_diagnostics))
         self._stop_if_interrupted()
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -302,7 +302,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     def _finish_epoch(self) -> None:
         if self._is_epoch_finished:
             return
-        model, iteration = self.model, iteration_of(self.model)
+        model, iteration = self.model, progress.iteration_of(self.model)
         self._epoch_diagnostics: dict[str, float] = {}
         sampler = self._sampler
         if sampler is not None:
@@ -344,7 +344,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _next_due(self, passed: int) -> int:
         """Return the first iteration after `passed` that may be kept."""
-        return next_due(max(passed, self._warm_up), self.burn_in, self.every)
+        return progress.next_due(max(passed, self._warm_up), self.burn_in, self.every)
 
     def _passed(self) -> int:
         """Return the iteration of the newest sample, or of the start of this run."""
@@ -356,7 +356,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if sampler is not None and self._update_reason(sampler):
             model.stop_training |= sampler.has_stopped()
             return
-        log_rate = 0.0 if self.weight_by is None else log_rate_of(model)
+        log_rate = 0.0 if self.weight_by is None else progress.log_rate_of(model)
         record = Record(iteration, log_rate, log_rate=log_rate)
         if sampler is not None:
             self._is_keeping = True
@@ -394,4 +394,6 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         last = self._iteration + epochs * (self.params.get("steps") or math.inf)
         first = self._next_due(self._passed())
         if len(self) == 0:
-            check_reachable(last, first, self.burn_in, self.every, self._sampler)
+            progress.check_reachable(
+                last, first, self.burn_in, self.every, self._sampler
+            )

@@ -11,6 +11,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.posterior.loss_scale import warn_of_sum
 
 # Smallest last mini-batch of an epoch, as a share of the others. A smaller one widens
 # what a Metropolis-Hastings sampler samples (`docs/gotchas.md`).
@@ -30,6 +31,9 @@ class FitSizes:
 
     def check_batch(self, model: keras.Model, batches: int) -> None:
         """Compare the size of a mini-batch, after the first `batches` of an epoch."""
+        if "sum" not in self._warned:
+            self._warned.add("sum")
+            warn_of_sum(model)
         expected, seen = model.optimizer.batch_size, _examples_seen(model)
         self._batch = None
         if seen <= batches or seen % batches:

@@ -21,6 +21,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.posterior import progress
 
 
 class Record(NamedTuple):
@@ -92,6 +93,14 @@ class Store:
     def revise_last(self, record: Record) -> None:
         """Replace the record of the newest sample."""
         self.records[-1] = record
+
+    def weigh_last(self, model: keras.Model, sampler: Sampler | None) -> None:
+        """Give the newest sample the present rate, if it is the present state."""
+        last, log_rate = self.records[-1], progress.log_rate_of(model)
+        is_present = last.iteration == progress.iteration_of(model)
+        if is_present and last.log_rate != log_rate:
+            record = last._replace(log_rate=log_rate, log_weight=log_rate)
+            self.revise_last(record if sampler is None else record.revised_by(sampler))
 
     def drop_first(self) -> None:
         """Remove the oldest sample."""

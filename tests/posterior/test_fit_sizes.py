@@ -188,3 +188,25 @@ def test_an_epoch_that_was_stopped_says_nothing_of_its_size():
         warnings.simplefilter("error", UserWarning)
         callbacks = [mh.PosteriorSamples(every=1), Stop()]
         model.fit(x, y, batch_size=10, verbose=0, callbacks=callbacks)
+
+
+def total(y_true, y_pred):
+    """A cross-entropy as many write it: one number, and a sum."""
+    each = keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+    return keras.ops.sum(each)
+
+
+def average(y_true, y_pred):
+    each = keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+    return keras.ops.mean(each)
+
+
+@pytest.mark.parametrize("loss, is_told", [(total, True), (average, False)])
+def test_a_loss_of_ones_own_that_is_a_sum(loss, is_told):
+    layer = keras.layers.Dense(CLASSES, "softmax")
+    model = keras.Sequential([keras.Input((FEATURES,)), layer])
+    model.compile(mh.SGLD(1e-4, train_size=30, seed=1), loss)
+    found = fit(None, model=model, batch_size=10)
+    assert ["is a sum over the mini-batch" in message for message in found] == [
+        True
+    ] * is_told

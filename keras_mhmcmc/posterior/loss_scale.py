@@ -1,0 +1,70 @@
+"""A warning about a loss of the user's own that is a sum over the mini-batch."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.parallel.stacked_model import StackedModel
+
+_ROWS = 2  # enough to tell a sum from a mean
+
+
+def warn_of_sum(model: keras.Model) -> None:
+    """Warn if the compiled loss of `model` doubles when the examples are doubled.
+
+    A function that returns one number for a mini-batch hides from Keras whether it is
+    a mean or a sum. The check needs targets in an array, and one output of known shape.
+    """
+    losses, targets = _backend.compiled_losses(model), _first_targets(model)
+    shape = _output_shape(model)
+    if len(losses) != 1 or targets is None or shape is None:
+        return
+    outputs = np.random.default_rng(0).uniform(0.1, 0.9, (_ROWS, *shape))
+    once, twice = (
+        _value(losses[0][0], np.repeat(targets, times, 0), np.repeat(outputs, times, 0))
+        for times in (1, 2)
+    )
+    if once != 0.0 and math.isclose(twice, 2.0 * once, rel_tol=1e-3):
+        warn(
+            f"The loss is a sum over the mini-batch: two examples give {once:.3g}, and "
+            f"the same two taken twice give {twice:.3g}. The sampler multiplies the "
+            "loss by `train_size`, so the loss must be a mean. With a sum the "
+            "posterior is much too narrow. Return one number for each example, or use "
+            "`ops.mean` in place of `ops.sum`."
+        )
+
+
+def _value(loss: keras.losses.Loss, targets: Array, outputs: Array) -> float:
+    """Return the loss of some examples."""
+    y_pred = ops.convert_to_tensor(outputs.astype("float32"))
+    return float(ops.convert_to_numpy(loss(ops.convert_to_tensor(targets), y_pred)))
+
+
+def _first_targets(model: keras.Model) -> Array | None:
+    """Return the targets of the first examples, None if `fit` has no such array."""
+    data = _backend.fitted_data(model)
+    y: Any = None if data is None else data["y"]
+    if not isinstance(y, np.ndarray) and not ops.is_tensor(y):
+        return None
+    if len(y.shape) == 0 or y.shape[0] < _ROWS:
+        return None
+    first: Array = np.asarray(ops.convert_to_numpy(y[:_ROWS]))
+    return first
+
+
+def _output_shape(model: keras.Model) -> tuple[int, ...] | None:
+    """Return the shape of the output for one example, None if it is not known."""
+    if isinstance(model, StackedModel):
+        model = model.template
+    if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
+        return None
+    shapes = [tuple(output.shape[1:]) for output in model.outputs]
+    if len(shapes) != 1 or None in shapes[0]:
+        return None
+    return shapes[0]
