@@ -60,6 +60,13 @@ def rows(name: str, data_dir: PathLike | None = None) -> Pair:
             f"least 2. Received: shapes {x.shape} and {y.shape}, dtypes {x.dtype} and "
             f"{y.dtype}, from {archive.path!r}"
         )
+    for name_of, array in (("X", x), ("y", y)):
+        if not np.isfinite(array).all():
+            raise ValueError(
+                "The arrays X and y must be finite. Remove the other rows. Received: "
+                f"{np.sum(~np.isfinite(array))} values of {name_of} that are NaN or "
+                f"infinite, from {archive.path!r}"
+            )
     return x.astype("float64"), y.astype("float64")
 
 

@@ -47,13 +47,15 @@ def standardized(
         )
     if train.dtype.kind != "f":
         train = train.astype("float64")
+    if train.dtype == "float16":  # whose differences may not fit
+        train = train.astype("float32")
     # Sums in float64: a float32 sum of millions of pixels stops growing.
     mean = train.mean(axes, dtype="float64", keepdims=True).astype(train.dtype)
     # The mean of equal numbers may be rounded.
     is_constant = train.max(axes, keepdims=True) == train.min(axes, keepdims=True)
     mean = np.where(is_constant, train.max(axes, keepdims=True), mean)
     centred = train - mean
-    std = np.sqrt(np.square(centred).mean(axes, dtype="float64", keepdims=True))
+    std = np.sqrt(np.square(centred, dtype="float64").mean(axes, keepdims=True))
     std = np.where(std > 0.0, std, 1.0).astype(train.dtype)
     return (centred / std).astype("float32"), ((test - mean) / std).astype("float32")
 

@@ -1,5 +1,6 @@
 """R-hat and effective sample sizes of chains, from ArviZ 0.2x or 1.x."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
 
 if TYPE_CHECKING:
     import pandas
@@ -77,7 +79,8 @@ def summary(
 
     Returns:
         A `pandas.DataFrame` with a row for each scalar, and the columns `mean`, `sd`,
-        `r_hat`, `ess_bulk` and `ess_tail`.
+        `r_hat`, `ess_bulk` and `ess_tail`. The last three are NaN, with a warning, for
+        a scalar that never changes or is not finite.
 
     Raises:
         ImportError: ArviZ is not installed.
@@ -103,13 +106,63 @@ def summary(
         name: {
             "mean": values.mean(),
             "sd": values.std(ddof=1),
-            "r_hat": float(arviz.rhat(values)),
-            "ess_bulk": float(arviz.ess(values, method="bulk")),
-            "ess_tail": float(arviz.ess(values, method="tail", prob=(0.05, 0.95))),
+            "r_hat": _r_hat(arviz, values),
+            "ess_bulk": _ess(arviz, values, method="bulk"),
+            "ess_tail": _ess(arviz, values, method="tail", prob=(0.05, 0.95)),
         }
         for name, values in rows.items()
     }
+    _warn_of_what_is_unknown(rows)
     return pandas.DataFrame.from_dict(table, orient="index")
+
+
+def _r_hat(arviz: Any, values: Array) -> float:
+    """Return R-hat; NaN if a value is not finite, or if no chain moves."""
+    is_known = np.isfinite(values).all() and not _stands_still(values)
+    return float(arviz.rhat(values)) if is_known else math.nan
+
+
+def _ess(arviz: Any, values: Array, **method: Any) -> float:
+    """Return an effective sample size; NaN where `_r_hat` returns NaN.
+
+    ArviZ gives the number of draws for a constant, and takes infinity for a rank.
+    """
+    is_known = np.isfinite(values).all() and not _stands_still(values)
+    return float(arviz.ess(values, **method)) if is_known else math.nan
+
+
+def _stands_still(values: Array) -> bool:
+    """Return whether each chain has only one value."""
+    return bool(np.all(values == values[:, :1]))
+
+
+def _warn_of_what_is_unknown(rows: Scalars) -> None:
+    """Name the scalars without R-hat, and draws whose axes seem exchanged."""
+    chains, draws = next(iter(rows.values())).shape
+    if chains > draws > 1:
+        warn(
+            f"The draws have {chains} chains of {draws} draws. If these are {draws} "
+            f"chains of {chains} draws, exchange the first two axes: R-hat and the "
+            "effective sample sizes are wrong otherwise. `energies`, `weights` and "
+            "`chain_history` have the chains last."
+        )
+    lost = [name for name, values in rows.items() if not np.isfinite(values).all()]
+    if lost:
+        warn(
+            f"{len(lost)} of {len(rows)} scalars have values that are NaN or infinite, "
+            f"and no R-hat: {_some(lost)}. A chain has diverged: lower its step size."
+        )
+    still = [name for name, values in rows.items() if _stands_still(values)]
+    if still and draws > 1:
+        warn(
+            f"{len(still)} of {len(rows)} scalars have the same value in all draws of "
+            f"a chain, and no R-hat: {_some(still)}. If they are no constants of the "
+            "model, the chain stands still: look at its acceptance."
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + ", ..." * (len(names) > 3)
 
 
 def scalars(

@@ -118,7 +118,8 @@ def agreement(
             probabilities of shape (chains, draws, examples, classes), (members,
             examples, classes), or (examples, classes), the mean over the members. For a
             regression: means of the target, of shape (chains, draws, examples),
-            (members, examples), or (examples,).
+            (members, examples), or (examples,). Several targets count as examples:
+            reshape (members, examples, targets) to (members, examples * targets).
         predictions: predictions of the sampler for the same examples, in one of these
             shapes.
         task: "classification" or "regression". Defaults to "classification".
@@ -127,9 +128,9 @@ def agreement(
             draws. Defaults to None: the mean of `reference`.
         reference_sd: standard deviations over all draws, likewise. Defaults to None.
         reference_ess: effective sample size of the reference, at least 1: a number, or
-            an array of the shape of `reference_mean`. Defaults to None: ArviZ finds it
-            if `reference` has chains, and otherwise `mean_error` and `sd_error` are
-            NaN.
+            an array of the shape of `reference_mean`. Defaults to None: ArviZ finds
+            it if `reference` has chains, and otherwise `mean_error` and `sd_error` are
+            NaN. Give it with `reference_mean` and `reference_sd`.
 
     Returns:
         `Agreement`, a named tuple of scores.
@@ -173,6 +174,14 @@ def agreement(
         )
     mean = _as_moment("reference_mean", reference_mean, truth)
     sd = _as_moment("reference_sd", reference_sd, truth)
+    is_whole = reference_mean is None and reference_sd is None
+    if reference_ess is None and not is_whole and truth.chains is not None:
+        raise ValueError(
+            "Argument `reference_ess` must be the effective sample size of the draws "
+            "that `reference_mean` and `reference_sd` come from. That of `reference` "
+            "alone, which is a part of them, would make the errors look too small. "
+            "Received: reference_ess=None"
+        )
     sizes = _sizes(truth, reference_ess)
     unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, sizes)
     mean = truth.mean if mean is None else mean

@@ -85,10 +85,10 @@ def energy(
 
 
 def _energies(run: Any) -> tuple[Array, Array, str]:
-    """Return steps (draws,), energies (chains, draws), and the name of a step."""
+    """Return steps and energies (chains, draws), and the name of a step."""
     unit, steps = "draw", None
     if isinstance(run, PosteriorSamples):
-        energies, steps, unit = run.energies.T, run.iterations, "iteration"
+        energies, steps, unit = run.energies.T, run.iterations.T, "iteration"
     elif isinstance(run, Draws):
         energies = run.info["energy"]
     else:
@@ -103,7 +103,7 @@ def _energies(run: Any) -> tuple[Array, Array, str]:
         )
     if steps is None:
         steps = np.arange(1, energies.shape[1] + 1)
-    return steps, energies, unit
+    return np.broadcast_to(steps, energies.shape), energies, unit
 
 
 def _regions(
@@ -194,11 +194,11 @@ def _counted(
 def _trace_panel(ax: "Axes", steps: Array, energies: Array, unit: str) -> None:
     for index, chain in enumerate(energies):
         ax.plot(
-            steps,
+            steps[index],
             chain,
             color=style.COLOURS[index % len(style.COLOURS)],
             linewidth=0.8,
-            marker="." if len(steps) < 100 else None,
+            marker="." if len(chain) < 100 else None,
         )
     ax.set_title("Energies along the run" + _chains(len(energies)))
     ax.set_xlabel(unit)

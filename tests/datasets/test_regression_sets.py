@@ -132,3 +132,20 @@ def test_means_of_many_pixels_are_not_lost():
 def test_parts_that_do_not_fit_are_refused(train, test):
     with pytest.raises(ValueError, match="`test` must have the shape of `train`"):
         datasets.standardized(train, test)
+
+
+def test_half_precision_is_standardized():
+    """Squares of 500 and of 0.0001 do not fit into float16."""
+    rows = np.array([[0.0, 0.0], [1000.0, 1e-4], [500.0, 3e-4]], "float16")
+    train, _ = datasets.standardized(rows, rows)
+    np.testing.assert_allclose(train.mean(axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(train.std(axis=0), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_a_file_with_missing_numbers_is_refused(tmp_path, name):
+    contents = table_contents(with_splits=False)
+    contents[name][3, 0] = np.nan
+    np.savez(tmp_path / "yacht.npz", **contents)
+    with pytest.raises(ValueError, match=f"must be finite.*1 values of {name}"):
+        datasets.load("yacht", tmp_path)

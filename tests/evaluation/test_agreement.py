@@ -266,6 +266,15 @@ def test_other_options_are_refused(reference, options, words):
         agreement(reference, LINE, **{"task": "regression"} | options)
 
 
+def test_moments_of_all_draws_need_their_effective_size():
+    """The chains given are a part, whose effective size is smaller."""
+    chains = autoregression(0, 0.0, (2, 50, 4))
+    moments = {"reference_mean": chains.mean((0, 1)), "task": "regression"}
+    with pytest.raises(ValueError, match="`reference_ess`.*`reference_mean`"):
+        agreement(chains[:, ::10], chains, **moments)
+    assert agreement(chains, chains, reference_ess=100, **moments).mean_error == 0.0
+
+
 def test_chains_of_three_draws_have_no_effective_size():
     pytest.importorskip("arviz")
     chains = autoregression(0, 0.0, (2, 3, 4))

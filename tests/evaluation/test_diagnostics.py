@@ -125,3 +125,30 @@ def test_without_arviz_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match=r"keras-mhmcmc\[stats\]"):
         mh.diagnostics.to_arviz({"x": np.zeros((2, 3))})
+
+
+def test_a_chain_that_stands_still_has_no_effective_size():
+    """ArviZ gives a constant the size of the array."""
+    still = np.full((4, 500), 0.3)
+    each = still + np.arange(4.0)[:, None]
+    draws = {"still": still, "each": each, "x": autoregression(0.0, draws=500)}
+    with pytest.warns(UserWarning, match="2 of 3 scalars.*same value.*still, each"):
+        table = mh.diagnostics.summary(draws)
+    lost = table.loc[["still", "each"], ["r_hat", "ess_bulk", "ess_tail"]]
+    assert np.isnan(lost.to_numpy()).all()
+    assert table.loc["x", "ess_bulk"] > 1500.0
+    assert table.loc["still", "mean"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_draws_that_are_not_finite_have_no_r_hat(bad):
+    x = autoregression(0.0, draws=500)
+    with pytest.warns(UserWarning, match="1 of 1 scalars.*infinite.*: x"):
+        table = mh.diagnostics.summary({"x": np.where(x > 2.5, bad, x)})
+    assert np.isnan(table.loc["x", ["r_hat", "ess_bulk", "ess_tail"]]).all()
+
+
+def test_more_chains_than_draws_are_told():
+    x = autoregression(0.0, draws=500)
+    with pytest.warns(UserWarning, match="500 chains of 4 draws"):
+        mh.diagnostics.summary({"x": x.T})

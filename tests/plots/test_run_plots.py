@@ -55,14 +55,19 @@ def test_subregions_have_their_visits_and_masses():
     assert texts(density.get_legend()) == ["visits", r"log $\theta$"]
 
 
+def regression():
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    return x, x[:, :1]
+
+
 def fitted(optimizer, epochs=2):
     keras.utils.set_random_seed(0)
-    x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    x, y = regression()
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, name="head")])
     model.compile(optimizer=optimizer, loss=mh.losses.GaussianNLL(1.0))
     posterior = mh.PosteriorSamples(every=2)
     history = model.fit(
-        x, x[:, :1], batch_size=16, epochs=epochs, verbose=0, callbacks=[posterior]
+        x, y, batch_size=16, epochs=epochs, verbose=0, callbacks=[posterior]
     )
     return model, posterior, history
 
@@ -86,6 +91,19 @@ def test_a_contour_sampler_and_its_samples_are_drawn():
     shares = [bar.get_height() for bar in ax.patches]
     np.testing.assert_allclose(shares, 100 * visits / visits.sum())
     assert ax.patches[0].get_x() + ax.patches[0].get_width() == 60.0
+
+
+def test_each_chain_of_several_directories_has_its_own_iterations(tmp_path):
+    for seed, every in enumerate((1, 2)):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        sampler = mh.SGLD(1e-4, train_size=64, seed=seed)
+        model.compile(sampler, mh.losses.GaussianNLL(1.0))
+        posterior = mh.PosteriorSamples(every=every, directory=tmp_path / str(every))
+        model.fit(*regression(), 16, epochs=1 + seed, verbose=0, callbacks=[posterior])
+    both = mh.PosteriorSamples.load([tmp_path / "1", tmp_path / "2"])
+    (ax,) = plots.energy(both).axes
+    found = [line.get_xdata().tolist() for line in ax.lines]
+    assert found == [[1, 2, 3, 4], [2, 4, 6, 8]]
 
 
 @pytest.mark.filterwarnings("ignore:.*energies lie below")
