@@ -19,9 +19,12 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.ensemble.wrapper import check_trains_as_keras
 from keras_mhmcmc.evaluation import checks
+
+_STILL = 0.05  # share of examples without a gradient that is worth a warning
 
 
 def training(
@@ -42,6 +45,11 @@ def training(
     logs of `fit` are those of adversarial examples; validation, `evaluate` and
     `predict` use the inputs as they are. `result.model` is `model`, with the trained
     weights.
+
+    At the end of the first epoch of `fit` a warning tells if inputs were outside
+    `clip`, and how many examples had a gradient of zero, which the attack cannot move.
+    The cross-entropy of probabilities has none where a probability is within 1e-7 of 1:
+    a model that ends in logits, with `from_logits=True`, has no such limit.
 
     A step costs `steps` more gradients. The robust model usually has a lower accuracy
     on clean inputs: it is a reference for what robustness costs.
@@ -66,8 +74,8 @@ def training(
 
     Raises:
         ValueError: an argument is outside its range, or `model` has no trainable
-            weights or a training step of its own; or, in `fit`, the inputs are outside
-            `clip`, or are not one array of floating-point numbers.
+            weights or a training step of its own; or, in `fit`, the inputs are an array
+            outside `clip`, or are not floating-point numbers in one array.
 
     Example:
 
@@ -123,6 +131,11 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         check_trains_as_keras(model)
         self.model = model
         self.start_seeds = keras.random.SeedGenerator(self.seed)
+        # Examples seen, those with a gradient of zero, and the largest distance of an
+        # input from `clip`.
+        self.seen = self.add_weight(
+            shape=(3,), initializer="zeros", trainable=False, name="seen"
+        )
         if isinstance(model, keras.Function):
             # Keras finds losses and metrics by these names.
             self.output_names = list(model.output_names)
@@ -133,7 +146,16 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         """Return the prediction of the model."""
         return self.model(inputs, training=training)
 
-    def fit(self, x: Any = None, *arguments: Any, **options: Any) -> Any:
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        **options: Any,
+    ) -> Any:
         """Train as `keras.Model.fit` does, on adversarial examples of `x`.
 
         Raises:
@@ -142,7 +164,12 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         """
         if isinstance(x, np.ndarray) or ops.is_tensor(x):
             checks.inputs_and_limits(x, self.clip)
-        return super().fit(x, *arguments, **options)
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.append(_WarnOfWeakAttacks())
+        else:
+            given = keras.tree.flatten([] if callbacks is None else callbacks)
+            callbacks = [*given, _WarnOfWeakAttacks()]
+        return super().fit(x, y, batch_size, epochs, verbose, callbacks, **options)
 
     def change_data(self, data: Any) -> Any:
         """Return the mini-batch with adversarial examples in place of `x`."""
@@ -155,7 +182,9 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
                 f"Received: x={x!r}"
             )
         if self.epsilon > 0.0:
-            x = self.attack(x, y, sample_weight)
+            clean = ops.convert_to_tensor(x)
+            x, is_moved = self._attack(clean, y, sample_weight)
+            self._take_note(clean, is_moved)
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     def attack(self, x: Tensor, y: Any = None, sample_weight: Any = None) -> Tensor:
@@ -166,21 +195,40 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
             y: targets of the compiled loss. Defaults to None.
             sample_weight: weights of the loss. Defaults to None.
         """
-        x = ops.convert_to_tensor(x)
+        return self._attack(ops.convert_to_tensor(x), y, sample_weight)[0]
+
+    def _attack(self, x: Tensor, y: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
+        """Return adversarial examples, and which of them had a gradient."""
         epsilon, size, low, high = self._numbers(x)
         point = x
         if self.random_start:
             noise = keras.random.uniform(ops.shape(x), -1.0, 1.0, seed=self.start_seeds)
             point = ops.clip(x + epsilon * ops.cast(noise, x.dtype), low, high)
         differentiate = _backend.gradient_and_more(self._loss_of(x, y, sample_weight))
+        rank = len(x.shape)
 
-        def step(_: Tensor, point: Tensor) -> Tensor:
+        def step(_: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            point, is_moved = state
             gradient, _ = differentiate(point)
             moved = point + size * ops.sign(gradient)
             moved = x + ops.clip(moved - x, -epsilon, epsilon)
-            return ops.clip(moved, low, high)
+            has_gradient = ops.any(gradient != 0.0, axis=tuple(range(1, rank)))
+            return ops.clip(moved, low, high), ops.logical_or(is_moved, has_gradient)
 
-        return ops.stop_gradient(ops.fori_loop(0, self.steps, step, point))
+        none = ops.zeros((ops.shape(x)[0],), "bool")
+        point, is_moved = ops.fori_loop(0, self.steps, step, (point, none))
+        return ops.stop_gradient(point), is_moved
+
+    def _take_note(self, x: Tensor, is_moved: Tensor) -> None:
+        """Count the examples of a mini-batch, and those without a gradient."""
+        count = ops.cast(ops.shape(x)[0], "float32")
+        moved = ops.sum(ops.cast(is_moved, "float32"))
+        furthest = self.seen[2]
+        if self.clip is not None:
+            outside = ops.maximum(self.clip[0] - ops.min(x), ops.max(x) - self.clip[1])
+            furthest = ops.maximum(furthest, ops.cast(outside, "float32"))
+        seen = ops.stack([self.seen[0] + count, self.seen[1] + count - moved, furthest])
+        self.seen.assign(ops.stop_gradient(seen))
 
     def _numbers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return epsilon, the step size, and the limits of each input."""
@@ -229,3 +277,32 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
             "seed": self.seed,
             "name": self.name,
         }
+
+
+class _WarnOfWeakAttacks(keras.callbacks.Callback):
+    """Tell at the end of the first epoch what the attacks could not move."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._is_told = False
+        self.model.seen.assign(ops.zeros((3,)))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._is_told:
+            return
+        self._is_told = True
+        count, still, outside = ops.convert_to_numpy(self.model.seen).tolist()
+        if outside > 0.0:
+            low, high = self.model.clip
+            warn(
+                f"Inputs lie up to {outside:.3g} outside `clip`, here [{low:g}, "
+                f"{high:g}], so the attacks could move them in one direction at most, "
+                "and the training is hardly adversarial. Scale the inputs to this "
+                "range, or pass their range as `clip`."
+            )
+        if still > _STILL * count:
+            warn(
+                f"{still:.0f} of {count:.0f} examples of the first epoch had a "
+                "gradient of zero in all steps of the attack, so they were trained on "
+                "as they are, with a random start. If the model ends in a softmax or "
+                "sigmoid, let it end in logits, with from_logits=True in the loss."
+            )

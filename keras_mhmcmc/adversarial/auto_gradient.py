@@ -149,6 +149,12 @@ def apgd(
             f"{classes} classes. {loss!r} compares {losses.CLASSES[loss]} classes. "
             f"Received: loss={loss!r}"
         )
+    if is_targeted and not random_start and restarts >= classes:
+        raise ValueError(
+            f"Argument `restarts` must be at most {classes - 1}, the number of other "
+            "classes, unless `random_start` is True: further runs would be the same. "
+            f"Received: restarts={restarts}, random_start=False"
+        )
     if epsilon == 0.0:
         return x.copy()
 

@@ -238,8 +238,8 @@ def zero_gradients(name: str, gradients: Array | None) -> str | None:
     return (
         f"{name}: {zeros} of {count} examples ({zeros / count:.1%}) have a gradient of "
         "exactly zero, so an attack by gradients does not know where to move them: "
-        "attack logits with from_logits=True if a softmax is saturated, or use "
-        'attack="square".'
+        "attack logits with from_logits=True if a softmax is saturated, and use "
+        'attack="square" if the model rounds.'
     )
 
 

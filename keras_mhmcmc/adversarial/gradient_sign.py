@@ -39,9 +39,10 @@ def fgsm(
     """Attack a model with the fast gradient sign method.
 
     The result is clip(x + epsilon sign(grad_x -log p(y | x))), with the model in
-    inference mode. The sign is right even if p(y | x) rounds to 1 in float32. If a
-    probability is exactly 0, the sign is lost: the example stays unchanged, and a
-    warning tells how many there are. Logits do not have this limit.
+    inference mode. With a softmax the sign is right even if p(y | x) rounds to 1 in
+    float32. If a probability is exactly 0, or a sigmoid of one column is exactly 1, the
+    sign is lost: the example stays unchanged, and a warning tells how many there are.
+    Logits do not have this limit.
 
     Args:
         model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),

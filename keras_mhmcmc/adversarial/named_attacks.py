@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.adversarial.auto_gradient import apgd
 from keras_mhmcmc.adversarial.gradient_sign import fgsm
 from keras_mhmcmc.adversarial.projected_gradient import pgd
@@ -35,6 +36,7 @@ TITLES = {
     "apgd_margin": "APGD on the margin",
     "square": "Square",
 }
+_SLACK = 1e-4  # of a user's attack, for rounding
 BY_GRADIENTS = ("fgsm", "pgd", "apgd")
 # What the callers of a named attack give it themselves.
 GIVEN = {"y", "member", "from_logits", "clip", "batch_size"}
@@ -104,10 +106,15 @@ def run(
     if isinstance(attack, str):
         named = ATTACKS[attack]
         return named(classifier, x, epsilon, member=member, **given, **options)
-    return _checked_result(argument, attack(classifier, x, epsilon, **given), x.shape)
+    result = attack(classifier, x, epsilon, **given)
+    moved = _checked_result(argument, result, x.shape, limits)
+    _warn_of_length(argument, moved - x, epsilon)
+    return moved
 
 
-def _checked_result(argument: str, result: Any, shape: tuple[int, ...]) -> Array:
+def _checked_result(
+    argument: str, result: Any, shape: tuple[int, ...], limits: Limits
+) -> Array:
     """Return the result of a user's attack in float32, or raise a `ValueError`."""
     subject = f"Argument `{argument}`"
     result = _validate.array(f"{subject} is a function. Its result", result, "float32")
@@ -117,7 +124,28 @@ def _checked_result(argument: str, result: Any, shape: tuple[int, ...]) -> Array
             f"of `x`, {shape}. Received: a function that returns shape {result.shape}, "
             f"with {np.sum(~np.isfinite(result))} values that are not finite"
         )
+    if limits is not None:
+        slack = _SLACK * (limits[1] - limits[0])
+        least, most = float(np.min(result)), float(np.max(result))
+        if least < limits[0] - slack or most > limits[1] + slack:
+            raise ValueError(
+                f"{subject} must be a function that returns inputs within its argument "
+                f"`clip`, here [{limits[0]:g}, {limits[1]:g}]. Received: a function "
+                f"that returns values between {least:g} and {most:g}"
+            )
     return result
+
+
+def _warn_of_length(argument: str, change: Array, epsilon: float) -> None:
+    """Warn if a user's attack leaves the ball in each norm that we know."""
+    largest = float(np.max(np.abs(change), initial=0.0))
+    length = float(np.max(np.linalg.norm(change.reshape(len(change), -1), axis=1)))
+    if min(largest, length) > (1.0 + _SLACK) * epsilon + _SLACK:
+        warn(
+            f"The function of `{argument}` changes inputs by more than epsilon="
+            f"{epsilon:g}: a number by up to {largest:.3g}, and an input by up to "
+            f"{length:.3g} in the Euclidean norm. Its row in a table is not comparable."
+        )
 
 
 def title(attack: Any) -> str:
@@ -125,7 +153,8 @@ def title(attack: Any) -> str:
     if isinstance(attack, str):
         return TITLES[attack]
     if isinstance(attack, functools.partial):
-        return title(attack.func)
+        options = [f"{key}={value!r}" for key, value in attack.keywords.items()]
+        return f"{title(attack.func)} ({', '.join(options)})"
     return TITLES.get(_name(attack), _name(attack))
 
 

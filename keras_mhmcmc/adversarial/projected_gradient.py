@@ -54,8 +54,8 @@ def pgd(
     """Attack a model with projected gradient descent, within `epsilon` of `x`.
 
     Each of `steps` steps moves by `step_size` along the sign of the gradient of
-    -log p(y | x), and then back into the ball and the limits. The sign is right even
-    if p(y | x) rounds to 1 in float32, as in `fgsm`. With `norm="l2"` a step moves
+    -log p(y | x), and then back into the ball and the limits. Where
+    probabilities hide the sign, `fgsm` says. With `norm="l2"` a step moves
     along the gradient itself, and the FGSM point is one such step of length `epsilon`.
 
     A step of fixed size can lower the loss. So the last point may be a weaker

@@ -20,6 +20,7 @@ from keras import ops
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import best_point
 from keras_mhmcmc.adversarial import inputs
@@ -54,10 +55,10 @@ def square(
 
     The attack changes each number of an input by at most `epsilon`, or with
     `norm="l2"` the whole input by a change of at most this length. It shows what
-    gradients hide: a model that rounds, or whose softmax is saturated, looks robust to
-    `fgsm` and `pgd` only because its gradient is zero. An example that fools the model
-    stays as it is. The search needs probabilities that change: if a model outputs only
-    0 and 1, each query is a new guess.
+    gradients hide: a model that rounds looks robust to `fgsm` and `pgd` only because
+    its gradient is zero. An example that fools the model stays as it is. The search
+    needs outputs that change. If a softmax outputs only 0 and 1, each query is a guess,
+    and a warning says so: attack the logits instead.
 
     Inputs of shape (N, H, W, C) and (N, H, W) are images of C channels and of one, and
     of shape (N, C, H, W) if `keras.config.image_data_format()` is "channels_first".
@@ -117,10 +118,14 @@ def square(
     x, limits = checks.inputs_and_limits(x, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
-    labels = inputs.attacked_labels(classifier, x, y).astype("int32")
+    clean, labels = inputs.clean_and_labels(classifier, x, y)
+    labels = labels.astype("int32")
     if epsilon == 0.0:
         return x.copy()
 
+    checks.warn_of_channels(x)
+    if not classifier.from_logits:
+        _warn_of_saturation(clean, labels)
     is_first = x.ndim == 4 and keras.config.image_data_format() == "channels_first"
     image = image_shape((*x.shape[2:], x.shape[1]) if is_first else x.shape[1:])
     low, high = (-np.inf, np.inf) if limits is None else limits
@@ -150,6 +155,26 @@ def square(
 
     moved: Array = classifier.map(attack, x, labels, np.arange(len(x), dtype="int32"))
     return moved
+
+
+def _warn_of_saturation(clean: Array, labels: Array) -> None:
+    """Warn of examples whose probabilities do not change at the clean input.
+
+    Args:
+        clean: probabilities of the clean inputs, shape (N, C).
+        labels: the attacked classes, shape (N,).
+    """
+    others = clean.copy()
+    others[np.arange(len(labels)), labels] = 0.0
+    largest = others.max(axis=1)
+    flat = int(np.sum((largest < checks.SMALLEST) | (largest == checks.ROUNDED)))
+    if flat:
+        warn(
+            f"For {flat} of {len(labels)} examples the model outputs a probability of "
+            "exactly 1, which small changes of an input do not change. So Square only "
+            "guesses there, and the model looks more robust than it is. Attack a model "
+            "that ends in logits, with from_logits=True."
+        )
 
 
 # Of each example: the best point, its margin, and whether it fools the model, 0 or 1.

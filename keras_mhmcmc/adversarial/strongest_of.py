@@ -160,6 +160,13 @@ def checked_attacks(attacks: Sequence[Attack], member: int | None) -> list[Attac
             "Argument `member` must be None if `attacks` has a function, which chooses "
             f"what it attacks. Received: member={member!r}"
         )
+    norms = {named_attacks.known(attack, {}).norm for attack in attacks} - {""}
+    if len(norms) > 1:
+        raise ValueError(
+            "Argument `attacks` must have attacks of one norm: `epsilon` is a length "
+            "in this norm. Take 'linf' for all, or 'l2' for all. Received: norms "
+            f"{', '.join(sorted(norms))}"
+        )
     return list(attacks)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -13,6 +14,8 @@ from keras_mhmcmc._warn import warn
 
 Limits = tuple[float, float] | None  # smallest and largest valid input
 SMALLEST = float(np.finfo(np.float32).tiny)  # smaller probabilities count as this
+ROUNDED = 2.0**-25  # 1 - p may be so large if p is 1 in float32
+_CHANNELS = (1, 3, 4)  # of most images
 _REMEDY = "Apply a softmax to logits first, or a sigmoid if there is one column."
 
 
@@ -114,7 +117,8 @@ def as_probabilities(
         )
     if values.shape[1] == 1:
         values = np.minimum(values, 1.0)
-        return np.concatenate([1.0 - values, values], axis=1)
+        others = np.where(values == 1.0, ROUNDED, 1.0 - values)
+        return np.concatenate([others, values], axis=1)
     sums = np.sum(values, axis=1)
     worst = int(np.argmax(np.abs(sums - 1.0)))
     if abs(sums[worst] - 1.0) > tolerance:
@@ -140,6 +144,18 @@ def warn_of_probabilities(subject: str, logits: Array) -> None:
             f"{subject} has outputs that look like probabilities: they lie in [0, 1]"
             f"{seen}. A second {'sigmoid' if is_one else 'softmax'} makes wrong "
             "scores. Pass from_logits=False, or a dict for several models."
+        )
+
+
+def warn_of_channels(x: Array) -> None:
+    """Warn if images seem to have their channels first, and are read as if last."""
+    if x.ndim != 4 or keras.config.image_data_format() == "channels_first":
+        return
+    if x.shape[1] in _CHANNELS and x.shape[3] not in _CHANNELS:
+        warn(
+            f"Images of shape {x.shape[1:]} are read as {x.shape[1]} rows of "
+            f"{x.shape[2]} pixels with {x.shape[3]} channels. If the channels come "
+            'first, call keras.config.set_image_data_format("channels_first") before.'
         )
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation.checks import inputs_and_limits
+from keras_mhmcmc.evaluation.checks import warn_of_channels
 
 _NOISE = (0.04, 0.08, 0.12, 0.18, 0.26)  # standard deviation, shares of the range
 _BLUR = (0.012, 0.02, 0.03, 0.04, 0.055)  # standard deviation, shares of the height
@@ -82,6 +83,7 @@ def corrupt(
             "Argument `x` must be images of shape (N, H, W) or (N, H, W, C). Reshape "
             f"rows of pixels first. Received: shape {x.shape}"
         )
+    warn_of_channels(x)
     # The same directions at each severity. The images start at 0, which fills what
     # comes in from outside.
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.wrapper import WrapperModel
+from keras_mhmcmc.evaluation.checks import ROUNDED
 from keras_mhmcmc.evaluation.checks import SMALLEST
 
 
@@ -79,7 +80,7 @@ class TemperatureScaled(WrapperModel):
         if outputs.shape[-1] == 1:
             logits = outputs
             if not self.from_logits:
-                logits = _log(outputs) - _log(1.0 - outputs)
+                logits = _log(outputs) - ops.log(ops.maximum(1.0 - outputs, ROUNDED))
             return ops.sigmoid(logits / self.temperature)
         logits = outputs if self.from_logits else _log(outputs)
         return ops.softmax(logits / self.temperature, axis=-1)

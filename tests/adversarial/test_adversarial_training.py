@@ -1,5 +1,7 @@
 """Adversarial training: the examples of each step, and the step itself."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tests.support.models import sequential
 
 pytestmark = pytest.mark.in_turn("torch")
 
+BACKEND = keras.backend.backend()
 LOSS = "sparse_categorical_crossentropy"
 
 
@@ -169,24 +172,25 @@ class TestSteps:
         assert np.isfinite(posterior.energies).all()
 
 
-REAL_ATTACK = adversarial_training.AdversarialTraining.attack
+REAL_ATTACK = adversarial_training.AdversarialTraining._attack
 
 
-def down(self, x, y=None, sample_weight=None):
+def down(self, x, y, sample_weight):
     """The sign of the gradient is wrong."""
-    return 2.0 * keras.ops.convert_to_tensor(x) - REAL_ATTACK(self, x, y, sample_weight)
+    moved, is_moved = REAL_ATTACK(self, x, y, sample_weight)
+    return 2.0 * x - moved, is_moved
 
 
-def never(self, x, y=None, sample_weight=None):
+def never(self, x, y, sample_weight):
     """Comes too late: the step has seen the clean inputs."""
-    return x
+    return x, REAL_ATTACK(self, x, y, sample_weight)[1]
 
 
 @pytest.mark.parametrize("fault", [down, never])
 @pytest.mark.parametrize("check", [check_examples, check_steps])
 def test_a_planted_fault_is_caught(monkeypatch, fault, check):
     cls = adversarial_training.AdversarialTraining
-    monkeypatch.setattr(cls, "attack", fault)
+    monkeypatch.setattr(cls, "_attack", fault)
     with pytest.raises(AssertionError):
         check()
 
@@ -194,10 +198,10 @@ def test_a_planted_fault_is_caught(monkeypatch, fault, check):
 class OfTheFirstWeights(adversarial_training.AdversarialTraining):
     """The examples of each step are those of other weights."""
 
-    def attack(self, x, y=None, sample_weight=None):
+    def _attack(self, x, y, sample_weight):
         now = self.model.get_weights()
         self.model.set_weights([w + 1.0 for w in now])
-        moved = super().attack(x, y, sample_weight)
+        moved = super()._attack(x, y, sample_weight)
         self.model.set_weights(now)
         return moved
 
@@ -246,7 +250,7 @@ class TestModel:
 
         robust = wrapped(models_people_write.unbuilt())
         logs = robust.fit(Batches(), epochs=2, verbose=0).history
-        assert np.isfinite(logs["loss"]).all() and len(robust.get_weights()) == 4
+        assert np.isfinite(logs["loss"]).all() and len(robust.model.get_weights()) == 4
 
     def test_becomes_the_members_of_an_ensemble(self, tmp_path):
         """Whose loss and activation are those of the wrapper."""
@@ -308,3 +312,46 @@ class TestRefused:
         model.trainable = False
         with pytest.raises(ValueError, match="`model` must have trainable weights"):
             mh.adversarial.training(model, 0.1)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return self.x[index::2], self.y[index::2]
+
+
+class TestTells:
+    def test_of_inputs_outside_the_limits_in_a_pipeline(self):
+        x, y = data()
+        robust = wrapped()
+        with pytest.warns(UserWarning, match="Inputs lie up to 254 outside `clip`"):
+            robust.fit(Batches(255.0 * np.round(x, 1), y), epochs=2, verbose=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            robust.fit(Batches(x, y), verbose=0)
+
+    def test_of_examples_without_a_gradient(self):
+        """Keras' cross-entropy of probabilities has none where one is nearly 1."""
+        x = np.repeat([[0.9, 0.1], [0.1, 0.9]], 8, axis=0)
+        y = np.repeat([0, 1], 8)
+        for activation, from_logits in (("softmax", False), (None, True)):
+            layer = keras.layers.Dense(2, activation)
+            model = keras.Sequential([keras.Input((2,)), layer])
+            model.set_weights([40.0 * np.eye(2), np.zeros(2)])
+            robust = mh.adversarial.training(model, 0.1, steps=2, random_start=False)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
+            robust.compile("sgd", loss)
+            # On TensorFlow Keras finds the logits behind a softmax.
+            stands = np.array_equal(numpy(robust.attack(x, y)), x)
+            assert stands == (not from_logits and BACKEND != "tensorflow")
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                robust.fit(x, y, batch_size=16, verbose=0)
+            words = [str(w.message) for w in caught if w.category is UserWarning]
+            assert ["16 of 16 examples" in word for word in words] == [True] * stands

@@ -1,12 +1,16 @@
 """What FGSM and the table of attacks refuse."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
+from keras_mhmcmc.adversarial import apgd
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import robustness_curve
+from keras_mhmcmc.adversarial import strongest
 from tests.support.attack_tools import linear
 
 pytestmark = pytest.mark.in_turn("torch")
@@ -86,3 +90,31 @@ def test_bad_models(build, logits, message):
     model = keras.Model(inputs, build(inputs))
     with pytest.raises(ValueError, match="Argument `model` .*" + message):
         fgsm(model, X, 0.1, y=[0] * 4, from_logits=logits)
+
+
+def beyond(classifier, x, epsilon, y, clip):
+    return x + 0.3
+
+
+def test_an_attack_of_a_user_that_leaves_the_ball_or_the_limits():
+    models = {"m": linear(np.eye(2, 3), np.zeros(3))}
+    y = np.zeros(len(X), int)
+    with pytest.warns(UserWarning, match="by more than epsilon=0.1.*0.3.*0.424"):
+        robustness_curve(models, X, y, [0.1], attack=beyond)
+    with pytest.raises(ValueError, match=r"within.*`clip`.*\[0, 1\].*1.2 and 1.2"):
+        robustness_curve(models, X + 0.4, y, [0.1], attack=beyond)
+
+
+def test_attacks_of_two_norms_are_not_mixed():
+    model = linear(np.eye(2, 3), np.zeros(3))
+    attacks = [functools.partial(apgd, norm="l2"), "square"]
+    with pytest.raises(ValueError, match="`attacks`.*one norm.*l2, linf"):
+        strongest(model, X, np.zeros(len(X), int), 0.1, attacks=attacks)
+
+
+def test_targeted_runs_from_one_start_are_not_repeated():
+    model = linear(np.eye(2, 4), np.zeros(4))
+    options = {"loss": "targeted_dlr", "random_start": False, "steps": 2}
+    apgd(model, X, 0.1, restarts=3, **options)
+    with pytest.raises(ValueError, match="`restarts` must be at most 3"):
+        apgd(model, X, 0.1, restarts=4, **options)

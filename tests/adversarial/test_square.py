@@ -1,10 +1,13 @@
 """The Square attack: its squares, its schedule, and models without a gradient."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
+import keras_mhmcmc as mh
 from keras_mhmcmc import Classifier
 from keras_mhmcmc import Ensemble
 from keras_mhmcmc.adversarial import apgd
@@ -260,3 +263,22 @@ def test_bad_arguments(name, value, text):
     good = {"model": model, "x": np.full((4, 2), 0.5), "epsilon": 0.1}
     with pytest.raises(ValueError, match=f"Argument `{name}` {text}"):
         square(**{**good, name: value})
+
+
+def test_saturated_probabilities_are_told():
+    """The search sees no change, and guesses."""
+    x, y, model = images()
+    classifier = Classifier(keras.Sequential([model, keras.layers.Softmax()]))
+    with pytest.warns(UserWarning, match="For 8 of 8 examples.*exactly 1"):
+        square(classifier, x, 0.1, y=y, queries=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        square(model, x, 0.1, y=y, queries=3, from_logits=True)
+
+
+def test_channels_that_seem_to_come_first_are_told():
+    x, y, model = images((3, 8, 8))
+    with pytest.warns(UserWarning, match="set_image_data_format"):
+        square(model, x, 0.1, y=y, queries=3, from_logits=True)
+    with pytest.warns(UserWarning, match="8 channels"):
+        mh.corrupt(x, "contrast", 1)

@@ -140,7 +140,10 @@ class TestCurve:
         each = [curve(attack=attack).column("m", "accuracy") for attack in SMALL]
         np.testing.assert_allclose(worst.column("m", "accuracy"), np.min(each, axis=0))
         assert worst.attack == "the strongest"
-        assert str(worst).startswith("The strongest of PGD, APGD, APGD, Square on the")
+        assert str(worst).startswith(
+            "The strongest of PGD (steps=3), APGD (steps=6), APGD (steps=6, "
+            "loss='margin'), Square (queries=20) on the"
+        )
 
     @pytest.mark.parametrize(
         "attack, options, caption",

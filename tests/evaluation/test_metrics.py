@@ -154,7 +154,9 @@ class TestUncertainty:
     def test_opposite_certain_members(self):
         members = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
         np.testing.assert_allclose(metrics.mutual_information(members), [LOG2])
-        np.testing.assert_allclose(metrics.mutual_information(members[:, :, 1:]), LOG2)
+        # One column does not tell how far below 3e-8 the other class is.
+        found = metrics.mutual_information(members[:, :, 1:])
+        np.testing.assert_allclose(found, LOG2, rtol=1e-6)
 
     def test_weights(self):
         """The information of certain members is the entropy of the weights."""

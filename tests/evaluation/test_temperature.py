@@ -195,3 +195,18 @@ def test_a_model_without_errors_has_no_best_temperature():
 def test_bad_temperatures(temperature):
     with pytest.raises(ValueError, match="`temperature` must be a number"):
         mh.TemperatureScaled(identity(), temperature)
+
+
+def test_a_sigmoid_that_rounds_to_one_has_the_resolution_of_float32():
+    """A logit of 18 for the wrong class costs 18 nats, and not 87."""
+    x, y = np.array([[18.0], [-18.0]], "float32"), np.array([0, 1])
+    for activation in ("sigmoid", None):
+        model = linear(np.ones((1, 1)), np.zeros(1), activation)
+        classifier = mh.Classifier(model, from_logits=activation is None)
+        for row in ([0], [1]):
+            p = classifier.probabilities(x[row])
+            assert mh.metrics.nll(p, y[row]) == pytest.approx(18.0, abs=0.7)
+    cooled = mh.TemperatureScaled(linear([[1.0]], [0.0], "sigmoid"), 2.0)
+    found = numpy(cooled(x))[:, 0]
+    np.testing.assert_allclose(found, special.expit([9.0, -9.0]), rtol=0.5)
+    assert 1e-5 < 1.0 - found[0] < 1e-3
