@@ -199,6 +199,8 @@ def score(rows, chosen, data, args, seed):
             members = run(ADAM, chosen[ADAM], data, args, seed)[1]
         found, networks = run(method, setting, data, args, seed, members)
         members = networks if method == ADAM else members
+        if method == EACH:  # its networks were trained before
+            found["seconds"] += rows.find(seed=seed, method=ADAM)["seconds"]
         rows.add(seed=seed, method=method, setting=setting, **found)
 
 

@@ -128,16 +128,20 @@ def scored(problem, classifier, data, attacks, count):
     labels = data.y_test[:count]
     clean = outputs[:count].argmax(-1) == labels
     found["attacks"] = {}
-    for epsilon in PROBLEMS[problem].strengths:
-        here = {"clean": float(clean.mean())}
-        survives = clean.copy()
-        for name, images in attacks[epsilon].images(classifier):
-            right = classifier.probabilities(images).argmax(-1) == labels
-            here[name] = float(right.mean())
-            survives &= right
-        here["strongest"] = float(survives.mean())
-        found["attacks"][f"{epsilon:g}"] = here
-    return found
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        for epsilon in PROBLEMS[problem].strengths:
+            here = {"clean": float(clean.mean())}
+            survives = clean.copy()
+            for name, images in attacks[epsilon].images(classifier):
+                right = classifier.probabilities(images).argmax(-1) == labels
+                here[name] = float(right.mean())
+                survives &= right
+            here["strongest"] = float(survives.mean())
+            found["attacks"][f"{epsilon:g}"] = here
+    # Such as gradients of zero, which make a model look robust.
+    told = [str(one.message) for one in caught if one.category is UserWarning]
+    return found | {"warnings": list(dict.fromkeys(told))}
 
 
 def members_of(classifier):
@@ -148,6 +152,8 @@ def members_of(classifier):
 def work(args, rows):
     """Run all that is missing. Transfer attacks the network of SGD, the first one."""
     chosen = advice.Rows(args.chosen)
+    budget = {name: getattr(args, name) for name in ("images", *BUDGET)}
+    rows.check_budget(budget, args.problems)
     tasks = [
         (problem, seed, method)
         for problem in args.problems
@@ -173,11 +179,12 @@ def work(args, rows):
         else:
             classifier = train(problem, method, setting, seed, data)
         row = {"problem": problem, "method": method, "seed": seed, "setting": setting}
-        row |= {name: getattr(args, name) for name in ("images", *BUDGET)}
+        row |= budget
         row["backend"] = keras.backend.backend()
         row |= scored(problem, classifier, data, attacks, args.images)
         row["seconds"] = round(time.perf_counter() - start, 1)
         rows.add(row)
+        print(*row["warnings"], sep="\n", end="\n" * len(row["warnings"]))
         spent = time.perf_counter() - begin
         left = spent / (done + 1) * (len(tasks) - done - 1)
         worst = [f"{one['strongest']:.3f}" for one in row["attacks"].values()]
@@ -214,6 +221,16 @@ class Rows:
         names = ("problem", "method", "seed")
         rows = (r for r in self.rows if tuple(r[name] for name in names) == key)
         return next(rows, None)
+
+    def check_budget(self, budget, problems):
+        """Refuse rows of these problems that were attacked otherwise."""
+        for row in self.rows:
+            other = {name: row[name] for name in budget if row[name] != budget[name]}
+            if row["problem"] in problems and other:
+                raise SystemExit(
+                    f"{self._path} has rows of {row['problem']} with {other}, which "
+                    f"cannot be compared: give these numbers again, or another --out"
+                )
 
     def add(self, row):
         """Write a row."""

@@ -50,6 +50,8 @@ def test_runs_are_attacked_and_not_repeated(robustness, tmp_path):
     robustness.main(command)
     assert len(path.read_text().splitlines()) == len(found)
     assert (tmp_path / "picture.png").stat().st_size > 10_000
+    with pytest.raises(SystemExit, match=r"rows of digits with \{'steps': 3\}"):
+        robustness.main([*command, "--steps", "4"])
 
 
 def test_the_table_has_paired_differences(robustness):
