@@ -15,6 +15,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation.checks import as_labels
+from keras_mhmcmc.optimizers import compiled_loss
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,6 +34,13 @@ class Head:
         """Return the kernel, and the bias if there is one."""
         layer = self.layer
         return [layer.kernel, layer.bias] if layer.use_bias else [layer.kernel]
+
+    @property
+    def to_probabilities(self) -> str:
+        """Return the function from the outputs of a classifier to probabilities."""
+        if self.link != "linear":
+            return "linear"
+        return "sigmoid" if self.values.shape[1] == 1 else "softmax"
 
     def precisions(self, of_variables: list[float]) -> Floats:
         """Return an array like `values`, given a number for each of `variables`."""
@@ -117,6 +125,36 @@ def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
     return Head(layer, inputs, values, _link(inputs @ values, np.concatenate(outputs)))
 
 
+def check_loss(model: keras.Model, head: Head, hint: str) -> None:
+    """Refuse a classification whose model was compiled with another loss.
+
+    Args:
+        model: the model, compiled or not.
+        head: its last layer.
+        hint: ends the error of a regression's loss.
+    """
+    for loss in keras.tree.flatten(model.loss):
+        name = compiled_loss.name_of(loss)
+        if name in compiled_loss.OF_REGRESSIONS:
+            raise ValueError(
+                "Argument `model` must be compiled with the loss of a classification, "
+                f"such as a cross-entropy, or not at all.{hint} Received: a model "
+                f"with the loss {name!r}"
+            )
+        if name == "binarycrossentropy" and head.values.shape[1] > 1:
+            raise _of_several_labels(
+                f"binary cross-entropy of {head.values.shape[1]} units"
+            )
+
+
+def _of_several_labels(received: str) -> ValueError:
+    return ValueError(
+        "Argument `model` must have a softmax, a sigmoid of one unit, or logits. For "
+        "several labels of an example use `mh.SWAG` or a sampler. Received: a "
+        f"{received}"
+    )
+
+
 def checked_labels(y: Any, head: Head, hint: str) -> Array:
     """Return the labels of a classifier, shape (N,), or raise a `ValueError`.
 
@@ -124,11 +162,7 @@ def checked_labels(y: Any, head: Head, hint: str) -> Array:
     """
     classes = head.values.shape[1]
     if head.link != "linear" and (head.link == "sigmoid") != (classes == 1):
-        raise ValueError(
-            "Argument `model` must have a softmax, a sigmoid of one unit, or logits. "
-            "For several labels of an example use `mh.SWAG` or a sampler. "
-            f"Received: a {head.link} of {classes} units"
-        )
+        raise _of_several_labels(f"{head.link} of {classes} units")
     return as_labels("y", y, len(head.features), max(classes, 2), hint)
 
 

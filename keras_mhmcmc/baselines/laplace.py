@@ -33,7 +33,7 @@ from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.evaluation.regression import compiled_noise
 from keras_mhmcmc.priors import Gaussian
 
-_HINT = " If they are the targets of a regression, pass `noise_std`."
+_HINT = " For the targets of a regression pass `noise_std`."
 
 LARGEST_MATRIX = 6000  # rows; a matrix of float64 then takes 288 MB
 
@@ -135,10 +135,10 @@ def last_layer_laplace(
     rng = np.random.default_rng(seed)
     if noise_std is None:
         # The Hessian does not depend on the labels.
+        heads.check_loss(model, head, _HINT)
         heads.checked_labels(y, head, _HINT)
         draws = _draws_of_classifier(head, tau, members, rng)
-        if activation is None and head.link == "linear":
-            activation = "sigmoid" if head.values.shape[1] == 1 else "softmax"
+        activation = head.to_probabilities if activation is None else activation
     else:
         targets = _checked_targets(y, head, noise_std)
         draws = _draws_of_regression(head, tau, targets, noise_std, members, rng)

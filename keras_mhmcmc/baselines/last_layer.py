@@ -156,6 +156,7 @@ def sample_last_layer(
         _validate.examples("x", x.shape, model)
     recalibration.check_taken(x, model)
     head = heads.head_of(model, x, batch_size)
+    heads.check_loss(model, head, _HINT)
     labels = heads.checked_labels(y, head, _HINT)
     tau = head.precisions(prior.bind(head.variables).precisions)
     if not np.all(tau > 0.0):
@@ -179,8 +180,7 @@ def sample_last_layer(
     chosen = run.position[:, ::stride]
     values = posterior.weights(np.asarray(chosen, "float64"))
     stacked = head.stacked(model, values.reshape(-1, *head.values.shape))
-    if activation is None and head.link == "linear":
-        activation = "sigmoid" if head.values.shape[1] == 1 else "softmax"
+    activation = head.to_probabilities if activation is None else activation
     weights = np.ones(len(stacked[0]))
     return ensemble_of(model, stacked, weights, activation, chunk), found
 

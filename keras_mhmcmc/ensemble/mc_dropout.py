@@ -242,11 +242,20 @@ def _check(model: keras.Model) -> None:
         raise ValueError(
             "Argument `model` must drop only in `Dropout` and `SpatialDropout` layers: "
             "no other dropout can be made active. Put a `Dropout` layer before or "
-            "after recurrent layers, in place of their arguments `dropout` and "
-            "`recurrent_dropout`, of `AlphaDropout` and of `GaussianDropout`. "
+            "after recurrent and attention layers, in place of their arguments "
+            "`dropout` and `recurrent_dropout`, of `AlphaDropout` and of "
+            "`GaussianDropout`. "
             f"Received: layers with other dropout: {fixed}"
         )
     found = _dropouts(model)
+    shared = [layer.name for layer in found if _is_mask_shared(layer)]
+    if shared:
+        raise ValueError(
+            "Argument `model` must have a dropout mask for each example: all passes "
+            "would share a mask that all examples share. Leave out the first entry of "
+            "`noise_shape`, as in noise_shape=(None, ...). "
+            f"Received: dropout layers whose examples share a mask: {shared}"
+        )
     every = {id(layer) for layer in inner if isinstance(layer, layers.Dropout)}
     hidden = len(every - {id(layer) for layer in found})
     if hidden or not any(layer.rate > 0.0 for layer in found):
@@ -258,10 +267,19 @@ def _check(model: keras.Model) -> None:
         )
 
 
+def _is_mask_shared(dropout: layers.Dropout) -> bool:
+    """Return whether all examples have the same mask."""
+    if isinstance(dropout, _SPATIAL) or not dropout.noise_shape:
+        return False
+    return dropout.noise_shape[0] is not None
+
+
 def _drops_by_itself(layer: layers.Layer) -> bool:
     """Return whether a layer that is no `Dropout` drops in training."""
     if isinstance(layer, layers.AlphaDropout | layers.GaussianDropout):
         return bool(layer.rate > 0.0)
+    if isinstance(layer, layers.Attention):  # AdditiveAttention is one
+        return bool(layer.dropout > 0.0)
     if not isinstance(layer, _RECURRENT):
         return False
     return bool(layer.dropout > 0.0 or layer.recurrent_dropout > 0.0)

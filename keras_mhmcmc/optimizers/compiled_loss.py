@@ -49,6 +49,16 @@ _AS_FUNCTIONS = (
     keras.losses.tversky,
 )
 _NAMES = ("mse", "MSE", "mean_squared_error")
+# As `name_of` returns them.
+OF_MEAN_SQUARES = ("mse", "meansquarederror")
+OF_REGRESSIONS = (*OF_MEAN_SQUARES, "mae", "meanabsoluteerror", "huber", "logcosh")
+
+
+def name_of(loss: Any) -> str:
+    """Return the name of a loss as given to `compile`, in small letters alone."""
+    if not isinstance(loss, str):
+        loss = getattr(loss, "__name__", type(loss).__name__)
+    return str(loss).lower().replace("_", "")
 
 
 def missing(name: str) -> str:

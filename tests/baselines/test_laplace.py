@@ -220,6 +220,17 @@ def test_a_softmax_or_sigmoid_may_be_in_the_model(units, last, activation):
     assert expected.min() >= 0.0 and expected.max() <= 1.0
 
 
+def test_probabilities_get_no_second_softmax():
+    """The loss says logits by mistake; the outputs tell better."""
+    x, labels = data()[0], np.arange(30) % 3
+    options = dict(prior=mh.priors.Gaussian(1.0), members=4)
+    plain = mh.last_layer_laplace(network(3, "softmax"), x, labels, **options)
+    model = network(3, "softmax")
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    found = mh.last_layer_laplace(model, x, labels, **options).predict(x, verbose=0)
+    np.testing.assert_allclose(found, plain.predict(x, verbose=0), atol=1e-6)
+
+
 def test_far_from_the_data_the_ensemble_is_less_confident():
     """Kristiadi et al. (2020), theorem 2.4: no arbitrarily high confidence."""
     keras.utils.set_random_seed(0)
@@ -391,6 +402,23 @@ class TestRefused:
         x, y = data(1)
         with pytest.raises(ValueError, match="`y` must be integers.*pass `noise_std`"):
             mh.last_layer_laplace(network(1), x, y[:, 0], prior=mh.priors.Gaussian(1.0))
+
+    @pytest.mark.parametrize("function", [mh.last_layer_laplace, mh.sample_last_layer])
+    @pytest.mark.parametrize(
+        "units, loss, message",
+        [
+            (3, keras.losses.BinaryCrossentropy(from_logits=True), "of 3 units"),
+            (1, "mse", "loss of a classification.*'mse'"),
+            (3, keras.losses.MeanAbsoluteError(), "'meanabsoluteerror'"),
+        ],
+    )
+    def test_a_loss_of_another_task(self, function, units, loss, message):
+        """Labels of 0 and 1 do not tell a softmax from sigmoids or a regression."""
+        x, y = data()[0], np.arange(30) % 2
+        model = network(units)
+        model.compile("sgd", loss)
+        with pytest.raises(ValueError, match=message):
+            function(model, x, y, prior=mh.priors.Gaussian(1.0))
 
     @pytest.mark.parametrize("fault", [np.zeros((30, 3)), np.full((30, 2), np.nan)])
     def test_targets(self, fault):

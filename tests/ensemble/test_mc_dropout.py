@@ -216,6 +216,12 @@ def test_dropout_of_another_kind_is_refused(layer):
         MCDropout(recurrent(layer))
 
 
+def attention():
+    source = keras.Input((4, 3))
+    x = layers.Attention(dropout=0.5)([source, source])
+    return keras.Model(source, layers.Dropout(0.5)(layers.Flatten()(x)))
+
+
 def test_a_recurrent_layer_without_dropout_is_taken():
     x = np.ones((2, 4, 3))
     passes = MCDropout(recurrent(layers.LSTM(2)), 3).predict_members(x)
@@ -231,6 +237,8 @@ def test_a_recurrent_layer_without_dropout_is_taken():
         (network, {}, "`model` must have a `Dropout`.*0 dropout layers"),
         (lambda: network(layers.Dropout(0.0)), {}, "with a rate above 0"),
         (lambda: network(layers.Dropout(0.5), Hidden()), {}, "2 dropout layers, 1 of"),
+        (attention, {}, "other dropout: .*attention"),
+        (lambda: network(layers.Dropout(0.5, noise_shape=(1, 5))), {}, "share a mask"),
         (lambda: network(layers.Dropout(0.5)), {"samples": 0}, "`samples` must be an"),
         (lambda: network(layers.Dropout(0.5)), {"seed": -1}, "`seed` must be an"),
     ],
