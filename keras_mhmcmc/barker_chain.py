@@ -1,5 +1,6 @@
 """A model whose training step makes the Barker test of a proposal."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from keras_mhmcmc.ensemble.wrapper import check_trains_as_keras
 from keras_mhmcmc.optimizers.barker import Barker
 from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
 from keras_mhmcmc.optimizers.base_options import refuse_other_weights
+from keras_mhmcmc.optimizers.compiled_loss import name_of
+
+_PER_LABEL = "binarycrossentropy"  # a mean over the labels of an example
 
 
 @serializable
@@ -196,6 +200,14 @@ def _losses_of_examples(model: keras.Model, y: Any, outputs: Any) -> Tensor:
     outputs = ops.convert_to_tensor(outputs, dtype=loss.dtype)
     if y is not None:
         y = ops.convert_to_tensor(y, dtype=loss.dtype)
+    labels = math.prod(outputs.shape[1:]) if None not in outputs.shape[1:] else 1
+    if labels > 1 and name_of(keras.tree.flatten(model.loss)[0]) == _PER_LABEL:
+        raise ValueError(
+            "Argument `loss` of `compile` must be the negative log-likelihood of an "
+            f"example. The binary cross-entropy is a mean over its {labels} labels. "
+            "Write a function that multiplies it by their number. Received: "
+            f"loss={_validate.shown(model.loss)}"
+        )
     nats = ops.convert_to_tensor(loss.call(y, outputs))
     shape, count = tuple(nats.shape), outputs.shape[0]
     is_of_examples = len(shape) > 0 and (None in (shape[0], count) or shape[0] == count)

@@ -99,6 +99,9 @@ class GaussianMean:
         return self._mean.copy(), variance * np.eye(len(self._mean))
 
 
+_LAST = 120  # of the points of an axis of a grid of `TiedMeans`
+
+
 class TiedMeans:
     """The posterior of a two-component Gaussian mixture with tied means, two modes.
 
@@ -212,33 +215,56 @@ class TiedMeans:
     def moments(self, temperature: float = 1.0) -> tuple[Array, Array]:
         """Return the mean (2,) and covariance (2, 2) of exp(-U/T), in float64.
 
-        They are integrals over a grid of the two components' means. The grid covers
-        one mode, where the first mean is the smaller one, and its mirror image covers
-        the other mode.
+        They are integrals over a grid of the two components' means. If the modes are
+        apart, the grid covers the one whose first mean is the smaller one, and its
+        mirror image covers the other mode.
 
         Args:
             temperature: T, greater than 0. Defaults to 1.
         """
         temperature = _validate.number("temperature", temperature, _validate.POSITIVE)
         low, high = np.sort([self.modes[0, 0], self.modes[0].sum()])
+        # Many deviations of the data and of the tempered prior, cut down below.
         reach = 6.0 * math.sqrt(self._NOISE)
+        reach += 8.0 * math.sqrt(sum(self._VARIANCES) * temperature)
         box = np.array([[low - reach, high + reach]] * 2)
-        for _ in range(6):
-            axes = [np.linspace(start, stop, 121) for start, stop in box]
-            rows = [self._log_likelihoods(a, axes[1]) for a in axes[0]]
-            values = np.array(rows) / temperature
-            values[axes[0][:, None] > axes[1]] = -np.inf
-            inside = np.argwhere(values > values.max() - 25.0)
-            ends = np.clip([inside.min(0) - 1, inside.max(0) + 1], 0, 120)
+        for _ in range(8):
+            points, values = self._half(box, temperature)
+            inside = np.argwhere(values.max(axis=0) > values.max() - 25.0)
+            ends = np.clip([inside.min(0) - 2, inside.max(0) + 2], 0, _LAST)
+            axes = [np.linspace(low, high, _LAST + 1) for low, high in box]
             box = np.array([axis[end] for axis, end in zip(axes, ends.T, strict=True)])
-        first, second = (x.ravel() for x in np.meshgrid(*axes, indexing="ij"))
-        points = np.stack([first, second - first], 1)
-        points = np.concatenate([points, mirrored(points)])
-        values = np.tile(values.ravel(), 2)
-        values = values + self.log_prior(points.T) / temperature
-        weights = np.exp(values - values.max())
+        if box[0, 1] >= box[1, 0]:  # the modes overlap: one square holds both
+            axis = np.linspace(box.min(), box.max(), 2 * _LAST + 1)
+            points, values = self._on_grid(axis, axis, temperature)
+        else:
+            points, values = self._half(box, temperature)
+        points = np.moveaxis(points, -3, -1).reshape(-1, 2)
+        weights = np.exp(values - values.max()).ravel()
         mean = np.average(points, axis=0, weights=weights)
         return mean, np.cov(points.T, aweights=weights, ddof=0)
+
+    def _half(self, box: Array, temperature: float) -> tuple[Array, Array]:
+        """Return theta (2, 2, n, n) and log densities (2, n, n) of both modes.
+
+        The first mode has the smaller mean first, and the box holds it.
+        """
+        first, second = (np.linspace(low, high, _LAST + 1) for low, high in box)
+        points, values = self._on_grid(first, second, temperature)
+        mirror = np.moveaxis(mirrored(np.moveaxis(points, 0, -1)), -1, 0)
+        prior = self.log_prior(mirror) - self.log_prior(points)
+        both = np.stack([values, values + prior / temperature])
+        both[:, first[:, None] > second] = -np.inf
+        return np.stack([points, mirror]), both
+
+    def _on_grid(
+        self, first: Array, second: Array, temperature: float
+    ) -> tuple[Array, Array]:
+        """Return theta (2, n, m) and log densities (n, m) at means of components."""
+        rows = [self._log_likelihoods(mean, second) for mean in first]
+        means = np.meshgrid(first, second, indexing="ij")
+        points = np.stack([means[0], means[1] - means[0]])
+        return points, (np.array(rows) + self.log_prior(points)) / temperature
 
     def _log_likelihoods(self, first: float, second: Array) -> Array:
         """Return the log-likelihood of all data at one first and all second means."""

@@ -153,3 +153,19 @@ def test_bad_arguments_are_named(build):
 def test_positions_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match="`theta` must be finite. Received: "):
         mh.targets.mirrored([0.0, np.nan])
+
+
+@pytest.mark.parametrize("train_size, temperature", [(100, 100.0), (3, 1.0), (2000, 1)])
+def test_tied_means_moments_of_wide_and_of_narrow_densities(train_size, temperature):
+    target = mh.targets.TiedMeans(train_size)
+    reach = 8.0 if train_size == 2000 else 80.0
+    axis = np.linspace(-reach, reach, 801)
+    values = target.log_density_grid(axis, axis) / temperature
+    weights = np.exp(values - values.max()).ravel()
+    grid = np.stack([part.ravel() for part in np.meshgrid(axis, axis, indexing="ij")])
+    expected = np.average(grid, axis=1, weights=weights)
+    mean, covariance = target.moments(temperature)
+    np.testing.assert_allclose(mean, expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(
+        covariance, np.cov(grid, aweights=weights, ddof=0), rtol=5e-3, atol=2e-3
+    )

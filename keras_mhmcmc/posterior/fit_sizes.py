@@ -1,7 +1,6 @@
 """Warnings about sizes in `fit` that differ from the sampler's arguments."""
 
 import math
-from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +8,10 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.losses import GaussianNLL
+from keras_mhmcmc.optimizers.compiled_loss import OF_MEAN_SQUARES
+from keras_mhmcmc.optimizers.compiled_loss import name_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior.loss_scale import warn_of_sum
 
@@ -124,6 +126,13 @@ def _examples_seen(model: keras.Model) -> int:
     return 0
 
 
+def _network(model: keras.Model) -> keras.Model:
+    """Return the network of chains side by side, or of a wrapper, or the model."""
+    if isinstance(model, StackedModel):
+        return model.template
+    return model.model if isinstance(model, WrapperModel) else model
+
+
 def _length_of_arrays(model: keras.Model) -> int | None:
     """Return the number of examples that `fit` was given as arrays, or None.
 
@@ -150,22 +159,21 @@ def _with_terms(examples: int, factor: int | None) -> str:
 def _terms_of_an_example(model: keras.Model) -> int | None:
     """Return the number of terms of one example in the loss, None if it is unknown.
 
-    It is known for cross-entropies and `mh.losses.GaussianNLL` of one output. With a
-    mask it depends on the data.
+    It is known for cross-entropies, the mean squared error and `mh.losses.GaussianNLL`
+    of one output. With a mask it depends on the data.
     """
-    if isinstance(model, StackedModel):
-        model = model.template
     losses = keras.tree.flatten(model.loss)
+    model = _network(model)
     is_known = isinstance(model, keras.Sequential | keras.Function) and model.built
     if not is_known or len(losses) != 1 or _backend.makes_masks(model):
         return None
     shapes = [output.shape[1:] for output in model.outputs]
     if len(shapes) != 1 or None in shapes[0]:
         return None
-    name = _name(losses[0]).lower().replace("_", "")
+    name = name_of(losses[0])
     if name in ("categoricalcrossentropy", "sparsecategoricalcrossentropy"):
         return math.prod(shapes[0][:-1])
-    if name == "binarycrossentropy":
+    if name in ("binarycrossentropy", *OF_MEAN_SQUARES):
         return math.prod(shapes[0])
     return 1 if isinstance(losses[0], GaussianNLL) else None
 
@@ -175,8 +183,8 @@ def _positions_of_an_example(model: keras.Model) -> set[int] | None:
 
     None stands for an unknown number.
     """
-    if isinstance(model, StackedModel):
-        model = model.template
+    names = [name_of(loss) for loss in keras.tree.flatten(model.loss)]
+    model = _network(model)
     if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
         return None
     shapes = [output.shape[1:] for output in model.outputs]
@@ -185,15 +193,8 @@ def _positions_of_an_example(model: keras.Model) -> set[int] | None:
     positions = {math.prod(shape[:-1]) for shape in shapes}
     outputs = {math.prod(shape) for shape in shapes}
     # A cross-entropy of several classes is never a mean over the classes.
-    names = [_name(loss) for loss in keras.tree.flatten(model.loss)]
-    is_categorical = all("categorical" in name.lower() for name in names)
+    is_categorical = all("categorical" in name for name in names)
     return {1} | positions - {0} | (set() if is_categorical else outputs - {0})
-
-
-def _name(loss: Any) -> str:
-    if isinstance(loss, str):
-        return loss
-    return str(getattr(loss, "__name__", type(loss).__name__))
 
 
 def _better_size(examples: int, batch: int) -> int:

@@ -10,6 +10,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 _ROWS = 2  # enough to tell a sum from a mean
@@ -62,6 +63,8 @@ def _output_shape(model: keras.Model) -> tuple[int, ...] | None:
     """Return the shape of the output for one example, None if it is not known."""
     if isinstance(model, StackedModel):
         model = model.template
+    elif isinstance(model, WrapperModel):
+        model = model.model
     if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
         return None
     shapes = [tuple(output.shape[1:]) for output in model.outputs]

@@ -153,6 +153,7 @@ class Trials:
     def _step(self, batch: Batch) -> float:
         """Make a step, and return the loss before it."""
         x, y, sample_weight = batch
+        self._model.reset_metrics()  # Keras 3.10 would return a mean
         logs = self._model.train_on_batch(x, y, sample_weight, return_dict=True)
         if "loss" not in logs:
             raise ValueError(

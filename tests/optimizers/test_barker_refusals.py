@@ -29,6 +29,11 @@ def regularised():
     return keras.Sequential([keras.Input((FEATURES,)), layer])
 
 
+def three():
+    layer = keras.layers.Dense(3, "sigmoid")
+    return keras.Sequential([keras.Input((FEATURES,)), layer])
+
+
 def positions():
     layers = [keras.Input((FEATURES,)), keras.layers.Dense(12)]
     return keras.Sequential([*layers, keras.layers.Reshape((4, 3))])
@@ -44,6 +49,7 @@ def mean_loss(y_true, y_pred):
         (two_outputs, ["mse", "mse"], {"y": [data()[1]] * 2}, "one loss"),
         (linear, mean_loss, {}, "one number for each example"),
         (positions, "mse", {"y": np.zeros((SIZE, 4, 3))}, "one number for each"),
+        (three, "binary_crossentropy", {"y": np.ones((SIZE, 3))}, "its 3 labels"),
         (regularised, None, {}, "no regularisers"),
         (linear, None, {"sample_weight": np.ones(SIZE)}, "must be left out"),
         (linear, keras.losses.MeanSquaredError(reduction="sum"), {}, "mean over the"),

@@ -210,3 +210,27 @@ def test_a_loss_of_ones_own_that_is_a_sum(loss, is_told):
     assert ["is a sum over the mini-batch" in message for message in found] == [
         True
     ] * is_told
+
+
+def test_the_targets_of_a_regression_are_counted():
+    """The mean squared error is a mean over the three targets."""
+    layer = keras.layers.Dense(3, name="head")
+    model = keras.Sequential([keras.Input((FEATURES,)), layer])
+    prior = mh.priors.SpikeSlab("head/kernel", v0=1e-3, v1=1.0)
+    for train_size, is_told in ((30, True), (90, False)):
+        sampler = mh.SGLDSA(
+            1e-5, train_size=train_size, prior=prior, likelihood="gaussian", seed=1
+        )
+        model.compile(sampler, "mse")
+        found = fit(None, model=model, y=np.zeros((30, 3)), batch_size=10)
+        assert ["3 terms of each, 90 in all" in word for word in found] == [
+            True
+        ] * is_told
+
+
+def test_the_examples_of_a_barker_chain():
+    chain = mh.BarkerChain(keras.Sequential([keras.layers.Dense(CLASSES)]))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    chain.compile(mh.Barker(1e-3, train_size=60, seed=1), loss)
+    found = fit(None, model=chain, batch_size=10)
+    assert any("has 30 examples" in word for word in found), found
