@@ -2,10 +2,10 @@
 
 The first is a regression with a gap in its data: the line of SGD against the mean and
 the band of the ensemble. The second separates two moons, and asks for predictions far
-away from them. Both samplers run at temperature 1, with four chains. The example prints
-how often the band holds new data, inside the gap and elsewhere, and how sure each
-method is of points far away. The third picture shows how well ensembles predict at
-several temperatures, from the rows of `advice.py`.
+away from them. Both samplers run at temperature 1 (`--temperature`), with four chains.
+The example prints how often the band holds new data, inside the gap and elsewhere, and
+how sure each method is of points far away. The third picture shows how well ensembles
+predict at several temperatures, from the rows of `advice.py`.
 
     python examples/why.py --out docs/images
 
@@ -74,7 +74,7 @@ def build(inputs, outputs, activation=None):
     )
 
 
-def compare(data, model, loss, rate, steps, prior, seed):
+def compare(data, model, loss, rate, steps, prior, seed, temperature):
     """SGD's network, and the ensemble of four chains of SGHMC after as many steps."""
     x, y = data
     fit = {"batch_size": len(x), "epochs": steps, "verbose": 0}
@@ -84,7 +84,11 @@ def compare(data, model, loss, rate, steps, prior, seed):
     sgd.fit(x, y, **fit)
     chains = mh.ParallelChains(model, CHAINS, seed=seed)
     sampler = mh.SGHMC(
-        rate, train_size=len(x), prior=mh.priors.Gaussian(prior), seed=seed
+        rate,
+        train_size=len(x),
+        temperature=temperature,
+        prior=mh.priors.Gaussian(prior),
+        seed=seed,
     )
     chains.compile(sampler, loss)
     posterior = mh.PosteriorSamples(burn_in=steps // 2, every=max(steps // 50, 1))
@@ -92,11 +96,13 @@ def compare(data, model, loss, rate, steps, prior, seed):
     return sgd, posterior.ensemble(chains)
 
 
-def regression(steps, seed):
+def regression(steps, seed, temperature=1.0):
     """Run the regression. Returns what the picture shows."""
     x, y = gap_data(seed)
     loss = mh.losses.GaussianNLL(noise_std=NOISE)
-    sgd, ensemble = compare((x, y), build(1, 1), loss, 5e-4, steps, 0.5, seed)
+    sgd, ensemble = compare(
+        (x, y), build(1, 1), loss, 5e-4, steps, 0.5, seed, temperature
+    )
     grid = np.linspace(-3.0, 3.0, 241, dtype="float32")[:, None]
     members = ensemble.predict_members(grid)[..., 0]
     new = np.random.default_rng(seed + 1).normal(size=(2000, grid.shape[0]))
@@ -119,12 +125,19 @@ def regression(steps, seed):
     return x[:, 0], y[:, 0], grid[:, 0], line, members
 
 
-def classification(steps, seed):
+def classification(steps, seed, temperature=1.0):
     """Run the two moons. Returns what the picture shows."""
     x, y = moons(seed)
     model = build(2, 2, "softmax")
     sgd, ensemble = compare(
-        (x, y), model, "sparse_categorical_crossentropy", 0.05, steps, 1.0, seed
+        (x, y),
+        model,
+        "sparse_categorical_crossentropy",
+        0.05,
+        steps,
+        1.0,
+        seed,
+        temperature,
     )
     axis = np.linspace(-4.0, 4.0, 81)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2).astype("float32")
@@ -227,12 +240,14 @@ def main(argv=None):
     parser.add_argument("--out", default="out", help="folder of the pictures")
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--temperature", type=float, default=1.0, help="of SGHMC")
     args = parser.parse_args(argv)
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
     draw_temperatures(by_temperature(), folder / "why_temperature.png")
-    draw_regression(regression(args.steps, args.seed), folder / "why_regression.png")
-    draw_moons(classification(args.steps, args.seed), folder / "why_moons.png")
+    given = args.steps, args.seed, args.temperature
+    draw_regression(regression(*given), folder / "why_regression.png")
+    draw_moons(classification(*given), folder / "why_moons.png")
 
 
 if __name__ == "__main__":

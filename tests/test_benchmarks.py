@@ -246,6 +246,23 @@ def test_a_short_last_batch_widens_what_is_sampled(capsys):
     assert "left away" in capsys.readouterr().out
 
 
+@pytest.mark.in_turn("torch")
+def test_one_member_attacks_networks_and_their_ensembles(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    sizes = f"--epochs 3 --steps 2 --methods SGD PSGLD --out {tmp_path / 'rows'}"
+    (row,) = benchmark("one_member").main([*sizes.split(), "--seeds", "1"])
+    assert list(row) == [
+        f"{name}, {part}"
+        for name in ("SGD", "PSGLD")
+        for part in ("last state", "ensemble")
+    ]
+    # One step of SGD is not like the mean of many, and the attack succeeds.
+    assert row["SGD, last state"] != row["SGD, ensemble"]
+    assert all(strongest < accuracy for accuracy, _, strongest in row.values())
+    assert benchmark("one_member").main([*sizes.split(), "--seeds", "1"]) == [row]
+    assert "strongest minus SGD's" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="processes of JAX")
 def test_processes_prints_what_machines_exchange(capsys):
