@@ -201,6 +201,20 @@ def average(y_true, y_pred):
     return keras.ops.mean(each)
 
 
+def of_ten(y_true, y_pred):
+    """A loss for mini-batches of ten alone."""
+    each = keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+    return keras.ops.mean(keras.ops.reshape(each, (10,)))
+
+
+def test_a_loss_for_one_size_of_mini_batch():
+    layer = keras.layers.Dense(CLASSES, "softmax")
+    model = keras.Sequential([keras.Input((FEATURES,)), layer])
+    model.compile(mh.SGLD(1e-4, train_size=30, seed=1), of_ten)
+    (found,) = fit(None, model=model, batch_size=10)
+    assert "cannot be evaluated on two examples" in found
+
+
 @pytest.mark.parametrize("loss, is_told", [(total, True), (average, False)])
 def test_a_loss_of_ones_own_that_is_a_sum(loss, is_told):
     layer = keras.layers.Dense(CLASSES, "softmax")
