@@ -124,7 +124,7 @@ class TestSteps:
         plain.compile("sgd", LOSS)
         for model in (robust, plain):
             model.fit(x, y, 8, epochs=2, shuffle=False, verbose=0)
-        for mine, theirs in zip(robust.get_weights(), plain.get_weights(), strict=True):
+        for mine, theirs in zip(robust.model.get_weights(), plain.get_weights(), strict=True):
             np.testing.assert_allclose(mine, theirs, atol=1e-6)
 
     def test_draw_a_new_start_each_time(self):
@@ -338,7 +338,7 @@ class TestTells:
 
     def test_of_examples_without_a_gradient(self):
         """Keras' cross-entropy of probabilities has none where one is nearly 1."""
-        x = np.repeat([[0.9, 0.1], [0.1, 0.9]], 8, axis=0)
+        x = np.repeat(np.array([[0.9, 0.1], [0.1, 0.9]], "float32"), 8, axis=0)
         y = np.repeat([0, 1], 8)
         for activation, from_logits in (("softmax", False), (None, True)):
             layer = keras.layers.Dense(2, activation)
