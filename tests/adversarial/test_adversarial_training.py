@@ -124,7 +124,8 @@ class TestSteps:
         plain.compile("sgd", LOSS)
         for model in (robust, plain):
             model.fit(x, y, 8, epochs=2, shuffle=False, verbose=0)
-        for mine, theirs in zip(robust.model.get_weights(), plain.get_weights(), strict=True):
+        weights = robust.model.get_weights(), plain.get_weights()
+        for mine, theirs in zip(*weights, strict=True):
             np.testing.assert_allclose(mine, theirs, atol=1e-6)
 
     def test_draw_a_new_start_each_time(self):
