@@ -232,7 +232,8 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         if isinstance(optimizer, Sampler):
             optimizer.use_chains(self.num_chains)
         own = self.template.optimizer if self.template.compiled else None
-        self.template.compile(own or "rmsprop", loss, metrics=metrics, **options)
+        # SGD, which never steps, has no slots that Keras would miss in a saved file.
+        self.template.compile(own or "sgd", loss, metrics=metrics, **options)
         self._untracked.metrics = None
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -152,6 +153,21 @@ def test_a_saved_and_loaded_run_goes_on_bit_for_bit(tmp_path):
         *(optimizer_state(run.optimizer) for run in (second, whole)), strict=True
     ):
         np.testing.assert_array_equal(one, other)
+
+
+def test_chains_of_adam_are_loaded_without_a_warning(tmp_path):
+    """Keras would tell of slots of an optimizer that the user never named."""
+    whole, first = parallel(), parallel()
+    for chains in (whole, first):
+        chains.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+        fit(chains)
+    first.save(tmp_path / "chains.keras")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        second = keras.models.load_model(tmp_path / "chains.keras")
+    for chains in (whole, second):
+        fit(chains)
+    np.testing.assert_array_equal(weights(second), weights(whole))
 
 
 def test_samples_have_a_chain_axis(tmp_path):
