@@ -8,6 +8,15 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._types import PathLike
 
 
+def with_callback(callbacks: Any, own: keras.callbacks.Callback) -> Any:
+    """Return the argument `callbacks` of a `fit`, with one more callback at its end."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(own)
+        return callbacks
+    given = [] if callbacks is None else callbacks
+    return [*keras.tree.flatten(given), own]
+
+
 class StoredModel(keras.Model):
     """Abstract: a model whose `.keras` file can be loaded with another backend."""
 

@@ -10,15 +10,15 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.ensemble.wrapper import check_trains_as_keras
 from keras_mhmcmc.optimizers.barker import Barker
 from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
 from keras_mhmcmc.optimizers.base_options import refuse_other_weights
+from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
 from keras_mhmcmc.optimizers.compiled_loss import name_of
-
-_PER_LABEL = "binarycrossentropy"  # a mean over the labels of an example
 
 
 @serializable
@@ -122,11 +122,7 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
         if isinstance(self.optimizer, Barker):
             # A compiled step does not see that other layers are frozen now.
             refuse_other_weights(self.optimizer.sampled_variables, self)
-        callbacks = [] if callbacks is None else callbacks
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(_NewTests())
-        else:
-            callbacks = [*keras.tree.flatten(callbacks), _NewTests()]
+        callbacks = with_callback(callbacks, _NewTests())
         return super().fit(x, y, batch_size, epochs, verbose, callbacks, **options)
 
     def own_step(self, data: Any) -> dict[str, Tensor]:
@@ -201,7 +197,7 @@ def _losses_of_examples(model: keras.Model, y: Any, outputs: Any) -> Tensor:
     if y is not None:
         y = ops.convert_to_tensor(y, dtype=loss.dtype)
     labels = math.prod(outputs.shape[1:]) if None not in outputs.shape[1:] else 1
-    if labels > 1 and name_of(keras.tree.flatten(model.loss)[0]) == _PER_LABEL:
+    if labels > 1 and name_of(keras.tree.flatten(model.loss)[0]) == OF_LABELS:
         raise ValueError(
             "Argument `loss` of `compile` must be the negative log-likelihood of an "
             f"example. The binary cross-entropy is a mean over its {labels} labels. "

@@ -18,6 +18,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble.wrapper import WrapperModel
@@ -133,7 +134,7 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         self.start_seeds = keras.random.SeedGenerator(self.seed)
         # Examples seen, those with a gradient of zero, and the largest distance of an
         # input from `clip`.
-        self.seen = self.add_weight(
+        self._seen = self.add_weight(
             shape=(3,), initializer="zeros", trainable=False, name="seen"
         )
         if isinstance(model, keras.Function):
@@ -164,11 +165,7 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         """
         if isinstance(x, np.ndarray) or ops.is_tensor(x):
             checks.inputs_and_limits(x, self.clip)
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(_WarnOfWeakAttacks())
-        else:
-            given = keras.tree.flatten([] if callbacks is None else callbacks)
-            callbacks = [*given, _WarnOfWeakAttacks()]
+        callbacks = with_callback(callbacks, _WarnOfWeakAttacks())
         return super().fit(x, y, batch_size, epochs, verbose, callbacks, **options)
 
     def change_data(self, data: Any) -> Any:
@@ -223,12 +220,14 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         """Count the examples of a mini-batch, and those without a gradient."""
         count = ops.cast(ops.shape(x)[0], "float32")
         moved = ops.sum(ops.cast(is_moved, "float32"))
-        furthest = self.seen[2]
+        furthest = self._seen[2]
         if self.clip is not None:
             outside = ops.maximum(self.clip[0] - ops.min(x), ops.max(x) - self.clip[1])
             furthest = ops.maximum(furthest, ops.cast(outside, "float32"))
-        seen = ops.stack([self.seen[0] + count, self.seen[1] + count - moved, furthest])
-        self.seen.assign(ops.stop_gradient(seen))
+        seen = ops.stack(
+            [self._seen[0] + count, self._seen[1] + count - moved, furthest]
+        )
+        self._seen.assign(ops.stop_gradient(seen))
 
     def _numbers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return epsilon, the step size, and the limits of each input."""
@@ -284,13 +283,13 @@ class _WarnOfWeakAttacks(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._is_told = False
-        self.model.seen.assign(ops.zeros((3,)))
+        self.model._seen.assign(ops.zeros((3,)))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._is_told:
             return
         self._is_told = True
-        count, still, outside = ops.convert_to_numpy(self.model.seen).tolist()
+        count, still, outside = ops.convert_to_numpy(self.model._seen).tolist()
         if outside > 0.0:
             low, high = self.model.clip
             warn(
@@ -302,7 +301,7 @@ class _WarnOfWeakAttacks(keras.callbacks.Callback):
         if still > _STILL * count:
             warn(
                 f"{still:.0f} of {count:.0f} examples of the first epoch had a "
-                "gradient of zero in all steps of the attack, so they were trained on "
-                "as they are, with a random start. If the model ends in a softmax or "
+                "gradient of zero in all steps of the attack, which therefore did not "
+                "move them beyond its start. If the model ends in a softmax or a "
                 "sigmoid, let it end in logits, with from_logits=True in the loss."
             )

@@ -187,7 +187,7 @@ def known(attack: Any, options: dict[str, Any]) -> Known:
     if not names:
         return Known(title(attack), "", "", False)
     options = options_of(names[0], ATTACKS) | options
-    kept = names[0] == "pgd" and bool(options["keep_strongest"])
+    kept = names[0] == "pgd" and options["keep_strongest"] is True
     return Known(title(attack), names[0], options.get("norm", "linf"), kept)
 
 

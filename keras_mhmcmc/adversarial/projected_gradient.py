@@ -54,9 +54,9 @@ def pgd(
     """Attack a model with projected gradient descent, within `epsilon` of `x`.
 
     Each of `steps` steps moves by `step_size` along the sign of the gradient of
-    -log p(y | x), and then back into the ball and the limits. Where
-    probabilities hide the sign, `fgsm` says. With `norm="l2"` a step moves
-    along the gradient itself, and the FGSM point is one such step of length `epsilon`.
+    -log p(y | x), and then back into the ball and the limits. The docstring of `fgsm`
+    tells when probabilities hide the sign. With `norm="l2"` a step moves along the
+    gradient itself, and the FGSM point is one such step of length `epsilon`.
 
     A step of fixed size can lower the loss. So the last point may be a weaker
     attack than an earlier point, or than FGSM. `keep_strongest` therefore returns the

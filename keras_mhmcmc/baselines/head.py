@@ -141,7 +141,7 @@ def check_loss(model: keras.Model, head: Head, hint: str) -> None:
                 f"such as a cross-entropy, or not at all.{hint} Received: a model "
                 f"with the loss {name!r}"
             )
-        if name == "binarycrossentropy" and head.values.shape[1] > 1:
+        if name == compiled_loss.OF_LABELS and head.values.shape[1] > 1:
             raise _of_several_labels(
                 f"binary cross-entropy of {head.values.shape[1]} units"
             )

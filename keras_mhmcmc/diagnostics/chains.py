@@ -106,9 +106,7 @@ def summary(
         name: {
             "mean": values.mean(),
             "sd": values.std(ddof=1),
-            "r_hat": _r_hat(arviz, values),
-            "ess_bulk": _ess(arviz, values, method="bulk"),
-            "ess_tail": _ess(arviz, values, method="tail", prob=(0.05, 0.95)),
+            **_convergence(arviz, values),
         }
         for name, values in rows.items()
     }
@@ -116,19 +114,18 @@ def summary(
     return pandas.DataFrame.from_dict(table, orient="index")
 
 
-def _r_hat(arviz: Any, values: Array) -> float:
-    """Return R-hat; NaN if a value is not finite, or if no chain moves."""
-    is_known = np.isfinite(values).all() and not _stands_still(values)
-    return float(arviz.rhat(values)) if is_known else math.nan
+def _convergence(arviz: Any, values: Array) -> dict[str, float]:
+    """Return R-hat and effective sample sizes; NaN if they are not known.
 
-
-def _ess(arviz: Any, values: Array, **method: Any) -> float:
-    """Return an effective sample size; NaN where `_r_hat` returns NaN.
-
-    ArviZ gives the number of draws for a constant, and takes infinity for a rank.
+    ArviZ gives the number of draws for a constant, and ranks infinity as a number.
     """
-    is_known = np.isfinite(values).all() and not _stands_still(values)
-    return float(arviz.ess(values, **method)) if is_known else math.nan
+    if _stands_still(values) or not np.isfinite(values).all():
+        return dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), math.nan)
+    return {
+        "r_hat": float(arviz.rhat(values)),
+        "ess_bulk": float(arviz.ess(values, method="bulk")),
+        "ess_tail": float(arviz.ess(values, method="tail", prob=(0.05, 0.95))),
+    }
 
 
 def _stands_still(values: Array) -> bool:

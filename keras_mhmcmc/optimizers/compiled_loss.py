@@ -48,8 +48,8 @@ _AS_FUNCTIONS = (
     keras.losses.dice,
     keras.losses.tversky,
 )
-_NAMES = ("mse", "MSE", "mean_squared_error")
-# As `name_of` returns them.
+# Names as `name_of` returns them.
+OF_LABELS = "binarycrossentropy"  # a mean over the labels of an example
 OF_MEAN_SQUARES = ("mse", "meansquarederror")
 OF_REGRESSIONS = (*OF_MEAN_SQUARES, "mae", "meanabsoluteerror", "huber", "logcosh")
 
@@ -146,7 +146,9 @@ def is_mean_squared_error(loss: Any) -> bool:
     """Return whether `loss`, as given to `compile`, is the mean squared error."""
     if isinstance(loss, keras.losses.MeanSquaredError):
         return loss.reduction == "sum_over_batch_size"
-    return loss in _NAMES or loss is keras.losses.mean_squared_error
+    if isinstance(loss, str):
+        return name_of(loss) in OF_MEAN_SQUARES
+    return loss is keras.losses.mean_squared_error
 
 
 def checked_as(first: Any, model: keras.Model) -> Any:

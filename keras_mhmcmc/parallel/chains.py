@@ -14,6 +14,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
@@ -258,11 +259,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         """
         self._check_trainable()
         self._untracked.history = ChainHistory()
-        callbacks = [] if callbacks is None else callbacks
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(self._untracked.history)
-        else:
-            callbacks = [*keras.tree.flatten(callbacks), self._untracked.history]
+        callbacks = with_callback(callbacks, self._untracked.history)
         return super().fit(x, y, batch_size, epochs, verbose, callbacks, **options)
 
     @property

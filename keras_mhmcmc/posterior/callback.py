@@ -51,7 +51,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     Warnings tell what to do if sizes differ from those of `fit`, if a chain stands
     still, or if the energy rises. Ctrl-C ends `fit` after the current mini-batch, with
-    the state of the chain in the model and all samples kept; a second one ends it now.
+    the chain's state in the model and all samples kept. A second one ends `fit` now.
 
     Args:
         burn_in: iterations of the optimizer before the first sample, an integer that

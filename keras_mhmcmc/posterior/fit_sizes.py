@@ -8,11 +8,13 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.losses import GaussianNLL
+from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
 from keras_mhmcmc.optimizers.compiled_loss import OF_MEAN_SQUARES
 from keras_mhmcmc.optimizers.compiled_loss import name_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.posterior.loss_scale import network_of
+from keras_mhmcmc.posterior.loss_scale import output_shape
 from keras_mhmcmc.posterior.loss_scale import warn_of_sum
 
 # Smallest last mini-batch of an epoch, as a share of the others. A smaller one widens
@@ -126,13 +128,6 @@ def _examples_seen(model: keras.Model) -> int:
     return 0
 
 
-def _network(model: keras.Model) -> keras.Model:
-    """Return the network of chains side by side, or of a wrapper, or the model."""
-    if isinstance(model, StackedModel):
-        return model.template
-    return model.model if isinstance(model, WrapperModel) else model
-
-
 def _length_of_arrays(model: keras.Model) -> int | None:
     """Return the number of examples that `fit` was given as arrays, or None.
 
@@ -162,19 +157,14 @@ def _terms_of_an_example(model: keras.Model) -> int | None:
     It is known for cross-entropies, the mean squared error and `mh.losses.GaussianNLL`
     of one output. With a mask it depends on the data.
     """
-    losses = keras.tree.flatten(model.loss)
-    model = _network(model)
-    is_known = isinstance(model, keras.Sequential | keras.Function) and model.built
-    if not is_known or len(losses) != 1 or _backend.makes_masks(model):
-        return None
-    shapes = [output.shape[1:] for output in model.outputs]
-    if len(shapes) != 1 or None in shapes[0]:
+    losses, shape = keras.tree.flatten(model.loss), output_shape(model)
+    if shape is None or len(losses) != 1 or _backend.makes_masks(network_of(model)):
         return None
     name = name_of(losses[0])
     if name in ("categoricalcrossentropy", "sparsecategoricalcrossentropy"):
-        return math.prod(shapes[0][:-1])
-    if name in ("binarycrossentropy", *OF_MEAN_SQUARES):
-        return math.prod(shapes[0])
+        return math.prod(shape[:-1])
+    if name in (OF_LABELS, *OF_MEAN_SQUARES):
+        return math.prod(shape)
     return 1 if isinstance(losses[0], GaussianNLL) else None
 
 
@@ -184,7 +174,7 @@ def _positions_of_an_example(model: keras.Model) -> set[int] | None:
     None stands for an unknown number.
     """
     names = [name_of(loss) for loss in keras.tree.flatten(model.loss)]
-    model = _network(model)
+    model = network_of(model)
     if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
         return None
     shapes = [output.shape[1:] for output in model.outputs]

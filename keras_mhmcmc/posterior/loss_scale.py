@@ -1,5 +1,6 @@
 """A warning about a loss of the user's own that is a sum over the mini-batch."""
 
+import inspect
 import math
 from typing import Any
 
@@ -21,10 +22,11 @@ def warn_of_sum(model: keras.Model) -> None:
 
     A function that returns one number for a mini-batch hides from Keras whether it is
     a mean or a sum. The check needs targets in an array, and one output of known shape.
+    Losses of Keras give one number for each example, or `check_is_mean` refuses them.
     """
     losses, targets = _backend.compiled_losses(model), _first_targets(model)
-    shape = _output_shape(model)
-    if len(losses) != 1 or targets is None or shape is None:
+    shape, given = output_shape(model), keras.tree.flatten(model.loss)
+    if len(losses) != 1 or targets is None or shape is None or _is_of_keras(given[0]):
         return
     outputs = np.random.default_rng(0).uniform(0.1, 0.9, (_ROWS, *shape))
     loss = losses[0][0]
@@ -50,6 +52,13 @@ def warn_of_sum(model: keras.Model) -> None:
         )
 
 
+def _is_of_keras(given: Any) -> bool:
+    """Return whether a loss as given to `compile` is one of Keras' or of ours."""
+    kind = given if inspect.isfunction(given) else type(given)
+    is_known = kind.__module__.partition(".")[0] in ("keras", "keras_mhmcmc")
+    return isinstance(given, str) or is_known
+
+
 def _value(loss: keras.losses.Loss, targets: Array, outputs: Array) -> float:
     """Return the loss of some examples."""
     y_pred = ops.convert_to_tensor(outputs.astype("float32"))
@@ -68,12 +77,16 @@ def _first_targets(model: keras.Model) -> Array | None:
     return first
 
 
-def _output_shape(model: keras.Model) -> tuple[int, ...] | None:
-    """Return the shape of the output for one example, None if it is not known."""
+def network_of(model: keras.Model) -> keras.Model:
+    """Return the network of chains side by side, or of a wrapper, or the model."""
     if isinstance(model, StackedModel):
-        model = model.template
-    elif isinstance(model, WrapperModel):
-        model = model.model
+        return model.template
+    return model.model if isinstance(model, WrapperModel) else model
+
+
+def output_shape(model: keras.Model) -> tuple[int, ...] | None:
+    """Return the shape of the only output for one example, None if it is not known."""
+    model = network_of(model)
     if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
         return None
     shapes = [tuple(output.shape[1:]) for output in model.outputs]
