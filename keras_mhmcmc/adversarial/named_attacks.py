@@ -13,6 +13,7 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial.auto_gradient import apgd
 from keras_mhmcmc.adversarial.gradient_sign import fgsm
 from keras_mhmcmc.adversarial.projected_gradient import pgd
@@ -188,7 +189,8 @@ def known(attack: Any, options: dict[str, Any]) -> Known:
         return Known(title(attack), "", "", False)
     options = options_of(names[0], ATTACKS) | options
     kept = names[0] == "pgd" and options["keep_strongest"] is True
-    return Known(title(attack), names[0], options.get("norm", "linf"), kept)
+    norm = _validate.choice("norm", options.get("norm", "linf"), balls.NORMS)
+    return Known(title(attack), names[0], norm, kept)
 
 
 def _name(attack: Any) -> str:
