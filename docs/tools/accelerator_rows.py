@@ -182,7 +182,7 @@ def told(results):
     }
     if not devices:
         return [
-            "Nothing of this package was run on an accelerator yet. This command fills",
+            "No GPU or TPU was used yet: everything ran on CPUs. This command fills",
             "the table:",
             "",
             f"```bash\n{COMMAND}\npython docs/tools/accelerator_rows.py\n```",
