@@ -8,13 +8,22 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._types import PathLike
 
 
-def with_callback(callbacks: Any, own: keras.callbacks.Callback) -> Any:
-    """Return the argument `callbacks` of a `fit`, with one more callback at its end."""
+def with_callback(
+    callbacks: Any,
+    own: keras.callbacks.Callback,
+    first: keras.callbacks.Callback | None = None,
+) -> Any:
+    """Return the argument `callbacks` of a `fit`, with `own` after the user's.
+
+    `first` comes before them.
+    """
+    before = [] if first is None else [first]
     if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks[:0] = before
         callbacks.append(own)
         return callbacks
     given = [] if callbacks is None else callbacks
-    return [*keras.tree.flatten(given), own]
+    return [*before, *keras.tree.flatten(given), own]
 
 
 class StoredModel(keras.Model):

@@ -64,8 +64,8 @@ def test_other_data_and_other_seeds_are_other_runs(table1, command, tmp_path):
 
 def test_a_network_that_broke_down_has_an_error_and_no_nll(table1):
     labels = np.arange(10)
-    assert table1.three(np.eye(10), labels)[0] == 1.0
-    scores = table1.three(np.full((10, 10), np.nan), labels)
+    assert table1.mlp.three(np.eye(10), labels)[0] == 1.0
+    scores = table1.mlp.three(np.full((10, 10), np.nan), labels)
     np.testing.assert_equal(scores, [0.1, np.nan, np.nan])
     record = {"method": "SGD-naive", "rate": 0.4, "epochs": 1, "errors": [[90.0]]}
     text = table1.table([record | {"last": [scores], "ensemble": [], "seconds": 0}])

@@ -11,8 +11,6 @@ from keras_mhmcmc._backend.keras_internals import any_number_of_rows
 from keras_mhmcmc._backend.keras_internals import compile_arguments
 from keras_mhmcmc._backend.keras_internals import compile_key
 from keras_mhmcmc._backend.keras_internals import compiled_losses
-from keras_mhmcmc._backend.keras_internals import fitted_data
-from keras_mhmcmc._backend.keras_internals import fitting_frame
 from keras_mhmcmc._backend.keras_internals import give_masks
 from keras_mhmcmc._backend.keras_internals import has_mask
 from keras_mhmcmc._backend.keras_internals import inner_layers
@@ -26,6 +24,10 @@ from keras_mhmcmc._backend.keras_internals import refuse_legacy_file
 from keras_mhmcmc._backend.keras_internals import renormalises
 from keras_mhmcmc._backend.keras_internals import step_outputs
 from keras_mhmcmc._backend.keras_internals import training_model
+from keras_mhmcmc._backend.running_fit import error_leaves_fit
+from keras_mhmcmc._backend.running_fit import fitted_data
+from keras_mhmcmc._backend.running_fit import fitting_frame
+from keras_mhmcmc._backend.running_fit import return_values_in_fit
 
 if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax.algebra import *  # noqa: F403

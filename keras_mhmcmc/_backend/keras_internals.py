@@ -8,7 +8,6 @@ import contextlib
 import inspect
 from collections.abc import Iterator
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any
 
 import keras
@@ -24,8 +23,6 @@ __all__ = [
     "compile_arguments",
     "compile_key",
     "compiled_losses",
-    "fitted_data",
-    "fitting_frame",
     "inner_layers",
     "input_signature",
     "layout_of",
@@ -197,38 +194,11 @@ def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
     return None
 
 
-def fitting_frame(model: keras.Model, frame: FrameType | None) -> FrameType | None:
-    """Return the frame of `model.fit` among the callers of `frame`, or None.
-
-    Keras has no flag that says whether `fit` runs: after an error in `fit`, its
-    callbacks are not told about the end.
-    """
-    while frame is not None:
-        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
-            return frame
-        frame = frame.f_back
-    return None
-
-
-_DATA = ("x", "y", "sample_weight", "class_weight", "shuffle")
-
-
-def fitted_data(model: keras.Model) -> dict[str, Any] | None:
-    """Return the arguments of a `model.fit` that runs, as far as they are data.
-
-    Keras gives its callbacks and its optimizer no data. After `validation_split` these
-    are the part for training. Return None if there is no `fit`.
-    """
-    frame = fitting_frame(model, inspect.currentframe())
-    if frame is None:
-        return None
-    return {name: frame.f_locals[name] for name in _DATA}
-
-
-def record_loss(model: keras.Model, loss: Any, examples: int) -> None:
+def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:
     """Add the loss of a mini-batch to the mean that `model` logs as "loss".
 
-    The training step of Keras does this after `compute_loss`. The metric is the first
+    The training step of Keras does this after `compute_loss`. `examples` is their
+    number, or a tensor of it. The metric is the first
     one of the public `metrics`, unless a subclass changes the list.
     """
     model._loss_tracker.update_state(loss, sample_weight=examples)

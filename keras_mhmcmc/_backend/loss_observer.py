@@ -15,7 +15,10 @@ class LossObserver:
         """Keep a value of the loss that is not part of a differentiated function."""
         self._loss = loss
 
-    def take(self):
-        """Return the loss of this step, or None. Each loss is handed out once."""
+    def take(self, gradients):
+        """Return the loss of the step with these gradients, or None.
+
+        Each loss is handed out once.
+        """
         loss, self._loss = self._loss, None
         return loss

@@ -37,8 +37,12 @@ finite du both differ from these limits, since Psi is interpolated. The factor s
 the gradient of U but not the noise. With rho > 0, eq. (57) increases the sum of theta,
 and theta is divided by its sum at each step.
 
-The last subregion has no upper end. There Psi is constant and the factor is 1, as in
-the authors' code for images. Eq. (6) and (9) keep the slope.
+The last subregion has no upper end. There the factor is 1, as in the authors' code for
+images, so Psi is constant. The density of the chain is continuous, so the constant is
+Psi at the lower end: theta(m-1), or theta(m) with the forward difference. Eq. (10) then
+has theta(m-1)^p for J = m as well. The paper keeps the slope in eq. (6) and (9), and
+theta(m)^p in eq. (10). With a factor of 1, theta(m)^p would give theta(m)/theta(m-1)
+the power 1/(1 - zeta) of the ratio of the masses.
 
 The paper weights a draw by theta(J)^zeta, but Psi is not constant inside a subregion.
 On the mixture of the paper's section 4.1, with du = 1 and zeta = 0.75, the weights
@@ -127,7 +131,8 @@ def update_log_masses(
     """
     index, finite = place.index, place.finite
     visited = _at(log_masses, index)
-    low, high, log_high = _rates(visited, step_size, contour)
+    weighing = _at(log_masses, _weighing(index, contour))
+    low, high, log_high = _rates(weighing, step_size, contour)
     gained = ops.logaddexp(visited + ops.log1p(-high), log_high)
     gained = ops.where(finite, gained, visited)
     decay = ops.log1p(-ops.where(finite, low, ops.zeros_like(low)))
@@ -148,7 +153,8 @@ def update_shared_log_masses(
     """
     index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
-    low, high, log_high = _rates(ops.take(log_masses, index), step_size, contour)
+    weighing = ops.take(log_masses, _weighing(index, contour))
+    low, high, log_high = _rates(weighing, step_size, contour)
     bins, index = _bins(contour, index), index[:, None]
     taken = ops.where(bins >= index, high[:, None], low[:, None])
     taken = ops.where(finite, taken, ops.zeros_like(taken))
@@ -195,7 +201,7 @@ def _segment(
         end = _at(log_masses, ops.minimum(index + 1, contour.partitions - 1))
         slope = (end - _at(log_masses, index)) / contour.energy_gap
     else:
-        end = _at(log_masses, index)
+        end = _at(log_masses, _weighing(index, contour))
         slope = (end - _at(log_masses, ops.maximum(index - 1, 0))) / contour.energy_gap
         # The last bin is unbounded. With a slope there, a chain thrown to a high energy
         # might never come back, or have an unbounded weight.
@@ -210,18 +216,26 @@ def _segment(
     return end, slope
 
 
+def _weighing(index: Tensor, contour: Contour) -> Tensor:
+    """Return the subregion whose theta weighs a point of subregion J."""
+    if contour.is_forward:
+        return index
+    # Psi is constant above the last boundary.
+    return ops.minimum(index, contour.partitions - 2)
+
+
 # Stands for log 0: not every backend adds -inf correctly.
 _LOG_OF_NOTHING = -1e30
 
 
 def _rates(
-    log_visited: Tensor, step_size: Tensor, contour: Contour
+    log_weighing: Tensor, step_size: Tensor, contour: Contour
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return omega (theta(J)^p + omega rho 1{i >= J}) for i < J and i >= J, and a log.
 
     The log is of the value for i >= J.
     """
-    log_low = ops.log(step_size) + contour.exponent * log_visited
+    log_low = ops.log(step_size) + contour.exponent * log_weighing
     low = ops.exp(log_low)
     if contour.rho == 0.0:
         return low, low, log_low

@@ -80,7 +80,8 @@ def summary(
     Returns:
         A `pandas.DataFrame` with a row for each scalar, and the columns `mean`, `sd`,
         `r_hat`, `ess_bulk` and `ess_tail`. The last three are NaN, with a warning, for
-        a scalar that never changes or is not finite.
+        a scalar that never changes or is not finite, and for fewer than 4 draws. R-hat
+        compares chains, and needs at least 2.
 
     Raises:
         ImportError: ArviZ is not installed.
@@ -114,15 +115,20 @@ def summary(
     return pandas.DataFrame.from_dict(table, orient="index")
 
 
+_FEWEST_DRAWS = 4
+
+
 def _convergence(arviz: Any, values: Array) -> dict[str, float]:
     """Return R-hat and effective sample sizes; NaN if they are not known.
 
     ArviZ gives the number of draws for a constant, and ranks infinity as a number.
     """
-    if _stands_still(values) or not np.isfinite(values).all():
+    chains, draws = values.shape
+    too_few = draws < _FEWEST_DRAWS
+    if too_few or _stands_still(values) or not np.isfinite(values).all():
         return dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), math.nan)
     return {
-        "r_hat": float(arviz.rhat(values)),
+        "r_hat": float(arviz.rhat(values)) if chains > 1 else math.nan,
         "ess_bulk": float(arviz.ess(values, method="bulk")),
         "ess_tail": float(arviz.ess(values, method="tail", prob=(0.05, 0.95))),
     }
@@ -143,6 +149,16 @@ def _warn_of_what_is_unknown(rows: Scalars) -> None:
             "effective sample sizes are wrong otherwise. `energies`, `weights` and "
             "`chain_history` have the chains last."
         )
+    if draws < _FEWEST_DRAWS:
+        warn(
+            f"R-hat and the effective sample sizes need at least {_FEWEST_DRAWS} draws "
+            f"of a chain: they are NaN. There are {draws}."
+        )
+    elif chains == 1:
+        warn(
+            "R-hat compares chains, and there is one: it is NaN. Run at least two "
+            "chains, such as `num_chains=4`."
+        )
     lost = [name for name, values in rows.items() if not np.isfinite(values).all()]
     if lost:
         warn(
@@ -150,7 +166,7 @@ def _warn_of_what_is_unknown(rows: Scalars) -> None:
             f"and no R-hat: {_some(lost)}. A chain has diverged: lower its step size."
         )
     still = [name for name, values in rows.items() if _stands_still(values)]
-    if still and draws > 1:
+    if still and draws >= _FEWEST_DRAWS:
         warn(
             f"{len(still)} of {len(rows)} scalars have the same value in all draws of "
             f"a chain, and no R-hat: {_some(still)}. If they are no constants of the "

@@ -49,8 +49,9 @@ class AMAGOLD(Sampler):
     The sampler keeps three copies of the weights.
 
     Args:
-        learning_rate: as in `mh.SGHMC`, a number greater than 0. A change between two
-            epochs takes effect with the next path.
+        learning_rate: as in `mh.SGHMC`, a number greater than 0. A change takes effect
+            when `mh.PosteriorSamples` begins the next path. Put a callback that changes
+            the rate before it.
         train_size: number of training examples, N. It sets the scale of the noise.
         momentum: share of the velocity that each step keeps, in [0, 1). Defaults to
             0.9.
@@ -137,7 +138,8 @@ class AMAGOLD(Sampler):
         """Test paths on these data, in place of those of `fit`.
 
         `fit` needs this if its data can be read only once, or if they are augmented at
-        random: the energy would then be another one at each test.
+        random: the energy would then be another one at each test. A saved model does
+        not hold the data: after loading, call this again.
 
         Args:
             x: all training examples, as `fit` takes them: arrays, or a data set.

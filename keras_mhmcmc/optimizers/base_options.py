@@ -48,11 +48,16 @@ def refuse(options: Mapping[str, Any], sampler: type) -> None:
                 f"{', '.join(f'`{name}`' for name in taken)}. "
                 f"Received: {option}={value!r}"
             )
-        if value is not None and value is not False:
+        if not _is_off(option, value):
             raise ValueError(
                 f"Argument `{option}` must be left out: it would silently change the "
                 f"sampled distribution. {_REFUSED[option]} Received: {option}={value!r}"
             )
+
+
+def _is_off(option: str, value: Any) -> bool:
+    """Return whether the option changes nothing."""
+    return value is None or value is False or (option == "weight_decay" and value == 0)
 
 
 def check_prior(prior: Any) -> None:
@@ -69,9 +74,16 @@ def check_prior(prior: Any) -> None:
         )
 
 
-def refuse_constraints(variables: Sequence[keras.Variable]) -> None:
-    """Raise a `ValueError` if a variable has a constraint."""
+def check_variables(variables: Sequence[keras.Variable]) -> None:
+    """Raise a `ValueError` for a constraint, or for what Keras itself overwrites."""
     for variable in variables:
+        if variable.overwrite_with_gradient:
+            raise ValueError(
+                "A sampler cannot train a model in float8: Keras keeps the scales of "
+                "its layers in trainable variables, and noise would be added to them. "
+                "Train in float32 or with the policy 'mixed_bfloat16'. "
+                f"Received: the variable '{variable.path}'"
+            )
         if variable.constraint is not None:
             raise ValueError(
                 f"The variable '{variable.path}' has a constraint, which would "

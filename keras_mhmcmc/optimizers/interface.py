@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -130,6 +131,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
 
     def state_values(self) -> list[Tensor]:
         """Return the current state: a tensor for each sampled variable."""
+        _backend.return_values_in_fit()
         return self._chain.state_values()
 
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
@@ -202,6 +204,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
         and before validation.
         """
         if self.built:
+            _backend.return_values_in_fit()
             self._chain.settle()
 
     def propose(self) -> None:
@@ -212,4 +215,5 @@ class SamplerInterface(keras.optimizers.Optimizer):
         step, without `settle`, or after somebody has set the weights.
         """
         if self.built:
+            _backend.return_values_in_fit()
             self._chain.propose()

@@ -5,7 +5,6 @@ test: it moves the model to the end of the path, evaluates the energy there, and
 the end or goes back. `propose` begins the next path.
 """
 
-import sys
 import weakref
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -190,8 +189,14 @@ class PathChain(Chain):
         pairs = zip(state.point, state.position, strict=True)
         if any(bool(ops.convert_to_numpy(ops.any(x != y))) for x, y in pairs):
             return  # the next step begins a new chain from weights that were set
-        self._changes += 1
         rate = ops.cast(self._parts.learning_rate(), "float32")
+        if not float(ops.convert_to_numpy(rate)) > 0.0:
+            raise ValueError(
+                f"Argument `learning_rate` of {self._parts.name} must stay greater "
+                "than 0: at 0 the chain would lose its velocity. Look at the callback "
+                f"that changes the rate. Received: learning_rate={float(rate):g}"
+            )
+        self._changes += 1
         number = int(ops.convert_to_numpy(self._parts.iterations))
         self._write_state(self._algorithm.begin(state, rate, number))
 
@@ -249,7 +254,7 @@ class PathChain(Chain):
         )
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
-        if sys.exc_info()[1] is not None:
+        if _backend.error_leaves_fit():
             self._drop()
             return
         self.settle()

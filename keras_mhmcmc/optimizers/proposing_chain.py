@@ -6,7 +6,6 @@ state, so that a schedule or an adapted beta cannot come between the two directi
 its density.
 """
 
-import sys
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -223,7 +222,7 @@ class ProposingChain(Chain):
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
         self.settle()
         is_known = _backend.hold_values(self._parts.state.all)
-        if not is_known or sys.exc_info()[1] is not None:
+        if not is_known or _backend.error_leaves_fit():
             return
         # Of this `fit` alone: without a callback nobody sets the counts to 0.
         now = counts()

@@ -117,7 +117,7 @@ class Sampler(SamplerInterface):
             return
         _backend.refuse_strategy([self.iterations, *variables])
         self._first_seed = common_seed(self._first_seed, self.seed is not None)
-        base_options.refuse_constraints(variables)
+        base_options.check_variables(variables)
         super().build(variables)
         has_chains = self.num_chains is not None
         seeds = [self._first_seed]
@@ -176,7 +176,7 @@ class Sampler(SamplerInterface):
         weights = self._parts.state.weights if self.built else []
         variables = list(weights if variables is None else variables)
         gradients = gradients_of_each(weights, variables, gradients)
-        loss = self._observer.take()
+        loss = self._observer.take(gradients)
         if loss is None and self.algorithm.traits.uses_energy:
             raise ValueError(compiled_loss.missing(type(self).__name__))
         idle = [i for i, gradient in enumerate(gradients) if gradient is None]

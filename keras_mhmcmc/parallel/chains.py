@@ -259,7 +259,8 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         """
         self._check_trainable()
         self._untracked.history = ChainHistory()
-        callbacks = with_callback(callbacks, self._untracked.history)
+        history = self._untracked.history
+        callbacks = with_callback(callbacks, history, first=history.of_metrics())
         return super().fit(x, y, batch_size, epochs, verbose, callbacks, **options)
 
     @property

@@ -74,6 +74,19 @@ class ChainHistory(keras.callbacks.Callback):
         self._epochs: dict[str, list[Array]] = {}
         # Training metrics of the epoch, if validation has reset them.
         self._training: dict[str, Array] | None = None
+        # Metrics at the end of the epoch.
+        self._metrics: dict[str, Array] = {}
+
+    def of_metrics(self) -> keras.callbacks.Callback:
+        """Return the callback that reads the metrics before those of the user.
+
+        A user's callback may evaluate other data, which resets the metrics. The
+        diagnostics are read after them: `mh.PosteriorSamples` decides a last proposal.
+        """
+        return keras.callbacks.LambdaCallback(on_epoch_end=self._take_metrics)
+
+    def _take_metrics(self, epoch: int, logs: Any = None) -> None:
+        self._metrics = self.model.chain_results()
 
     def as_arrays(self) -> dict[str, Array]:
         """Return the record: arrays (epochs, chains) by name."""
@@ -86,7 +99,7 @@ class ChainHistory(keras.callbacks.Callback):
         self._training = self.model.chain_results()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        values = self.model.chain_results()
+        values = self._metrics
         if self._training is not None:
             validation = {f"val_{name}": value for name, value in values.items()}
             values = self._training | validation

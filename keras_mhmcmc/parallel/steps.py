@@ -126,7 +126,8 @@ class ChainStep:
             loss = template.compute_loss(
                 x, y, predictions, sample_weight, training=training
             )
-            size = keras.tree.flatten(x)[0].shape[0]
+            inputs = [part for part in keras.tree.flatten(x) if part is not None]
+            size = ops.shape(inputs[0])[0]  # a tensor if the last batch may be short
             _backend.record_loss(template, loss, size)
             logs = template.compute_metrics(x, y, predictions, sample_weight)
         results = [

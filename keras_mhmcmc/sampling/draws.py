@@ -43,9 +43,10 @@ class Draws:
         weights: importance weights with mean 1 over all draws, shape (chain, draw).
         info: dict of arrays. `energy` is U of each draw in nats, on the mini-batch of
             its step, shape (chain, draw); with `control_variates`, corrected to first
-            order. Kernels whose batches have a random size,
-            such as `mh.kernels.tuna`, know no energy. They add `batch_size`, the mean
-            number of examples of a step, shape (chain,). `acceptance` and the other
+            order. Kernels that make paths (`hmc`, `mclmc`, `amagold`), or whose batches
+            have a random size (such as `tuna`), give no energy. The latter add
+            `batch_size`, the mean number of examples of a step, shape (chain,).
+            `acceptance` and the other
             counts of the kernel cover the steps after the burn-in, shape (chain,).
             Contour kernels add `masses`, the learned mass of each subregion, and
             `visits`, the number of draws in each subregion, shape (chain, partitions).
@@ -111,6 +112,7 @@ class Draws:
         The weighted draws are worth so many draws of equal weight. The dependence
         between neighbouring draws does not count here.
         """
+        self._check_not_empty()
         return importance.effective_sample_size(self.weights)
 
     def resample(self, num_draws: int | None = None, seed: int = 0) -> Any:
@@ -127,11 +129,12 @@ class Draws:
             Arrays of shape (num_draws, ...), in the structure of a position.
 
         Raises:
-            ValueError: an argument is outside its range.
+            ValueError: an argument is outside its range, or there are no draws.
 
         Reference: Kitagawa (1996), "Monte Carlo filter and smoother for non-Gaussian
         nonlinear state space models".
         """
+        self._check_not_empty()
         uniform = np.random.default_rng(_validate.seed(seed)).uniform()
         if num_draws is None:
             num_draws = self.weights.size
@@ -139,6 +142,13 @@ class Draws:
         chosen = importance.systematic(self.weights, uniform, num_draws)
         places = np.unravel_index(chosen, self.weights.shape)
         return keras.tree.map_structure(lambda x: x[places], self.position)
+
+    def _check_not_empty(self) -> None:
+        if self.weights.size == 0:
+            raise ValueError(
+                "There are no draws: the run was stopped before the end of its "
+                "burn-in. Go on with `init=draws.state`."
+            )
 
     def summary(self, names: str | list[str] | None = None) -> "pandas.DataFrame":
         """Return mean, sd, R-hat and effective sample sizes.

@@ -114,7 +114,8 @@ def equi_energy(
             Afterwards it is fixed, so that the chain has a known target.
         target_acceptance: (lowest, highest) share of accepted local moves.
         num_steps: steps of the coldest chain, at least `burn_in` + `every`. With a
-            `state` in `init`, the number of further steps.
+            `state` in `init`, the number of further steps. Steps before the coldest
+            chain begins come on top.
         num_chains: number of independent ladders of K chains. Defaults to 1.
         burn_in: steps of each chain before it fills its rings or keeps draws.
         ring_steps: further steps of each chain before the next colder chain starts.
@@ -199,6 +200,8 @@ def equi_energy(
                 "begins with the reference. Received: a state whose first arrays have "
                 f"the shapes {[x.shape for x in reference]}"
             )
+        at_reference = [ops.convert_to_tensor(x) for x in reference]
+        target.check(tree.pack_sequence_as(structure, at_reference))
     else:
         num_chains = _validate.integer("num_chains", num_chains, 1)
         structure = starting_positions(init, num_chains, target.check)
@@ -220,9 +223,8 @@ def equi_energy(
     else:
         state = ladder.init(position)
     first = settings.starts[0]  # of the coldest chain
-    plan = loop.Plan(
-        max(first - start, 0) + num_steps, max(first + burn_in - start, 0), every
-    )
+    wait = max(first - start, 0)
+    plan = checks.plan(num_steps, wait, max(first + burn_in - start, 0), every)
     outcome = loop.run(
         ladder.step,
         ladder.noise,

@@ -140,6 +140,14 @@ def replica_exchange(
         (Diffusion, Metropolis),
         "built by mh.kernels.sgld, psgld, sghmc, sgnht, mhbt or mint",
     )
+    if isinstance(kernel, Metropolis) and kernel.adaptation is not None:
+        raise ValueError(
+            "Argument `kernel` must have a fixed beta: a beta that adapts changes what "
+            "the chains sample. Give the proposal a number, such as "
+            "`mh.proposals.ReversibleLangevin(beta=2.0)`, and for `mh.kernels.rsgld` "
+            "`beta=2.0, beta_adaptation=None` with `normalized=True`. Received: "
+            f"kernel={kernel!r}"
+        )
     ladder = _checked_temperatures(temperatures)
     rates = _checked_rates(learning_rates, ladder)
     interval, probability = _checked_swaps(swap_every)
@@ -185,6 +193,7 @@ def replica_exchange(
         template = resume.first_state(algorithm, [ops.zeros(shape) for shape in shapes])
         origin = "the same kernel and the same number of temperatures"
         state = resume.restored(template, saved, _name_of(algorithm), origin)
+        resume.check_functions(saved, target.check)
     else:
         state = resume.first_state(algorithm, position)
         program.check_start(state, seed)

@@ -21,6 +21,7 @@ from keras_mhmcmc.algorithms.proposals import Proposal
 from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling.draws import ChainState
+from keras_mhmcmc.sampling.initial_positions import Check
 from keras_mhmcmc.sampling.log_density import LogDensity
 
 _MANY = 100  # steps after which a chain that accepted none stands still
@@ -69,6 +70,13 @@ def checked(state: ChainState) -> ChainState:
     _validate.integer("init", steps, 0, "It is the `steps` of a `ChainState`.")
     _validate.integer("init", seed, 0, "It is the `seed` of a `ChainState`.")
     return state
+
+
+def check_functions(state: ChainState, check: Check) -> None:
+    """Raise an error if the functions do not take the position of the first chain."""
+    values = state.values[: len(state.shapes)]
+    position = [ops.convert_to_tensor(value[0]) for value in values]
+    check(tree.pack_sequence_as(state.structure, position))
 
 
 def _is_shape(shape: Any) -> bool:

@@ -203,6 +203,7 @@ def sample(
     if saved is not None:
         name = resume.kernel_of(kernel)
         state = resume.restored(state, saved, name, "the same kernel")
+        resume.check_functions(saved, target.check)
     if start == 0:
         program.check_start(state, seed)
     outcome = loop.run(

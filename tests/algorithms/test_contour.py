@@ -60,14 +60,16 @@ def test_the_index_is_that_of_the_boundaries(energy):
 @pytest.mark.parametrize(("zeta", "field"), [(0.75, "zeta"), (1, "zeta"), (9, "one")])
 @pytest.mark.parametrize("energy", [0.0, 3.3, 99.0])
 def test_an_update_is_the_oracles(energy, zeta, field, rho):
-    settings = settings_with(zeta=zeta, random_field=field, rho=rho).contour
+    options = dict(zeta=zeta, random_field=field, rho=rho)
     theta = a_theta()
     index = oracle.index_of(energy, oracle.boundaries(2.0, 0.5, 12))
     exponent = 1 if field == "one" else zeta
-    expected = oracle.updated(theta, index, 0.05, exponent, rho)
-    actual = learned(a_log_theta(theta), tensor(energy), 0.05, settings)
-    actual = contour.normalized(actual)
-    assert_close([actual], [np.log(expected)])
+    for difference in ("backward", "forward"):
+        settings = settings_with(difference=difference, **options).contour
+        forward = difference == "forward"
+        expected = oracle.updated(theta, index, 0.05, exponent, rho, forward)
+        actual = learned(a_log_theta(theta), tensor(energy), 0.05, settings)
+        assert_close([contour.normalized(actual)], [np.log(expected)])
 
 
 @pytest.mark.parametrize("rho", [0.0, 2.0])
@@ -256,6 +258,44 @@ def test_the_interpolated_weights_are_exact(difference):
 def test_the_weights_of_the_subregions_are_not():
     # The paper's theta(J)^zeta: the reason why the weights are interpolated.
     assert weighted_mean("backward", step_weights=True) > 0.2
+
+
+def laws_of_the_energy(zeta, field, difference, last):
+    """Energies, their law for a normal in four dimensions, and the weighted law.
+
+    The subregions end at `last`; theta is where its mean update stands still.
+    """
+    energy = np.linspace(1e-4, 40.0, 4_001)
+    plain = energy * np.exp(-energy)
+    partition = dict(energy_min=0.2, energy_gap=(last - 0.2) / 20, partitions=22)
+    options = dict(random_field=field, difference=difference, max_multiplier=None)
+    settings = settings_with(zeta=zeta, **partition, **options).contour
+    energies, theta = tensor(energy), np.full(22, 1 / 22)
+    for _ in range(400):
+        rows = ops.broadcast_to(tensor(np.log(theta))[None], (len(energy), 22))
+        factor, log_weight = map(
+            ops.convert_to_numpy, flattened(rows, energies, 1.0, settings)
+        )
+        rise = np.concatenate([[0], np.cumsum(factor[1:] - 1) * energy[1]])
+        law = plain * np.exp(rise.min() - rise)
+        law /= law.sum()
+        after = learned(rows, energies, 1.0, settings)
+        theta = law @ np.exp(ops.convert_to_numpy(after).astype("float64"))
+        theta /= theta.sum()
+    weighted = law * np.exp(log_weight.astype("float64"))
+    return energy, plain / plain.sum(), weighted / weighted.sum()
+
+
+@pytest.mark.parametrize("last", [4.0, 10.0])
+@pytest.mark.parametrize("difference", ["backward", "forward"])
+@pytest.mark.parametrize(("zeta", "field"), [(0.75, "zeta"), (1, "zeta"), (2, "one")])
+def test_energies_above_the_last_boundary_get_their_weight(
+    zeta, field, difference, last
+):
+    energy, plain, weighted = laws_of_the_energy(zeta, field, difference, last)
+    above = energy > last  # 9% of the mass, or 0.05%
+    assert weighted[above].sum() == pytest.approx(plain[above].sum(), rel=0.1)
+    assert weighted @ energy == pytest.approx(plain @ energy, rel=0.02)
 
 
 # Importance weights.

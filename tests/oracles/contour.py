@@ -19,11 +19,17 @@ def index_of(energy, bounds):
     return len(bounds)
 
 
-def updated(theta, index, step, exponent, rho=0.0):
+def weighing(theta, index, forward):
+    """theta(J), but theta(m-1) above the last boundary: Psi does not change there."""
+    return theta[-2] if index == len(theta) - 1 and not forward else theta[index]
+
+
+def updated(theta, index, step, exponent, rho=0.0, forward=False):
     """Eq. (10), (15) or (57), divided by the sum where rho makes it differ from 1."""
     new = np.empty_like(theta)
     for i in range(len(theta)):
-        rate = theta[index] ** exponent + (step * rho if i >= index else 0.0)
+        rate = weighing(theta, index, forward) ** exponent
+        rate += step * rho if i >= index else 0.0
         new[i] = theta[i] + step * rate * ((i == index) - theta[i])
     return new / new.sum()
 
@@ -33,7 +39,8 @@ def updated_together(theta, indices, step, exponent, rho=0.0):
     field = np.zeros_like(theta)
     for index in indices:
         for i in range(len(theta)):
-            rate = theta[index] ** exponent + (step * rho if i >= index else 0.0)
+            rate = weighing(theta, index, False) ** exponent
+            rate += step * rho if i >= index else 0.0
             field[i] += rate * ((i == index) - theta[i]) / len(indices)
     new = theta + step * field
     return new / new.sum()
@@ -67,7 +74,9 @@ def log_weight(
 ):
     """zeta log Psi(U), from the upper end of the subregion down."""
     index = index_of(energy, bounds)
-    end = theta[min(index + 1, len(theta) - 1)] if forward else theta[index]
+    end = weighing(theta, index, False)
+    if forward:
+        end = theta[min(index + 1, len(theta) - 1)]
     upper = bounds[0] + gap * index
     rise = slope(theta, index, gap, forward, limit, zeta, temperature)
     return zeta * (np.log(end) + rise * (energy - upper))

@@ -114,7 +114,8 @@ def _contour(config, target, x, draw, every):
         j = _subregion(config, energy)
         hit = np.zeros_like(theta)
         hit[rows, j] = 1.0
-        rate = omega * theta[rows, j][:, None] ** config["zeta"]
+        weighing = theta[rows, _weighing(config, j)][:, None]
+        rate = omega * weighing ** config["zeta"]
         theta = theta + rate * (hit - theta)
         slope, log_weight = _psi(config, theta, j, energy)
         yield x, log_weight
@@ -130,6 +131,11 @@ def _subregion(config, energy):
     return np.searchsorted(partition["energy_min"] + bounds, energy)
 
 
+def _weighing(config, j):
+    """J, but m - 1 above the last boundary, where Psi stays as it is there."""
+    return np.minimum(j, config["partition"]["config"]["partitions"] - 2)
+
+
 def _psi(config, theta, j, energy):
     """The slope of log Psi, as it is limited, and zeta log Psi(U)."""
     rows, partition = np.arange(len(j)), config["partition"]["config"]
@@ -139,7 +145,7 @@ def _psi(config, theta, j, energy):
     limit, scale = config["max_multiplier"], config["zeta"] * config["temperature"]
     slope = np.clip(slope, (-limit - 1) / scale, (limit - 1) / scale)
     upper = partition["energy_min"] + partition["energy_gap"] * j
-    log_psi = np.log(theta[rows, j]) + slope * (energy - upper)
+    log_psi = np.log(theta[rows, _weighing(config, j)]) + slope * (energy - upper)
     return slope, config["zeta"] * log_psi
 
 

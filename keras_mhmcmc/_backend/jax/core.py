@@ -61,6 +61,13 @@ class LossObserver(loss_observer.LossObserver):
         identity.defvjp(forward, backward)
         return identity(loss)
 
+    def take(self, gradients):
+        loss = super().take(gradients)
+        traced = [isinstance(x, jax.core.Tracer) for x in (loss, *gradients)]
+        # Only the gradient was compiled, without the optimizer's step.
+        is_of_another_trace = traced[0] and not any(traced[1:])
+        return None if is_of_another_trace else loss
+
 
 def refuse_export(format):
     """Do nothing: Keras exports by way of TensorFlow."""

@@ -56,8 +56,8 @@ class LossObserver(loss_observer.LossObserver):
         self._of_replicas[_replica()] = tf.stop_gradient(loss)
         return loss
 
-    def take(self):
-        loss = super().take()
+    def take(self, gradients):
+        loss = super().take(gradients)
         own = self._of_replicas.pop(_replica(), None)
         return loss if own is None else own
 

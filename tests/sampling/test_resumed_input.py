@@ -1,0 +1,123 @@
+"""A run that goes on: its functions and its length are checked as at the start."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.sampling import loop
+
+pytestmark = pytest.mark.in_turn("torch")
+
+ROWS = np.random.default_rng(0).normal(size=40).astype("float32")
+LADDER = dict(
+    batch_size=20, num_levels=2, step_size=0.1, burn_in=30, ring_steps=20, data=ROWS
+)
+
+
+def each(mean, x):
+    return -0.5 * ops.square(x - mean)
+
+
+def summed(mean, x):
+    return ops.sum(each(mean, x))
+
+
+def sample(init, log_likelihood, num_steps=20):
+    return mh.sample(
+        mh.kernels.sgld(0.01),
+        init,
+        log_likelihood=log_likelihood,
+        data=ROWS,
+        batch_size=10,
+        num_steps=num_steps,
+        num_chains=2,
+        progress=False,
+    )
+
+
+def exchange(init, log_likelihood, num_steps=20):
+    return mh.replica_exchange(
+        mh.kernels.sgld(0.01),
+        init,
+        temperatures=[1.0, 2.0],
+        log_likelihood=log_likelihood,
+        data=ROWS,
+        batch_size=10,
+        num_steps=num_steps,
+        num_chains=2,
+        progress=False,
+    )
+
+
+def equi_energy(init, log_likelihood, num_steps=60):
+    return mh.equi_energy(
+        init,
+        log_likelihood=log_likelihood,
+        num_steps=num_steps,
+        num_chains=2,
+        progress=False,
+        **LADDER,
+    )
+
+
+@pytest.mark.parametrize("run", [sample, exchange, equi_energy])
+def test_a_resumed_run_refuses_a_summed_likelihood(run):
+    draws = run(0.0, each)
+    with pytest.raises(ValueError, match="`log_likelihood`.*neither summed"):
+        run(draws.state, summed)
+    assert run(draws.state, each).state.steps > draws.state.steps
+
+
+def test_a_ladder_that_was_stopped_early_goes_on(monkeypatch):
+    """The coldest chain begins after 50 steps, and its burn-in ends after 80."""
+    pieces = iter([25])
+
+    def stop(real):
+        def piece(plan, done, *others):
+            steps = next(pieces, None)
+            if steps is None:
+                raise KeyboardInterrupt
+            return steps, 0
+
+        return piece
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Plan, "piece", stop(loop.Plan.piece))
+        with pytest.warns(UserWarning):
+            draws = equi_energy(0.0, each)
+    assert draws.state.steps == 25 and draws.interrupted
+    assert draws.position.shape[1] == 0
+    with pytest.raises(ValueError, match="There are no draws.*burn-in"):
+        draws.weight_ess
+    with pytest.raises(ValueError, match="There are no draws.*burn-in"):
+        draws.resample()
+    with pytest.raises(ValueError, match="`num_steps` .* 30 steps of burn-in left"):
+        equi_energy(draws.state, each, num_steps=30)
+    more = equi_energy(draws.state, each, num_steps=34)
+    assert more.position.shape[1] == 4
+    assert more.state.steps == 84
+    whole = equi_energy(0.0, each, num_steps=34)
+    np.testing.assert_array_equal(more.position, whole.position)
+
+
+def test_replica_exchange_refuses_a_beta_that_adapts():
+    with pytest.raises(ValueError, match="`kernel` must have a fixed beta"):
+        mh.replica_exchange(
+            mh.kernels.rsgld(0.01),
+            0.0,
+            temperatures=[1.0, 2.0],
+            log_density=lambda x: -0.5 * ops.square(x),
+            num_steps=10,
+        )
+
+
+@pytest.mark.parametrize(("chains", "draws"), [(1, 50), (3, 3)])
+def test_a_summary_of_too_little_says_so(chains, draws):
+    pytest.importorskip("arviz")
+    values = np.random.default_rng(0).normal(size=(chains, draws))
+    with pytest.warns(UserWarning, match="R-hat") as caught:
+        table = mh.diagnostics.summary({"x": values})
+    assert len(caught) == 1
+    assert np.isnan(table["r_hat"]).all()
+    assert np.isfinite(table["ess_bulk"]).all() == (draws > 3)
