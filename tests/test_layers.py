@@ -63,9 +63,7 @@ INSIDE_FUNCTIONS = {
     "plots": {"matplotlib"},
     "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }
-MAY_ASK_FOR_THE_BACKEND = {
-    f"_backend/{name}.py" for name in ("__init__", "keras_internals", "running_fit")
-}
+MAY_ASK_FOR_THE_BACKEND = {"_backend/__init__.py", "_backend/keras_internals.py"}
 
 
 def module_of(path):

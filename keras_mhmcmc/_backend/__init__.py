@@ -22,12 +22,12 @@ from keras_mhmcmc._backend.keras_internals import portable
 from keras_mhmcmc._backend.keras_internals import record_loss
 from keras_mhmcmc._backend.keras_internals import refuse_legacy_file
 from keras_mhmcmc._backend.keras_internals import renormalises
+from keras_mhmcmc._backend.keras_internals import return_values
 from keras_mhmcmc._backend.keras_internals import step_outputs
 from keras_mhmcmc._backend.keras_internals import training_model
 from keras_mhmcmc._backend.running_fit import error_leaves_fit
 from keras_mhmcmc._backend.running_fit import fitted_data
 from keras_mhmcmc._backend.running_fit import fitting_frame
-from keras_mhmcmc._backend.running_fit import return_values_in_fit
 
 if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax.algebra import *  # noqa: F403

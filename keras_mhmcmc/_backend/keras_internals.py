@@ -31,6 +31,7 @@ __all__ = [
     "record_loss",
     "refuse_legacy_file",
     "renormalises",
+    "return_values",
     "step_outputs",
     "stored_value",
     "training_model",
@@ -194,12 +195,23 @@ def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
     return None
 
 
+def return_values(optimizer: keras.optimizers.Optimizer) -> None:
+    """Give the variables of `optimizer` and its model their values on JAX.
+
+    Between the steps of an epoch Keras keeps the values elsewhere, until a callback
+    asks for its model.
+    """
+    model = training_model(optimizer)
+    if model is not None and keras.backend.backend() == "jax":
+        model.jax_state_sync()
+
+
 def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:
     """Add the loss of a mini-batch to the mean that `model` logs as "loss".
 
     The training step of Keras does this after `compute_loss`. `examples` is their
-    number, or a tensor of it. The metric is the first
-    one of the public `metrics`, unless a subclass changes the list.
+    number, or a tensor of it. The metric is the first one of the public `metrics`,
+    unless a subclass changes the list.
     """
     model._loss_tracker.update_state(loss, sample_weight=examples)
 

@@ -11,30 +11,22 @@ __all__ = [
     "error_leaves_fit",
     "fitted_data",
     "fitting_frame",
-    "return_values_in_fit",
 ]
 
 
-def fitting_frame(model: keras.Model, frame: FrameType | None) -> FrameType | None:
+def fitting_frame(
+    model: keras.Model | None, frame: FrameType | None
+) -> FrameType | None:
     """Return the frame of `model.fit` among the callers of `frame`, or None.
 
-    Keras has no flag that says whether `fit` runs: after an error in `fit`, its
-    callbacks are not told about the end.
+    None as `model` stands for any Keras model. Keras has no flag that says whether
+    `fit` runs: after an error in `fit`, its callbacks are not told about the end.
     """
     while frame is not None:
-        if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
-            return frame
-        frame = frame.f_back
-    return None
-
-
-def _innermost_fit() -> FrameType | None:
-    """Return the frame of the newest `fit` of a Keras model that runs, or None."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        is_fit = frame.f_code.co_name == "fit"
-        if is_fit and isinstance(frame.f_locals.get("self"), keras.Model):
-            return frame
+        if frame.f_code.co_name == "fit":
+            fitted = frame.f_locals.get("self")
+            if isinstance(fitted, keras.Model) and (model is None or fitted is model):
+                return frame
         frame = frame.f_back
     return None
 
@@ -45,22 +37,12 @@ def error_leaves_fit() -> bool:
     Keras finalizes the optimizer in a `finally` on JAX. An exception that the caller of
     `fit` is handling is another one.
     """
-    error, frame = sys.exception(), _innermost_fit()
+    error = sys.exception()
     trace = None if error is None else error.__traceback__
+    frame = fitting_frame(None, inspect.currentframe())
     while trace is not None and trace.tb_frame is not frame:
         trace = trace.tb_next
     return trace is not None
-
-
-def return_values_in_fit() -> None:
-    """Give the variables of a running `fit` their values on JAX.
-
-    Between the steps of an epoch Keras keeps them elsewhere, until a callback asks for
-    its model.
-    """
-    frame = _innermost_fit()
-    if frame is not None and keras.backend.backend() == "jax":
-        frame.f_locals["self"].jax_state_sync()
 
 
 _DATA = ("x", "y", "sample_weight", "class_weight", "shuffle")

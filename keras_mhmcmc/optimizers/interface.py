@@ -131,7 +131,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
 
     def state_values(self) -> list[Tensor]:
         """Return the current state: a tensor for each sampled variable."""
-        _backend.return_values_in_fit()
+        _backend.return_values(self)
         return self._chain.state_values()
 
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
@@ -204,7 +204,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
         and before validation.
         """
         if self.built:
-            _backend.return_values_in_fit()
+            _backend.return_values(self)
             self._chain.settle()
 
     def propose(self) -> None:
@@ -215,5 +215,5 @@ class SamplerInterface(keras.optimizers.Optimizer):
         step, without `settle`, or after somebody has set the weights.
         """
         if self.built:
-            _backend.return_values_in_fit()
+            _backend.return_values(self)
             self._chain.propose()

@@ -46,10 +46,10 @@ class Draws:
             order. Kernels that make paths (`hmc`, `mclmc`, `amagold`), or whose batches
             have a random size (such as `tuna`), give no energy. The latter add
             `batch_size`, the mean number of examples of a step, shape (chain,).
-            `acceptance` and the other
-            counts of the kernel cover the steps after the burn-in, shape (chain,).
-            Contour kernels add `masses`, the learned mass of each subregion, and
-            `visits`, the number of draws in each subregion, shape (chain, partitions).
+            `acceptance` and the other counts of the kernel cover the steps after the
+            burn-in, shape (chain,). Contour kernels add `masses`, the learned mass of
+            each subregion, and `visits`, the number of draws in each subregion, shape
+            (chain, partitions).
             With `partition="auto"` they add `energy_min` and `energy_gap`, both of
             shape (chain,).
         state: a `ChainState`, for `init` of a later run.

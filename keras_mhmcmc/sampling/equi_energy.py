@@ -114,8 +114,8 @@ def equi_energy(
             Afterwards it is fixed, so that the chain has a known target.
         target_acceptance: (lowest, highest) share of accepted local moves.
         num_steps: steps of the coldest chain, at least `burn_in` + `every`. With a
-            `state` in `init`, the number of further steps. Steps before the coldest
-            chain begins come on top.
+            `state` in `init`, the number of further steps, at least what is left of
+            `burn_in` + `every`. Steps before the coldest chain begins come on top.
         num_chains: number of independent ladders of K chains. Defaults to 1.
         burn_in: steps of each chain before it fills its rings or keeps draws.
         ring_steps: further steps of each chain before the next colder chain starts.
@@ -224,7 +224,9 @@ def equi_energy(
         state = ladder.init(position)
     first = settings.starts[0]  # of the coldest chain
     wait = max(first - start, 0)
-    plan = checks.plan(num_steps, wait, max(first + burn_in - start, 0), every)
+    left = max(first + burn_in - max(start, first), 0)  # of the burn-in
+    checked_plan(num_steps, left, every)
+    plan = loop.Plan(wait + num_steps, wait + left, every)
     outcome = loop.run(
         ladder.step,
         ladder.noise,

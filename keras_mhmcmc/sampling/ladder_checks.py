@@ -8,7 +8,6 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc.algorithms import equi_energy
-from keras_mhmcmc.sampling import loop
 
 _ABOVE_ONE = _validate.Interval(1.0, low_open=True)
 _FINITE = _validate.Interval(-3e38)
@@ -140,26 +139,3 @@ def _is_list(values: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def plan(num_steps: int, wait: int, burn_in: int, every: int) -> loop.Plan:
-    """Return how long the ladder runs and what it keeps.
-
-    Args:
-        num_steps: steps of the coldest chain.
-        wait: steps before the coldest chain begins.
-        burn_in: steps before the first one that may be kept, with those of `wait`.
-        every: steps for each kept draw.
-
-    Raises:
-        ValueError: a run that goes on would end before it keeps a draw.
-    """
-    found = loop.Plan(wait + num_steps, burn_in, every)
-    if found.num_draws < 1:
-        raise ValueError(
-            "Argument `num_steps` must be at least the steps of the coldest chain's "
-            "burn-in that are left + `every`, so that a draw is kept. Received: "
-            f"num_steps={num_steps}, every={every}, and a state with "
-            f"{burn_in - wait} steps of burn-in left"
-        )
-    return found

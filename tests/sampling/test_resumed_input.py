@@ -23,30 +23,21 @@ def summed(mean, x):
     return ops.sum(each(mean, x))
 
 
-def sample(init, log_likelihood, num_steps=20):
-    return mh.sample(
-        mh.kernels.sgld(0.01),
-        init,
-        log_likelihood=log_likelihood,
-        data=ROWS,
-        batch_size=10,
-        num_steps=num_steps,
-        num_chains=2,
-        progress=False,
-    )
+BATCHES = dict(data=ROWS, batch_size=10, num_steps=20, num_chains=2, progress=False)
 
 
-def exchange(init, log_likelihood, num_steps=20):
+def sample(init, log_likelihood):
+    kernel = mh.kernels.sgld(0.01)
+    return mh.sample(kernel, init, log_likelihood=log_likelihood, **BATCHES)
+
+
+def exchange(init, log_likelihood):
     return mh.replica_exchange(
         mh.kernels.sgld(0.01),
         init,
         temperatures=[1.0, 2.0],
         log_likelihood=log_likelihood,
-        data=ROWS,
-        batch_size=10,
-        num_steps=num_steps,
-        num_chains=2,
-        progress=False,
+        **BATCHES,
     )
 
 
@@ -92,7 +83,7 @@ def test_a_ladder_that_was_stopped_early_goes_on(monkeypatch):
         draws.weight_ess
     with pytest.raises(ValueError, match="There are no draws.*burn-in"):
         draws.resample()
-    with pytest.raises(ValueError, match="`num_steps` .* 30 steps of burn-in left"):
+    with pytest.raises(ValueError, match="`num_steps` .* burn_in=30, every=1"):
         equi_energy(draws.state, each, num_steps=30)
     more = equi_energy(draws.state, each, num_steps=34)
     assert more.position.shape[1] == 4
