@@ -180,13 +180,14 @@ def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
     Keras does not tell an optimizer about its model, and a sampler has to see the loss
     that the model was compiled with. The only link is the training step of the model:
     it calls `scale_loss` and `apply`, and is then further up the stack. Keras' loss
-    scaling may stand between them. Return None in a custom training loop.
+    scaling may stand between them. Return None in a custom training loop. A model has
+    no `optimizer` until it is compiled, and its own methods may be among the callers.
     """
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
         if isinstance(caller, keras.Model):
-            used = caller.optimizer
+            used = getattr(caller, "optimizer", None)
             if isinstance(used, keras.optimizers.LossScaleOptimizer):
                 used = used.inner_optimizer
             if used is optimizer:

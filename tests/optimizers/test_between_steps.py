@@ -131,3 +131,24 @@ def test_a_rate_of_zero_stops_amagold():
     ]
     with pytest.raises(ValueError, match="must stay greater than 0"):
         fit(model, epochs=3, callbacks=callbacks)
+
+
+class AsksInItsConstructor(keras.Model):
+    """A model that goes on from the state of another one's sampler."""
+
+    def __init__(self, sampler):
+        self.state = sampler.state_values()  # Keras' own constructor has not run
+        super().__init__()
+
+    def again(self, sampler):
+        return sampler.state_values()
+
+
+def test_a_model_without_an_optimizer_asks_for_the_state():
+    model = compiled(SAMPLERS["rsgld_paper"].make(seed=3))
+    fit(model)
+    asks = AsksInItsConstructor(model.optimizer)
+    for value, again in zip(asks.state, asks.again(model.optimizer), strict=True):
+        np.testing.assert_array_equal(
+            ops.convert_to_numpy(value), ops.convert_to_numpy(again)
+        )
