@@ -4,11 +4,11 @@ A perceptron 784-600-10, 55,000 images, batches of 100, 500 epochs, the test err
 several rounds. The rounds of a method are the chains of one `mh.ParallelChains`. The
 images are the paper's: the last 55,000 of MNIST's 60,000, as in the TensorFlow tutorial
 of its time; with `--held-out last` the first 55,000. RSGLD runs with this package's
-defaults, with more refreshes at a higher temperature, and with the paper's settings.
-The paper's SGD breaks down at large rates. Here it does so with a softmax that
-overflows, which is the method `SGD-naive`. RMSprop and Adam, at a rate of 0.001, are
-for the curves of figure 3b. The ensemble averages 25 states of a chain from the second
-half of the epochs, for SGD as well.
+defaults, with more refreshes at a higher temperature, with a warm-up of 20 epochs, and
+with the paper's settings. The paper's SGD breaks down at large rates. Here it does so
+with a softmax that overflows, which is the method `SGD-naive`. RMSprop and Adam, at a
+rate of 0.001, are for the curves of figure 3b. The ensemble averages 25 states of a
+chain from the second half of the epochs, for SGD as well.
 
     python examples/mnist_table1.py --data mnist.npz --out out/table1
     python examples/mnist_table1.py --data mnist.npz --out out/table1 --rates 0.4 \
@@ -46,6 +46,7 @@ RATES = (0.05, 0.1, 0.2, 0.4, 0.6)
 METHODS = (
     "RSGLD",
     "RSGLD-refreshes",
+    "RSGLD-warm-up",
     "RSGLD-paper",
     "SGD",
     "SGLD",
@@ -62,6 +63,7 @@ LOGS = ("forward_acceptance", "refresh_acceptance", "beta", "learning_rate")
 # More refreshes, at a temperature that lets nearly all of them through: see the page on
 # Metropolis-Hastings.
 REFRESHES = {"refresh_probability": 0.3}
+WARM_UP = 20  # epochs
 PAPER = {
     "forward_probability": 0.5,
     "refresh_probability": 0.0,
@@ -108,6 +110,9 @@ def make_optimizer(method, rate, n, seed, **options):
             "temperature": 2 * n / BATCH**0.5,
         }
         return mh.RSGLD(rate, seed=seed, **sizes, **REFRESHES, **options)
+    if method == "RSGLD-warm-up":
+        sizes = {"train_size": n, "batch_size": BATCH, "warm_up": WARM_UP * n // BATCH}
+        return mh.RSGLD(rate, seed=seed, **(sizes | options))
     if method == "RSGLD-paper":
         sizes = {"train_size": n, "batch_size": BATCH, "temperature": n / BATCH}
         return mh.RSGLD(rate, seed=seed, **sizes, **PAPER)

@@ -97,7 +97,7 @@ class Gaussian(Prior):
 
     def bind(self, variables: Sequence[Any]) -> "BoundGaussian":
         """Return the prior of these Keras variables, in this order."""
-        _warn_of_regularizers(variables)
+        warn_of_regularizers(variables)
         if not isinstance(self.scale, dict):
             return BoundGaussian([self.scale**-2] * len(variables))
         paths = [variable.path for variable in variables]
@@ -139,7 +139,7 @@ def _precision(scales: dict[str, float], path: str) -> float:
     return 0.0 if pattern is None else scales[pattern] ** -2
 
 
-def _warn_of_regularizers(variables: Sequence[Any]) -> None:
+def warn_of_regularizers(variables: Sequence[Any]) -> None:
     """Warn if the loss has a second prior."""
     paths = [v.path for v in variables if v.regularizer is not None]
     if paths:
@@ -206,7 +206,8 @@ class SpikeSlab(Configurable):
     Args:
         sparse: chooses the sparse kernels: a regular expression that matches a part of
             their paths, or a function that takes a Keras variable and returns a bool.
-            A kernel is a variable with at least two axes.
+            A kernel is a variable with at least two axes whose path does not end with
+            "bias".
         v0: variance of the spike divided by sigma^2, greater than 0.
         v1: variance of the slab divided by sigma^2, greater than `v0`.
         a: at least 1. The prior of delta is Beta(a, b).
@@ -280,17 +281,26 @@ class SpikeSlab(Configurable):
     def __repr__(self) -> str:
         return call_text(type(self), vars(self))  # a function by its name
 
-    def choose(self, weights: Sequence[Any], least_axes: int) -> list[int]:
-        """Return the indices of the weights that `sparse` chooses, at least one.
+    def kernels_of(self, weights: Sequence[Any], has_chains: bool) -> list[int]:
+        """Return the indices of the kernels of a network, which may be sparse."""
+        axes = 2 + has_chains
+        return [
+            i
+            for i, weight in enumerate(weights)
+            # Attention and recurrent layers have biases with two axes.
+            if len(weight.shape) >= axes and not weight.path.endswith("bias")
+        ]
+
+    def choose(self, weights: Sequence[Any], kernels: Sequence[int]) -> list[int]:
+        """Return the indices of the kernels that `sparse` chooses, at least one.
 
         Args:
             weights: Keras variables, or objects with `path` and `shape`.
-            least_axes: least number of axes of a kernel, with the chain axis.
+            kernels: indices of the weights that may be sparse.
 
         Raises:
             ValueError: `sparse` chooses no kernel.
         """
-        kernels = [i for i, x in enumerate(weights) if len(x.shape) >= least_axes]
         found = [i for i in kernels if self._is_sparse(weights[i])]
         if not found:
             what = (
@@ -301,7 +311,7 @@ class SpikeSlab(Configurable):
             paths = ", ".join(weights[i].path for i in kernels) or "none"
             raise ValueError(
                 "Argument `sparse` must choose a kernel, a variable with at least two "
-                f"axes, but it {what}. The kernels are: {paths}. "
+                f"axes that is no bias, but it {what}. The kernels are: {paths}. "
                 f"Received: sparse={self.sparse!r}"
             )
         return found

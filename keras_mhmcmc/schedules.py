@@ -19,9 +19,24 @@ __all__ = ["CyclicalCosine", "GeometricCycle", "PowerDecay", "RobbinsMonro"]
 
 Schedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
 
+_PROBES = (0, 1, 10, 100, 1000, 100_000)  # iterations
+
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def check_shares(name: str, rate: Any) -> None:
+    """Raise a `ValueError` if `rate` is a schedule with values outside [0, 1]."""
+    if not isinstance(rate, Schedule):
+        return
+    values = [float(rate(iteration)) for iteration in _PROBES]
+    if not all(0.0 <= value <= 1.0 for value in values):
+        raise ValueError(
+            f"Argument `{name}` must be a schedule with values in [0, 1]: each is the "
+            f"share of the new in an average. Received: a schedule with the values "
+            f"{values} at the iterations {list(_PROBES)}"
+        )
 
 
 @serializable

@@ -56,6 +56,7 @@ EXEMPT = {
     "proposals.*.*": INNER,
     "priors.SpikeSlab.group_of_each": INNER,
     "priors.SpikeSlab.choose": INNER,
+    "priors.SpikeSlab.kernels_of": INNER,
     "Classifier.*": INNER,
     "*.get_config": "takes nothing",
     "*.from_config": "takes the arguments of the constructor, by way of Keras",

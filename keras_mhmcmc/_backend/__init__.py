@@ -7,6 +7,7 @@ import keras
 from keras import ops  # replaced below on PyTorch
 
 from keras_mhmcmc._backend.errors import NotVectorizable
+from keras_mhmcmc._backend.keras_internals import adding_layers
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows
 from keras_mhmcmc._backend.keras_internals import compile_arguments
 from keras_mhmcmc._backend.keras_internals import compile_key
@@ -18,6 +19,7 @@ from keras_mhmcmc._backend.keras_internals import input_signature
 from keras_mhmcmc._backend.keras_internals import layout_of
 from keras_mhmcmc._backend.keras_internals import made_again
 from keras_mhmcmc._backend.keras_internals import makes_masks
+from keras_mhmcmc._backend.keras_internals import network_of
 from keras_mhmcmc._backend.keras_internals import portable
 from keras_mhmcmc._backend.keras_internals import record_loss
 from keras_mhmcmc._backend.keras_internals import refuse_legacy_file
@@ -28,6 +30,7 @@ from keras_mhmcmc._backend.keras_internals import training_model
 from keras_mhmcmc._backend.running_fit import error_leaves_fit
 from keras_mhmcmc._backend.running_fit import fitted_data
 from keras_mhmcmc._backend.running_fit import fitting_frame
+from keras_mhmcmc._backend.running_fit import is_fitting
 
 if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax.algebra import *  # noqa: F403

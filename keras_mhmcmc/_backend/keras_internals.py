@@ -19,6 +19,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 __all__ = [
     "BuiltBeforeSteps",
     "TrainerHooks",
+    "adding_layers",
     "any_number_of_rows",
     "compile_arguments",
     "compile_key",
@@ -27,6 +28,7 @@ __all__ = [
     "input_signature",
     "layout_of",
     "made_again",
+    "network_of",
     "portable",
     "record_loss",
     "refuse_legacy_file",
@@ -62,6 +64,24 @@ def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
     The public `model.layers` has those of the first level only.
     """
     return list(model._flatten_layers())
+
+
+def adding_layers(model: keras.Model) -> list[str]:
+    """Return the names of the layers that add a loss of their own.
+
+    For `add_loss` the newest call tells. The public `model.losses` is empty in a step
+    on JAX, where the losses are kept elsewhere.
+    """
+    return [
+        layer.name
+        for layer in inner_layers(network_of(model))
+        if layer._losses or layer._loss_ids
+    ]
+
+
+def network_of(model: keras.Model) -> keras.Model:
+    """Return the network that `model` trains: of chains, that of each chain."""
+    return model.template if isinstance(model, TrainerHooks) else model
 
 
 def makes_masks(model: keras.Model) -> bool:

@@ -11,6 +11,7 @@ __all__ = [
     "error_leaves_fit",
     "fitted_data",
     "fitting_frame",
+    "is_fitting",
 ]
 
 
@@ -29,6 +30,11 @@ def fitting_frame(
                 return frame
         frame = frame.f_back
     return None
+
+
+def is_fitting() -> bool:
+    """Return whether the `fit` of any Keras model runs."""
+    return fitting_frame(None, inspect.currentframe()) is not None
 
 
 def error_leaves_fit() -> bool:

@@ -57,8 +57,8 @@ class Traits(NamedTuple):
     warm_up: int = 0  # first steps, which are burn-in
     # Name and value of the argument that sets them, for messages.
     warm_up_argument: tuple[str, int] = ("warm_up", 0)
-    # Whether a decision depends on the number of weights that move.
-    counts_weights: bool = False
+    # What depends on the number of weights that move, for a message. "": nothing.
+    counts_weights: str = ""
     counts: tuple[str, ...] = ()  # names of what `Info.counts` adds up
 
 

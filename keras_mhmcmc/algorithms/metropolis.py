@@ -163,7 +163,9 @@ class Metropolis(Algorithm):
         return Traits(
             uses_gradient=self.proposal.uses_gradient,
             uses_energy=True,
-            counts_weights=self.proposal.counts_weights,
+            counts_weights="the density of a proposal, with `normalized=True`,"
+            if self.proposal.counts_weights
+            else "",
             num_uniforms=3 if self.refresh_probability > 0.0 else 2,
             # One step more evaluates where the last move went.
             warm_up=self.warm_up + 1 if self.warm_up else 0,

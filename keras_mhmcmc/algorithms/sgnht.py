@@ -144,7 +144,7 @@ class SGNHT(Diffusion):
     @property
     def traits(self) -> Traits:
         """What the algorithm needs and gives."""
-        return Traits()
+        return Traits(counts_weights="the thermostat")
 
     def init(self, position: Position) -> State:
         """Return the state before the first step."""

@@ -87,7 +87,7 @@ _STEP = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 
 
 class SpikeSlab(NamedTuple):
-    """The numbers of the prior that stay as they are."""
+    """The fixed numbers of the prior."""
 
     v0: float
     v1: float
@@ -127,6 +127,7 @@ class SpikeSlabSampler(OverDiffusion):
     """A diffusion whose prior learns which weights are small: SGLD-SA, SGHMC-SA, ESM.
 
     In a network only kernels are sparse, and the other kernels have the prior N(0, 1).
+    A kernel is a weight with at least two axes that is not called a bias.
     """
 
     base: Diffusion  # Adam for ESM
@@ -163,18 +164,15 @@ class SpikeSlabSampler(OverDiffusion):
         Raises:
             ValueError: the prior chooses none.
         """
-        least_axes = (2 if self.is_network else 0) + has_chains
-        sparse = self.prior.choose(weights, least_axes)
-        normal = [
-            i
-            for i, weight in enumerate(weights)
-            if self.is_network and i not in sparse and len(weight.shape) >= least_axes
-        ]
+        kernels = list(range(len(weights)))
+        if self.is_network:
+            kernels = self.prior.kernels_of(weights, has_chains)
+        sparse = self.prior.choose(weights, kernels)
+        normal = [i for i in kernels if self.is_network and i not in sparse]
         return dataclasses.replace(self, sparse=tuple(sparse), normal=tuple(normal))
 
-    def energy_unit(self, number: int) -> float | None:
+    def energy_unit(self, number: int) -> None:
         """Return None: the energy decides nothing."""
-        return None
 
     def init(self, position: Position) -> State:
         """Return the state before the first step."""

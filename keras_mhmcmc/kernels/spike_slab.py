@@ -9,6 +9,7 @@ from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.schedules import Schedule
+from keras_mhmcmc.schedules import check_shares
 
 
 def sgldsa(
@@ -36,7 +37,7 @@ def sgldsa(
             object with `path` and `shape`, the chain axis first.
         likelihood: "categorical" if `log_likelihood` returns a log-likelihood;
             "gaussian" if it returns minus the squared error of each example. Sigma is
-            then the standard deviation of the noise.
+            then the standard deviation of the noise, and there is no `log_prior`.
         step_size: omega, the step of the latent variables: a decreasing schedule, or a
             number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at step k.
         temperature: T, at least 0, or a schedule. Defaults to 1.
@@ -108,6 +109,7 @@ def _spike_slab(
     layer_temperatures: bool,
 ) -> SpikeSlabSampler:
     checked_spike_slab(prior)
+    check_shares("step_size", step_size)
     _validate.choice("likelihood", likelihood, ("categorical", "gaussian"))
     return SpikeSlabSampler(
         base,

@@ -8,8 +8,11 @@ from typing import Any
 import keras
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
+
+_COARSE = ("bfloat16", "float16")
 
 _REFUSED = {
     "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`. A decay of w is the scale "
@@ -91,6 +94,15 @@ def check_variables(variables: Sequence[keras.Variable]) -> None:
                 "Build the layer without it. A prior keeps weights small. "
                 f"Received: constraint={variable.constraint}"
             )
+    coarse = [variable for variable in variables if variable.dtype in _COARSE]
+    if coarse:
+        warn(
+            "Weights in half precision lose the noise of a sampler: most of its steps "
+            "are smaller than the distance between two numbers, and most weights never "
+            "move. Keep the weights in float32, with the policy 'mixed_bfloat16' or "
+            f"'float32'. Received: {len(coarse)} variables, such as "
+            f"'{coarse[0].path}' of dtype {coarse[0].dtype}"
+        )
 
 
 def refuse_other_weights(sampled: Sequence[keras.Variable], model: keras.Model) -> None:

@@ -1,12 +1,15 @@
 """Check the loss that a model was compiled with."""
 
 import inspect
+import json
 from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._backend import ops
 from keras_mhmcmc._warn import warn
 
 Check = Callable[[keras.Model], None]  # of a compiled model, before the first step
@@ -130,16 +133,27 @@ def check_is_mean_squared_error(model: keras.Model) -> None:
             f'likelihood="gaussian", loss={model.loss!r}'
         )
     has_weights = _backend.compile_arguments(model).get("loss_weights") is not None
-    paths = [v.path for v in model.trainable_variables if v.regularizer is not None]
+    variables = _backend.network_of(model).trainable_variables
+    paths = [v.path for v in variables if v.regularizer is not None]
     found = [f"{len(losses)} losses"] * (len(losses) > 1)
     found += ["`loss_weights`"] * has_weights
     found += [f"a regularizer of '{path}'" for path in paths]
+    _refuse_all(found)
+
+
+def check_adds_no_loss(model: keras.Model) -> None:
+    """Raise a `ValueError` if layers of `model`, which was called, add to its loss."""
+    _refuse_all([f"a loss of the layer '{x}'" for x in _backend.adding_layers(model)])
+
+
+def _refuse_all(found: list[str]) -> None:
+    """Raise a `ValueError` for parts of a loss that are no squared errors."""
     if found:
         raise ValueError(
             'Argument `likelihood` must be "categorical" with this model: "gaussian" '
             "learns the noise from the loss, which must be the mean squared error of "
-            "one output and nothing else. Leave out `loss_weights` and regularizers. "
-            f'Received: likelihood="gaussian" with {", ".join(found)}'
+            "one output and nothing else. Leave out `loss_weights`, regularizers and "
+            f'`add_loss`. Received: likelihood="gaussian" with {", ".join(found)}'
         )
 
 
@@ -150,6 +164,13 @@ def is_mean_squared_error(loss: Any) -> bool:
     if isinstance(loss, str):
         return name_of(loss) in OF_MEAN_SQUARES
     return loss is keras.losses.mean_squared_error
+
+
+def _as_json(value: Any) -> Any:
+    """Return what stands for a value that JSON does not know."""
+    if isinstance(value, np.ndarray) or ops.is_tensor(value):
+        return ops.convert_to_numpy(value).tolist()
+    return type(value).__name__
 
 
 def checked_as(first: Any, model: keras.Model) -> Any:
@@ -166,10 +187,13 @@ def checked_as(first: Any, model: keras.Model) -> Any:
     def of_one(loss: Any) -> Any:
         if not isinstance(loss, keras.losses.Loss):
             return loss
-        config = loss.get_config()
-        return type(loss), {name: config[name] for name in config if name != "name"}
+        config = {**loss.get_config(), "name": None}
+        return type(loss), json.dumps(config, sort_keys=True, default=_as_json)
 
-    now = keras.tree.map_structure(of_one, model.loss)
+    now = [
+        keras.tree.map_structure(of_one, model.loss),
+        _backend.compile_arguments(model).get("loss_weights"),
+    ]
     if first is not None and first != now:
         warn(
             "The loss has changed since the chain began, and the chain may accept "

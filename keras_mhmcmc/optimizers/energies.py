@@ -26,6 +26,8 @@ class SampleInfo(NamedTuple):
     energy: Array  # U, nats, () or (chains,)
     log_weight: Array
     is_final: bool  # or both are those of the point before
+    # Whether each chain was lost in the step that would have evaluated the sample.
+    is_useless: Array | bool = False
 
 
 class Energies:
@@ -145,7 +147,8 @@ class Energies:
         energy = state[..., first]
         if is_pending:  # before the first point there is no energy
             energy = np.where(state[..., 0] > 0, energy, math.nan)
-        return SampleInfo(energy, state[..., first + 1], not is_pending)
+        is_useless = (state[..., _IS_PENDING] > 0.0) & self._lost()
+        return SampleInfo(energy, state[..., first + 1], not is_pending, is_useless)
 
     def _read(self) -> Array:
         return np.array(ops.convert_to_numpy(self._state))

@@ -37,7 +37,7 @@ class ESM(SpikeSlabOptimizer):
         epsilon: number added to the root of the mean squared gradient, greater than 0.
         seed: integer in [0, 2**31) or None, without effect: ESM adds no noise.
         nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
-            stays at its last finite state. At the end of the epoch "stop" warns, and
+            then stands still. At the end of the epoch "stop" warns, and
             `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 

@@ -16,6 +16,8 @@ from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
 from keras_mhmcmc.optimizers.replicas import Replicas
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.schedules import Schedule
 
 # The diagnostics that are summed over chains. All others are averaged.
@@ -32,6 +34,30 @@ class SamplerInterface(keras.optimizers.Optimizer):
     _replicas: Replicas
     _given: dict[str, Any]
     _counts: keras.Variable  # sums of what the algorithm counts
+    _train_size: int
+    _batch_size: int | None
+    _prior: Prior | SpikeSlab | None
+    _seed: int | None
+
+    @property
+    def train_size(self) -> int:
+        """N, the number of training examples."""
+        return self._train_size
+
+    @property
+    def batch_size(self) -> int | None:
+        """m, the examples in a mini-batch, if the sampled distribution depends on m."""
+        return self._batch_size
+
+    @property
+    def prior(self) -> Prior | SpikeSlab | None:
+        """The prior of the weights. None is a flat prior."""
+        return self._prior
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the noise, as it was given."""
+        return self._seed
 
     @property
     def temperature(self) -> float | Schedule:
@@ -84,6 +110,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
 
     def temperature_now(self) -> float:
         """Return the temperature of the next step."""
+        _backend.return_values(self)
         return float(ops.convert_to_numpy(self._current_temperature()))
 
     def diagnostics(self) -> dict[str, float]:
@@ -103,6 +130,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Return the `diagnostics` of each chain: arrays (chains,) by name."""
         if not self.built:
             return {}
+        _backend.return_values(self)
         arrays = self._parts.state.arrays()
         report = self.algorithm.summary(arrays, self._read_counts())
         report.setdefault("nonfinite", self._chain.lost_chains())
@@ -121,6 +149,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     def reset_diagnostics(self) -> None:
         """Start the counts and means of `diagnostics` anew."""
         if self.built:
+            _backend.return_values(self)
             self._counts.assign(np.zeros(self._counts.shape, "float32"))
             self._parts.energies.reset()
 
@@ -130,9 +159,9 @@ class SamplerInterface(keras.optimizers.Optimizer):
         return self._parts.state.weights if self.built else []
 
     def state_values(self) -> list[Tensor]:
-        """Return the current state: a tensor for each sampled variable."""
+        """Return a copy of the current state: a tensor for each sampled variable."""
         _backend.return_values(self)
-        return self._chain.state_values()
+        return [ops.copy(value) for value in self._chain.state_values()]
 
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
         """Mark the current state as a sample. The next step stores its energy.
@@ -144,11 +173,13 @@ class SamplerInterface(keras.optimizers.Optimizer):
             listener: function without arguments. `tell_of_samples` calls it once the
                 energy of this sample is known, when `sample_info` still describes it.
         """
+        _backend.return_values(self)
         self._chain.mark_sample(listener)
 
     def freeze(self) -> None:
         """End the adaptation of the learning rate, as the first sample does."""
         if self.built:
+            _backend.return_values(self)
             self._chain.freeze()
 
     def await_sample(self, iteration: int, listener: Callable[[], None]) -> None:
@@ -166,6 +197,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
 
         Until the next step evaluates the sample, the result describes the point before.
         """
+        _backend.return_values(self)
         return self._chain.sample_info()
 
     def check_epoch(self) -> None:
@@ -174,17 +206,22 @@ class SamplerInterface(keras.optimizers.Optimizer):
         Raises:
             FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
         """
+        _backend.return_values(self)
         self._chain.look_at_epoch(self._read_counts())
 
     def lost_chains(self) -> Array:
         """Return whether each chain has no finite state to sample, () or (chains,)."""
         if not self.built:
             return np.zeros(() if self.num_chains is None else self.num_chains, bool)
+        _backend.return_values(self)
         return self._chain.lost_chains()
 
     def has_stopped(self) -> bool:
         """Return whether losses or gradients that are not finite stopped all chains."""
-        return self.built and self._chain.has_stopped()
+        if not self.built:
+            return False
+        _backend.return_values(self)
+        return self._chain.has_stopped()
 
     def reason_of_loss(self) -> str:
         """Return why `lost_chains` have no state, and what to do."""

@@ -140,10 +140,11 @@ class MovingChain(Chain):
         return (
             f"{which} stopped by {self._parts.name} at step "
             f"{stopped_at[chains].min()}: the loss, "
-            "or the gradient, was not finite. The weights are those of the last finite "
-            f"state.{others} Look for such values in the data, or lower the learning "
-            "rate; then compile the model with a new sampler and go on from these "
-            "weights, or take a Metropolis-Hastings sampler, which rejects such points."
+            "or the gradient, was not finite. The weights are those of this step."
+            f"{others} Look for such values in the data. If there are none, these "
+            "weights are useless: start from others, such as those of a sample, with a "
+            "lower learning rate and a new sampler, or take a Metropolis-Hastings "
+            "sampler, which rejects such points."
         )
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:

@@ -116,24 +116,34 @@ class ProposingChain(Chain):
     def _pending(self) -> Array:
         return ops.convert_to_numpy(self._slots.pending)
 
+    def _holds_proposal(self) -> Array:
+        """Return whether the model holds a proposal, of each chain.
+
+        Where a refresh is pending it holds the state, or what somebody else has set.
+        """
+        if not _backend.hold_values([self._slots.pending, *self._slots.position]):
+            return np.zeros(self._slots.pending.shape, bool)
+        return ~np.isin(self._pending(), (acceptance.NOTHING, acceptance.REFRESH))
+
     def state_values(self) -> list[Tensor]:
         values = _backend.read(self._parts.state.weights)
-        if not self._has_state():
+        is_proposal = self._holds_proposal()
+        if not is_proposal.any():
             return values
-        has_state = ops.convert_to_tensor(self._pending() != acceptance.NOTHING)
-        return tensors.select(has_state, _backend.read(self._slots.position), values)
+        state = _backend.read(self._slots.position)
+        return tensors.select(ops.convert_to_tensor(is_proposal), state, values)
 
     def settle(self) -> None:
-        if not self._has_state():
+        is_proposal = self._holds_proposal()
+        if not is_proposal.any():
             return
         self._changes += 1
-        pending, weights = self._pending(), self._parts.state.weights
-        if (pending != acceptance.NOTHING).all():
+        weights = self._parts.state.weights
+        if is_proposal.all():
             _backend.write_copies(weights, self._slots.position)
         else:
             _backend.write(weights, self.state_values())
-        is_nothing = pending == acceptance.NOTHING
-        refresh = np.where(is_nothing, pending, acceptance.REFRESH)
+        refresh = np.where(is_proposal, acceptance.REFRESH, self._pending())
         self._slots.pending.assign(refresh)
 
     def propose(self) -> None:

@@ -34,6 +34,7 @@ from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.initializers import fresh_seed
 from keras_mhmcmc.optimizers.initializers import seeds_along_chains
 from keras_mhmcmc.optimizers.interface import SamplerInterface
+from keras_mhmcmc.optimizers.loss_check import LossCheck
 from keras_mhmcmc.optimizers.moving_chain import MovingChain
 from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
 from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
@@ -74,6 +75,7 @@ class Sampler(SamplerInterface):
         watch: PartitionWatch | None = None,
         chain: Chain | None = None,
         check_model: compiled_loss.Check = compiled_loss.warn_of_no_likelihood,
+        check_step: compiled_loss.Check | None = None,
     ) -> None:
         base_options.refuse(options, type(self))
         is_function = callable(learning_rate) and not isinstance(learning_rate, type)
@@ -86,17 +88,16 @@ class Sampler(SamplerInterface):
             )
         name = _validate.scope_name(name)
         super().__init__(learning_rate=learning_rate, name=name)
-        self.train_size = _validate.integer("train_size", train_size, 1)
-        # Examples in a mini-batch, if the sampled distribution depends on them.
-        self.batch_size = batch_size
+        self._train_size = _validate.integer("train_size", train_size, 1)
+        self._batch_size = batch_size
         if isinstance(algorithm, Metropolis):
-            self.batch_size = _validate.batch_size(batch_size, self.train_size)
+            self._batch_size = _validate.batch_size(batch_size, self.train_size)
         self.algorithm = algorithm.bind_data_size(self.train_size, self.batch_size)
-        self.prior = prior
+        self._prior = prior
         # A spike-and-slab prior is part of its algorithm.
         if algorithm.traits.takes_prior:
             base_options.check_prior(prior)
-        self.seed = None if seed is None else _validate.seed(seed)
+        self._seed = None if seed is None else _validate.seed(seed)
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains: int | None = None
         self.generators = GeneratorStates()
@@ -105,8 +106,8 @@ class Sampler(SamplerInterface):
             chain = ProposingChain(self.algorithm)
         self._chain: Chain = chain or MovingChain(nan_policy, watch)
         self._replicas = Replicas()
-        self._check_own = check_model
-        self._is_loss_checked, self._loss = False, None
+        is_compared = isinstance(algorithm, Metropolis)
+        self._check = LossCheck(check_model, check_step, is_compared)
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
 
     # What Keras calls.
@@ -115,6 +116,7 @@ class Sampler(SamplerInterface):
         """Create the optimizer's variables for these model variables."""
         if self.built:
             return
+        self._check_loss(is_step=False)  # an error in a step empties a model on JAX
         _backend.refuse_strategy([self.iterations, *variables])
         self._first_seed = common_seed(self._first_seed, self.seed is not None)
         base_options.check_variables(variables)
@@ -180,12 +182,12 @@ class Sampler(SamplerInterface):
         if loss is None and self.algorithm.traits.uses_energy:
             raise ValueError(compiled_loss.missing(type(self).__name__))
         idle = [i for i, gradient in enumerate(gradients) if gradient is None]
-        if idle and self.algorithm.traits.counts_weights:
+        what = self.algorithm.traits.counts_weights
+        if idle and what:
             raise ValueError(
-                "Argument `normalized` must be False if some weights have no gradient: "
-                "their number would enter the density of a proposal. Set "
-                "`trainable = False` for their layers. Received: normalized=True, and "
-                f"no gradient for {len(idle)} of {len(weights)} variables"
+                f"Each weight must have a gradient: {what} depends on their number. "
+                "Set `trainable = False` for the layers of the others. Received: "
+                f"{self.name}, no gradient for {len(idle)} of {len(weights)} variables"
             )
         for i in idle:
             gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
@@ -300,16 +302,8 @@ class Sampler(SamplerInterface):
         self._check_loss()  # before a framework differentiates what is no mean
         return self._observer.observe(loss)
 
-    def _check_loss(self) -> None:
-        model = None if self._is_loss_checked else _backend.training_model(self)
-        if model is not None:
-            self._check_own(model)
-            base_options.refuse_loss_scaling(model)
-            base_options.refuse_other_weights(self.sampled_variables, model)
-            compiled_loss.check_is_mean(model)
-            if isinstance(self.algorithm, Metropolis):
-                self._loss = compiled_loss.checked_as(self._loss, model)
-        self._is_loss_checked = True
+    def _check_loss(self, is_step: bool = True) -> None:
+        self._check.look(self, self.sampled_variables, is_step)
 
     def _check_replicas(self, gradients: Position) -> None:
         state = [*self._parts.state.weights, *self._parts.state.all, self._noise_state]
@@ -319,7 +313,7 @@ class Sampler(SamplerInterface):
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         """Settle at the end of `fit`, and warn of what nobody was told."""
         self._replicas.is_checked = False
-        self._is_loss_checked = False  # the next `fit` may have another one
+        self._check.forget()
         if self.built:
             self._chain.look_at_end(self._read_counts)
 

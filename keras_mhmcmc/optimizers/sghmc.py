@@ -55,7 +55,7 @@ class SGHMC(Sampler):
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
-            stays at its last finite state. At the end of the epoch "stop" warns, and
+            then stands still. At the end of the epoch "stop" warns, and
             `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 

@@ -42,7 +42,7 @@ class SGLDSA(SpikeSlabOptimizer):
             squared spread of its gradient, relative to the largest (appendix D.2).
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
-            stays at its last finite state. At the end of the epoch "stop" warns, and
+            then stands still. At the end of the epoch "stop" warns, and
             `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 
@@ -121,7 +121,7 @@ class SGHMCSA(SpikeSlabOptimizer):
             squared spread of its gradient, relative to the largest (appendix D.2).
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
-            stays at its last finite state. At the end of the epoch "stop" warns, and
+            then stands still. At the end of the epoch "stop" warns, and
             `mh.PosteriorSamples` ends `fit`; "raise" raises an error.
         name: name of the optimizer.
 

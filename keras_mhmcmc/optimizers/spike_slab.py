@@ -1,5 +1,6 @@
 """What users call on the spike-and-slab samplers, besides what every sampler has."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -14,7 +15,9 @@ from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
+from keras_mhmcmc.priors import warn_of_regularizers
 from keras_mhmcmc.schedules import Schedule
+from keras_mhmcmc.schedules import check_shares
 
 LIKELIHOODS = ("categorical", "gaussian")
 
@@ -36,6 +39,7 @@ class SpikeSlabOptimizer(Sampler):
         **arguments: Any,
     ) -> None:
         checked_spike_slab(prior)
+        check_shares("step_size", step_size)
         likelihood = _validate.choice("likelihood", likelihood, LIKELIHOODS)
         is_regression = likelihood == "gaussian"
         super().__init__(
@@ -47,8 +51,15 @@ class SpikeSlabOptimizer(Sampler):
             check_model=compiled_loss.check_is_mean_squared_error
             if is_regression
             else compiled_loss.warn_of_no_likelihood,
+            check_step=compiled_loss.check_adds_no_loss if is_regression else None,
             **arguments,
         )
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Create the optimizer's variables for these model variables."""
+        if not self.built:
+            warn_of_regularizers(variables)
+        super().build(variables)
 
     def inclusion_probabilities(self) -> dict[str, Array]:
         """Return rho by variable path: how far each weight belongs to the slab.

@@ -232,10 +232,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         refuse_loss_scaling(self)
         if isinstance(optimizer, Sampler):
             optimizer.use_chains(self.num_chains)
-        own = self.template.optimizer if self.template.compiled else None
-        # SGD, which never steps, has no slots that Keras would miss in a saved file.
-        self.template.compile(own or "sgd", loss, metrics=metrics, **options)
-        self._untracked.metrics = None
+        self._untracked.compile(loss=loss, metrics=metrics, **options)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile with the result of `get_compile_config`, from any backend."""
@@ -258,10 +255,21 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         The result has means over the chains; `chain_history` has each chain's values.
         """
         self._check_trainable()
+        self._take_template()
         self._untracked.history = ChainHistory()
         history = self._untracked.history
         callbacks = with_callback(callbacks, history, first=history.of_metrics())
         return super().fit(x, y, batch_size, epochs, verbose, callbacks, **options)
+
+    def evaluate(self, *args: Any, **options: Any) -> Any:
+        """Return means over the chains, as `keras.Model.evaluate` does."""
+        self._take_template()
+        return super().evaluate(*args, **options)
+
+    def _take_template(self) -> None:
+        """Let the network have the loss and the metrics of these chains."""
+        if self._untracked.compile_again():
+            self.train_function = self.test_function = None
 
     @property
     def chain_history(self) -> dict[str, Array]:

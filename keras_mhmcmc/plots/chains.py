@@ -68,7 +68,9 @@ def trace(
         for index, chain in enumerate(shown):
             look = {
                 "color": style.COLOURS[index % len(style.COLOURS)],
-                "linestyle": style.DASHES[index // len(style.COLOURS)],
+                "linestyle": style.DASHES[
+                    index // len(style.COLOURS) % len(style.DASHES)
+                ],
             }
             density, _ = np.histogram(chain, edges, density=True)
             left.stairs(density, edges, linewidth=1.3, **look)

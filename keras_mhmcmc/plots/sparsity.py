@@ -25,11 +25,12 @@ def inclusion(
 
     A line that falls in one step separates the weights: keep those at the top, and
     prune those at the bottom. A line with a slope has not separated them yet. The
-    legend shows the share of weights above 1/2.
+    legend shows the share of weights above 1/2. Each chain of an `mh.ParallelChains`
+    has a line of its own.
 
     Args:
         probabilities: an `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM` after training, or the
-            result of its `inclusion_probabilities()`, a dict from names to arrays in
+            `inclusion_probabilities` of one chain, a dict from names to arrays in
             [0, 1].
         ax: matplotlib `Axes` to draw into, or None for a new figure.
 
@@ -52,7 +53,7 @@ def inclusion(
     for sparse deep learning".
     """
     if isinstance(probabilities, SpikeSlabOptimizer):
-        probabilities = probabilities.inclusion_probabilities()
+        probabilities = _by_chain(probabilities)
     if not isinstance(probabilities, Mapping) or not probabilities:
         raise ValueError(
             "Argument `probabilities` must be a spike-and-slab sampler after its first "
@@ -85,6 +86,18 @@ def inclusion(
     ax.grid(color=style.GREY, linewidth=0.6)
     ax.legend(title="kernel: weights above 1/2", frameon=False, fontsize="small")
     return ax
+
+
+def _by_chain(optimizer: SpikeSlabOptimizer) -> dict[str, Array]:
+    """Return the probabilities of each sparse kernel, in each chain."""
+    found = optimizer.inclusion_probabilities()
+    if optimizer.num_chains is None:
+        return found
+    return {
+        f"{name}, chain {number}": chain
+        for name, values in found.items()
+        for number, chain in enumerate(values)
+    }
 
 
 def _sorted(name: str, values: npt.ArrayLike) -> Array:

@@ -367,7 +367,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._store.append(record, model)
             self._watch.keep(model)
         if self.max_samples is not None and len(self) > self.max_samples:
-            self._store.drop_first()
+            self._store.drop(0)
 
     def _update_reason(self, sampler: Sampler) -> bool:
         """Return whether all chains are lost, and remember the reason."""

@@ -110,12 +110,12 @@ class DirectoryStore(Store):
         path = self._path(file_of(record))
         return files.write(path, changed, {"iteration": record.iteration})
 
-    def drop_first(self) -> None:
-        """Remove the oldest sample, from the manifest first."""
-        oldest = self.records[0]
-        self._list(self.records[1:])
+    def drop(self, index: int) -> None:
+        """Remove one sample, from the manifest first."""
+        dropped = self.records[index]
+        self._list([record for record in self.records if record is not dropped])
         if self._processes.is_first:
-            self._remove([file_of(oldest)])
+            self._remove([file_of(dropped)])
 
     def write(self) -> None:
         """Write the records to the manifest."""

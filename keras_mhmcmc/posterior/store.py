@@ -45,9 +45,12 @@ class Record(NamedTuple):
     def revised_by(self, sampler: Sampler) -> Self:
         """Return the record with the sample's own energy and weight, now known.
 
-        A chain that was lost after the sample keeps the weight that it had.
+        A chain that was lost after the sample keeps the weight that it had, unless its
+        loss was not finite at the sample itself.
         """
-        return self._described(sampler, np.asarray(self.log_weight))
+        is_useless = sampler.sample_info().is_useless
+        weights = np.where(is_useless, -np.inf, np.asarray(self.log_weight))
+        return self._described(sampler, weights)
 
     def _described(
         self, sampler: Sampler, log_weight_of_lost: npt.NDArray[np.float64]
@@ -91,8 +94,14 @@ class Store:
         raise NotImplementedError
 
     def revise_last(self, record: Record) -> None:
-        """Replace the record of the newest sample."""
+        """Replace the record of the newest sample. Remove the sample if it is useless.
+
+        It is useless if no chain has a finite loss there, so that all have weight 0.
+        """
         self.records[-1] = record
+        has_energy = record.energy is None or np.isfinite(record.energy).any()
+        if not has_energy and np.isneginf(record.log_weight).all():
+            self.drop(-1)
 
     def weigh_last(self, model: keras.Model, sampler: Sampler | None) -> None:
         """Give the newest sample the present rate, if it is the present state."""
@@ -102,8 +111,8 @@ class Store:
             record = last._replace(log_rate=log_rate, log_weight=log_rate)
             self.revise_last(record if sampler is None else record.revised_by(sampler))
 
-    def drop_first(self) -> None:
-        """Remove the oldest sample."""
+    def drop(self, index: int) -> None:
+        """Remove one sample."""
         raise NotImplementedError
 
     def write(self) -> None:
@@ -158,9 +167,9 @@ class MemoryStore(Store):
         self._arrays.append([values[i] for i in range(len(values))])
         self.records.append(record)
 
-    def drop_first(self) -> None:
-        """Remove the oldest sample."""
-        del self.records[0], self._arrays[0]
+    def drop(self, index: int) -> None:
+        """Remove one sample."""
+        del self.records[index], self._arrays[index]
 
     def write(self) -> None:
         """Do nothing: memory is not permanent."""

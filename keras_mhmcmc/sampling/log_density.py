@@ -98,6 +98,18 @@ class LogDensity:
         """Return whether the user has given a log prior."""
         return "log_prior" in self._functions
 
+    def check_squared_errors(self) -> None:
+        """Refuse what is no mean of squared errors, from which sigma is learned."""
+        if self.train_size is None or self.has_prior:
+            received = "`log_prior`" if self.has_prior else "`log_density`"
+            raise ValueError(
+                'A kernel with likelihood="gaussian" learns the noise from '
+                "`log_likelihood` and `data`, and nothing else may be in the energy. "
+                "Leave out `log_prior`: tensors that are not sparse then have a flat "
+                'prior. Or take likelihood="categorical" with the noise as a part of '
+                f"the position. Received: {received}"
+            )
+
     @property
     def draws_batches(self) -> bool:
         """Return whether a step draws mini-batches that are smaller than the data."""

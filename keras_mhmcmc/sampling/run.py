@@ -174,6 +174,8 @@ def sample(
         kernel = kernel.bind_data_size(target.train_size, batch_size)
     else:
         kernel = kernel.bind_data_size(target.train_size, target.batch_size)
+    if isinstance(kernel, SpikeSlabSampler) and kernel.is_regression:
+        target.check_squared_errors()
     if control_variates is not None:
         check_arguments(kernel, target)
     saved = None

@@ -1,4 +1,4 @@
-"""Loss or gradient that is not finite: a chain stops at its last finite state."""
+"""Loss or gradient that is not finite: a chain stops, and keeps no such sample."""
 
 import keras
 import numpy as np
@@ -91,9 +91,32 @@ def test_the_callback_ends_the_fit_and_keeps_no_sample_of_a_stopped_chain(policy
     else:
         with pytest.raises(FloatingPointError, match="at step 9"):
             fit_all_epochs(model, x, y, posterior)
-    assert posterior.iterations.tolist() == [2, 4, 6, 8]
+    # Step 9 would have evaluated the sample of step 8.
+    assert posterior.iterations.tolist() == [2, 4, 6]
     ensemble = posterior.ensemble(model)
     assert np.isfinite(ensemble.predict(data()[0], verbose=0)).all()
+
+
+@pytest.mark.parametrize("num_chains", [None, 2])
+def test_a_sample_at_which_the_loss_is_not_finite_has_no_weight(num_chains, tmp_path):
+    """The chain diverges: the step after the sample finds that the sample is lost."""
+    x, _ = data()
+    y = x[:, :1]
+    model = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Dense(1)])
+    if num_chains:
+        model = mh.ParallelChains(model, num_chains, seed=0)
+    loss = mh.losses.GaussianNLL(1.0)
+    model.compile(mh.SGHMC(1e6, train_size=96, seed=3), loss)
+    posterior = mh.PosteriorSamples(every=1, directory=tmp_path)
+    with pytest.warns(UserWarning, match="The weights are those of this step"):
+        model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[posterior])
+    lost_at = int(np.max(numpy(model.optimizer._chain._stopped_at)))
+    for kept in (posterior, mh.PosteriorSamples.load(tmp_path)):
+        # Step k evaluates the point after k - 1 steps.
+        assert len(kept) > 1 and kept.iterations[-1] == lost_at - 2
+        assert np.isfinite(kept.energies).all() and (kept.weights > 0.0).all()
+        members = kept.ensemble(model).predict_members(x)
+        assert np.isfinite(members).all()
 
 
 def fit_all_epochs(model, x, y, posterior):

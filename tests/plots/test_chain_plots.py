@@ -114,3 +114,9 @@ def test_a_missing_arviz_names_the_extra(monkeypatch, plot):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match=r"pip install keras-mhmcmc\[stats\]"):
         plot({"x": chains()})
+
+
+def test_a_trace_of_many_chains():
+    values = np.random.default_rng(0).normal(size=(32, 20))
+    panels = plots.trace({"x": values}, max_chains=32).axes
+    assert len(panels[1].lines) == 32
