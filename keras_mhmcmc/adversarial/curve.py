@@ -120,8 +120,8 @@ def robustness_curve(
     section 4, and AutoAttack (Croce and Hein, 2020).
     """
     x, limits = checks.inputs_and_limits(x, clip)
-    values = _validate.array("Argument `epsilons`", epsilons, dtype=None)
-    if values.ndim != 1 or len(values) == 0:
+    is_row = isinstance(epsilons, (list, tuple)) or np.ndim(epsilons) == 1
+    if not is_row or len(epsilons) == 0:
         raise ValueError(
             "Argument `epsilons` must be a sequence of at least one number. "
             f"Received: epsilons={_validate.shown(epsilons)}"
