@@ -63,7 +63,8 @@ class LossCheck:
             return
         model = _backend.training_model(optimizer)
         if model is None:
-            self._look_for_fit(optimizer)
+            if is_step:
+                self._look_for_fit(optimizer)
             return
         self._own(model)
         base_options.refuse_loss_scaling(model)
@@ -89,5 +90,5 @@ class LossCheck:
             f"The sampler {optimizer.name!r} runs in a `fit`, but the model was not "
             "compiled with it. Keras does not tell it about the end of an epoch or of "
             "`fit`. Call its methods `check_epoch()` at the end of each epoch, and "
-            "`settle()` before you read the weights"
+            "`settle()` before you read the weights."
         )
