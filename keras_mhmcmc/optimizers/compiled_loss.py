@@ -95,6 +95,7 @@ def check_is_mean(model: keras.Model) -> None:
 
 def warn_of_no_likelihood(model: keras.Model) -> None:
     """Warn if a loss of `model` is known to be no negative log-likelihood."""
+    _warn_of_another_likelihood(model)
     for given in keras.tree.flatten(model.loss):
         loss = keras.losses.get(given) if isinstance(given, str) else given
         if not isinstance(loss, _NO_LIKELIHOODS) and loss not in _AS_FUNCTIONS:
@@ -111,6 +112,25 @@ def warn_of_no_likelihood(model: keras.Model) -> None:
             "`mh.losses.GaussianNLL(noise_std)` with the size of your noise, or "
             '`mh.SGLDSA(..., likelihood="gaussian")`, which learns the size. For '
             "classes use a cross-entropy."
+        )
+
+
+def _warn_of_another_likelihood(model: keras.Model) -> None:
+    """Warn if options change the likelihood that a loss stands for."""
+    found = []
+    for loss in keras.tree.flatten(model.loss):
+        if isinstance(loss, keras.losses.Loss):
+            smoothing = loss.get_config().get("label_smoothing")
+            found += [f"label_smoothing={smoothing}"] * bool(smoothing)
+    weights = _backend.compile_arguments(model).get("loss_weights")
+    if any(weight not in (None, 1) for weight in keras.tree.flatten(weights)):
+        found.append(f"loss_weights={weights}")
+    if found:
+        warn(
+            "The sampled posterior is that of the compiled loss, which is not the one "
+            "of the data. A loss with the weight w counts each example w times, and "
+            "label smoothing mixes each label with the others. Leave them out, unless "
+            f"you want this likelihood. Received: {', '.join(found)}"
         )
 
 

@@ -11,20 +11,20 @@ import keras_mhmcmc as mh
 pytestmark = pytest.mark.in_turn("torch")
 
 
-def fit(loss, optimizer=None, epochs=2, outputs=1):
+def fit(loss, optimizer=None, epochs=2, outputs=1, about="no negative log", **options):
     """The warnings of a fit of a linear model."""
     keras.utils.set_random_seed(0)
     x = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
     layers = [keras.layers.Dense(1) for _ in range(outputs)]
     inputs = keras.Input((3,))
     model = keras.Model(inputs, [layer(inputs) for layer in layers])
-    model.compile(optimizer or mh.SGLD(1e-3, train_size=32, seed=0), loss)
+    model.compile(optimizer or mh.SGLD(1e-3, train_size=32, seed=0), loss, **options)
     targets = [np.ones((32, 1), "float32")] * outputs
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         model.fit(x, targets, batch_size=8, epochs=epochs, verbose=0)
     texts = [str(warning.message) for warning in found]
-    return [text for text in texts if "no negative log-likelihood" in text]
+    return [text for text in texts if about in text]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,27 @@ def test_other_losses(loss):
 
 def test_one_of_two_losses():
     assert len(fit([mh.losses.GaussianNLL(1.0), "mse"], epochs=1, outputs=2)) == 1
+
+
+ANOTHER = "posterior is that of the compiled loss"
+
+
+def test_label_smoothing_is_another_likelihood():
+    loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.1)
+    (text,) = fit(loss, about=ANOTHER)
+    assert text.endswith("Received: label_smoothing=0.1")
+    loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.0)
+    assert fit(loss, epochs=1, about=ANOTHER) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_told"),
+    [([1.0, 0.5], True), ([1.0, 1.0], False), ([None, 1], False), (None, False)],
+)
+def test_weights_of_losses_are_another_likelihood(weights, is_told):
+    losses = [mh.losses.GaussianNLL(1.0)] * 2
+    texts = fit(losses, epochs=1, outputs=2, about=ANOTHER, loss_weights=weights)
+    assert len(texts) == is_told
 
 
 def test_a_sampler_that_learns_the_noise_takes_squares():
