@@ -27,7 +27,13 @@ def with_callback(
 
 
 class StoredModel(keras.Model):
-    """Abstract: a model whose `.keras` file can be loaded with another backend."""
+    """Abstract: a model whose `.keras` file can be loaded with another backend.
+
+    It does not cast its inputs: the layers inside do so, under their own policies.
+    """
+
+    def __init__(self, *, name: str) -> None:
+        super().__init__(name=name, autocast=False)
 
     def save(
         self,

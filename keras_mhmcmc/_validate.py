@@ -4,6 +4,8 @@ import math
 import numbers
 import re
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -172,11 +174,24 @@ def array(subject: str, values: Any, dtype: str | None = "float64") -> Array:
             result = np.asarray(None)
     if result.dtype.kind in "OSUMmc" or result.dtype.names:
         raise ValueError(
-            f"{subject} must be an array of numbers, with rows of equal lengths. "
-            f"Received: {shown(values)}"
+            f"{subject} must be an array of numbers, with rows of equal lengths."
+            f"{_way_to_numbers(values, result)} Received: {shown(values)}"
         )
     with np.errstate(over="ignore"):  # the caller decides about infinite values
         return result if dtype is None else result.astype(dtype)
+
+
+def _way_to_numbers(values: Any, array: Array) -> str:
+    """Return what makes numbers of what users have in their place."""
+    if array.dtype.kind in "SU":
+        return (
+            " Number the names of classes with "
+            "`np.unique(names, return_inverse=True)[1]`."
+        )
+    is_data = isinstance(values, (str, list, tuple, Mapping, np.ndarray))
+    if isinstance(values, Iterable) and not is_data:
+        return " Collect the batches of a pipeline with `np.concatenate` first."
+    return ""
 
 
 def matrix(name: str, values: Any) -> Array:

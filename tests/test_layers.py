@@ -24,6 +24,7 @@ ROOMS = [
     "_validate",
     "_serialize",
     "_warn",
+    "_layer_calls",
     "_table",
     "_backend",
     "_stored_model",

@@ -145,7 +145,8 @@ def robustness_curve(
     if verbose == 1:
         count = len(classifiers) * len(strengths)
         bar = keras.utils.Progbar(count, unit_name="attack")
-    rows, warnings = [], []
+    rows: list[dict[str, Any]] = []
+    warnings = doubts.of_units(max(strengths), limits)
     for name, classifier in classifiers.items():
         begin = time.perf_counter()
         clean = classifier.probabilities(x)

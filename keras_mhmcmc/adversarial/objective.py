@@ -14,6 +14,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import Limits
+from keras_mhmcmc.evaluation.checks import are_rounded
 from keras_mhmcmc.evaluation.classifier import Classifier
 
 
@@ -133,7 +134,8 @@ def _all_saturated(classifier: Classifier, x: Array, labels: Array) -> bool:
         return False
     probabilities = classifier.probabilities(x)
     own = probabilities[np.arange(len(x)), labels]
-    return bool(np.all(np.minimum(own, 1.0 - own) < SMALLEST))
+    smaller = np.minimum(own, 1.0 - own)
+    return bool(np.all((smaller < SMALLEST) | are_rounded(smaller)))
 
 
 def move(x: Array, epsilon: float, signs: Array, limits: Limits) -> Array:

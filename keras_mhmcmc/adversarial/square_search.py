@@ -167,7 +167,8 @@ def _warn_of_saturation(clean: Array, labels: Array) -> None:
     others = clean.copy()
     others[np.arange(len(labels)), labels] = 0.0
     largest = others.max(axis=1)
-    flat = int(np.sum((largest < checks.SMALLEST) | (largest == checks.ROUNDED)))
+    is_flat = (largest < checks.SMALLEST) | checks.are_rounded(largest)
+    flat = int(np.sum(is_flat))
     if flat:
         warn(
             f"For {flat} of {len(labels)} examples the model outputs a probability of "

@@ -2,8 +2,6 @@
 
 import contextlib
 import functools
-from collections.abc import Callable
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.optimizers import compiled_loss
@@ -100,7 +99,7 @@ def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
     count = len(keras.tree.flatten(x)[0])
     seen: list[Any] = []
     features, outputs = [], []
-    with _noted(layer, seen.append):
+    with noted(layer, seen.append):
         for start in range(0, count, batch_size):
             batch = _rows_of(x, slice(start, start + batch_size))
             found = model(batch, training=False)
@@ -207,29 +206,13 @@ def _last_called(
     with contextlib.ExitStack() as stack:
         for layer in layers:
             note = functools.partial(_append, called, layer)
-            stack.enter_context(_noted(layer, note))
+            stack.enter_context(noted(layer, note))
         model(x, training=False)
     return called[-1] if called else None
 
 
 def _append(found: list[Any], value: Any, _: Any) -> None:
     found.append(value)
-
-
-@contextlib.contextmanager
-def _noted(layer: keras.layers.Layer, note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note` with the inputs of each call of `layer`."""
-    call = layer.call
-
-    def noting(inputs: Any, *arguments: Any, **options: Any) -> Any:
-        note(inputs)
-        return call(inputs, *arguments, **options)
-
-    layer.call = noting
-    try:
-        yield
-    finally:
-        del layer.call
 
 
 def _rows_of(x: Any, rows: slice) -> Any:

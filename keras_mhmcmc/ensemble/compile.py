@@ -41,7 +41,28 @@ def activation_of(model: keras.Model) -> str | list[str | None] | None:
         return None
     _warn_of_unknown_losses(model)
     found = [_activation_of(loss) for loss in _losses(model)]
+    for loss, activation in zip(_losses(model), found, strict=True):
+        if activation == "softmax":
+            _check_axis(loss)
     return found[0] if len(set(found)) == 1 else found
+
+
+def takes_logits(model: keras.Model) -> bool:
+    """Return whether a loss that the model was compiled with says it takes logits."""
+    return model.compiled and any(map(_activation_of, _losses(model)))
+
+
+def _check_axis(loss: Loss) -> None:
+    """Refuse to guess the activation for classes that are not along the last axis."""
+    config = loss.keywords if isinstance(loss, functools.partial) else loss.get_config()
+    axis = config.get("axis", -1)
+    if axis != -1:
+        raise ValueError(
+            "Argument `activation` must be given for a loss whose classes are not "
+            "along the last axis: a registered function, such as "
+            f"`lambda x: keras.ops.softmax(x, axis={axis})` with a name. "
+            f"Received: activation=None, and a loss with axis={axis}"
+        )
 
 
 def _losses(model: keras.Model) -> list[Loss]:
@@ -145,6 +166,8 @@ def _is_unknown(loss: Loss) -> bool:
         return not loss.__module__.startswith("keras.")
     if not isinstance(loss, keras.losses.Loss):
         return False
+    if isinstance(loss, keras.losses.CTC):
+        return True  # takes logits, and has no option that says so
     ours = ("keras", __name__.partition(".")[0])
     kinds = type(loss).__mro__
     base = next(kind for kind in kinds if kind.__module__.partition(".")[0] in ours)

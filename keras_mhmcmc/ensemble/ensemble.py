@@ -349,7 +349,7 @@ class _MembersSecond(keras.Model):
     """A model of the members' predictions with the batch axis first, for `predict`."""
 
     def __init__(self, ensemble: Ensemble) -> None:
-        super().__init__(name="members")
+        super().__init__(name="members", autocast=False)
         self.ensemble = ensemble
         self.built = True
 

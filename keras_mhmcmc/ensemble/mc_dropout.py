@@ -15,6 +15,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.activations import Activation
+from keras_mhmcmc.ensemble.compile import activation_of
 from keras_mhmcmc.ensemble.wrapper import WrapperModel
 
 
@@ -40,7 +41,8 @@ class MCDropout(WrapperModel):
             Defaults to 20.
         activation: function that turns the model's outputs into the quantity to
             average, as in `keras.activations.get`: "softmax" for logits. Defaults to
-            None, the identity.
+            None: softmax or sigmoid if `model` is compiled with a cross-entropy from
+            logits, the identity otherwise.
         seed: integer that the masks are drawn from. Defaults to 0.
         name: name of the model. Defaults to "mc_dropout".
 
@@ -74,6 +76,9 @@ class MCDropout(WrapperModel):
         super().__init__(name=_validate.scope_name(name))
         self.num_members = _validate.integer("samples", samples, 1)
         self.seed = _validate.seed(seed)
+        if activation is None and isinstance(model, keras.Model) and model.compiled:
+            found = activation_of(model)
+            activation = found if isinstance(found, str) else None
         self.activation = _validate.activation(activation)
         _check(model)
         self.model = model

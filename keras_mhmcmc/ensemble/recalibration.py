@@ -1,6 +1,7 @@
 """Moving statistics of batch normalisation, estimated again for given weights."""
 
 import contextlib
+import functools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 
@@ -92,6 +94,27 @@ def _normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]
     return layers
 
 
+def _refuse_shared(layers: Sequence[Any], model: keras.Model, x: Any) -> None:
+    """Refuse layers that a model calls several times: each call has its moments."""
+    counts = [0] * len(layers)
+
+    def note(index: int, _: Any) -> None:
+        counts[index] += 1
+
+    with contextlib.ExitStack() as stack:
+        for index, layer in enumerate(layers):
+            stack.enter_context(noted(layer, functools.partial(note, index)))
+        check_taken(x, model)
+    shared = [x.name for x, count in zip(layers, counts, strict=True) if count > 1]
+    if shared:
+        raise ValueError(
+            "Argument `member` of the ensemble must call each batch normalisation "
+            "layer once. A layer with several calls, as in a siamese network, has one "
+            "moving mean for all of them, and `recalibrate` would keep that of the "
+            f"last call. Received: a model with several calls of {', '.join(shared)}"
+        )
+
+
 def moving_statistics(
     model: keras.Model, members: Iterable[Sequence[Array]], x: Any, batch_size: int
 ) -> Iterator[dict[int, npt.NDArray[np.float64]]]:
@@ -112,9 +135,11 @@ def moving_statistics(
         the model calls in inference mode are left out.
 
     Raises:
-        ValueError: `model` calls all normalisation layers in inference mode.
+        ValueError: `model` calls all normalisation layers in inference mode, or one of
+            them several times.
     """
     layers = _normalisations(model)
+    _refuse_shared(layers, model, x)
     moments = [(layer.moving_mean, layer.moving_variance) for layer in layers]
     places = {id(variable): i for i, variable in enumerate(model.weights)}
     # For example the generator states of dropout.

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _validate
@@ -122,11 +123,18 @@ def as_probabilities(
     sums = np.sum(values, axis=1)
     worst = int(np.argmax(np.abs(sums - 1.0)))
     if abs(sums[worst] - 1.0) > tolerance:
+        if abs(sums[worst] - 1.0) <= 1e-2:
+            remedy = "Divide numbers in half precision by their sum."
         raise ValueError(
             f"{subject} must have rows that sum to 1 within {tolerance:g}. "
             f"{remedy} Received: a sum of {sums[worst]:.6g} in row {worst}"
         )
     return values
+
+
+def are_rounded(shares: Array) -> npt.NDArray[np.bool_]:
+    """Return where `as_probabilities` stood in for 0, also after a normalisation."""
+    return np.isclose(shares, ROUNDED, rtol=1e-6, atol=0.0)
 
 
 def warn_of_probabilities(subject: str, logits: Array) -> None:

@@ -14,19 +14,20 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import InputsLike
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.ensemble import activations
+from keras_mhmcmc.ensemble.compile import takes_logits
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_probabilities
 from keras_mhmcmc.evaluation.checks import warn_of_probabilities
+from keras_mhmcmc.evaluation.logits import WITH_MEMBERS
+from keras_mhmcmc.evaluation.logits import checked_from_logits
 from keras_mhmcmc.evaluation.model_inputs import Inputs
 from keras_mhmcmc.evaluation.model_inputs import as_model_inputs
 from keras_mhmcmc.evaluation.scaled import TemperatureScaled
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
-WITH_MEMBERS = (Ensemble, MCDropout)
 BATCH_SIZE = 256
 
 
@@ -83,17 +84,7 @@ class Classifier:
                 f"Received: {model!r}"
             )
         self.model = model
-        self.from_logits = _validate.instance(
-            "from_logits", from_logits, bool, "True or False"
-        )
-        is_ensemble = isinstance(model, Ensemble)
-        if from_logits and is_ensemble and not activations.is_linear(model.activation):
-            raise ValueError(
-                "Argument `from_logits` must be False for an ensemble that converts "
-                "its members' logits to probabilities. For several models pass a dict, "
-                'such as {"network": True, "ensemble": False}. Received: '
-                f"from_logits=True, and activation={_named(model.activation)}"
-            )
+        self.from_logits = checked_from_logits(model, from_logits, subject)
         self.batch_size = _validate.integer("batch_size", batch_size, 1)
         self.subject = subject
         self.has_members = isinstance(model, WITH_MEMBERS)
@@ -374,7 +365,8 @@ class Classifier:
 
     def _as_logits(self, outputs: Array) -> Array:
         """Convert outputs to finite float64 logits of shape (N, C), C >= 2."""
-        warn_of_probabilities(self.subject, outputs)
+        if not takes_logits(self.model):
+            warn_of_probabilities(self.subject, outputs)
         outputs = outputs.astype("float64")
         if not np.all(np.isfinite(outputs)):
             raise ValueError(
@@ -385,10 +377,6 @@ class Classifier:
         if outputs.shape[1] == 1:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
         return outputs
-
-
-def _named(activation: Any) -> str:
-    return _validate.shown(activations.serialized(activation))
 
 
 def _mean_outputs(classifier: Classifier) -> Callable[..., Tensor]:

@@ -24,6 +24,7 @@ from keras_mhmcmc.evaluation.classifiers import as_classifier
 from keras_mhmcmc.evaluation.metrics.regression import LEVEL
 from keras_mhmcmc.evaluation.regression import member_means
 
+_LAST_DIGITS = 1e-5  # of a prediction, which depend on the size of the batch
 _ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
 
 
@@ -35,7 +36,8 @@ class ConformalSets:
     Args:
         classifier: the classifier that was calibrated.
         level: least probability of the label in the set.
-        threshold: a class is in the set if 1 minus its probability is at most this.
+        threshold: a class is in the set if 1 minus its probability is at most this, or
+            0.00001 more: in another batch a probability has other last digits.
     """
 
     def __init__(self, classifier: Classifier, level: float, threshold: float) -> None:
@@ -57,7 +59,7 @@ class ConformalSets:
             ValueError: `x` has another type or shape, or the model's outputs are not
                 probabilities.
         """
-        return 1.0 - self.classifier.probabilities(x) <= self.threshold
+        return 1.0 - self.classifier.probabilities(x) <= self.threshold + _LAST_DIGITS
 
 
 class ConformalIntervals:
@@ -89,7 +91,8 @@ class ConformalIntervals:
             ValueError: `x` has another type or shape, or the outputs are not finite.
         """
         mean = _one_output(self.classifier, x)
-        return mean - self.threshold, mean + self.threshold
+        width = self.threshold + _LAST_DIGITS * np.maximum(abs(mean), self.threshold)
+        return mean - width, mean + width
 
 
 def conformal_sets(

@@ -19,7 +19,8 @@ Inputs = Array | dict[str, Array] | list[Array]
 def as_model_inputs(name: str, x: Any, network: keras.Model) -> Inputs:
     """Return `x` as inputs that a network takes, or raise a `ValueError`.
 
-    One array becomes float32. In a dict or list, integers stay integers.
+    Integers stay integers, unless the network declares inputs of another kind. Other
+    numbers become float32.
 
     Args:
         name: name of the argument.
@@ -35,9 +36,12 @@ def as_model_inputs(name: str, x: Any, network: keras.Model) -> Inputs:
     else:
         takes_one = not are_several(name, x)
     if takes_one:
-        x = as_inputs(name, x)
-        _validate.examples(name, x.shape, network)
-        return x
+        array = as_inputs(name, x)
+        _validate.examples(name, array.shape, network)
+        integers = _validate.array(f"Argument `{name}`", x, dtype=None)
+        if integers.dtype.kind in "iu" and _takes_integers(declared):
+            return integers
+        return array
     _check_parts(name, x, declared)
     parts = dict(x) if isinstance(x, Mapping) else list(x)
     inputs: Inputs = keras.tree.map_structure(
@@ -63,6 +67,14 @@ def _declared(network: keras.Model) -> Mapping[str, Any] | Sequence[Any] | None:
     if not isinstance(network, keras.Function):
         return None
     return network.input if isinstance(network.input, Mapping) else network.inputs
+
+
+def _takes_integers(declared: Mapping[str, Any] | Sequence[Any] | None) -> bool:
+    """Return whether a network of one input takes integers as they are."""
+    if declared is None:
+        return True
+    (tensor,) = keras.tree.flatten(declared)
+    return "int" in keras.backend.standardize_dtype(tensor.dtype)
 
 
 def _check_parts(

@@ -163,7 +163,7 @@ def test_scaled_models_and_conformal_sets(maker):
 def test_mc_dropout(maker, tmp_path):
     """Dropout before a linear layer leaves the mean of the logits as it is."""
     model, _, x, y = trained(maker)
-    logits = mh.MCDropout(model, 500).predict_members(x)
+    logits = mh.MCDropout(model, 500, "linear").predict_members(x)
     tolerance = 6 * logits.std(axis=0).max() / 500**0.5
     plain = model.predict(x, verbose=0)
     np.testing.assert_allclose(logits.mean(axis=0), plain, atol=tolerance)
