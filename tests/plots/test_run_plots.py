@@ -335,16 +335,14 @@ def test_a_spike_and_slab_sampler_is_drawn():
 def test_each_chain_has_inclusion_probabilities_of_its_own():
     prior = mh.priors.SpikeSlab("kernel", v0=1e-2, v1=1.0)
     sampler = mh.SGLDSA(1e-3, train_size=64, prior=prior, seed=0)
-    chains = mh.ParallelChains(
-        keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, name="head")]), 2
-    )
+    layers = [keras.Input((4,)), keras.layers.Dense(1, name="head")]
+    chains = mh.ParallelChains(keras.Sequential(layers), 2)
     chains.compile(sampler, loss="mae")
     chains.fit(np.ones((64, 4)), np.zeros((64, 1)), verbose=0)
     ax = plots.inclusion(sampler)
     (values,) = sampler.inclusion_probabilities().values()
     for line, chain in zip(ax.lines[:2], values, strict=True):
-        drawn = line.get_ydata()
-        np.testing.assert_allclose(drawn, np.sort(chain, axis=None)[::-1])
+        np.testing.assert_allclose(line.get_ydata(), np.sort(chain, axis=None)[::-1])
     names = [text.split(":")[0] for text in texts(ax.get_legend())]
     for number, name in enumerate(names):
         assert name.endswith(f"head/kernel, chain {number}")
