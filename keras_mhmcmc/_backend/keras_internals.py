@@ -222,8 +222,10 @@ def return_values(optimizer: keras.optimizers.Optimizer) -> None:
     Between the steps of an epoch Keras keeps the values elsewhere, until a callback
     asks for its model.
     """
+    if keras.backend.backend() != "jax":
+        return
     model = training_model(optimizer)
-    if model is not None and keras.backend.backend() == "jax":
+    if model is not None:
         model.jax_state_sync()
 
 

@@ -39,7 +39,7 @@ def of_units(largest: float, limits: Limits) -> list[str]:
         return []
     return [
         f"The largest epsilon is {largest:g}, and the inputs range over {span:g}. "
-        f"Strengths are in units of the inputs: 8/255 of a pixel in [0, 1] is 8 of a "
+        "Strengths are in units of the inputs: 8/255 of a pixel in [0, 1] is 8 of a "
         "pixel in [0, 255]. Multiply the epsilons by the range, if they are meant for "
         "inputs in [0, 1]."
     ]

@@ -262,8 +262,6 @@ class Ensemble(StoredModel):
         x = recalibration.checked_inputs(x)
         if isinstance(x, np.ndarray):
             _validate.examples("x", x.shape, self.member)
-        else:
-            recalibration.check_taken(x, self.member)
         values = [ops.convert_to_numpy(variable) for variable in self._values]
 
         def of_member(i: int) -> list[Array]:
