@@ -98,6 +98,7 @@ def run(problem, setting, seed, arrays, epochs):
         temperature=len(x) / (setting.weight * math.sqrt(batch)),
         refresh_probability=setting.share,
         forward_probability=setting.forward,
+        warm_up=500,
         seed=seed,
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

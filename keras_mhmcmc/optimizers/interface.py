@@ -15,6 +15,8 @@ from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
+from keras_mhmcmc.optimizers.network_defaults import warm_up_within
+from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
 from keras_mhmcmc.optimizers.replicas import Replicas
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
@@ -32,6 +34,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     _chain: Chain
     _parts: Parts  # once the optimizer is built
     _replicas: Replicas
+    _has_moved: bool  # a step was made or traced
     _given: dict[str, Any]
     _counts: keras.Variable  # sums of what the algorithm counts
     _train_size: int
@@ -88,6 +91,20 @@ class SamplerInterface(keras.optimizers.Optimizer):
     def warm_up(self) -> int:
         """Return the number of first steps that are burn-in."""
         return self.algorithm.traits.warm_up
+
+    def plan_warm_up(self, burn_in: int) -> int:
+        """Return the warm-up of a run whose first `burn_in` steps give no sample.
+
+        Before the first step a warm-up that was not given becomes as long as the
+        burn-in allows. From then on it is an argument as if it had been given.
+        """
+        chain, batch_size = self._chain, self.batch_size
+        is_open = self._given.get("warm_up", 0) is None and not self._has_moved
+        if is_open and isinstance(chain, ProposingChain) and batch_size is not None:
+            steps = warm_up_within(burn_in, self.train_size, batch_size)
+            self.algorithm = chain.lengthen_warm_up(self.algorithm, steps)
+            self._given["warm_up"] = self.warm_up_argument[1]
+        return self.warm_up
 
     @property
     def steps_per_test(self) -> int | None:

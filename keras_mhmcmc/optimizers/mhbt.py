@@ -43,8 +43,8 @@ class MHBT(Sampler):
             mini-batch, and accepts by the energies alone. The paper has 0. None is 0.1
             for a reversible proposal, and 0 for others.
         warm_up: number of first steps that are plain gradient steps, for a reversible
-            proposal. They are burn-in. None is 500 for a reversible proposal, and 0 for
-            others.
+            proposal. They are burn-in. None is that of `mh.RSGLD` for a reversible
+            proposal, and 0 for others.
         rate_adaptation: whether the learning rate follows the forward acceptance, for a
             reversible proposal, until the first sample is kept. None is True for a
             reversible proposal whose rate is no schedule.

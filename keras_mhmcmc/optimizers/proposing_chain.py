@@ -6,6 +6,7 @@ state, so that a schedule or an adapted beta cannot come between the two directi
 its density.
 """
 
+import dataclasses
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -45,6 +46,16 @@ class ProposingChain(Chain):
         self._parts = parts
         self._slots = parts.state.structure
         self._watch = Standstill(parts.name, self._algorithm.refresh_probability)
+
+    def lengthen_warm_up(self, algorithm: Any, steps: int) -> Any:
+        """Return the algorithm of the steps with a warm-up of another length.
+
+        An algorithm without a warm-up stays as it is.
+        """
+        if self._algorithm.warm_up == 0:
+            return algorithm
+        self._algorithm = dataclasses.replace(self._algorithm, warm_up=steps)
+        return dataclasses.replace(algorithm, warm_up=steps)
 
     def run(
         self,

@@ -48,7 +48,9 @@ class RSGLD(Sampler):
             alone. The paper has 0.
         warm_up: number of first steps that are plain gradient steps, at least 0. They
             are burn-in: `mh.PosteriorSamples` keeps no sample of them, and acceptance
-            is not reported. The paper has 0.
+            is not reported. None is 500. If `mh.PosteriorSamples` is passed to the
+            first `fit`, None is half of its `burn_in`, at least 500 and at most ten
+            epochs of N // m steps. The paper has 0.
         rate_adaptation: whether the learning rate follows the acceptance of forward
             moves after the warm-up. It falls by 30% after a window in which fewer than
             a quarter are accepted, and rises by 10% again, up to the rate that was
@@ -99,7 +101,7 @@ class RSGLD(Sampler):
         temperature: float | Schedule | None = None,
         forward_probability: float = 0.9,
         refresh_probability: float = REFRESH_PROBABILITY,
-        warm_up: int = WARM_UP,
+        warm_up: int | None = None,
         rate_adaptation: bool = True,
         beta: float | str = "auto",
         beta_adaptation: str | None = "replay",
@@ -122,7 +124,7 @@ class RSGLD(Sampler):
                 proposal,
                 adaptation=adaptation,
                 refresh_probability=refresh_probability,
-                warm_up=warm_up,
+                warm_up=WARM_UP if warm_up is None else warm_up,
                 rate_adaptation=adaptation_or_none(rate_adaptation),
                 energy_weight=root_weight,
             ),

@@ -106,6 +106,7 @@ class Sampler(SamplerInterface):
             chain = ProposingChain(self.algorithm)
         self._chain: Chain = chain or MovingChain(nan_policy, watch)
         self._replicas = Replicas()
+        self._has_moved = False
         is_compared = isinstance(algorithm, Metropolis)
         self._check = LossCheck(check_model, check_step, is_compared)
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
@@ -233,6 +234,7 @@ class Sampler(SamplerInterface):
     def _step(
         self, gradient: Position, energy: Tensor, rate: Tensor, idle: list[int]
     ) -> None:
+        self._has_moved = True
         algorithm, chain, parts = self.algorithm, self._chain, self._parts
         state = chain.read(keeps=bool(idle))
         evaluation = self._evaluation(algorithm.point(state), gradient, energy, rate)

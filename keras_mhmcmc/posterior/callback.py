@@ -124,11 +124,10 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._sizes = FitSizes()
         self._interrupts = Interrupts()
         self._sampler: Sampler | None = None
-        self._warm_up = 0  # of the sampler
         self._reason: str | None = None  # why there was nothing to keep
         self._is_training = False
-        self._is_open = False
-        self._is_keeping = False
+        self._is_open = self._is_keeping = False
+        self._warm_up = 0  # of the sampler
 
     @classmethod
     def load(
@@ -209,7 +208,6 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._sampler = checked_sampler(self.model)
-        self._warm_up = 0 if self._sampler is None else self._sampler.warm_up
         self._executed = int(self.model.steps_per_execution)
         self._is_open = False
         self._is_training = True
@@ -323,7 +321,9 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _open(self, epoch: int) -> None:
         """Open the store, with the samples from before the model's iteration."""
+        self._warm_up = 0
         if self._sampler is not None:
+            self._warm_up = self._sampler.plan_warm_up(self.burn_in)
             self._sampler.generators.follow(self.model)
         self._started = self._iteration
         self._store.join(self.model)

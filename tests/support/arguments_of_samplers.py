@@ -57,7 +57,7 @@ OF_A_START = dict(
 OF_SAMPLERS = {
     "PSGLD": dict(epsilon=kinds.POSITIVE),
     "MHBT": dict(temperature=OPEN_RATE, **OF_A_START),
-    "RSGLD": dict(temperature=OPEN_RATE, beta=BETA),
+    "RSGLD": dict(temperature=OPEN_RATE, beta=BETA, warm_up=kinds.INTEGER.or_none),
     "MINT": dict(train_size=kinds.integer(2), **OF_A_START),  # log N must not be 0
     "CSGLD": CONTOUR,
     "CSGHMC": CONTOUR,
