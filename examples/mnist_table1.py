@@ -4,10 +4,10 @@ A perceptron 784-600-10, 55,000 images, batches of 100, 500 epochs, the test err
 several rounds. The rounds of a method are the chains of one `mh.ParallelChains`. The
 images are the paper's: the last 55,000 of MNIST's 60,000, as in the TensorFlow tutorial
 of its time; with `--held-out last` the first 55,000. RSGLD runs with this package's
-defaults, with more refreshes at a higher temperature, with a warm-up of 20 epochs, and
-with the paper's settings. The paper's SGD breaks down at large rates. Here it does so
-with a softmax that overflows, which is the method `SGD-naive`. RMSprop and Adam, at a
-rate of 0.001, are for the curves of figure 3b. The ensemble averages 25 states of a
+defaults, with warm-ups of other lengths, with more refreshes at a higher temperature,
+and with the paper's settings. The paper's SGD breaks down at large rates. Here it does
+so with a softmax that overflows, which is the method `SGD-naive`. RMSprop and Adam, at
+a rate of 0.001, are for the curves of figure 3b. The ensemble averages 25 states of a
 chain from the second half of the epochs, for SGD as well.
 
     python examples/mnist_table1.py --data mnist.npz --out out/table1
@@ -45,8 +45,10 @@ STDDEV = 0.03
 RATES = (0.05, 0.1, 0.2, 0.4, 0.6)
 METHODS = (
     "RSGLD",
+    "RSGLD-500-steps",
+    "RSGLD-5-epochs",
+    "RSGLD-20-epochs",
     "RSGLD-refreshes",
-    "RSGLD-warm-up",
     "RSGLD-paper",
     "SGD",
     "SGLD",
@@ -63,7 +65,7 @@ LOGS = ("forward_acceptance", "refresh_acceptance", "beta", "learning_rate")
 # More refreshes, at a temperature that lets nearly all of them through: see the page on
 # Metropolis-Hastings.
 REFRESHES = {"refresh_probability": 0.3}
-WARM_UP = 20  # epochs
+SHORTEST = 500  # steps of RSGLD's default warm-up
 PAPER = {
     "forward_probability": 0.5,
     "refresh_probability": 0.0,
@@ -99,23 +101,28 @@ def split(arrays, held_out="first"):
     return mlp.Data(x[train], y[train], x[rest], y[rest], x_test, y_test)
 
 
-def make_optimizer(method, rate, n, seed, **options):
-    """The optimizer of a method. `options` are RSGLD's."""
+def warm_up_of(method, n, epochs):
+    """The warm-up of a method of RSGLD, in steps.
+
+    "RSGLD" has what the default is in one `fit` that keeps samples of its second half.
+    The run here is several fits, and the first ones keep no samples.
+    """
     if method == "RSGLD":
-        return mh.RSGLD(rate, train_size=n, batch_size=BATCH, seed=seed, **options)
-    if method == "RSGLD-refreshes":
-        sizes = {
-            "train_size": n,
-            "batch_size": BATCH,
-            "temperature": 2 * n / BATCH**0.5,
-        }
-        return mh.RSGLD(rate, seed=seed, **sizes, **REFRESHES, **options)
-    if method == "RSGLD-warm-up":
-        sizes = {"train_size": n, "batch_size": BATCH, "warm_up": WARM_UP * n // BATCH}
-        return mh.RSGLD(rate, seed=seed, **(sizes | options))
-    if method == "RSGLD-paper":
-        sizes = {"train_size": n, "batch_size": BATCH, "temperature": n / BATCH}
-        return mh.RSGLD(rate, seed=seed, **sizes, **PAPER)
+        return max(SHORTEST, min(epochs // 2 * (n // BATCH) // 2, 10 * n // BATCH))
+    if method.endswith("-epochs"):
+        return int(method.split("-")[1]) * n // BATCH
+    return SHORTEST
+
+
+def make_optimizer(method, rate, n, seed, warm_up):
+    """The optimizer of a method. `warm_up` is RSGLD's."""
+    if method.startswith("RSGLD"):
+        settings = {"train_size": n, "batch_size": BATCH, "warm_up": warm_up}
+        if method == "RSGLD-refreshes":
+            settings |= REFRESHES | {"temperature": 2 * n / BATCH**0.5}
+        if method == "RSGLD-paper":
+            settings |= PAPER | {"temperature": n / BATCH}
+        return mh.RSGLD(rate, seed=seed, **settings)
     if method in ("RMSprop", "Adam"):
         return getattr(keras.optimizers, method)(rate)
     if method == "SGLD":  # the paper's noise: 1/n of what samples the posterior
@@ -128,10 +135,11 @@ def new_chains(method, rate, data, args):
     keras.utils.set_random_seed(args.seed)
     model = mlp.perceptron(data.x.shape[1], HIDDEN, STDDEV, seed=args.seed)
     chains = mh.ParallelChains(model, args.chains, seed=args.seed)
+    n = len(data.x)
     # A quick run is shorter than the warm-up.
-    options = {"warm_up": 0} if args.quick else {}
+    warm_up = 0 if args.quick else warm_up_of(method, n, args.epochs)
     chains.compile(
-        optimizer=make_optimizer(method, rate, len(data.x), args.seed, **options),
+        optimizer=make_optimizer(method, rate, n, args.seed, warm_up),
         loss=NaiveCrossEntropy() if method == "SGD-naive" else mlp.cross_entropy(),
         metrics=["accuracy"],
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
+import keras_mhmcmc as mh
 from tests.support.example_tools import load
 
 
@@ -62,6 +63,19 @@ def test_other_data_and_other_seeds_are_other_runs(table1, command, tmp_path):
     assert table1.main([*sgd, "--held-out", "last"]) == records
 
 
+def test_the_warm_ups_are_those_of_the_names(table1):
+    optimizer = mh.RSGLD(0.4, train_size=55_000, batch_size=100)
+    optimizer.plan_warm_up(50 * 550)  # of a `fit` of 100 epochs
+    assert optimizer.warm_up_argument == ("warm_up", 5500)
+    wanted = {"RSGLD": 5500, "RSGLD-500-steps": 500, "RSGLD-5-epochs": 2750}
+    wanted |= {"RSGLD-20-epochs": 11_000, "RSGLD-refreshes": 500}
+    assert wanted == {name: table1.warm_up_of(name, 55_000, 100) for name in wanted}
+    for name in (*wanted, "RSGLD-paper"):
+        made = table1.make_optimizer(name, 0.4, 55_000, 0, wanted.get(name, 500))
+        assert made.warm_up_argument[1] == wanted.get(name, 0)
+    assert made.get_config()["forward_probability"] == 0.5
+
+
 def test_a_network_that_broke_down_has_an_error_and_no_nll(table1):
     labels = np.arange(10)
     assert table1.mlp.three(np.eye(10), labels)[0] == 1.0
@@ -94,10 +108,11 @@ def test_a_run_goes_on_and_is_kept(table1, command, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_every_method_has_a_row_and_a_curve(table1, command, tmp_path):
+def test_every_method_has_a_row_and_a_curve(table1, command, tmp_path, monkeypatch):
     picture = tmp_path / "picture.png"
-    too_short = ("RSGLD", "RSGLD-refreshes", "RSGLD-warm-up")  # for the warm-up
-    methods = [name for name in table1.METHODS if name not in too_short]
+    long = "RSGLD-5-epochs", "RSGLD-20-epochs"  # longer than the run
+    monkeypatch.setattr(table1, "SHORTEST", 2)
+    methods = [name for name in table1.METHODS if name not in long]
     arguments = ["--methods", *methods, "--epochs", "3", "--picture", str(picture)]
     records = table1.main([*command, *arguments])
     assert {record["method"] for record in records} == set(methods)
