@@ -177,14 +177,22 @@ def test_only_runs_on_an_accelerator_are_measurements(pages, tmp_path):
     runs = {"rows": [table1 | {"errors": [[3.0, 2.0], [1.5, 1.7]]}]}
     for backend in ("jax", "torch"):
         (tmp_path / f"{backend}_table1.json").write_text(json.dumps(runs))
-    write("jax_smoke.json", rows=[{"is_finite": True, "has_moved": True}])
+    ran = {"is_finite": True, "has_moved": True, "resumed_difference": 0.0}
+    runs = ran, ran | {"has_moved": False}, ran | {"resumed_difference": 1e-3}
+    write("jax_smoke.json", rows=runs)
+    times = {"SGD": 1.0, "RSGLD": 2.5, "SGLD": 2.0}
+    times = [{"optimizer": name, "ms": ms} for name, ms in times.items()]
+    write("jax_step_time_mlp.json", rows=times)
     results = pages.load(tmp_path)
     text = "\n".join(pages.performance_lines(results))
     assert (
         "| 30 chains / one chain, perceptron 784-600-10, slower of SGLD and RSGLD "
         "(goal 3) | 2.5 (RSGLD) | not measured | not measured |" in text
     )
-    assert "Measured on G by" in text and "| 1 of 1 | not measured |" in text
+    assert "Measured on G by" in text
+    assert "resume bit for bit | 2 of 3 | not measured |" in text
+    assert "accept a move | 2 of 3 | not measured |" in text
+    assert "SGD; slowest of 5 samplers | 1.00; 2.50 (RSGLD) | not measured" in text
     found = pages.reproduction_lines(results)
     wanted = "MHBT table 1, SGD at 0.4, 25 epochs, 2 chains"
     assert f"| {wanted} | JAX | 1.60% test error (median) |" in found

@@ -48,7 +48,7 @@ def steps(optimizer, compiler):
 
     step, points = compiler(step), []
     for k in range(4):
-        step(torch.full((6,), float(k)))
+        step(torch.full_like(variable.value, float(k)))
         points.append(numpy(variable))
     return np.stack(points)
 
