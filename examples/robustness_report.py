@@ -81,8 +81,11 @@ def draw(rows, methods, problems, path):
     for axis, problem in zip(axes.flat, names, strict=False):
         epsilon = f"{problems[problem].strengths[0]:g}"
         base = runs_of(rows, problem, "SGD")
-        shown = [m for m in methods if runs_of(rows, problem, m) and m != "SGD"]
-        for number, method in enumerate(shown):
+        others = [method for method in methods if method != "SGD"]
+        # A method has one colour and place, whatever is missing in a panel.
+        for number, method in enumerate(others):
+            if not runs_of(rows, problem, method):
+                continue
             runs = runs_of(rows, problem, method)
             seeds = sorted(runs.keys() & base.keys())
             less = np.array(
@@ -99,9 +102,10 @@ def draw(rows, methods, problems, path):
                 less.std(axis=0, ddof=1) / len(seeds) ** 0.5 if len(seeds) > 1 else 0
             )
             axis.errorbar(
-                places + 0.05 * (number - len(shown) / 2),
+                places + 0.05 * (number - len(others) / 2),
                 less.mean(axis=0),
                 np.broadcast_to(error, places.shape),
+                color=f"C{number}",
                 marker="o",
                 markersize=4,
                 linewidth=1.2,
