@@ -117,7 +117,17 @@ def draw(rows, methods, problems, path):
         axis.set_title(f"{TITLES[problem]}, strength {epsilon}")
         axis.set_ylabel("accuracy minus that of SGD")
         axis.grid(alpha=0.3)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+    handles = {}
+    for axis in axes.flat:
+        found, labels = axis.get_legend_handles_labels()
+        handles |= dict(zip(labels, found, strict=True))
+    shown = [method for method in methods if method in handles]
+    figure.legend(
+        [handles[method] for method in shown],
+        shown,
+        loc="outside lower center",
+        ncols=4,
+        fontsize=9,
+    )
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

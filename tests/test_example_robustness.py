@@ -68,6 +68,37 @@ def test_the_table_has_paired_differences(robustness):
     assert robustness.report.table(rows, "mnist", EPSILON, robustness.METHODS) == []
 
 
+def test_a_method_has_one_colour_in_all_panels(robustness, tmp_path, monkeypatch):
+    """Also if a panel lacks another method; the legend has the methods of all."""
+    report, rows = robustness.report, []
+    for problem, methods in (
+        ("mnist", ("SGD", "SGHMC", "RSGLD")),
+        ("fashion", ("SGD", "4 Adam", "RSGLD")),
+    ):
+        epsilon = f"{robustness.PROBLEMS[problem].strengths[0]:g}"
+        for method in methods:
+            attacks = row(method, 0, 0.5)["attacks"][EPSILON]
+            attacks = {epsilon: attacks}
+            rows.append(row(method, 0, 0.5) | {"problem": problem, "attacks": attacks})
+    monkeypatch.setattr(report.pyplot, "close", lambda figure: None)
+    path = tmp_path / "picture.png"
+    report.draw(rows, robustness.METHODS, robustness.PROBLEMS, path)
+    figure = report.pyplot.gcf()
+    colours = [
+        {bars.get_label(): bars.lines[0].get_color() for bars in axis.containers}
+        for axis in figure.axes[:2]
+    ]
+    assert [set(found) for found in colours] == [
+        {"SGHMC", "RSGLD"},
+        {"4 Adam", "RSGLD"},
+    ]
+    assert colours[0]["RSGLD"] == colours[1]["RSGLD"]
+    assert len({*colours[0].values(), *colours[1].values()}) == 3
+    (legend,) = figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts == ["4 Adam", "SGHMC", "RSGLD"]
+
+
 def test_a_lost_image_counts_once(robustness):
     """What survives is what no attack fooled, and not the lowest accuracy."""
 
