@@ -15,6 +15,7 @@ from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
+from keras_mhmcmc.optimizers.generator_states import GeneratorStates
 from keras_mhmcmc.optimizers.network_defaults import warm_up_within
 from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
 from keras_mhmcmc.optimizers.replicas import Replicas
@@ -24,6 +25,8 @@ from keras_mhmcmc.schedules import Schedule
 
 # The diagnostics that are summed over chains. All others are averaged.
 _SUMMED = ("nonfinite",)
+# The name in files. All other names there are numbers, or those of generators.
+_WARM_UP = "warm_up"
 
 
 class SamplerInterface(keras.optimizers.Optimizer):
@@ -35,7 +38,9 @@ class SamplerInterface(keras.optimizers.Optimizer):
     _parts: Parts  # once the optimizer is built
     _replicas: Replicas
     _has_moved: bool  # a step was made or traced
+    _planned: int | None  # the warm-up, if it was not given and a burn-in set it
     _given: dict[str, Any]
+    generators: GeneratorStates
     _counts: keras.Variable  # sums of what the algorithm counts
     _train_size: int
     _batch_size: int | None
@@ -96,15 +101,44 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Return the warm-up of a run whose first `burn_in` steps give no sample.
 
         Before the first step a warm-up that was not given becomes as long as the
-        burn-in allows. From then on it is an argument as if it had been given.
+        burn-in allows, the shortest of several. Then it is an argument as if it had
+        been given.
         """
-        chain, batch_size = self._chain, self.batch_size
-        is_open = self._given.get("warm_up", 0) is None and not self._has_moved
-        if is_open and isinstance(chain, ProposingChain) and batch_size is not None:
-            steps = warm_up_within(burn_in, self.train_size, batch_size)
-            self.algorithm = chain.lengthen_warm_up(self.algorithm, steps)
-            self._given["warm_up"] = self.warm_up_argument[1]
+        is_open = self._has_default_warm_up() and not self._is_on_its_way()
+        if is_open and self.batch_size is not None:
+            steps = warm_up_within(burn_in, self.train_size, self.batch_size)
+            self._planned = min(steps, self._planned or steps)
+            self._set_warm_up(self._planned)
         return self.warm_up
+
+    def _has_default_warm_up(self) -> bool:
+        """Return whether there is a warm-up that was not given."""
+        is_given = self._given.get("warm_up", 0) is not None and self._planned is None
+        return not is_given and self.warm_up > 0
+
+    def _is_on_its_way(self) -> bool:
+        return int(ops.convert_to_numpy(self.iterations)) > 0
+
+    def _set_warm_up(self, steps: int) -> None:
+        if not self._has_moved and isinstance(self._chain, ProposingChain):
+            self.algorithm = self._chain.with_warm_up(self.algorithm, steps)
+            self._given["warm_up"] = steps
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save the variables, the model's generators, and a default warm-up."""
+        super().save_own_variables(store)
+        self.generators.save(store)
+        if self._has_default_warm_up():
+            store[_WARM_UP] = np.array(self.warm_up_argument[1])
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load what `save_own_variables` saved."""
+        entries = self.generators.load(store)
+        steps = entries.pop(_WARM_UP, None)
+        super().load_own_variables(entries)
+        is_open = self._has_default_warm_up() and self._is_on_its_way()
+        if steps is not None and is_open:
+            self._set_warm_up(int(steps[()]))
 
     @property
     def steps_per_test(self) -> int | None:

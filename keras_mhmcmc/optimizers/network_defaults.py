@@ -42,7 +42,7 @@ def warm_up_within(burn_in: int, train_size: int, batch_size: int) -> int:
 
     The other half of the burn-in is for the adaptation of the rate.
     """
-    epochs = _LONGEST * train_size // batch_size
+    epochs = _LONGEST * (train_size // batch_size)
     return max(WARM_UP, min(burn_in // 2, epochs))
 
 

@@ -47,13 +47,8 @@ class ProposingChain(Chain):
         self._slots = parts.state.structure
         self._watch = Standstill(parts.name, self._algorithm.refresh_probability)
 
-    def lengthen_warm_up(self, algorithm: Any, steps: int) -> Any:
-        """Return the algorithm of the steps with a warm-up of another length.
-
-        An algorithm without a warm-up stays as it is.
-        """
-        if self._algorithm.warm_up == 0:
-            return algorithm
+    def with_warm_up(self, algorithm: Any, steps: int) -> Any:
+        """Return the algorithm of the steps with a warm-up of another length."""
         self._algorithm = dataclasses.replace(self._algorithm, warm_up=steps)
         return dataclasses.replace(algorithm, warm_up=steps)
 

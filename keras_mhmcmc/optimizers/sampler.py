@@ -107,6 +107,7 @@ class Sampler(SamplerInterface):
         self._chain: Chain = chain or MovingChain(nan_policy, watch)
         self._replicas = Replicas()
         self._has_moved = False
+        self._planned = None
         is_compared = isinstance(algorithm, Metropolis)
         self._check = LossCheck(check_model, check_step, is_compared)
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
@@ -342,15 +343,6 @@ class Sampler(SamplerInterface):
     def take_accepted(self) -> Tensor:
         """Return whether each chain took the point of this step; None: all did."""
         return self._chain.take_accepted()
-
-    def save_own_variables(self, store: Any) -> None:
-        """Save the optimizer's variables, and where the model's generators stand."""
-        super().save_own_variables(store)
-        self.generators.save(store)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Load what `save_own_variables` saved."""
-        super().load_own_variables(self.generators.load(store))
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

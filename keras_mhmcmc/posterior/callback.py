@@ -321,13 +321,14 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _open(self, epoch: int) -> None:
         """Open the store, with the samples from before the model's iteration."""
-        self._warm_up = 0
+        self._warm_up = 0 if self._sampler is None else self._sampler.warm_up
         if self._sampler is not None:
-            self._warm_up = self._sampler.plan_warm_up(self.burn_in)
             self._sampler.generators.follow(self.model)
         self._started = self._iteration
         self._store.join(self.model)
         self._check_reachable(epoch)
+        if self._sampler is not None:
+            self._warm_up = self._sampler.plan_warm_up(self.burn_in)
         self._store.open(self.model, self._iteration)
         self._is_open = True
         if self._sampler is not None and len(self) > 0:
@@ -391,9 +392,9 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     def _check_reachable(self, epoch: int) -> None:
         """Refuse a `fit` that ends before the first sample; warn of a short rest."""
         epochs = self.params["epochs"] - epoch
-        last = self._iteration + epochs * (self.params.get("steps") or math.inf)
+        end = self._iteration + epochs * (self.params.get("steps") or math.inf)
         first = self._next_due(self._passed())
         if len(self) == 0:
             progress.check_reachable(
-                last, first, self.burn_in, self.every, self._sampler
+                end, first, self.burn_in, self.every, self._sampler
             )

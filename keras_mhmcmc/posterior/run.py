@@ -9,7 +9,7 @@ from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 # What may differ between the chains of one posterior: their law is the same.
-_OF_A_CHAIN = {"learning_rate", "name", "seed"}
+_OF_A_CHAIN = {"learning_rate", "name", "seed", "warm_up"}
 
 
 class Run(NamedTuple):

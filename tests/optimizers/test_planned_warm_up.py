@@ -1,5 +1,7 @@
 """A warm-up that was not given is as long as the burn-in of the samples allows."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -85,6 +87,57 @@ def test_it_stays_as_it_is_once_the_chain_has_moved():
     assert model.optimizer.warm_up_argument == ("warm_up", 500)
 
 
+def test_a_loaded_chain_that_has_left_the_warm_up_does_not_go_back(tmp_path):
+    model = compiled(make())
+    fit(model, epochs=6)  # 576 steps
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    copy = compiled(make())
+    copy.optimizer.build(copy.trainable_variables)
+    copy.load_weights(tmp_path / "model.weights.h5")
+    for later in (keras.saving.load_model(tmp_path / "model.keras"), copy):
+        history = fit(later, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN)])
+        assert later.optimizer.warm_up_argument == ("warm_up", 500)
+        assert not np.isnan(history["forward_acceptance"]).any()
+
+
+def test_a_model_that_was_saved_before_its_first_fit_plans(tmp_path):
+    compiled(make()).save(tmp_path / "model.keras")
+    with warnings.catch_warnings():  # Keras says that there is no state to load
+        warnings.simplefilter("ignore")
+        model = keras.saving.load_model(tmp_path / "model.keras")
+    fit(model, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN), StopAfter(1)])
+    assert model.optimizer.warm_up_argument == ("warm_up", PLANNED)
+
+
+def test_a_refused_fit_leaves_nothing_behind():
+    model = compiled(make())
+    with pytest.raises(ValueError, match="must leave an iteration to keep"):
+        fit(model, epochs=2, callbacks=[mh.PosteriorSamples(burn_in=3000)])
+    assert model.optimizer.get_config()["warm_up"] is None
+
+
+@pytest.mark.parametrize("burn_ins", [(0, BURN_IN), (BURN_IN, 0)])
+def test_the_shortest_of_several_burn_ins_counts(burn_ins):
+    model = compiled(make())
+    samples = [mh.PosteriorSamples(burn_in=n, every=40) for n in burn_ins]
+    fit(model, callbacks=samples)
+    assert model.optimizer.warm_up_argument == ("warm_up", 500)
+    first = {n: p.iterations[0] for n, p in zip(burn_ins, samples, strict=True)}
+    assert first == {0: 520, BURN_IN: 1240}
+
+
+def test_chains_of_other_burn_ins_are_of_one_posterior(tmp_path):
+    for seed, burn_in in enumerate((1100, BURN_IN)):
+        samples = mh.PosteriorSamples(burn_in, every=10, directory=tmp_path / str(seed))
+        model = compiled(make(seed=seed))
+        fit(model, callbacks=[samples])
+        assert model.optimizer.warm_up_argument == ("warm_up", burn_in // 2)
+    folders = [tmp_path / "0", tmp_path / "1"]
+    pooled = mh.PosteriorSamples.load(folders, truncate=True)
+    assert pooled.energies.shape == (4, 2)
+
+
 @pytest.mark.parametrize("given", [0, 20, 700])
 def test_a_number_that_was_given_stays(given):
     sampler = make(warm_up=given)
@@ -144,4 +197,6 @@ def test_only_reversible_proposals_plan_one(sampler):
     reversible = sampler(0.1, proposal=mh.proposals.ReversibleLangevin(1.5), **options)
     reversible.plan_warm_up(4000)
     assert reversible.warm_up_argument == ("warm_up", 2000)
-    assert sampler(0.1, **options).plan_warm_up(4000) == 0
+    plain = sampler(0.1, **options)
+    assert plain.plan_warm_up(4000) == 0
+    assert plain.get_config()["warm_up"] is None
