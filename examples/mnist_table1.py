@@ -169,6 +169,9 @@ def train(method, rate, data, args):
     chains = (
         keras.saving.load_model(state) if done else new_chains(method, rate, data, args)
     )
+    warm_up = warm_up_of(method, len(data.x), args.epochs)
+    if method == "RSGLD" and done and chains.optimizer.warm_up != warm_up + 1:
+        raise SystemExit(f"{folder} has a run of another default warm-up: move it away")
     x_test, y_test = data.x_test, data.y_test
     while done < args.epochs:
         if time.perf_counter() > args.deadline:

@@ -76,6 +76,14 @@ def test_the_warm_ups_are_those_of_the_names(table1):
     assert made.get_config()["forward_probability"] == 0.5
 
 
+def test_a_longer_run_of_another_warm_up_is_refused(table1, command, monkeypatch):
+    monkeypatch.setattr(table1, "SHORTEST", 2)
+    rsgld = [*command, "--methods", "RSGLD", "--epochs"]
+    table1.main([*rsgld, "2"])
+    with pytest.raises(SystemExit, match="a run of another default warm-up"):
+        table1.main([*rsgld, "8"])
+
+
 def test_a_network_that_broke_down_has_an_error_and_no_nll(table1):
     labels = np.arange(10)
     assert table1.mlp.three(np.eye(10), labels)[0] == 1.0

@@ -67,7 +67,9 @@ def without_lists(position: Any, name: str = "init") -> Any:
     if isinstance(position, dict):
         return {key: without_lists(value, name) for key, value in position.items()}
     if isinstance(position, tuple):
-        return tuple(without_lists(value, name) for value in position)
+        values = [without_lists(value, name) for value in position]
+        is_named = type(position) is not tuple  # a `NamedTuple` takes its fields
+        return type(position)(*values) if is_named else tuple(values)
     if not isinstance(position, list):
         return position
     try:

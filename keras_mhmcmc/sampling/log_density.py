@@ -340,6 +340,8 @@ def _in_32_bits(array: Array) -> Array:
     """Return an array as the backends compute with it, or raise a `ValueError`."""
     if array.dtype == "float64":
         return _as_float32(array)
+    if array.dtype.kind == "f":  # half precision would round a scalar position
+        return array.astype("float32")
     if array.dtype.kind not in "iu":
         return array
     low, high = np.iinfo("int32").min, np.iinfo("int32").max

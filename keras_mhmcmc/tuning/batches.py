@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 
 Batch = tuple[Any, Any, Any]  # x, y and sample weights, as `train_on_batch` takes them
 
@@ -55,11 +56,14 @@ def _of_arrays(x: Any, y: Any, count: int, size: int, seed: int) -> Iterator[Bat
         order = rng.permutation(count)
         for first in range(0, count - size + 1, size):
             chosen = order[first : first + size]
-            yield (
-                keras.tree.map_structure(lambda a, i=chosen: a[i], x),
-                keras.tree.map_structure(lambda a, i=chosen: a[i], y),
-                None,
-            )
+            yield _rows(x, chosen), _rows(y, chosen), None
+
+
+def _rows(values: Any, chosen: Array) -> Any:
+    """Return some rows of each array. None stays."""
+    return keras.tree.map_structure(
+        lambda array: None if array is None else array[chosen], values
+    )
 
 
 def _of_dataset(dataset: keras.utils.PyDataset) -> Iterator[Any]:
@@ -89,8 +93,9 @@ def _is_array(value: Any) -> bool:
 def _as_arrays(name: str, values: Any) -> Any:
     """Return a structure of arrays with an axis of examples, or raise."""
     arrays = keras.tree.map_structure(_as_array, values)
+    kinds = "OcUS" if name == "y" else "Oc"  # a layer may take strings, and no loss
     for array in keras.tree.flatten(arrays):
-        if array is not None and (array.ndim == 0 or array.dtype.kind in "Oc"):
+        if array is not None and (array.ndim == 0 or array.dtype.kind in kinds):
             raise ValueError(
                 f"Argument `{name}` must be arrays of the shape (N, ...), or a list or "
                 f"dict of them. Received: {name}={_validate.shown(values)}"

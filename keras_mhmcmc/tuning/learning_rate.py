@@ -87,7 +87,8 @@ def suggest_learning_rate(
 
     Raises:
         ValueError: the model is not compiled, there are no rates, an argument is
-            outside its range, or `x` is a generator, which can be read only once.
+            outside its range, the compiled loss has no targets, or `x` is a generator,
+            which can be read only once.
 
     Example:
 
@@ -114,9 +115,16 @@ def suggest_learning_rate(
     seed = _validate.seed(seed)
     _validate.choice("verbose", verbose, (0, 1))
     stream = batches_of(x, y, batch_size, seed)
+    first, targets, _ = next(stream())
+    if targets is None and model.loss is not None:
+        raise ValueError(
+            "Argument `y` must be the targets of the compiled loss. A tuple or list "
+            "`x` is several inputs, and not a pair of inputs and targets. Received: "
+            f"y={_validate.shown(y)}, loss={model.loss}"
+        )
 
     if not model.built:
-        model(next(stream())[0])
+        model(first)
     trial = at_rate(optimizer, tried[0], seed)
     if isinstance(own, LossScaleOptimizer) and not isinstance(
         trial, LossScaleOptimizer | Sampler

@@ -1,5 +1,8 @@
 """Starts, states and data of `mh.sample` that could be read in two ways."""
 
+from typing import Any
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from keras import ops
@@ -9,6 +12,11 @@ import keras_mhmcmc as mh
 pytestmark = pytest.mark.in_turn("torch")
 
 QUIET = {"num_steps": 20, "progress": False}
+
+
+class Pair(NamedTuple):
+    mean: Any
+    log_scale: Any
 
 
 def normal(x):
@@ -110,6 +118,43 @@ def test_labels_of_any_integer_type_give_the_same_chain():
     ]
     np.testing.assert_array_equal(draws[1], draws[0])
     np.testing.assert_array_equal(draws[2], draws[0])
+
+
+def test_half_precision_data_do_not_round_the_density():
+    """PyTorch would compute with a scalar position in the precision of the data."""
+    x = (300.0 + np.arange(-8, 8)).astype("float16")  # all exact in 16 bits
+
+    def of_mean(theta, x):
+        return -0.5 * ops.square(x - theta)
+
+    draws = [
+        mh.sample(
+            mh.kernels.mhbt(0.05),
+            300.0,
+            log_likelihood=of_mean,
+            data=x.astype(kind),
+            **QUIET,
+        ).position
+        for kind in ("float16", "float32")
+    ]
+    np.testing.assert_array_equal(draws[0], draws[1])
+
+
+def test_a_named_tuple_stays_one():
+    start = Pair(np.zeros(2), 0.0)
+
+    def log_density(position):
+        return normal(position.mean) + normal(position.log_scale)
+
+    kernel = mh.kernels.mhbt(0.5)
+    draws = mh.sample(kernel, start, log_density=log_density, num_chains=3, **QUIET)
+    assert isinstance(draws.position, Pair)
+    assert draws.position.mean.shape == (3, 20, 2)
+    more = mh.sample(kernel, draws.state, log_density=log_density, **QUIET)
+    assert more.position.log_scale.shape == (3, 20)
+    with pytest.raises(ValueError, match="`init` must have lists of numbers only"):
+        ragged = Pair([[1.0], [1.0, 2.0]], 0.0)
+        mh.sample(kernel, ragged, log_density=log_density, **QUIET)
 
 
 def test_integers_of_more_than_32_bits_are_refused():

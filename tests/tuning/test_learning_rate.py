@@ -336,12 +336,32 @@ X, Y = data()
         ({"x": None}, r"`x` must be .*x=None"),
         ({"x": X[0, 0]}, r"`x` must be arrays"),
         ({"x": [X], "y": list(Y)}, r"`y` must be arrays"),
+        ({"y": None}, r"`y` must be the targets of the compiled loss"),
+        ({"x": (X, Y), "y": None}, r"`y` must be the targets.*tuple or list `x`"),
+        ({"y": np.array(["a"] * N)}, r"`y` must be arrays"),
     ],
 )
 def test_bad_arguments_are_refused_with_a_remedy(arguments, message):
     good = {"x": X, "y": Y, "rates": [0.1], "steps": 4}
     with pytest.raises(ValueError, match=f"(?s){message}"):
         mh.suggest_learning_rate(**{"model": network()} | good | arguments)
+
+
+def test_a_loss_that_the_model_adds_needs_no_targets():
+    class Autoencoder(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(X.shape[1])
+
+        def call(self, inputs):
+            outputs = self.dense(inputs)
+            self.add_loss(ops.mean(ops.square(outputs - inputs)))
+            return outputs
+
+    model = Autoencoder()
+    model.compile("sgd")
+    table = mh.suggest_learning_rate(model, X, rates=[0.01, 1e6], steps=8)
+    assert table.rate == 0.01
 
 
 def test_a_data_set_has_its_own_targets():
