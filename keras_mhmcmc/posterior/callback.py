@@ -393,8 +393,6 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         """Refuse a `fit` that ends before the first sample; warn of a short rest."""
         epochs = self.params["epochs"] - epoch
         end = self._iteration + epochs * (self.params.get("steps") or math.inf)
-        first = self._next_due(self._passed())
+        due = self._next_due(self._passed())
         if len(self) == 0:
-            progress.check_reachable(
-                end, first, self.burn_in, self.every, self._sampler
-            )
+            progress.check_reachable(end, due, self.burn_in, self.every, self._sampler)
