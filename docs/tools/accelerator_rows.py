@@ -20,18 +20,18 @@ PAGE = HERE.parent / "reproduction.md"
 MARKS = "<!-- accelerator: start -->", "<!-- accelerator: end -->"
 NOT_MEASURED = "not measured"
 SEEN = """\
-Short runs are two epochs of 20 steps of each sampler, in float32 and bfloat16. `MHBT`
-and `MINT` accept no plain Langevin proposal in this network, on a CPU as well, and the
+A run is two epochs of 20 steps of a sampler, in float32 or in bfloat16. `MHBT` and
+`MINT` accept no plain Langevin proposal in this network, on a CPU as well, and the
 package warns of it. On PyTorch three chains of `RSGLD` without a warm-up did not move
 in 20 steps either, and did not on a CPU. Python takes longer to start a step of this
 perceptron than the GPU to make it. So 30 chains cost hardly more than one, and a step
 of 25 million weights hardly more than one of half a million. On PyTorch the run of
 40,000 steps of the perceptron did not end within 90 s.
 
-About 40% of the fast tests of samplers, collections, ensembles, chains and attacks ran
-there too, with JAX 0.11 and PyTorch 2.11, in three minutes each. None found a wrong
-result of the package. Some tests failed because they expect the random numbers or the
-rounding of a CPU, or read arrays of a CPU.""".splitlines()
+About 40% of the fast tests of samplers, collections, ensembles, chains and attacks
+ran there too, with JAX 0.11 and PyTorch 2.11, in three minutes each. None found a
+wrong result of the package. Some tests failed because they expect the random numbers
+or the rounding of a CPU, or read arrays of a CPU.""".splitlines()
 COMMAND = "KERAS_BACKEND=jax python examples/accelerator.py --data-dir folder"
 SAMPLERS = ("SGLD", "SGHMC", "CSGLD, 200 bins", "RSGLD", "SGHMC-SA")
 NETWORKS = {
@@ -149,11 +149,11 @@ def performance_lines(results):
     """The section of docs/performance.md."""
     lines = [
         line(
-            "short runs of all samplers that stay finite and resume bit for bit",
+            "runs of all samplers that stay finite and resume bit for bit",
             lambda b: smoke(results, b, is_right),
         ),
         line(
-            "short runs of all samplers that accept a move",
+            "runs of all samplers that accept a move",
             lambda b: smoke(results, b, has_moved),
         ),
     ]
