@@ -65,7 +65,6 @@ LOGS = ("forward_acceptance", "refresh_acceptance", "beta", "learning_rate")
 # More refreshes, at a temperature that lets nearly all of them through: see the page on
 # Metropolis-Hastings.
 REFRESHES = {"refresh_probability": 0.3}
-SHORTEST = 500  # steps of RSGLD's default warm-up
 PAPER = {
     "forward_probability": 0.5,
     "refresh_probability": 0.0,
@@ -101,28 +100,22 @@ def split(arrays, held_out="first"):
     return mlp.Data(x[train], y[train], x[rest], y[rest], x_test, y_test)
 
 
-def warm_up_of(method, n, epochs):
-    """The warm-up of a method of RSGLD, in steps.
-
-    "RSGLD" has what the default is in one `fit` that keeps samples of its second half.
-    The run here is several fits, and the first ones keep no samples.
-    """
-    if method == "RSGLD":
-        return max(SHORTEST, min(epochs // 2 * (n // BATCH) // 2, 10 * n // BATCH))
-    if method.endswith("-epochs"):
-        return int(method.split("-")[1]) * n // BATCH
-    return SHORTEST
-
-
-def make_optimizer(method, rate, n, seed, warm_up):
-    """The optimizer of a method. `warm_up` is RSGLD's."""
+def make_optimizer(method, rate, n, seed, epochs, **options):
+    """The optimizer of a method, for a run of so many epochs. `options` are RSGLD's."""
     if method.startswith("RSGLD"):
-        settings = {"train_size": n, "batch_size": BATCH, "warm_up": warm_up}
+        settings = {"train_size": n, "batch_size": BATCH}
+        if method.endswith("-epochs"):  # of warm-up
+            settings["warm_up"] = int(method.split("-")[1]) * n // BATCH
         if method == "RSGLD-refreshes":
             settings |= REFRESHES | {"temperature": 2 * n / BATCH**0.5}
         if method == "RSGLD-paper":
             settings |= PAPER | {"temperature": n / BATCH}
-        return mh.RSGLD(rate, seed=seed, **settings)
+        optimizer = mh.RSGLD(rate, seed=seed, **(settings | options))
+        if method == "RSGLD":
+            # As in one `fit` that keeps samples of its second half. The run here is
+            # several fits, and the first ones keep no samples.
+            optimizer.plan_warm_up(epochs // 2 * (n // BATCH))
+        return optimizer
     if method in ("RMSprop", "Adam"):
         return getattr(keras.optimizers, method)(rate)
     if method == "SGLD":  # the paper's noise: 1/n of what samples the posterior
@@ -135,11 +128,11 @@ def new_chains(method, rate, data, args):
     keras.utils.set_random_seed(args.seed)
     model = mlp.perceptron(data.x.shape[1], HIDDEN, STDDEV, seed=args.seed)
     chains = mh.ParallelChains(model, args.chains, seed=args.seed)
-    n = len(data.x)
     # A quick run is shorter than the warm-up.
-    warm_up = 0 if args.quick else warm_up_of(method, n, args.epochs)
+    options = {"warm_up": 0} if args.quick else {}
+    sizes = len(data.x), args.seed, args.epochs
     chains.compile(
-        optimizer=make_optimizer(method, rate, n, args.seed, warm_up),
+        optimizer=make_optimizer(method, rate, *sizes, **options),
         loss=NaiveCrossEntropy() if method == "SGD-naive" else mlp.cross_entropy(),
         metrics=["accuracy"],
     )
@@ -169,8 +162,8 @@ def train(method, rate, data, args):
     chains = (
         keras.saving.load_model(state) if done else new_chains(method, rate, data, args)
     )
-    warm_up = warm_up_of(method, len(data.x), args.epochs)
-    if method == "RSGLD" and done and chains.optimizer.warm_up != warm_up + 1:
+    fresh = make_optimizer(method, rate, len(data.x), args.seed, args.epochs)
+    if method == "RSGLD" and done and chains.optimizer.warm_up != fresh.warm_up:
         raise SystemExit(f"{folder} has a run of another default warm-up: move it away")
     x_test, y_test = data.x_test, data.y_test
     while done < args.epochs:

@@ -84,9 +84,9 @@ def draw(rows, methods, problems, path):
         others = [method for method in methods if method != "SGD"]
         # A method has one colour and place, whatever is missing in a panel.
         for number, method in enumerate(others):
-            if not runs_of(rows, problem, method):
-                continue
             runs = runs_of(rows, problem, method)
+            if not runs:
+                continue
             seeds = sorted(runs.keys() & base.keys())
             less = np.array(
                 [

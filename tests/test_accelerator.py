@@ -179,6 +179,7 @@ def test_only_runs_on_an_accelerator_are_measurements(pages, tmp_path):
         (tmp_path / f"{backend}_table1.json").write_text(json.dumps(runs))
     ran = {"is_finite": True, "has_moved": True, "resumed_difference": 0.0}
     runs = ran, ran | {"has_moved": False}, ran | {"resumed_difference": 1e-3}
+    runs += ({"is_finite": True, "has_moved": True},)  # not resumed
     write("jax_smoke.json", rows=runs)
     times = {"SGD": 1.0, "RSGLD": 2.5, "SGLD": 2.0}
     times = [{"optimizer": name, "ms": ms} for name, ms in times.items()]
@@ -190,8 +191,9 @@ def test_only_runs_on_an_accelerator_are_measurements(pages, tmp_path):
         "(goal 3) | 2.5 (RSGLD) | not measured | not measured |" in text
     )
     assert "Measured on G by" in text
-    assert "resume bit for bit | 2 of 3 | not measured |" in text
-    assert "accept a move | 2 of 3 | not measured |" in text
+    assert "stay finite | 4 of 4 | not measured |" in text
+    assert "equal bit for bit | 2 of 3 | not measured |" in text
+    assert "accept a move | 3 of 4 | not measured |" in text
     assert "SGD; slowest of 5 samplers | 1.00; 2.50 (RSGLD) | not measured" in text
     found = pages.reproduction_lines(results)
     wanted = "MHBT table 1, SGD at 0.4, 25 epochs, 2 chains"

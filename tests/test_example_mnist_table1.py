@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-import keras_mhmcmc as mh
+from keras_mhmcmc.optimizers import network_defaults
+from keras_mhmcmc.optimizers import rsgld
 from tests.support.example_tools import load
 
 
@@ -64,24 +65,21 @@ def test_other_data_and_other_seeds_are_other_runs(table1, command, tmp_path):
 
 
 def test_the_warm_ups_are_those_of_the_names(table1):
-    optimizer = mh.RSGLD(0.4, train_size=55_000, batch_size=100)
-    optimizer.plan_warm_up(50 * 550)  # of a `fit` of 100 epochs
-    assert optimizer.warm_up_argument == ("warm_up", 5500)
     wanted = {"RSGLD": 5500, "RSGLD-500-steps": 500, "RSGLD-5-epochs": 2750}
-    wanted |= {"RSGLD-20-epochs": 11_000, "RSGLD-refreshes": 500}
-    assert wanted == {name: table1.warm_up_of(name, 55_000, 100) for name in wanted}
-    for name in (*wanted, "RSGLD-paper"):
-        made = table1.make_optimizer(name, 0.4, 55_000, 0, wanted.get(name, 500))
-        assert made.warm_up_argument[1] == wanted.get(name, 0)
+    wanted |= {"RSGLD-20-epochs": 11_000, "RSGLD-refreshes": 500, "RSGLD-paper": 0}
+    for name, steps in wanted.items():
+        made = table1.make_optimizer(name, 0.4, 55_000, 0, 100)
+        assert made.warm_up_argument == ("warm_up", steps)
     assert made.get_config()["forward_probability"] == 0.5
 
 
 def test_a_longer_run_of_another_warm_up_is_refused(table1, command, monkeypatch):
-    monkeypatch.setattr(table1, "SHORTEST", 2)
-    rsgld = [*command, "--methods", "RSGLD", "--epochs"]
-    table1.main([*rsgld, "2"])
+    for module in (rsgld, network_defaults):
+        monkeypatch.setattr(module, "WARM_UP", 2)
+    words = [*command, "--methods", "RSGLD", "--epochs"]
+    table1.main([*words, "2"])
     with pytest.raises(SystemExit, match="a run of another default warm-up"):
-        table1.main([*rsgld, "8"])
+        table1.main([*words, "8"])
 
 
 def test_a_network_that_broke_down_has_an_error_and_no_nll(table1):
@@ -119,7 +117,8 @@ def test_a_run_goes_on_and_is_kept(table1, command, tmp_path, capsys):
 def test_every_method_has_a_row_and_a_curve(table1, command, tmp_path, monkeypatch):
     picture = tmp_path / "picture.png"
     long = "RSGLD-5-epochs", "RSGLD-20-epochs"  # longer than the run
-    monkeypatch.setattr(table1, "SHORTEST", 2)
+    for module in (rsgld, network_defaults):
+        monkeypatch.setattr(module, "WARM_UP", 2)
     methods = [name for name in table1.METHODS if name not in long]
     arguments = ["--methods", *methods, "--epochs", "3", "--picture", str(picture)]
     records = table1.main([*command, *arguments])
