@@ -39,6 +39,7 @@ PROBLEMS = {
     "concrete": Problem("regression", 32, 200),
 }
 ADVISED = ("digits", "mnist", "fashion", "energy", "concrete")
+TESTS = 5  # tenths of a regression's rows that are in a test
 FILES = {
     "mnist": "mnist",
     "mnist_cnn": "mnist",
@@ -62,10 +63,12 @@ def load(name, data_dir, seed, held_out):
     """The data of a run.
 
     With `held_out`, a fifth of the training data takes the place of the test data: the
-    settings are chosen there.
+    settings are chosen there. No test data of any seed are among them.
     """
-    problem = PROBLEMS[name]
-    data = (_images if problem.kind == "images" else _rows)(name, data_dir, seed)
+    if PROBLEMS[name].kind == "images":
+        data = _images(name, data_dir)
+    else:
+        data = _rows(name, data_dir, seed, held_out)
     if held_out:
         order = np.random.default_rng(seed).permutation(len(data.x))
         out, kept = np.split(order, [len(order) // 5])
@@ -74,7 +77,7 @@ def load(name, data_dir, seed, held_out):
     return data
 
 
-def _images(name, data_dir, seed):
+def _images(name, data_dir):
     """The same examples for every seed: seeds differ in weights, order and noise."""
     problem = PROBLEMS[name]
     (x, y), (x_test, y_test) = mh.datasets.load(FILES.get(name, name), data_dir)
@@ -88,11 +91,16 @@ def _images(name, data_dir, seed):
     return Data(x, y, x_test, y_test, ood)
 
 
-def _rows(name, data_dir, seed):
-    """A new split for every seed: a tenth is for the test."""
+def _rows(name, data_dir, seed, held_out):
+    """A tenth is for the test, another one for each of five seeds.
+
+    The other five tenths are in no test. With `held_out` the training data are these.
+    """
     x, y = mh.datasets.rows(name, data_dir)
-    order = np.random.default_rng(seed).permutation(len(x))
-    test, train = np.split(order, [round(0.1 * len(x))])
+    order = np.random.default_rng(0).permutation(len(x))
+    tenths = np.array_split(order, 10)
+    test = tenths.pop(seed % TESTS)
+    train = np.concatenate(tenths[TESTS - 1 :] if held_out else tenths)
     x_train, x_test = mh.datasets.standardized(x[train], x[test])
     center, unit = y[train].mean(), float(y[train].std())
     y = ((y - center) / unit).astype("float32")

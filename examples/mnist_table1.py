@@ -11,7 +11,7 @@ a rate of 0.001, are for the curves of figure 3b. The ensemble averages 25 state
 chain from the second half of the epochs, for SGD as well.
 
     python examples/mnist_table1.py --data mnist.npz --out out/table1
-    python examples/mnist_table1.py --data mnist.npz --out out/table1 --rates 0.4 \
+    python examples/mnist_table1.py --data mnist.npz --out out/short --rates 0.4 \
         --methods RSGLD --epochs 100
     python examples/mnist_table1.py --results examples/results/table1.jsonl --table
 
@@ -159,6 +159,11 @@ def train(method, rate, data, args):
     if notes.exists():
         record = json.loads(notes.read_text())
     done = len(record["errors"])
+    if done > args.epochs or (done and len(record["errors"][0]) != args.chains):
+        raise SystemExit(
+            f"{folder} has a run of {done} epochs with {len(record['errors'][0])} "
+            f"chains, not one of {args.epochs} with {args.chains}: give another --out"
+        )
     chains = (
         keras.saving.load_model(state) if done else new_chains(method, rate, data, args)
     )

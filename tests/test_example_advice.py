@@ -100,8 +100,8 @@ def test_runs_are_scored_and_not_repeated(advice, tmp_path):
 @pytest.mark.parametrize("problem", ["digits", "energy"])
 def test_every_method_trains_on_both_kinds(advice, problem, method, monkeypatch):
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(300, 4))
-    y = x @ np.ones(4) + 0.1 * rng.normal(size=300)
+    x = rng.normal(size=(600, 4))
+    y = x @ np.ones(4) + 0.1 * rng.normal(size=600)
     monkeypatch.setattr("keras_mhmcmc.datasets.rows", lambda *a: (x, y))
     epochs = {"digits": 50, "energy": 100}[problem]  # beyond the warm-up
     advice.PROBLEMS[problem] = advice.PROBLEMS[problem]._replace(epochs=epochs)
@@ -125,3 +125,24 @@ def test_a_mixture_of_normal_distributions_is_scored_exactly(advice):
     assert found["coverage"] == np.mean((below > 0.05) & (below < 0.95))
     error = unit * (y - weights @ outputs)
     assert found["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
+
+
+def test_no_test_data_choose_the_settings(advice, monkeypatch):
+    """Each row has its own target, so targets tell where a row went."""
+    x, y = np.random.default_rng(0).normal(size=(97, 3)), np.arange(97.0)
+    monkeypatch.setattr("keras_mhmcmc.datasets.rows", lambda *a: (x, y))
+
+    def rows(seed, held_out):
+        """The numbers of the rows that train and of those that score."""
+        found = advice.problems.load("energy", None, seed, held_out)
+        values = [found.unit * part for part in (found.y, found.y_test)]
+        # Targets are centred: the smallest one of all was 0.
+        low = min(map(np.min, values))
+        return [set(np.round(part - low).astype(int)) for part in values]
+
+    tests = [rows(seed, False) for seed in range(5)]
+    for train, test in tests:
+        assert not train & test and len(train) + len(test) == 97
+    choosing, scoring = rows(advice.SEED, True)
+    assert not choosing & scoring
+    assert len(choosing) + len(scoring) + sum(len(test) for _, test in tests) == 97

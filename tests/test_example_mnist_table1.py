@@ -82,6 +82,14 @@ def test_a_longer_run_of_another_warm_up_is_refused(table1, command, monkeypatch
         table1.main([*words, "8"])
 
 
+def test_a_run_of_other_chains_or_of_more_epochs_is_refused(table1, command):
+    sgd = [*command, "--methods", "SGD", "--epochs"]
+    table1.main([*sgd, "2"])
+    for words in ([*sgd, "3", "--chains", "3"], [*sgd, "1"]):
+        with pytest.raises(SystemExit, match="a run of 2 epochs with 2 chains, not"):
+            table1.main(words)
+
+
 def test_a_network_that_broke_down_has_an_error_and_no_nll(table1):
     labels = np.arange(10)
     assert table1.mlp.three(np.eye(10), labels)[0] == 1.0

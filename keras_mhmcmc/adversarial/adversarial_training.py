@@ -25,6 +25,7 @@ from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.ensemble.wrapper import check_trains_as_keras
 from keras_mhmcmc.evaluation import checks
 
+_SCALE = 128  # of the summed loss, whose gradients are at most of order 1
 _STILL = 0.05  # share of examples without a gradient that is worth a warning
 
 
@@ -207,6 +208,7 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         def step(_: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             point, is_moved = state
             gradient, _ = differentiate(point)
+            gradient = ops.where(ops.isfinite(gradient), gradient, 0.0)
             moved = point + size * ops.sign(gradient)
             moved = x + ops.clip(moved - x, -epsilon, epsilon)
             has_gradient = ops.any(gradient != 0.0, axis=tuple(range(1, rank)))
@@ -259,6 +261,9 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
                 value = self.compute_loss(
                     point, y, outputs, sample_weight, training=False
                 )
+            # The sign alone counts. This scale keeps gradients in half precision from
+            # underflow, where the loss is a mean over many examples.
+            value = value * ops.cast(_SCALE * ops.shape(point)[0], value.dtype)
             # The second term makes the gradient zero, not None, if outputs ignore x.
             return value + 0.0 * ops.cast(ops.sum(point), value.dtype), ()
 
@@ -301,7 +306,9 @@ class _WarnOfWeakAttacks(keras.callbacks.Callback):
         if still > _STILL * count:
             warn(
                 f"{still:.0f} of {count:.0f} examples of the first epoch had a "
-                "gradient of zero in all steps of the attack, which therefore did not "
-                "move them beyond its start. If the model ends in a softmax or a "
-                "sigmoid, let it end in logits, with from_logits=True in the loss."
+                "gradient of zero, or one that is not finite, in all steps of the "
+                "attack, which therefore did not move them beyond its start. If the "
+                "model ends in a softmax or a sigmoid, let it end in logits, with "
+                "from_logits=True in the loss. Check it for square roots or logarithms "
+                "of 0."
             )

@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.adversarial.derivatives import Derivatives
+from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
@@ -44,7 +46,8 @@ def art_classifier(
 
     Each call reads the current weights. The model runs in inference mode, and need
     not be compiled. ART's own batch sizes have no effect on the results, and at most
-    `batch_size` examples are computed at a time.
+    `batch_size` examples are computed at a time. `mh.MCDropout` is the exception: its
+    masks depend on the position of an example in its batch, and a warning says so.
 
     Args:
         model: built `keras.Model` that maps inputs to class probabilities, shape
@@ -83,6 +86,14 @@ def art_classifier(
     """
     limits = checks.as_limits(clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
+    if isinstance(classifier.model, MCDropout):
+        warn(
+            "The masks of `mh.MCDropout` depend on the position of an example in its "
+            "batch. Attacks of ART that work in batches meet other masks than the "
+            "predictions that score them, and look weaker than they are. Give them a "
+            "`batch_size` of at least the number of examples, or use the attacks of "
+            "`mh.adversarial`, which keep the batches."
+        )
     estimator = _estimator_class()
     made: ClassifierNeuralNetwork = estimator(
         Derivatives(classifier, input_shape, limits), limits

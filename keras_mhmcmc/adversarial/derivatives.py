@@ -48,6 +48,7 @@ class Derivatives:
         # This refuses a regression model, whose outputs are no probabilities.
         self.classes = classifier.probabilities(self.probes).shape[1]
         self._has_warned = False
+        self._has_gradient = False  # whether an example had one
 
     def logits(self, x: npt.ArrayLike) -> Array:
         """Return logits in float32, shape (N, C), C >= 2."""
@@ -75,6 +76,14 @@ class Derivatives:
         remain.
         """
         x, labels = self._checked(x, y)
+        gradients, odds = self._gradients_and_odds(x, labels)
+        self._check(gradients, x, labels)
+        share = np.exp(-np.logaddexp(0.0, -odds.astype("float64")))
+        share = np.maximum(share, SMALLEST_SHARE).reshape(-1, *[1] * (x.ndim - 1))
+        return (share * gradients).astype("float32")
+
+    def _gradients_and_odds(self, x: Array, labels: Array) -> tuple[Array, Array]:
+        """Return the log odds against the labels, and their gradients before them."""
         function = self.classifier.compiled(objective.ascent, False)
 
         def both(
@@ -84,10 +93,7 @@ class Derivatives:
             return gradient, odds
 
         gradients, odds = self._map(both, x, labels)
-        self._check(gradients, x, labels)
-        share = np.exp(-np.logaddexp(0.0, -odds.astype("float64")))
-        share = np.maximum(share, SMALLEST_SHARE).reshape(-1, *[1] * (x.ndim - 1))
-        return (share * gradients).astype("float32")
+        return gradients, odds
 
     def class_gradient(self, x: npt.ArrayLike, label: Any = None) -> Array:
         """Return gradients of logits with respect to `x`.
@@ -122,7 +128,12 @@ class Derivatives:
 
     def check_gradient(self) -> None:
         """Raise a `ValueError` if the model has no gradient at random inputs."""
-        self.loss_gradient(self.probes, np.argmax(self.logits(self.probes), axis=1))
+        labels = np.argmax(self.logits(self.probes), axis=1).astype("int32")
+        gradients, _ = self._gradients_and_odds(self.probes, labels)
+        self._has_gradient = bool(np.any(gradients))
+        if not self._has_gradient:
+            lost = len(self.probes)
+            objective.check_gradients(self.classifier, self.probes, labels, lost, 0)
 
     def _inputs(self, x: npt.ArrayLike) -> Array:
         """Return `x` as one array of the model's input shape, or raise."""
@@ -133,12 +144,21 @@ class Derivatives:
         return x, as_labels("y", y, len(x), self.classes).astype("int32")
 
     def _check(self, gradients: Array, x: Array, labels: Array) -> None:
-        """Refuse gradients that are not finite or all zero; warn once of some zeros."""
+        """Refuse gradients that are not finite or all zero; warn once of some zeros.
+
+        Attacks of ART call with single examples. So zeros are refused only if random
+        inputs have no gradient either.
+        """
         count = len(x)
         broken = int(np.sum(~np.isfinite(gradients)))
         lost = int(np.sum(~np.any(gradients.reshape(count, -1), axis=1)))
-        told = lost if lost == count or not self._has_warned else 0
-        objective.check_gradients(self.classifier, x, labels, told, broken)
+        self._has_gradient |= lost < count
+        if not self._has_gradient and not broken:
+            self.check_gradient()
+        told = lost if not (self._has_gradient and self._has_warned) else 0
+        objective.check_gradients(
+            self.classifier, x, labels, told, broken, self._has_gradient
+        )
         self._has_warned |= lost > 0
 
     def _filled_up(self, array: Array) -> Array:

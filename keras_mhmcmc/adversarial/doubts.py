@@ -26,7 +26,7 @@ from keras_mhmcmc.evaluation.classifier import Classifier
 
 LEVEL = 0.01  # of the tests
 SQUARE_GAIN = 0.002  # AutoAttack's tolerance for what only Square misleads
-SMALL_SHARE = 1e-3  # of the range of the inputs, for a largest strength
+SMALL_SHARE = 1 / 255  # of the range of the inputs, for a largest strength
 BYTES = 100.0  # a range that only inputs such as pixels in [0, 255] have
 LARGEST_CHANGE = 1e-3  # of a probability between two calls, by rounding
 

@@ -14,6 +14,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.evaluation.checks import SMALLEST
 
 Loss = Literal["cross_entropy", "margin", "dlr", "targeted_dlr"]
+TIE = 1e-12  # makes the ratio of equal logits 0, with a finite gradient
 # From (outputs, labels, targets, from_logits) to (values for gradients, scores).
 LossFunction = Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
@@ -69,7 +70,7 @@ def dlr(
     logits = outputs if from_logits else _log(outputs)
     own, others = _own_and_others(logits, labels)
     top = ops.top_k(logits, 3)[0]
-    value = (others - own) / ops.maximum(top[:, 0] - top[:, 2], SMALLEST)
+    value = (others - own) / (top[:, 0] - top[:, 2] + TIE)
     return _where_logits_exact(value, outputs, labels, from_logits)
 
 
@@ -87,7 +88,7 @@ def targeted_dlr(
     other = ops.sum(ops.where(_is_class(logits, targets), logits, 0.0), axis=1)
     top = ops.top_k(logits, 4)[0]
     span = top[:, 0] - 0.5 * (top[:, 2] + top[:, 3])
-    value = (other - own) / ops.maximum(span, SMALLEST)
+    value = (other - own) / (span + TIE)
     return _where_logits_exact(value, outputs, labels, from_logits)
 
 

@@ -107,7 +107,7 @@ def run(
     if isinstance(attack, str):
         named = ATTACKS[attack]
         return named(classifier, x, epsilon, member=member, **given, **options)
-    result = attack(classifier, x, epsilon, **given)
+    result = attack(classifier, x.copy(), epsilon, **given)
     moved = _checked_result(argument, result, x.shape, limits)
     _warn_of_length(argument, moved - x, epsilon)
     return moved

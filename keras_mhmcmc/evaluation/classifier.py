@@ -18,6 +18,7 @@ from keras_mhmcmc.ensemble.compile import takes_logits
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import metrics
+from keras_mhmcmc.evaluation.checks import ROUNDED
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_probabilities
 from keras_mhmcmc.evaluation.checks import warn_of_probabilities
@@ -89,6 +90,10 @@ class Classifier:
         self.subject = subject
         self.has_members = isinstance(model, WITH_MEMBERS)
         self._variables = model.trainable_variables + model.non_trainable_variables
+        # An ensemble has its member's weights, but not its seeds of random numbers.
+        known = {id(one) for one in [*self._variables, *self._network().weights]}
+        inner = self._network().non_trainable_variables
+        self._variables += [one for one in inner if id(one) not in known]
         self._compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def probabilities(self, x: InputsLike) -> Array:
@@ -358,6 +363,8 @@ class Classifier:
             subject = f"{self.subject} has outputs that should be probabilities. They"
             # A softmax in half precision needs the larger tolerance.
             values = as_probabilities(subject, outputs.astype("float64"), 1e-2, remedy)
+            if outputs.shape[1] == 1:  # 1 - p of one column is known to float32 only
+                values[:, 0] = np.maximum(values[:, 0], ROUNDED)
             return values / np.sum(values, axis=1, keepdims=True)
         outputs = self._as_logits(outputs)
         powers = np.exp(outputs - np.max(outputs, axis=1, keepdims=True))

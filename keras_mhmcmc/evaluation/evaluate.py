@@ -169,6 +169,13 @@ def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Inputs]:
     is_one = isinstance(x, dict) and isinstance(ood, Mapping) and set(x) <= set(ood)
     if is_one or not isinstance(ood, Mapping):
         ood = {"ood": ood}
+    for name in ood:
+        if f"mi_{name}" in ood:
+            raise ValueError(
+                "Argument `ood` must be a dict whose names differ from each other and "
+                'from "mi_" with another name, which names the scores by mutual '
+                f"information. Received: {name!r} and {f'mi_{name}'!r}"
+            )
     shape = example_shapes(x)
     others: dict[str, Inputs] = {}
     for name, inputs in ood.items():

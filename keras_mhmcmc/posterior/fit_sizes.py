@@ -13,6 +13,7 @@ from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
 from keras_mhmcmc.optimizers.compiled_loss import OF_MEAN_SQUARES
 from keras_mhmcmc.optimizers.compiled_loss import name_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.posterior.example_weights import warn_of_weights
 from keras_mhmcmc.posterior.loss_scale import network_of
 from keras_mhmcmc.posterior.loss_scale import output_shape
 from keras_mhmcmc.posterior.loss_scale import warn_of_sum
@@ -38,6 +39,7 @@ class FitSizes:
         if "sum" not in self._warned:
             self._warned.add("sum")
             warn_of_sum(model)
+            warn_of_weights(model)
         expected, seen = model.optimizer.batch_size, _examples_seen(model)
         self._batch = None
         if seen <= batches or seen % batches:

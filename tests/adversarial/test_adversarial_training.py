@@ -94,6 +94,48 @@ class TestExamples:
         moved = numpy(robust.attack(255.0 * x, y)) - 255.0 * x
         assert np.abs(moved).max() <= 0.1001
 
+    @pytest.mark.in_turn("jax", "tensorflow", "torch")
+    def test_without_a_finite_gradient_stay(self):
+        """The square root of 0 has an infinite slope, and 0 times it is NaN."""
+
+        class Length(keras.layers.Layer):
+            def call(self, x):
+                squares = keras.ops.sum(keras.ops.square(x), axis=1, keepdims=True)
+                return keras.ops.concatenate([x, keras.ops.sqrt(squares)], axis=1)
+
+        model = keras.Sequential(
+            [keras.Input((FEATURES,)), Length(), keras.layers.Dense(3, "softmax")]
+        )
+        robust, (x, y) = wrapped(model), data()
+        x[3] = 0.0
+        moved = numpy(robust.attack(x, y))
+        assert np.isfinite(moved).all()
+        assert np.abs(moved - x).max(axis=1)[4:].min() > 0.05
+        robust.fit(x, y, verbose=0)
+        assert all(np.isfinite(array).all() for array in model.get_weights())
+
+    def test_of_half_precision_are_moved_by_small_losses(self):
+        """The mean loss of a trained model would underflow in its gradients."""
+        x = np.random.default_rng(0).uniform(size=(256, 64)).astype("float32")
+        y = (x[:, 0] > 0.5).astype("int32")
+        shares = []
+        for policy in ("float32", "mixed_float16"):
+            keras.utils.set_random_seed(0)
+            dense, last = (
+                keras.layers.Dense(32, "relu", dtype=policy),
+                keras.layers.Dense(2, dtype=policy),
+            )
+            model = keras.Sequential([keras.Input((64,)), dense, last])
+            kernel, bias = last.get_weights()
+            last.set_weights([kernel, bias + [6.0, -6.0]])
+            robust = mh.adversarial.training(model, 0.1, steps=1)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            robust.compile("sgd", loss)
+            moved = numpy(robust.attack(x, np.zeros_like(y))) - x
+            shares.append(np.mean(moved != 0.0))
+        assert shares[0] > 0.97
+        assert shares[1] == pytest.approx(shares[0], abs=0.01)
+
     def test_leave_the_variables_as_they_are(self):
         source = keras.Input((FEATURES,))
         hidden = keras.layers.BatchNormalization()(keras.layers.Dense(4)(source))

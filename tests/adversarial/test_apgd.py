@@ -1,5 +1,6 @@
 """Auto-PGD against its paper's loop in float64 and closed forms; PGD in the L2 ball."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -237,3 +238,20 @@ def test_bad_arguments_of_apgd(options, text):
 def test_restarts_of_pgd_need_a_random_start_and_the_strongest(option):
     with pytest.raises(ValueError, match="`restarts` must be 1 unless"):
         pgd(linear(np.eye(2, 3), np.zeros(3)), **GOOD, restarts=2, **{option: False})
+
+
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
+@pytest.mark.parametrize("loss", ["dlr", "targeted_dlr"])
+def test_equal_logits_of_one_example_do_not_stop_the_attack(loss):
+    """A black image, whose logits are all 0."""
+    layers = [keras.layers.Dense(8, "tanh"), keras.layers.Dense(4)]
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    x = np.random.default_rng(0).uniform(size=(5, 4)).astype("float32")
+    x[0], y = 0.0, [0, 1, 2, 0, 1]
+    options = {"loss": loss, "from_logits": True, "steps": 5}
+    moved = apgd(model, x, 0.1, y=y, **options)
+    assert np.isfinite(moved).all() and not np.array_equal(moved[0], x[0])
+    alone = apgd(model, x[1:], 0.1, y=y[1:], **options)
+    assert np.abs(moved[1:] - x[1:]).max() == pytest.approx(0.1, rel=1e-4)
+    assert alone.shape == moved[1:].shape

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_mhmcmc as mh
 from keras_mhmcmc.adversarial import art_classifier
 from keras_mhmcmc.adversarial import art_estimator
 from keras_mhmcmc.adversarial import foolbox_model
@@ -139,3 +140,28 @@ def test_a_few_zero_gradients_are_told_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         estimator.loss_gradient(x, [0, 0])
+
+
+def test_one_example_without_a_gradient_does_not_stop_an_attack():
+    """Attacks of ART may call with single examples. Here one is left of the ramp."""
+    hidden = keras.layers.Dense(2, "relu")
+    model = keras.Sequential([keras.Input((1,)), hidden, keras.layers.Dense(2)])
+    ramp = [np.array([[1.0, 2.0]]), np.full(2, -0.1)]
+    model.set_weights([*ramp, np.array([[1.0, -1.0], [0.5, 0.0]]), np.zeros(2)])
+    estimator = art_classifier(model, from_logits=True)
+    with pytest.warns(UserWarning, match="zero for 1 of 1 examples"):
+        gradient = estimator.loss_gradient(np.array([[0.01]]), [0])
+    np.testing.assert_array_equal(gradient, [[0.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        attack = evasion.FastGradientMethod(estimator, eps=0.05, batch_size=1)
+        x = np.array([[0.5], [0.01], [0.7]], "float32")
+        moved = attack.generate(x, y=np.zeros(3, int))
+    np.testing.assert_allclose(moved, [[0.45], [0.01], [0.65]], rtol=1e-5)
+
+
+def test_the_masks_of_dropout_under_attacks_of_art_are_told():
+    layers = [keras.layers.Dropout(0.5), keras.layers.Dense(3, activation="softmax")]
+    passes = mh.MCDropout(keras.Sequential([keras.Input((4,)), *layers]), samples=2)
+    with pytest.warns(UserWarning, match="depend on the position of an example"):
+        art_classifier(passes)

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_mhmcmc import Classifier
 from keras_mhmcmc import Ensemble
+from keras_mhmcmc import TemperatureScaled
 from keras_mhmcmc.adversarial import RobustnessTable
 from keras_mhmcmc.adversarial import doubts
 from keras_mhmcmc.adversarial import named_attacks
@@ -59,6 +60,17 @@ def test_random_numbers_are_drawn_anew_and_the_state_stays():
         np.testing.assert_array_equal(ops.convert_to_numpy(variable.value), value)
     fixed = Classifier(network())
     np.testing.assert_array_equal(fixed.redrawn(x), fixed.probabilities(x))
+
+
+def test_the_random_numbers_of_members_are_drawn_anew():
+    model, (x, *_) = random(is_dropout=False), wine()
+    ensemble = Ensemble(model, 2, "linear")
+    ensemble.set_members([np.stack([w] * 2) for w in model.get_weights()], [1, 1])
+    for inner in (ensemble, TemperatureScaled(ensemble, 1.0)):
+        classifier = Classifier(inner)
+        first, second = classifier.probabilities(x), classifier.redrawn(x)
+        assert np.abs(first - second).max() > 0.1
+        np.testing.assert_array_equal(classifier.probabilities(x), first)
 
 
 def test_a_table_keeps_its_warnings():

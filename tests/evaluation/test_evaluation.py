@@ -251,6 +251,10 @@ def test_an_ensemble_is_traced_once():
             "`ood` must have examples shaped like",
         ),
         ({"ood": {"a": np.zeros((0, 12))}}, "`ood` must have at least one example"),
+        (
+            {"ood": {"x": np.zeros((9, 12)), "mi_x": np.zeros((9, 12))}},
+            "`ood` must be a dict whose names differ",
+        ),
         ({"bins": 0}, "`bins` must be an integer"),
         ({"batch_size": 0}, "`batch_size` must be an integer"),
         ({"from_logits": {"b": True}}, "`from_logits` must be"),
@@ -262,3 +266,17 @@ def test_bad_arguments(change, message):
     good = {"models": {"a": linear(*parameters)}, "x": x, "y": y}
     with pytest.raises(ValueError, match=message):
         mh.evaluate(**(good | change))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_certain_network_keeps_its_nll_in_an_ensemble(seed):
+    """A probability of 1 in float32 stands for 1 - 2^-25, whatever the weights."""
+    member = linear([[60.0]], [0.0], "sigmoid")
+    ensemble = mh.Ensemble(member, 10, "linear")
+    shares = np.random.default_rng(seed).uniform(0.1, 1.1, 10)
+    stacked = [np.stack([array] * 10) for array in member.get_weights()]
+    ensemble.set_members(stacked, shares)
+    models, x = {"one": member, "ten": ensemble}, np.array([[1.0], [-1.0]])
+    one, ten = mh.evaluate(models, x, [0, 0]).rows
+    assert one["nll"] == pytest.approx(12.5 * np.log(2.0), rel=1e-6)
+    assert ten["nll"] == pytest.approx(one["nll"], rel=0.05)

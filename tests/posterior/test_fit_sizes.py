@@ -248,3 +248,32 @@ def test_the_examples_of_a_barker_chain():
     chain.compile(mh.Barker(1e-3, train_size=60, seed=1), loss)
     found = fit(None, model=chain, batch_size=10)
     assert any("has 30 examples" in word for word in found), found
+
+
+def sgld():
+    return mh.SGLD(1e-5, train_size=30, seed=1)
+
+
+@pytest.mark.parametrize("weight, width", [(10.0, "narrower"), (0.2, "wider")])
+def test_weights_that_multiply_the_likelihood(weight, width):
+    y = np.arange(30) % CLASSES
+    weights = np.full(30, weight)
+    weights[:3] = 0.0  # left out
+    (found,) = fit(sgld(), y=y, batch_size=10, sample_weight=weights)
+    assert f"`sample_weight` of `fit` counts an example {weight:g} times" in found
+    assert f"posterior is {width}" in found
+    (found,) = fit(
+        sgld(), y=y, batch_size=10, class_weight=dict.fromkeys(range(CLASSES), weight)
+    )
+    assert f"`class_weight` of `fit` counts an example {weight:g} times" in found
+
+
+def test_weights_that_count_the_data_once():
+    y = np.arange(30) % CLASSES
+    rng = np.random.default_rng(0)
+    some = rng.uniform(0.1, 5.0, 30)
+    masks = (np.arange(30) % 2).astype("float32")
+    for weights in (some / some.mean(), np.ones(30), masks):
+        assert fit(sgld(), y=y, batch_size=10, sample_weight=weights) == []
+    balanced = {0: 0.5, 1: 1.0, 2: 1.5}
+    assert fit(sgld(), y=y, batch_size=10, class_weight=balanced) == []
