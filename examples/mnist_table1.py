@@ -13,7 +13,8 @@ chain from the second half of the epochs, for SGD as well.
     python examples/mnist_table1.py --data mnist.npz --out out/table1
     python examples/mnist_table1.py --data mnist.npz --out out/short --rates 0.4 \
         --methods RSGLD --epochs 100
-    python examples/mnist_table1.py --results examples/results/table1.jsonl --table
+    python examples/mnist_table1.py --table \
+        --results examples/results/table1_500_epochs.jsonl
 
 The state of each run is saved every 25 epochs, under `--out`. The same command goes on
 where it was stopped, and with more `--epochs` a finished run continues. A finished run

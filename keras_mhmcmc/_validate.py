@@ -186,7 +186,8 @@ def _way_to_numbers(values: Any, array: Array) -> str:
     if array.dtype.kind in "SU":
         return (
             " Number the names of classes with "
-            "`np.unique(names, return_inverse=True)[1]`."
+            "`np.unique(names, return_inverse=True)[1]`, and the words of texts with "
+            "`keras.layers.TextVectorization`."
         )
     is_data = isinstance(values, (str, list, tuple, Mapping, np.ndarray))
     if isinstance(values, Iterable) and not is_data:

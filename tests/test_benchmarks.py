@@ -247,6 +247,19 @@ def test_a_short_last_batch_widens_what_is_sampled(capsys):
 
 
 @pytest.mark.in_turn("torch")
+def test_spikes_scores_the_samples_of_each_rate(capsys):
+    pytest.importorskip("sklearn")
+    words = "--rates 0.005 0.001 --seeds 1 --epochs 4"
+    benchmark("spikes").main(words.split())
+    lines = capsys.readouterr().out.splitlines()[2:]
+    cells = [[float(cell) for cell in line.split("|")[1:-1]] for line in lines]
+    assert [row[0] for row in cells] == [0.005, 0.001]
+    for _, average, median, worst, accuracy, spike in cells:
+        assert 0.0 < average <= median * 1.001 and median <= worst
+        assert 0.0 <= accuracy <= 1.0 and spike >= 1.0
+
+
+@pytest.mark.in_turn("torch")
 def test_one_member_attacks_networks_and_their_ensembles(capsys, tmp_path):
     pytest.importorskip("sklearn")
     sizes = f"--epochs 3 --steps 2 --methods SGD PSGLD --out {tmp_path / 'rows'}"

@@ -18,6 +18,7 @@ from keras_mhmcmc.adversarial import doubts
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
+from keras_mhmcmc.adversarial.inputs import refuse_integers
 from keras_mhmcmc.adversarial.strongest_of import checked_attacks
 from keras_mhmcmc.adversarial.strongest_of import strongest
 from keras_mhmcmc.adversarial.strongest_of import strongest_and_each
@@ -141,6 +142,9 @@ def robustness_curve(
     _validate.choice("verbose", verbose, (0, 1, 2))
     attacks = parts_of(attack, options)
     member_of = {name: c.check_member(member) for name, c in classifiers.items()}
+    if any(known.name for known in attacks):  # a function of the user's may move words
+        for classifier in classifiers.values():
+            refuse_integers(classifier)
     bar = None
     if verbose == 1:
         count = len(classifiers) * len(strengths)

@@ -15,6 +15,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.adversarial.inputs import refuse_integers
 from keras_mhmcmc.evaluation.checks import Limits
 from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
@@ -38,6 +39,7 @@ class Derivatives:
     """
 
     def __init__(self, classifier: Classifier, input_shape: Any, limits: Limits):
+        refuse_integers(classifier)
         self.classifier = classifier
         self.input_shape = _checked_shape(classifier, input_shape)
         low, high = limits or (0.0, 1.0)

@@ -20,7 +20,20 @@ def clean_and_labels(
     classifier: Classifier, x: Array, y: npt.ArrayLike | None
 ) -> tuple[Array, Array]:
     """Return the probabilities of clean inputs (N, C), and the labels (N,)."""
+    refuse_integers(classifier)
     clean = classifier.probabilities(x)
     if y is None:
         return clean, np.argmax(clean, axis=1)
     return clean, as_labels("y", y, *clean.shape)
+
+
+def refuse_integers(classifier: Classifier) -> None:
+    """Raise a `ValueError` if the model takes integers, which attacks cannot move."""
+    if classifier.takes_integers:
+        raise ValueError(
+            f"{classifier.subject} must take floating-point numbers, because an attack "
+            "moves an input by a fraction. It takes integers, such as numbers of words "
+            "or pixels in bytes. For words attack the model after its embedding. For "
+            "images build it with a floating-point `keras.Input`. Received: an input "
+            "of integers"
+        )

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 
 Limits = tuple[float, float] | None  # smallest and largest valid input
@@ -53,6 +54,22 @@ def as_inputs(name: str, x: Any) -> Array:
             f"Received: {np.sum(~np.isfinite(x))} values that are NaN or infinite"
         )
     return x
+
+
+def as_outputs(subject: str, result: Any, rank: int) -> Tensor:
+    """Return the outputs of a model in float32, or raise a `ValueError`.
+
+    `subject` begins the error. `rank` is 2, or 3 with an axis of members.
+    """
+    if not ops.is_tensor(result) or len(result.shape) != rank:
+        shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
+        raise ValueError(
+            f"{subject} must output one tensor of shape (examples, columns). Of "
+            "several outputs take one: `keras.Model(model.inputs, model.outputs[0])`. "
+            "For a class at each position, reshape the predictions to rows, and use "
+            f"`mh.metrics`. Received: outputs of shape {shapes}"
+        )
+    return ops.cast(result, "float32")
 
 
 def as_limits(clip: Any, is_bounded: bool = False) -> Limits:

@@ -20,12 +20,14 @@ from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import ROUNDED
 from keras_mhmcmc.evaluation.checks import SMALLEST
+from keras_mhmcmc.evaluation.checks import as_outputs
 from keras_mhmcmc.evaluation.checks import as_probabilities
 from keras_mhmcmc.evaluation.checks import warn_of_probabilities
 from keras_mhmcmc.evaluation.logits import WITH_MEMBERS
 from keras_mhmcmc.evaluation.logits import checked_from_logits
 from keras_mhmcmc.evaluation.model_inputs import Inputs
 from keras_mhmcmc.evaluation.model_inputs import as_model_inputs
+from keras_mhmcmc.evaluation.model_inputs import declares_integers
 from keras_mhmcmc.evaluation.scaled import TemperatureScaled
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
@@ -225,6 +227,11 @@ class Classifier:
             return None
         return tuple(network.inputs[0].shape[1:]) if len(network.inputs) == 1 else None
 
+    @property
+    def takes_integers(self) -> bool:
+        """Whether the network declares an input of integers, such as word numbers."""
+        return declares_integers(self._network())
+
     def _network(self) -> keras.Model:
         """Return the network inside the model, which knows its inputs."""
         model = self.model
@@ -294,7 +301,7 @@ class Classifier:
                 result = self.model(x, training=False)
             else:
                 result = self.model.call_member(x, member)
-        return self._checked(result, 2)
+        return as_outputs(self.subject, result, 2)
 
     def member_outputs(self, x: Tensor, values: Sequence[Tensor]) -> Tensor:
         """Return the outputs of each member for given values of the variables.
@@ -309,7 +316,7 @@ class Classifier:
         mapping = zip(self._variables, values, strict=True)
         with keras.StatelessScope(state_mapping=mapping):
             result = self.model.call_members(x)
-        return ops.moveaxis(self._checked(result, 3), 0, 1)
+        return ops.moveaxis(as_outputs(self.subject, result, 3), 0, 1)
 
     def batches(self, function: Callable[..., Any], *arrays: Inputs) -> Iterator[Any]:
         """Yield `function(*parts, values)` for each batch, as NumPy arrays.
@@ -343,22 +350,14 @@ class Classifier:
         parts = list(self.batches(function, *arrays))
         return keras.tree.map_structure(lambda *rows: np.concatenate(rows), *parts)
 
-    def _checked(self, result: Any, rank: int) -> Tensor:
-        if not ops.is_tensor(result) or len(result.shape) != rank:
-            shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
-            raise ValueError(
-                f"{self.subject} must output one tensor of shape (examples, columns). "
-                f"Received: outputs of shape {shapes}"
-            )
-        return ops.cast(result, "float32")
-
     def _as_probabilities(self, outputs: Array) -> Array:
         """Convert outputs to float64 probabilities of shape (N, C), C >= 2."""
         if not self.from_logits:
             remedy = (
                 "If the model outputs logits, pass from_logits=True. For several "
                 'models pass a dict, such as {"network": True, "ensemble": False}. A '
-                "regression model has no classes: pass `noise_std` to `mh.evaluate`."
+                "regression model has no classes. Attacks do not take it; to score it, "
+                "pass `noise_std` to `mh.evaluate`."
             )
             subject = f"{self.subject} has outputs that should be probabilities. They"
             # A softmax in half precision needs the larger tolerance.

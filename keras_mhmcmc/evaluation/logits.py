@@ -26,8 +26,8 @@ def checked_from_logits(model: keras.Model, from_logits: bool, subject: str) -> 
             raise ValueError(
                 "Argument `from_logits` must be True for a model that was compiled "
                 "with a loss from logits. For several models pass a dict, such as "
-                '{"network": True, "ensemble": False}. Received: from_logits=False for '
-                f"{subject}, and loss={model.loss!r}"
+                f'{{"network": True, "ensemble": False}}. {subject} has the loss '
+                f"{model.loss!r}. Received: from_logits=False"
             )
         return from_logits
     activation = model.activation

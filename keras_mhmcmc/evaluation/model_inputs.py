@@ -51,6 +51,12 @@ def as_model_inputs(name: str, x: Any, network: keras.Model) -> Inputs:
     return inputs
 
 
+def declares_integers(network: keras.Model) -> bool:
+    """Return whether a network declares that one of its inputs has integers."""
+    declared = keras.tree.flatten(_declared(network) or [])
+    return any("int" in keras.backend.standardize_dtype(x.dtype) for x in declared)
+
+
 def example_shapes(inputs: Inputs) -> Any:
     """Return the shape of an example of each array, in the structure of the inputs."""
     if isinstance(inputs, dict):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_mhmcmc import adversarial
 from keras_mhmcmc.adversarial import apgd
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import robustness_curve
@@ -90,6 +91,29 @@ def test_bad_models(build, logits, message):
     model = keras.Model(inputs, build(inputs))
     with pytest.raises(ValueError, match="Argument `model` .*" + message):
         fgsm(model, X, 0.1, y=[0] * 4, from_logits=logits)
+
+
+ATTACKS = {
+    "fgsm": fgsm,
+    "pgd": adversarial.pgd,
+    "apgd": apgd,
+    "square": adversarial.square,
+    "strongest": lambda model, x, epsilon, y: strongest(model, x, y, epsilon),
+    "curve": lambda model, x, epsilon, y: robustness_curve(
+        {"m": model}, x, y, [epsilon]
+    ),
+    "art": lambda model, *args, **options: adversarial.art_classifier(model),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_numbers_of_words_are_not_attacked(name):
+    layers = [keras.layers.Embedding(2, 4), keras.layers.Flatten()]
+    last = keras.layers.Dense(2, "softmax")
+    model = keras.Sequential([keras.Input((6,), dtype="int32"), *layers, last])
+    x, y = np.arange(24).reshape(4, 6) % 2, [0, 1, 0, 1]
+    with pytest.raises(ValueError, match="must take floating-point numbers"):
+        ATTACKS[name](model, x, 0.3, y=y)
 
 
 def beyond(classifier, x, epsilon, y, clip):
