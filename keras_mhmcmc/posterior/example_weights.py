@@ -18,10 +18,12 @@ def warn_of_weights(model: keras.Model) -> None:
 
     Keras divides the weighted sum of the losses by the number of examples. So the mean
     of the weights multiplies the likelihood. Weights of 0 leave examples out, and may
-    stay: the others count once.
+    stay: the others count once. With the reduction "mean_with_sample_weight" Keras
+    divides by the sum of the weights, and their mean does not matter.
     """
     data = _backend.fitted_data(model)
-    if data is None:
+    reductions = {loss.reduction for loss, _ in _backend.compiled_losses(model)}
+    if data is None or "mean_with_sample_weight" in reductions:
         return
     for name, weights in (
         ("sample_weight", _sample_weights(data["sample_weight"])),

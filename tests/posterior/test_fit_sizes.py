@@ -10,6 +10,7 @@ import keras_mhmcmc as mh
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import compiled
+from tests.support.models import sequential
 from tests.support.samplers import PAPER
 
 
@@ -275,5 +276,12 @@ def test_weights_that_count_the_data_once():
     masks = (np.arange(30) % 2).astype("float32")
     for weights in (some / some.mean(), np.ones(30), masks):
         assert fit(sgld(), y=y, batch_size=10, sample_weight=weights) == []
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        reduction="mean_with_sample_weight"
+    )
+    model = sequential()
+    model.compile(sgld(), loss)
+    ten = np.full(30, 10.0)
+    assert fit(None, y=y, model=model, batch_size=10, sample_weight=ten) == []
     balanced = {0: 0.5, 1: 1.0, 2: 1.5}
     assert fit(sgld(), y=y, batch_size=10, class_weight=balanced) == []
