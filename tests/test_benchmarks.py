@@ -247,6 +247,25 @@ def test_a_short_last_batch_widens_what_is_sampled(capsys):
 
 
 @pytest.mark.in_turn("torch")
+def test_baselines_train_score_and_go_on(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    module = benchmark("baselines")
+    module.CHOICES = {"Laplace": (0.1, 10.0), "MC dropout": (0.5,)}
+    path, methods = tmp_path / "rows.jsonl", ["SGD", "SWAG", "Laplace", "MC dropout"]
+    words = ["--seeds", "1", "--epochs", "3", "--out", str(path), "--methods", *methods]
+    rows = module.main(words)
+    assert [row["method"] for row in rows] == methods
+    assert [row["members"] for row in rows] == [1, 25, 25, 25]
+    assert rows[2]["setting"] in (0.1, 10.0) and rows[3]["setting"] == 0.5
+    for row in rows:
+        assert 0.0 <= row["strongest"] < row["accuracy"] and 0.0 < row["nll"] < 3.0
+    # The last layer of SGD's own network is drawn: the accuracy hardly changes.
+    assert abs(rows[2]["accuracy"] - rows[0]["accuracy"]) < 0.1
+    assert module.main(words) == rows
+    assert "| Laplace, " in capsys.readouterr().out
+
+
+@pytest.mark.in_turn("torch")
 def test_spikes_scores_the_samples_of_each_rate(capsys):
     pytest.importorskip("sklearn")
     words = "--rates 0.005 0.001 --seeds 1 --epochs 4"
