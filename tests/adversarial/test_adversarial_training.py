@@ -103,6 +103,7 @@ class TestExamples:
                 squares = keras.ops.sum(keras.ops.square(x), axis=1, keepdims=True)
                 return keras.ops.concatenate([x, keras.ops.sqrt(squares)], axis=1)
 
+        keras.utils.set_random_seed(0)
         model = keras.Sequential(
             [keras.Input((FEATURES,)), Length(), keras.layers.Dense(3, "softmax")]
         )
