@@ -60,12 +60,10 @@ def optimizers(n, seed):
     }
 
 
-def sampler(n, seed, temperature=TEMPERATURE):
+def sampler(n, seed, temperature=TEMPERATURE, rate=0.005):
     """The sampler of the README for `n` training images."""
     prior = mh.priors.Gaussian(2.0)
-    return mh.PSGLD(
-        0.005, train_size=n, temperature=temperature, prior=prior, seed=seed
-    )
+    return mh.PSGLD(rate, train_size=n, temperature=temperature, prior=prior, seed=seed)
 
 
 def run(seed, epochs):

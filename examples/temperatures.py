@@ -18,18 +18,27 @@ import keras_mhmcmc as mh
 TEMPERATURES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
 
 
-def run(temperature, seed, epochs):
-    """Train once. Returns the scores of the last sample and of the ensemble."""
+def held_out_run(seed, epochs, **options):
+    """Train on four fifths of the training images. `options` are the sampler's.
+
+    Returns the model, its samples, and the images and labels that are held out.
+    """
     (x, y), _ = mh.datasets.load("digits")
     order = np.random.default_rng(0).permutation(len(x))
     held_out, kept = np.split(order, [len(x) // 5])
     keras.utils.set_random_seed(seed)
     steps = -(-len(kept) // first_steps.BATCH) * epochs
     posterior = mh.PosteriorSamples(burn_in=steps // 2)
-    sampler = first_steps.sampler(len(kept), seed, temperature)
+    sampler = first_steps.sampler(len(kept), seed, **options)
     model = first_steps.train(sampler, x[kept], y[kept], epochs, [posterior])
+    return model, posterior, x[held_out], y[held_out]
+
+
+def run(temperature, seed, epochs):
+    """Train once. Returns the scores of the last sample and of the ensemble."""
+    model, posterior, x, y = held_out_run(seed, epochs, temperature=temperature)
     models = {"last": model, "ensemble": posterior.ensemble(model)}
-    rows = mh.evaluate(models, x[held_out], y[held_out]).rows
+    rows = mh.evaluate(models, x, y).rows
     return [float(row[score]) for row in rows for score in first_steps.SCORES]
 
 

@@ -31,6 +31,7 @@ import keras_mhmcmc as mh
 from keras_mhmcmc import adversarial
 
 MEMBERS, STRENGTH, STEPS = 25, 0.1, 20
+DIGITS = argparse.Namespace(dataset="digits")
 # The settings to choose from: a standard deviation, and a share.
 CHOICES = {"Laplace": (0.1, 0.3, 1.0, 3.0), "MC dropout": (0.1, 0.3, 0.5)}
 SCORES = ("accuracy", "nll", "ece", "ood", "strongest")
@@ -101,8 +102,11 @@ METHODS = (
     "Laplace",
     "MC dropout",
     "deep ensemble",
+    "PGD training",
+    "PSGLD",
+    "SGHMC",
+    "RSGLD",
 )
-METHODS += ("PGD training", "PSGLD", "SGHMC", "RSGLD")
 
 
 def chosen(method, x, y, settings):
@@ -121,15 +125,16 @@ def chosen(method, x, y, settings):
 
 def scores_of(classifier, x, y):
     """The scores of a classifier on test images."""
-    same = np.isin(y, (0, 1, 8))  # as in the demo: the others are no digits, mirrored
-    (row,) = mh.evaluate({"m": classifier}, x, y, ood=x[~same][:, :, ::-1]).rows
+    mirrored, _ = digits.out_of_distribution(DIGITS, x, y)
+    (row,) = mh.evaluate({"m": classifier}, x, y, ood=mirrored).rows
     options = digits.attack_options(STEPS)["strongest"]
     curve = adversarial.robustness_curve(
         {"m": classifier}, x, y, [STRENGTH], attack="strongest", **options
     )
     found = {name: float(row[name]) for name in ("accuracy", "nll", "ece")}
     found |= {"ood": float(row["auroc_ood"]), "members": row["members"]}
-    return found | {"strongest": float(curve.column("m", "accuracy")[0])}
+    found["strongest"] = float(curve.column("m", "accuracy")[0])
+    return found
 
 
 def table(rows):
@@ -144,8 +149,8 @@ def table(rows):
         by_method.setdefault(row["method"], []).append(row)
     for method, found in by_method.items():
         means = [np.mean([row[name] for row in found]) for name in SCORES]
-        name = method if found[0]["setting"] is None else None
-        name = name or f"{method}, {found[0]['setting']:g}"
+        setting = found[0]["setting"]
+        name = method if setting is None else f"{method}, {setting:g}"
         cells = [name, str(found[0]["members"]), *(f"{mean:.3f}" for mean in means)]
         for score in ("nll", "strongest"):
             pairs = zip(found, by_method["SGD"], strict=False)

@@ -9,48 +9,24 @@ of digits scores the samples.
 """
 
 import argparse
-import os
+import sys
+from pathlib import Path
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import keras
 import numpy as np
+import temperatures
 
-import keras_mhmcmc as mh
 from keras_mhmcmc import metrics
 
 RATES = (0.005, 0.003, 0.002, 0.001)
-BATCH = 96
 
 
 def run(rate, seed, epochs):
     """Scores of the average, of the samples, and the height of the largest spike."""
-    (x, y), _ = mh.datasets.load("digits")
-    order = np.random.default_rng(0).permutation(len(x))
-    held_out, kept = np.split(order, [len(x) // 5])
-    keras.utils.set_random_seed(seed)
-    layers = [keras.layers.Dense(200, "relu"), keras.layers.Dense(10, "softmax")]
-    model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), *layers])
-    sampler = mh.PSGLD(
-        rate,
-        train_size=len(kept),
-        temperature=0.03,
-        prior=mh.priors.Gaussian(2.0),
-        seed=seed,
-    )
-    model.compile(sampler, "sparse_categorical_crossentropy")
-    posterior = mh.PosteriorSamples(burn_in=-(-len(kept) // BATCH) * epochs // 2)
-    logs = model.fit(
-        x[kept],
-        y[kept],
-        batch_size=BATCH,
-        epochs=epochs,
-        verbose=0,
-        callbacks=[posterior],
-    )
-    members = posterior.ensemble(model).predict_members(x[held_out])
-    labels = y[held_out]
-    energies = logs.history["energy"][epochs // 2 :]
+    model, posterior, x, labels = temperatures.held_out_run(seed, epochs, rate=rate)
+    members = posterior.ensemble(model).predict_members(x)
+    energies = model.history.history["energy"][epochs // 2 :]
     nlls = [metrics.nll(one, labels) for one in members]
     right = [metrics.accuracy(one, labels) for one in members]
     return {

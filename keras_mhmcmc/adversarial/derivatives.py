@@ -85,7 +85,7 @@ class Derivatives:
         return (share * gradients).astype("float32")
 
     def _gradients_and_odds(self, x: Array, labels: Array) -> tuple[Array, Array]:
-        """Return the log odds against the labels, and their gradients before them."""
+        """Return the gradients of the log odds against the labels, and the odds."""
         function = self.classifier.compiled(objective.ascent, False)
 
         def both(
@@ -94,8 +94,8 @@ class Derivatives:
             gradient, odds, _ = function(x, labels, objective.index(None), values)
             return gradient, odds
 
-        gradients, odds = self._map(both, x, labels)
-        return gradients, odds
+        pair: tuple[Array, Array] = self._map(both, x, labels)
+        return pair
 
     def class_gradient(self, x: npt.ArrayLike, label: Any = None) -> Array:
         """Return gradients of logits with respect to `x`.

@@ -172,9 +172,9 @@ def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Inputs]:
     for name in ood:
         if f"mi_{name}" in ood:
             raise ValueError(
-                "Argument `ood` must be a dict whose names differ from each other and "
-                'from "mi_" with another name, which names the scores by mutual '
-                f"information. Received: {name!r} and {f'mi_{name}'!r}"
+                "Argument `ood` must be a dict without two names such as 'a' and "
+                "'mi_a', whose scores would have the same column. Rename one. "
+                f"Received: {name!r} and {f'mi_{name}'!r}"
             )
     shape = example_shapes(x)
     others: dict[str, Inputs] = {}

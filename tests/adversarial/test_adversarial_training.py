@@ -122,11 +122,9 @@ class TestExamples:
         shares = []
         for policy in ("float32", "mixed_float16"):
             keras.utils.set_random_seed(0)
-            dense, last = (
-                keras.layers.Dense(32, "relu", dtype=policy),
-                keras.layers.Dense(2, dtype=policy),
-            )
-            model = keras.Sequential([keras.Input((64,)), dense, last])
+            hidden = keras.layers.Dense(32, "relu", dtype=policy)
+            last = keras.layers.Dense(2, dtype=policy)
+            model = keras.Sequential([keras.Input((64,)), hidden, last])
             kernel, bias = last.get_weights()
             last.set_weights([kernel, bias + [6.0, -6.0]])
             robust = mh.adversarial.training(model, 0.1, steps=1)

@@ -249,9 +249,6 @@ def test_equal_logits_of_one_example_do_not_stop_the_attack(loss):
     model = keras.Sequential([keras.Input((4,)), *layers])
     x = np.random.default_rng(0).uniform(size=(5, 4)).astype("float32")
     x[0], y = 0.0, [0, 1, 2, 0, 1]
-    options = {"loss": loss, "from_logits": True, "steps": 5}
-    moved = apgd(model, x, 0.1, y=y, **options)
+    moved = apgd(model, x, 0.1, y=y, loss=loss, from_logits=True, steps=5)
     assert np.isfinite(moved).all() and not np.array_equal(moved[0], x[0])
-    alone = apgd(model, x[1:], 0.1, y=y[1:], **options)
     assert np.abs(moved[1:] - x[1:]).max() == pytest.approx(0.1, rel=1e-4)
-    assert alone.shape == moved[1:].shape

@@ -253,7 +253,7 @@ def test_an_ensemble_is_traced_once():
         ({"ood": {"a": np.zeros((0, 12))}}, "`ood` must have at least one example"),
         (
             {"ood": {"x": np.zeros((9, 12)), "mi_x": np.zeros((9, 12))}},
-            "`ood` must be a dict whose names differ",
+            "`ood` must be a dict without two names",
         ),
         ({"bins": 0}, "`bins` must be an integer"),
         ({"batch_size": 0}, "`batch_size` must be an integer"),
