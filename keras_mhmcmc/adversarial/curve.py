@@ -158,7 +158,8 @@ def robustness_curve(
         attacked = labels if true_label else np.argmax(clean, axis=1)
         if max(strengths) > 0.0:
             given = (classifier, x, attacked, limits, member_of[name], options)
-            watch = doubts.Watch(name, attacks, *given[:-1], labels, clean)
+            longer = with_twice_the_steps(attack, *given)
+            watch = doubts.Watch(name, attacks, *given[:-1], labels, clean, longer)
             make = attacker(attack, *given, watch.gradients)
         for epsilon in strengths:
             probabilities = clean
@@ -237,6 +238,42 @@ def attacker(
     return lambda epsilon: Moved(
         run("attack", attack, classifier, x, epsilon, labels, limits, member, options)
     )
+
+
+def with_twice_the_steps(
+    attack: Attack,
+    classifier: Classifier,
+    x: Array,
+    labels: Array,
+    limits: checks.Limits,
+    member: int | None,
+    options: dict[str, Any],
+) -> Callable[[float, Array], Array] | None:
+    """Return the function from a strength and indices to what a longer attack makes.
+
+    It is None for functions of users and for attacks without the option `steps`.
+    """
+    if not isinstance(attack, str) or attack == "strongest":
+        return None
+    steps = (named_attacks.options_of(attack, WITH_STRONGEST) | options).get("steps")
+    if steps is None:
+        return None
+    more = options | {"steps": 2 * _validate.integer("steps", steps, 1)}
+
+    def attacked(epsilon: float, chosen: Array) -> Array:
+        return named_attacks.run(
+            "attack",
+            attack,
+            classifier,
+            x[chosen],
+            epsilon,
+            labels[chosen],
+            limits,
+            member,
+            more,
+        )
+
+    return attacked
 
 
 def _scores(

@@ -12,6 +12,7 @@ an attack: for these the prediction is the true label.
 """
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ SQUARE_GAIN = 0.002  # AutoAttack's tolerance for what only Square misleads
 SMALL_SHARE = 1 / 255  # of the range of the inputs, for a largest strength
 BYTES = 100.0  # a range that only inputs such as pixels in [0, 255] have
 LARGEST_CHANGE = 1e-3  # of a probability between two calls, by rounding
+REPEATED = 256  # at most so many examples are attacked again, with twice the steps
 
 
 def of_units(largest: float, limits: Limits) -> list[str]:
@@ -61,6 +63,9 @@ class Watch:
         member: index of the attacked member, or None for the whole model.
         labels: the true labels, shape (N,).
         clean: probabilities of the clean inputs, shape (N, C).
+        longer: function from a strength and the indices of examples, shape (n,), to
+            what the attack makes of them with twice its steps, shape (n, ...). None
+            if the attack has no steps.
     """
 
     def __init__(
@@ -74,7 +79,9 @@ class Watch:
         member: int | None,
         labels: Array,
         clean: Array,
+        longer: Callable[[float, Array], Array] | None = None,
     ) -> None:
+        self.longer = longer
         self.name, self.classifier, self.x, self.clean = name, classifier, x, clean
         self.attacked, self.labels, self.limits = attacked, labels, limits
         self.attacks = list(attacks)
@@ -125,15 +132,28 @@ class Watch:
             self.labels,
             np.ones_like(judged) if is_own else judged,
             grey_from,
+            None if self.is_on_member else self._repeated(),
         )
         # A member's attack need not mislead the whole model.
-        checks = [black_box, weaker_than_one_step]
+        checks = [black_box, weaker_than_one_step, twice_the_steps]
         if not self.is_on_member:
             checks += [above_chance, rising]
         found = [check(study) for check in checks]
         found.append(zero_gradients(self.name, self.gradients))
         found.append(randomness(self.name, self.classifier, self.x, self.clean))
         return [sentence for sentence in found if sentence is not None]
+
+    def _repeated(self) -> "Repeated | None":
+        """Attack some examples again at the strength that misleads nearest to half."""
+        if self.longer is None or not self.trials:
+            return None
+        trial = min(self.trials, key=lambda one: abs(np.mean(one.misled[0]) - 0.5))
+        count = min(REPEATED, len(self.x))
+        chosen = np.linspace(0, len(self.x) - 1, count).astype("int64")
+        points = self.longer(trial.epsilon, chosen)
+        prediction = np.argmax(self.classifier.probabilities(points), axis=1)
+        longer = prediction != self.attacked[chosen]
+        return Repeated(trial.epsilon, trial.misled[0][chosen], longer)
 
 
 class Trial(NamedTuple):
@@ -142,6 +162,14 @@ class Trial(NamedTuple):
     epsilon: float
     right: Array  # (N,): whether the model predicts the label
     misled: Array  # (attacks, N): whether it predicts another class than the attacked
+
+
+class Repeated(NamedTuple):
+    """What an attack misleads with its steps, and with twice as many."""
+
+    epsilon: float
+    once: Array  # (n,): whether the model predicts another class than the attacked
+    twice: Array  # (n,)
 
 
 class Study(NamedTuple):
@@ -153,6 +181,7 @@ class Study(NamedTuple):
     labels: Array  # (N,): the true ones
     judged: Array  # (N,): the examples whose accuracy counts
     grey_from: float  # the strength from which on an input can become grey
+    repeated: Repeated | None = None
 
 
 def black_box(study: Study) -> str | None:
@@ -240,6 +269,30 @@ def weaker_than_one_step(study: Study) -> str | None:
         f"{np.sum(first)} of {len(first)} examples, and {study.attacks[many].title} "
         f"only {np.sum(second)}, so its steps are too few, too short or too long: give "
         'it more steps, or use attack="strongest".'
+    )
+
+
+def twice_the_steps(study: Study) -> str | None:
+    """Return a warning if twice the steps mislead clearly more, or clearly less."""
+    if study.repeated is None:
+        return None
+    epsilon, once, twice = study.repeated
+    is_stronger = np.sum(twice) > np.sum(once)
+    gained, lost = (twice & ~once, once & ~twice)
+    if not is_stronger:
+        gained, lost = lost, gained
+    if sign_test(gained, lost) >= LEVEL:
+        return None
+    found = (
+        f"{study.name}: at strength {epsilon:g} {study.attacks[0].title} misleads "
+        f"{np.sum(once)} of {len(once)} examples, and with twice the steps "
+        f"{np.sum(twice)}, so "
+    )
+    if is_stronger:
+        return found + "it has too few steps: double them until the number stays."
+    return found + (
+        "its steps do not build on each other: leave `step_size` at its default, keep "
+        'the strongest point, or use attack="strongest".'
     )
 
 

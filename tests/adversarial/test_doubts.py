@@ -22,6 +22,7 @@ from tests.support.doubt_checks import check_one_step
 from tests.support.doubt_checks import check_random_predictions_are_found
 from tests.support.doubt_checks import check_rising
 from tests.support.doubt_checks import check_steps_that_are_too_short
+from tests.support.doubt_checks import check_twice_the_steps
 from tests.support.doubt_checks import check_zero_gradients_are_counted
 from tests.support.doubtful_models import network
 from tests.support.doubtful_models import random
@@ -101,8 +102,8 @@ def labels_shifted(monkeypatch):
     """The table watches other labels than those of its scores."""
 
     def around(real, self, *given):
-        *before, labels, clean = given
-        real(self, *before, (labels + 1) % clean.shape[1], clean)
+        *before, labels, clean, longer = given
+        real(self, *before, (labels + 1) % clean.shape[1], clean, longer)
 
     wrap(monkeypatch, doubts.Watch, "__init__", around)
 
@@ -114,6 +115,14 @@ def larger_strengths_forgotten(monkeypatch):
 def square_taken_for_an_attack_by_gradients(monkeypatch):
     names = ("fgsm", "pgd", "apgd", "square")
     monkeypatch.setattr(named_attacks, "BY_GRADIENTS", names)
+
+
+def steps_not_doubled(monkeypatch):
+    def around(real, self):
+        found = real(self)
+        return found and found._replace(twice=found.once)
+
+    wrap(monkeypatch, doubts.Watch, "_repeated", around)
 
 
 def nonzero_gradients_counted(monkeypatch):
@@ -143,6 +152,7 @@ BUGS = {
         check_black_box,
         check_masked_gradients_are_found,
     ],
+    steps_not_doubled: [check_twice_the_steps],
     nonzero_gradients_counted: [
         check_an_ordinary_network_has_no_warning,
         check_zero_gradients_are_counted,

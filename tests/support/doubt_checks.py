@@ -206,6 +206,33 @@ def check_steps_that_are_too_short():
     assert table(network(), (0.0, 0.2), **options).warnings == ()
 
 
+def check_twice_the_steps():
+    """Seven gains, or losses, without another have a probability of 0.8%."""
+    for once, twice, warns in (
+        (50, 56, False),
+        (50, 57, True),
+        (56, 50, False),
+        (57, 50, True),
+    ):
+        repeated = doubts.Repeated(0.1, share(once), share(twice))
+        found = doubts.twice_the_steps(study([], (PGD,))._replace(repeated=repeated))
+        assert (found is not None) == warns, (once, twice)
+        assert found is None or ("too few steps" in found) == (twice > once)
+    assert doubts.twice_the_steps(study([])) is None
+    options = {"step_size": 0.05, "norm": "l2", "random_start": False}
+    options["keep_strongest"] = False
+    strengths = (0.0, 0.1, 0.6, 1.2)
+    found = table(network(), strengths, "pgd", steps=5, **options)
+    x, y, *_ = wine()
+    numbers = []
+    for steps in (5, 10):
+        moved = pgd(network(), x, 0.6, y=y, steps=steps, **options)
+        prediction = np.argmax(network().predict(moved, verbose=0), axis=1)
+        numbers.append(int(np.sum(prediction != y)))
+    text = f"strength 0.6 PGD misleads {numbers[0]} of 178 examples, and with twice "
+    one_warning(found, text + f"the steps {numbers[1]}, so it has too few steps")
+
+
 def check_grey_inputs():
     """In an L2 ball, grey is as far as half the range times the root of the numbers."""
     norms = [named_attacks.known("pgd", {"norm": norm}) for norm in ("linf", "l2")]
@@ -261,6 +288,7 @@ CONDITIONS = [
     check_tail,
     check_corrected_predictions,
     check_steps_that_are_too_short,
+    check_twice_the_steps,
     check_grey_inputs,
     check_what_is_known,
     check_averaged_draws,
