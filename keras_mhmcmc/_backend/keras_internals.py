@@ -242,10 +242,12 @@ def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:
 def compiled_losses(model: keras.Model) -> list[tuple[keras.losses.Loss, float]]:
     """Return the losses of a compiled model, and the weight of each.
 
+    Chains evaluate the losses of their network.
+
     The public `model.loss` has what the user gave: a text, a function or a list. Keras
     makes `Loss` objects of it when it builds the model before the first step.
     """
-    compiled = model._compile_loss
+    compiled = network_of(model)._compile_loss
     if compiled is None or not compiled.built:
         return []
     return [

@@ -125,6 +125,13 @@ class Energies:
         if listener is not None and listener not in self._listeners:
             self._listeners.append(listener)
 
+    def forget(self) -> None:
+        """Await the energy of the marked sample no more."""
+        state = self._read()
+        state[..., _IS_PENDING] = 0.0
+        self._state.assign(state)
+        self._listeners = []
+
     def notify(self) -> None:
         """Call those who wait for an energy, if the energy is known."""
         if self._listeners and not self.is_pending():

@@ -238,6 +238,11 @@ class SamplerInterface(keras.optimizers.Optimizer):
         if self._parts.energies.marked_at() == iteration:
             self._parts.energies.listen(listener)
 
+    def forget_sample(self) -> None:
+        """Await the energy of the marked sample no more: its weights are gone."""
+        _backend.return_values(self)
+        self._parts.energies.forget()
+
     def tell_of_samples(self) -> None:
         """Call the listeners of the marked sample, if its energy is known."""
         if self.built:

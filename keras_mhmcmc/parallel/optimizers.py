@@ -26,6 +26,7 @@ _REFUSED = {
     "global_clipnorm": "The norm would be over all chains. Use `clipvalue`.",
     "use_ema": "Keep weights with `mh.PosteriorSamples` instead.",
     "gradient_accumulation_steps": "Use a larger batch in `fit`.",
+    "loss_scale_factor": "The chains compute in the precision of their layers.",
 }
 
 

@@ -16,14 +16,19 @@ Value = TypeVar("Value")
 def stacked_variable(
     variable: keras.Variable, value: Array, trainable: bool
 ) -> keras.Variable:
-    """Return a variable with a leading chain axis and the path of `variable`."""
+    """Return a variable with a leading chain axis and the path of `variable`.
+
+    A sampler finds the regularizer there and warns of it. Only the network applies it.
+    """
     *scopes, name = variable.path.split("/")
     with contextlib.ExitStack() as stack:
         for scope in scopes:
             stack.enter_context(keras.name_scope(scope))
-        return keras.Variable(
+        stacked = keras.Variable(
             value, dtype=variable.dtype, trainable=trainable, autocast=False, name=name
         )
+    stacked.regularizer = variable.regularizer
+    return stacked
 
 
 def split(values: Sequence[Value], counts: Sequence[int]) -> list[list[Value]]:

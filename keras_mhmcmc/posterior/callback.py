@@ -1,6 +1,5 @@
 """`PosteriorSamples`: the callback that keeps samples of the posterior during `fit`."""
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,8 @@ from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.ensemble.checks import warn_of_few
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.posterior import progress
+from keras_mhmcmc.posterior.awaited import AwaitedSample
+from keras_mhmcmc.posterior.awaited import entries
 from keras_mhmcmc.posterior.chain_watch import ChainWatch
 from keras_mhmcmc.posterior.checked_sampler import checked_sampler
 from keras_mhmcmc.posterior.directory import DirectoryStore
@@ -124,9 +125,10 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._sizes = FitSizes()
         self._interrupts = Interrupts()
         self._sampler: Sampler | None = None
+        self._awaited: AwaitedSample | None = None
         self._reason: str | None = None  # why there was nothing to keep
         self._is_training = False
-        self._is_open = self._is_keeping = False
+        self._is_open = False
         self._warm_up = 0  # of the sampler
 
     @classmethod
@@ -207,7 +209,11 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
     # What Keras calls.
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._sampler = checked_sampler(self.model)
+        self._sampler = sampler = checked_sampler(self.model)
+        if sampler is None:
+            self._awaited = None
+        elif self._awaited is None or self._awaited.sampler is not sampler:
+            self._awaited = AwaitedSample(self._store, sampler)
         self._executed = int(self.model.steps_per_execution)
         self._is_open = False
         self._is_training = True
@@ -224,6 +230,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._is_epoch_finished = False
         self._epoch_start = self._iteration
         if self._sampler is not None:
+            if self._awaited is not None:
+                self._awaited.has_own_weights(self.model, self._iteration)
             self._sampler.reset_diagnostics()
             self._sampler.propose()
 
@@ -333,15 +341,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._is_open = True
         if self._sampler is not None and len(self) > 0:
             self._sampler.freeze()
-        if self._sampler is not None and self._is_newest_awaited():
-            iteration = self._store.records[-1].iteration
-            listener = functools.partial(self._revise, self._sampler, iteration)
-            if iteration == self._iteration:
-                # The checkpoint may be from just before the sample was marked.
-                self._sampler.mark_sample(listener)
-            else:
-                self._sampler.await_sample(iteration, listener)
-                self._sampler.tell_of_samples()
+        if self._awaited is not None:
+            self._awaited.resume(self.model, self._iteration)
 
     def _next_due(self, passed: int) -> int:
         """Return the first iteration after `passed` that may be kept."""
@@ -359,14 +360,15 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             return
         log_rate = 0.0 if self.weight_by is None else progress.log_rate_of(model)
         record = Record(iteration, log_rate, log_rate=log_rate)
-        if sampler is not None:
-            self._is_keeping = True
-            sampler.mark_sample(functools.partial(self._revise, sampler, iteration))
-            self._is_keeping = False
+        if sampler is not None and self._awaited is not None:
+            self._awaited.mark(iteration)
             record = record.described_by(sampler)
         with chain_state_in(model):
             self._store.append(record, model)
-            self._watch.keep(model)
+            state = entries(model)
+        self._watch.keep(state)
+        if self._awaited is not None:
+            self._awaited.remember(state)
         if self.max_samples is not None and len(self) > self.max_samples:
             self._store.drop(0)
 
@@ -375,19 +377,6 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         is_lost = bool(sampler.lost_chains().all())
         self._reason = sampler.reason_of_loss() if is_lost else None
         return is_lost
-
-    def _is_newest_awaited(self) -> bool:
-        """Return whether the newest sample has yet to get its own energy and weight."""
-        has_built = self._sampler is not None and self._sampler.built
-        return has_built and len(self) > 0 and not self._store.records[-1].is_final
-
-    def _revise(self, sampler: Sampler, iteration: int) -> None:
-        """Record the energy of the sample of `iteration`, which is now known."""
-        if self._is_newest_awaited() and self._store.records[-1].iteration == iteration:
-            record = self._store.records[-1].revised_by(sampler)
-            self._store.revise_last(record)
-            if not self._is_keeping:  # otherwise `_keep` writes
-                self._store.write()
 
     def _check_reachable(self, epoch: int) -> None:
         """Refuse a `fit` that ends before the first sample; warn of a short rest."""

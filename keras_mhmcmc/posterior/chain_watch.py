@@ -2,15 +2,12 @@
 
 import math
 
-import keras
 import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 # Copies: samples are too alike if at most this share of them, and at most this number,
 # differs from the sample before. Fewer samples than the last number prove nothing.
@@ -27,7 +24,6 @@ _FEWEST_EPOCHS = 9
 # many standard deviations of an epoch, and by more than this share of it.
 _DEVIATIONS = 2.0
 _ABOVE = 0.25
-_ENTRIES = 256  # numbers of each weight that are compared
 
 
 class ChainWatch:
@@ -41,9 +37,8 @@ class ChainWatch:
         self._first_energy: float | None = None
         self._energies: list[float] = []
 
-    def keep(self, model: keras.Model) -> None:
-        """Record a sample: the state that `model` holds now."""
-        state = _entries(model)
+    def keep(self, state: npt.NDArray[np.float32]) -> None:
+        """Record a sample: numbers of the weights, shape (chains, numbers)."""
         if self._last is None or self._last.shape != state.shape:
             self._distinct = np.ones(len(state), int)
             self._kept = 0
@@ -121,15 +116,3 @@ class ChainWatch:
                 f"the {first:.4g} nats at the start of this `fit`. A posterior of so "
                 f"many weights lies about {excess:.4g} nats above its minimum. {remedy}"
             )
-
-
-def _entries(model: keras.Model) -> npt.NDArray[np.float32]:
-    """Return some numbers of each trainable weight, shape (chains, numbers)."""
-    rows = []
-    for variable in model.trainable_variables:
-        array = np.asarray(_backend.host_value(variable))
-        chains = len(array) if isinstance(model, StackedModel) else 1
-        row = array.reshape(chains, -1)
-        row = row[:, :: max(row.shape[1] // _ENTRIES, 1)]
-        rows.append(row.astype("float32"))
-    return np.concatenate(rows, axis=1) if rows else np.zeros((1, 0), "float32")

@@ -19,7 +19,6 @@ from keras_mhmcmc.posterior.manifest import Manifest
 from keras_mhmcmc.posterior.manifest import Signature
 from keras_mhmcmc.posterior.manifest import file_of
 from keras_mhmcmc.posterior.processes import Processes
-from keras_mhmcmc.posterior.run import Run
 from keras_mhmcmc.posterior.run import run_of
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.posterior.store import Store
@@ -47,7 +46,6 @@ class DirectoryStore(Store):
         )
         self.directory: str = os.fspath(path)
         self.signature: Signature = []
-        self.run = Run()
         self._base_sha256: str | None = None
         self._base: dict[int, Array] | None = None
         self._lock = FolderLock(self.directory)
@@ -89,6 +87,8 @@ class DirectoryStore(Store):
             self._check_unchanged()
             if self.records and model.built:
                 self._check_same_model(_signature(model))
+                if iterations > 0:  # or it is a new run, which is refused below
+                    self._check_same_run("directory", repr(self.directory), model)
             self._remove_unfinished_and_later(iterations)
         except BaseException:
             self._lock.release()
@@ -96,6 +96,7 @@ class DirectoryStore(Store):
 
     def append(self, record: Record, model: keras.Model) -> None:
         """Write the current weights of `model` as the newest sample."""
+        self._lock.check()
         if self._base is None:  # the first step built the model
             self._prepare(model)
         values: Iterable[Array] = values_of(model)
@@ -120,6 +121,7 @@ class DirectoryStore(Store):
     def write(self) -> None:
         """Write the records to the manifest."""
         if self.records:
+            self._lock.check()
             self._list(self.records)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from typing import Optional
 
 from keras_mhmcmc._types import PathLike
 
@@ -17,6 +18,7 @@ class _Held:
 
     descriptor: int
     holders: int = 0  # `FolderLock`s that need it
+    newest: Optional["FolderLock"] = None  # the one that may write
 
 
 _HELD: dict[str, _Held] = {}  # by the folder's real path
@@ -27,7 +29,7 @@ class FolderLock:
 
     The operating system drops the lock of a process that dies. Several `FolderLock`s of
     one process may hold the same folder, as when a `fit` follows one that was
-    interrupted.
+    interrupted. The one that took it last may write.
     """
 
     def __init__(self, folder: PathLike) -> None:
@@ -40,6 +42,8 @@ class FolderLock:
         Raises:
             ValueError: another process has it.
         """
+        if self._key is not None:
+            _HELD[self._key].newest = self
         if self._key is not None or fcntl is None:
             return
         key = os.path.realpath(self._folder)
@@ -57,7 +61,17 @@ class FolderLock:
                 ) from error
             _HELD[key] = _Held(descriptor)
         _HELD[key].holders += 1
+        _HELD[key].newest = self
         self._key = key
+
+    def check(self) -> None:
+        """Raise a `ValueError` if another `FolderLock` took the folder after this."""
+        if self._key is not None and _HELD[self._key].newest is not self:
+            raise ValueError(
+                "Argument `directory` must be that of one `mh.PosteriorSamples` at a "
+                "time, but a second one writes there as well. Give each its own "
+                f"directory. Received: directory={self._folder!r}"
+            )
 
     def release(self) -> None:
         """Give the lock back, if this object holds it."""

@@ -22,6 +22,9 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.posterior import progress
+from keras_mhmcmc.posterior.run import Run
+from keras_mhmcmc.posterior.run import differences
+from keras_mhmcmc.posterior.run import run_of
 
 
 class Record(NamedTuple):
@@ -72,6 +75,7 @@ class Store:
     """Abstract: kept samples, oldest first. `records` describes each of them."""
 
     records: list[Record]
+    run = Run()  # that of the samples, once there are some
 
     @property
     def iterations(self) -> npt.NDArray[np.int_]:
@@ -88,6 +92,22 @@ class Store:
         Remove the samples from later iterations: `fit` draws them again.
         """
         raise NotImplementedError
+
+    def _check_same_run(self, argument: str, given: str, model: keras.Model) -> None:
+        """Raise a `ValueError` if the sampler of `model` is not that of the samples."""
+        now = run_of(model)
+        found = differences(now, self.run)
+        if not found and None not in (now.seed, self.run.seed):
+            is_other = now.seed != self.run.seed
+            found = [f"seed={now.seed}, not {self.run.seed}"] if is_other else []
+        if found:
+            raise ValueError(
+                f"Argument `{argument}` must not have samples of another run, since an "
+                "average over two distributions is a sample of neither. Use a new "
+                f"`mh.PosteriorSamples`, in a directory of its own. Received: {given} "
+                f"with {len(self.records)} samples, and a sampler with "
+                f"{'; '.join(found)}"
+            )
 
     def append(self, record: Record, model: keras.Model) -> None:
         """Add the current weights of `model` as the newest sample."""
@@ -146,6 +166,8 @@ class MemoryStore(Store):
     def open(self, model: keras.Model, iterations: int) -> None:
         """Remove the samples from after `iterations`, with a warning."""
         length = sum(record.iteration <= iterations for record in self.records)
+        if length > 0 and model.built:
+            self._check_same_run("callbacks", "an `mh.PosteriorSamples`", model)
         later = len(self.records) - length
         if later:
             warn(
@@ -160,7 +182,7 @@ class MemoryStore(Store):
     def append(self, record: Record, model: keras.Model) -> None:
         """Add the current weights of `model` as the newest sample."""
         if self._base is None:  # not earlier: the first step may build the model
-            self._base = base_of(model)
+            self._base, self.run = base_of(model), run_of(model)
         if self._arrays:
             self._check_same_model(model)
         values = self._base | changes(self._base, values_of(model))
