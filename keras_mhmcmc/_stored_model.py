@@ -29,7 +29,8 @@ def with_callback(
 class StoredModel(keras.Model):
     """Abstract: a model whose `.keras` file can be loaded with another backend.
 
-    It does not cast its inputs: the layers inside do so, under their own policies.
+    It does not cast its inputs: the layers inside do so, under their own policies. Its
+    weights survive inputs that `predict` and `evaluate` refuse.
     """
 
     def __init__(self, *, name: str) -> None:
@@ -45,6 +46,16 @@ class StoredModel(keras.Model):
         """Save the model to a `.keras` file, as `keras.Model.save` does."""
         _backend.refuse_legacy_file(filepath)
         super().save(filepath, overwrite, zipped, **options)
+
+    def predict(self, *args: Any, **options: Any) -> Any:
+        """Return predictions, as `keras.Model.predict` does."""
+        with _backend.values_kept(self):
+            return super().predict(*args, **options)
+
+    def evaluate(self, *args: Any, **options: Any) -> Any:
+        """Return the loss and the metrics, as `keras.Model.evaluate` does."""
+        with _backend.values_kept(self):
+            return super().evaluate(*args, **options)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile with the result of `get_compile_config`, from any backend."""

@@ -7,6 +7,7 @@ import keras
 from keras import ops  # replaced below on PyTorch
 
 from keras_mhmcmc._backend.errors import NotVectorizable
+from keras_mhmcmc._backend.kept_values import values_kept
 from keras_mhmcmc._backend.keras_internals import adding_layers
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows
 from keras_mhmcmc._backend.keras_internals import compile_arguments

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
@@ -32,13 +33,24 @@ def checked(value: ActivationLike) -> Activations:
 
 
 def applied(activation: Activations, outputs: Tensor) -> Tensor:
-    """Return the outputs, a structure of tensors, after their activations."""
+    """Return the outputs, a structure of tensors, after their activations.
+
+    Half precision becomes float32: a mean of probabilities in bfloat16 is wrong in the
+    third digit.
+    """
+    outputs = keras.tree.map_structure(at_least_float32, outputs)
     if not isinstance(activation, tuple):
         return keras.tree.map_structure(activation, outputs)
     flat = keras.tree.flatten(outputs)
     functions = of_each(activation, len(flat))
     flat = [function(y) for function, y in zip(functions, flat, strict=True)]
     return keras.tree.pack_sequence_as(outputs, flat)
+
+
+def at_least_float32(outputs: Tensor) -> Tensor:
+    """Return outputs in float32 if they have half precision."""
+    dtype = keras.backend.standardize_dtype(outputs.dtype)
+    return ops.cast(outputs, "float32") if dtype in ("bfloat16", "float16") else outputs
 
 
 def of_each(activation: Activations, num_outputs: int) -> tuple[Activation, ...]:

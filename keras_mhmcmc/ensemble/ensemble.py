@@ -210,9 +210,10 @@ class Ensemble(StoredModel):
         """
         if self._untracked.members_second is None:
             self._untracked.members_second = _MembersSecond(self)
-        outputs = self._untracked.members_second.predict(
-            x, batch_size=batch_size, verbose=verbose
-        )
+        with _backend.values_kept(self):
+            outputs = self._untracked.members_second.predict(
+                x, batch_size=batch_size, verbose=verbose
+            )
         return keras.tree.map_structure(lambda y: np.moveaxis(y, 1, 0), outputs)
 
     def set_members(self, stacked: Sequence[Array], weights: Any) -> None:

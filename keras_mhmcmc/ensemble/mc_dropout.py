@@ -15,6 +15,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.activations import Activation
+from keras_mhmcmc.ensemble.activations import at_least_float32
 from keras_mhmcmc.ensemble.compile import activation_of
 from keras_mhmcmc.ensemble.wrapper import WrapperModel
 
@@ -116,9 +117,10 @@ class MCDropout(WrapperModel):
             batch_size: as for `keras.Model.predict`. Defaults to None, which is 32.
             verbose: as for `keras.Model.predict`. Defaults to 0, silence.
         """
-        passes = self._untracked.passes.predict(
-            x, batch_size=batch_size, verbose=verbose
-        )
+        with _backend.values_kept(self):
+            passes = self._untracked.passes.predict(
+                x, batch_size=batch_size, verbose=verbose
+            )
         return np.moveaxis(passes, 1, 0)
 
     def get_config(self) -> dict[str, Any]:
@@ -150,7 +152,7 @@ class MCDropout(WrapperModel):
         x = keras.tree.map_structure(_Repeat(self.num_members), x)
         for layer in rest:
             x = self._with_active_dropout(layer)(x)
-        x = self.activation(x)
+        x = self.activation(at_least_float32(x))
         x = ops.reshape(x, (-1, self.num_members, *x.shape[1:]))
         return keras.Model(inputs, x)
 
