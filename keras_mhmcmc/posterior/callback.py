@@ -246,7 +246,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self._sampler is not None and not self._has_seen_batch:
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
-            self._watch.begin(self._sampler.diagnostics().get("energy"))
+            energy = self._sampler.diagnostics().get("energy")
+            self._watch.begin(energy, progress.rate_of(self.model))
         is_last = batch + 1 >= (self.params.get("steps") or math.inf)
         at = self._iteration + batch + 1
         if self._sampler is not None and not is_last:
@@ -289,10 +290,12 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self._sampler is not None:
             self._update_reason(self._sampler)
             self._sampler.tell_of_samples()
-            self._watch.end(self._sampler)
+            self._watch.end(self._sampler, self.weight_by is not None)
         self._store.close()
         if len(self) > 1:
             warn_of_few(self.weights)
+        if len(self) == 0 and self._reason is None:
+            progress.warn_of_early_end(self.model, self._next_due(0), self.burn_in)
 
     def _stop_if_interrupted(self) -> None:
         """End `fit` as Ctrl-C does, with the state of the chain in the model."""
@@ -324,7 +327,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._keep(model, iteration)
         records = self._store.records
         is_kept = len(records) > 0 and records[-1].iteration > self._epoch_start
-        self._watch.end_epoch(self._epoch_diagnostics.get("energy"), is_kept)
+        self._watch.end_epoch(self._epoch_diagnostics, is_kept)
         self._is_epoch_finished = True
 
     def _open(self, epoch: int) -> None:
@@ -366,7 +369,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         with chain_state_in(model):
             self._store.append(record, model)
             state = entries(model)
-        self._watch.keep(state)
+        self._watch.keep(state, progress.rate_of(model))
         if self._awaited is not None:
             self._awaited.remember(state)
         if self.max_samples is not None and len(self) > self.max_samples:

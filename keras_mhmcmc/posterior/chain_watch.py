@@ -1,6 +1,7 @@
 """Warnings about a chain that did not sample its target: it stood still, or drifted."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,20 @@ from keras_mhmcmc.optimizers.sampler import Sampler
 _DISTINCT_SHARE = 0.1
 _DISTINCT = 10
 _FEWEST_SAMPLES = 4
+# A rate that ends near 0: it never rose over the samples, and the last one has at most
+# this share of the first one's rate, or of the rate at which the run began.
+_LAST_RATE = 0.01
+_LEAST_RATE = 1e-6
+# Few acceptances: their share in the epochs with samples, if there were so many epochs.
+_ACCEPTED = 0.05
+_ACCEPTED_EPOCHS = 3
 # Drift: the energy rose from the first third of the epochs to the last by more than
 # this many standard errors of their means, if epochs were independent, and by more than
-# this share of itself, since epochs are not. Fewer epochs show no trend.
+# this share of itself, since epochs are not. Fewer epochs show no trend. An energy that
+# falls is usual while few samples are kept early, and has to fall more.
 _ERRORS = 5.0
 _RISE = 0.2
+_FALL = 0.5
 _FEWEST_EPOCHS = 9
 # A start that was better: the mean energy exceeds the first energy by more than this
 # many standard deviations of an epoch, and by more than this share of it.
@@ -36,9 +46,18 @@ class ChainWatch:
         self._last: npt.NDArray[np.float32] | None = None
         self._first_energy: float | None = None
         self._energies: list[float] = []
+        self._acceptances: list[float] = []
+        self._first_rate = math.nan
+        self._rates: list[float] = []
 
-    def keep(self, state: npt.NDArray[np.float32]) -> None:
-        """Record a sample: numbers of the weights, shape (chains, numbers)."""
+    def keep(self, state: npt.NDArray[np.float32], rate: float) -> None:
+        """Record a sample.
+
+        Args:
+            state: numbers of the weights, shape (chains, numbers).
+            rate: the learning rate at the sample.
+        """
+        self._rates.append(rate)
         if self._last is None or self._last.shape != state.shape:
             self._distinct = np.ones(len(state), int)
             self._kept = 0
@@ -47,19 +66,32 @@ class ChainWatch:
         self._kept += 1
         self._last = state
 
-    def begin(self, energy: float | None) -> None:
-        """Record the energy of the first mini-batch of a run, in nats."""
-        self._first_energy = energy
+    def begin(self, energy: float | None, rate: float) -> None:
+        """Record the energy of the first mini-batch of a run, nats, and the rate."""
+        self._first_energy, self._first_rate = energy, rate
 
-    def end_epoch(self, energy: float | None, is_kept: bool) -> None:
-        """Record the mean energy of an epoch, if a sample of it was kept."""
-        if energy is not None and np.isfinite(energy) and is_kept:
-            self._energies.append(energy)
+    def end_epoch(self, diagnostics: Mapping[str, float], is_kept: bool) -> None:
+        """Record the mean energy and acceptance of an epoch with a kept sample."""
+        for name, values in (
+            ("energy", self._energies),
+            ("acceptance", self._acceptances),
+        ):
+            value = diagnostics.get(name, math.nan)
+            if is_kept and np.isfinite(value):
+                values.append(value)
 
-    def end(self, sampler: Sampler) -> None:
-        """Warn if samples are copies, or if the energy rose."""
+    def end(self, sampler: Sampler, is_weighted: bool) -> None:
+        """Warn if samples are nearly copies, or if the energy drifted.
+
+        Args:
+            sampler: the optimizer of the run.
+            is_weighted: whether the samples are weighted by their rates.
+        """
         is_lost = np.reshape(sampler.lost_chains(), -1)
-        self._check_states(is_lost)
+        if not self._check_states(is_lost):
+            self._check_acceptances()
+            if not is_weighted:
+                self._check_rates()
         if not is_lost.any():  # otherwise the means are over different chains
             weights = sum(math.prod(v.shape) for v in sampler.sampled_variables)
             # At equilibrium each weight has the energy T/2 above the minimum.
@@ -67,13 +99,40 @@ class ChainWatch:
             rate = float(ops.convert_to_numpy(sampler.learning_rate))
             self._check_energies(rate, excess)
 
-    def _check_states(self, is_lost: npt.NDArray[np.bool_]) -> None:
-        if self._kept < _FEWEST_SAMPLES or len(is_lost) != len(self._distinct):
+    def _check_rates(self) -> None:
+        if self._kept < _FEWEST_SAMPLES or (np.diff(self._rates) > 0.0).any():
             return
+        first, last = self._rates[0], self._rates[-1]
+        if last > max(_LAST_RATE * first, _LEAST_RATE * self._first_rate):
+            return
+        warn(
+            f"The learning rate fell to {last:.3g} at the last of {self._kept} "
+            f"samples, from {first:.3g} at the first and {self._first_rate:.3g} at the "
+            "start of this `fit`. The late samples are nearly copies of each other, and "
+            "an ensemble of them is hardly more than one network. Let the rate end above "
+            "0, such as with `alpha=0.1` of a `CosineDecay`, keep samples from many "
+            'cycles of a cyclical schedule, or pass weight_by="learning_rate".'
+        )
+
+    def _check_acceptances(self) -> None:
+        if len(self._acceptances) < _ACCEPTED_EPOCHS:
+            return
+        mean = float(np.mean(self._acceptances))
+        if mean < _ACCEPTED:
+            warn(
+                f"The chain accepted {mean:.1%} of its proposals in the epochs with "
+                "kept samples, and it hardly moves. Lower the learning rate, or raise "
+                "the temperature, until it accepts 10% or more."
+            )
+
+    def _check_states(self, is_lost: npt.NDArray[np.bool_]) -> bool:
+        """Warn if samples are copies, and return whether they are."""
+        if self._kept < _FEWEST_SAMPLES or len(is_lost) != len(self._distinct):
+            return False
         few = max(1.0, min(_DISTINCT_SHARE * self._kept, _DISTINCT))
         is_still = (self._distinct <= few) & ~is_lost
         if not is_still.any():
-            return
+            return False
         where = "the chain"
         if len(is_still) > 1:
             where = f"each of the chains {np.flatnonzero(is_still).tolist()}"
@@ -85,6 +144,7 @@ class ChainWatch:
             "Look at `acceptance` in the logs. Lower the learning "
             "rate, raise the temperature, or keep samples less often (`every`)."
         )
+        return True
 
     def _check_energies(self, rate: float, excess: float) -> None:
         energies = np.array(self._energies)
@@ -106,6 +166,15 @@ class ChainWatch:
                 f"The energy rose from {early.mean():.4g} to {late.mean():.4g} nats "
                 f"over the {len(energies)} epochs with kept samples: the chain has not "
                 f"settled. {remedy}"
+            )
+            return
+        least = max(_ERRORS * step / third**0.5, _FALL * abs(early.mean()))
+        if -rise > least and late.max() < early.min():
+            warn(
+                f"The energy fell from {early.mean():.4g} to {late.mean():.4g} nats "
+                f"over the {len(energies)} epochs with kept samples: the early ones "
+                "are from before the chain settled, and make the ensemble worse. Keep "
+                "samples later (`burn_in`), and train longer."
             )
             return
         first = np.nan if self._first_energy is None else self._first_energy

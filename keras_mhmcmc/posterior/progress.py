@@ -14,9 +14,14 @@ def iteration_of(model: keras.Model) -> int:
     return int(ops.convert_to_numpy(model.optimizer.iterations))
 
 
+def rate_of(model: keras.Model) -> float:
+    """Return the learning rate of the optimizer."""
+    return float(ops.convert_to_numpy(model.optimizer.learning_rate))
+
+
 def log_rate_of(model: keras.Model) -> float:
     """Return the log of the learning rate; -inf if it is 0."""
-    rate = float(ops.convert_to_numpy(model.optimizer.learning_rate))
+    rate = rate_of(model)
     return math.log(rate) if rate > 0.0 else -math.inf
 
 
@@ -88,6 +93,16 @@ def why_empty(reason: str | None, first: int, burn_in: int) -> str:
         "`model.fit(..., callbacks=[posterior])` for more than "
         f"burn_in={burn_in} iterations. A tool that copies its callbacks, as "
         "KerasTuner does, leaves this one empty: create it where `fit` is called."
+    )
+
+
+def warn_of_early_end(model: keras.Model, first: int, burn_in: int) -> None:
+    """Warn of a `fit` that has ended before the first sample."""
+    warn(
+        f"This `fit` has ended at iteration {iteration_of(model)}, and kept no sample: "
+        f"the first would be kept at {first}. A callback such as `EarlyStopping` may "
+        "have stopped it, or its data may have ended. Lower `burn_in`, now "
+        f"{burn_in}, or train longer."
     )
 
 

@@ -110,9 +110,9 @@ def test_a_settled_chain_is_left_alone(correlation):
                 for i in range(1, epochs + 1):
                     noise[i] = correlation * noise[i - 1] + fresh * noise[i]
                 watch = chain_watch.ChainWatch()
-                watch.begin(60.0 + noise[0])
+                watch.begin(60.0 + noise[0], 0.1)
                 for deviation in noise[1:]:
-                    watch.end_epoch(60.0 + deviation, True)
+                    watch.end_epoch({"energy": 60.0 + deviation}, True)
                 watch._check_energies(rate=0.1, excess=25.0)
     # Of 200 runs; hardly ever, even where neighbours are alike.
     assert len(caught) <= (2 if correlation == 0.9 else 0)
@@ -151,9 +151,76 @@ def test_the_energy_of_a_prior_is_no_sign_of_anything():
     assert told(compiled(sampler), "above", epochs=40, callbacks=[posterior]) == []
 
 
-def test_an_energy_that_falls_or_stays_is_left_alone():
+def test_an_energy_that_falls_is_told_and_one_that_stays_is_not():
     sampler = mh.SGHMC(0.01, train_size=TRAIN_SIZE, temperature=0.1, seed=1)
-    assert told(compiled(sampler), "The energy", epochs=12) == []
+    model = compiled(sampler)
+    (message,) = told(model, "The energy", epochs=12)
+    assert "fell" in message and "(`burn_in`)" in message
+    assert told(model, "The energy", epochs=12) == []
+
+
+def energies_of(values):
+    """The warnings of a run with these mean energies of its epochs."""
+    watch = chain_watch.ChainWatch()
+    watch.begin(values[0], 0.1)
+    for value in values:
+        watch.end_epoch({"energy": value}, True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        watch._check_energies(0.1, 1e9)
+    return [str(w.message) for w in caught]
+
+
+def test_how_far_an_energy_may_fall():
+    falling = np.linspace(0.0, 1.0, 12)
+    assert energies_of(100.0 - 90.0 * falling) != []
+    assert energies_of(100.0 - 40.0 * falling) == []
+    noise = 30.0 * np.random.default_rng(0).normal(size=12)
+    assert energies_of(100.0 + noise) == []
+
+
+def rates_of(rates, weight_by=None):
+    """The warnings of samples with these rates, one for each epoch."""
+    model = compiled(mh.SGLD(rates[0], train_size=TRAIN_SIZE, seed=0))
+    schedule = keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch])
+    first = TRAIN_SIZE // BATCH_SIZE  # steps of the first epoch
+    posterior = mh.PosteriorSamples(burn_in=first, every=2, weight_by=weight_by)
+    callbacks = [schedule, posterior]
+    return told(model, "learning rate fell", epochs=len(rates), callbacks=callbacks)
+
+
+def test_a_rate_that_ends_near_zero_is_told():
+    down = list(1e-3 * 0.5 * (1 + np.cos(np.linspace(0.0, 3.1, 8))))
+    (message,) = rates_of(down)
+    assert "samples, from" in message and 'weight_by="learning_rate"' in message
+    assert rates_of(down, weight_by="learning_rate") == []
+    assert rates_of([1e-3, *[1e-10] * 7]) != []
+    assert rates_of([1e-3, *[1e-5] * 7]) == []  # optimise, then sample
+    assert rates_of([max(rate, 1e-4) for rate in down]) == []
+    assert rates_of([*down[:4], *down[:4]]) == []  # a cycle begins again
+
+
+def test_few_acceptances_are_told():
+    """A few moves of many: neither a standstill nor copies."""
+    for share, warns in ((0.03, True), (0.06, False)):
+        watch = chain_watch.ChainWatch()
+        for _ in range(5):
+            watch.end_epoch({"acceptance": share}, True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            watch._check_acceptances()
+        texts = [str(w.message) for w in caught]
+        assert texts == [] if not warns else "accepted 3.0% of its" in texts[0]
+
+
+def test_a_fit_that_stops_before_the_first_sample_is_told():
+    model = compiled(mh.SGLD(1e-4, train_size=TRAIN_SIZE, seed=0))
+    stop = keras.callbacks.EarlyStopping("loss", patience=0, mode="max")
+    posterior = mh.PosteriorSamples(burn_in=200)
+    callbacks = [posterior, stop]
+    (message,) = told(model, "kept no sample", epochs=200, callbacks=callbacks)
+    assert "EarlyStopping" in message and "now 200" in message
+    assert len(posterior) == 0
 
 
 def test_iterates_are_no_samples():
