@@ -108,10 +108,10 @@ class ChainWatch:
         warn(
             f"The learning rate fell to {last:.3g} at the last of {self._kept} "
             f"samples, from {first:.3g} at the first and {self._first_rate:.3g} at the "
-            "start of this `fit`. The late samples are nearly copies of each other, and "
-            "an ensemble of them is hardly more than one network. Let the rate end above "
-            "0, such as with `alpha=0.1` of a `CosineDecay`, keep samples from many "
-            'cycles of a cyclical schedule, or pass weight_by="learning_rate".'
+            "start of this `fit`. The late samples are nearly copies of each other, "
+            "and an ensemble of them is hardly more than one network. Let the rate end "
+            "above 0, such as with `alpha=0.1` of a `CosineDecay`, keep samples from "
+            'many cycles of a cyclical schedule, or pass weight_by="learning_rate".'
         )
 
     def _check_acceptances(self) -> None:
