@@ -183,14 +183,15 @@ def array(subject: str, values: Any, dtype: str | None = "float64") -> Array:
 
 def _way_to_numbers(values: Any, array: Array) -> str:
     """Return what makes numbers of what users have in their place."""
-    if array.dtype.kind in "SU":
+    is_text = array.dtype.kind == "O" and isinstance(next(iter(array.flat), 0), bytes)
+    if array.dtype.kind in "SU" or is_text:
         return (
             " Number the names of classes with "
             "`np.unique(names, return_inverse=True)[1]`, and the words of texts with "
             "`keras.layers.TextVectorization`."
         )
     is_data = isinstance(values, (str, list, tuple, Mapping, np.ndarray))
-    if isinstance(values, Iterable) and not is_data:
+    if isinstance(values, Iterable) and not is_data and array.dtype.kind != "O":
         return " Collect the batches of a pipeline with `np.concatenate` first."
     return ""
 

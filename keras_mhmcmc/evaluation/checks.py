@@ -19,6 +19,10 @@ SMALLEST = float(np.finfo(np.float32).tiny)  # smaller probabilities count as th
 ROUNDED = 2.0**-25  # 1 - p may be so large if p is 1 in float32
 _CHANNELS = (1, 3, 4)  # of most images
 _REMEDY = "Apply a softmax to logits first, or a sigmoid if there is one column."
+SEVERAL_LABELS = (
+    "Several yes-or-no labels of an example are no classes: score each column k with "
+    "`mh.metrics`, such as `mh.metrics.nll(p[:, k], y[:, k])`."
+)
 
 
 def are_several(name: str, x: Any) -> bool:
@@ -65,9 +69,10 @@ def as_outputs(subject: str, result: Any, rank: int) -> Tensor:
         shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
         raise ValueError(
             f"{subject} must output one tensor of shape (examples, columns). Of "
-            "several outputs take one: `keras.Model(model.inputs, model.outputs[0])`. "
-            "For a class at each position, reshape the predictions to rows, and use "
-            f"`mh.metrics`. Received: outputs of shape {shapes}"
+            "several outputs take one: `keras.Model(model.inputs, model.outputs[0])`; "
+            "of an ensemble, score `ensemble.predict(x)[0]` with `mh.metrics`. For a "
+            "class at each position, reshape the predictions to rows, and use "
+            f"`mh.metrics` as well. Received: outputs of shape {shapes}"
         )
     return ops.cast(result, "float32")
 
@@ -203,7 +208,7 @@ def as_labels(
             raise ValueError(
                 f"Argument `{name}` must be one-hot if it has a column for each class: "
                 "each row has a single 1 and zeros. For soft labels pass their argmax. "
-                f"Received: {name}={labels!r}"
+                f"{SEVERAL_LABELS} Received: {name}={_validate.shown(labels)}"
             )
         return np.argmax(labels, axis=1)
     if labels.shape not in ((examples,), (examples, 1)):

@@ -19,6 +19,7 @@ from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import ROUNDED
+from keras_mhmcmc.evaluation.checks import SEVERAL_LABELS
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_outputs
 from keras_mhmcmc.evaluation.checks import as_probabilities
@@ -359,6 +360,8 @@ class Classifier:
                 "regression model has no classes. Attacks do not take it; to score it, "
                 "pass `noise_std` to `mh.evaluate`."
             )
+            if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
+                remedy = f"Let the model end in a softmax. {SEVERAL_LABELS}"
             subject = f"{self.subject} has outputs that should be probabilities. They"
             # A softmax in half precision needs the larger tolerance.
             values = as_probabilities(subject, outputs.astype("float64"), 1e-2, remedy)

@@ -206,6 +206,10 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self.burn_in, self.every, None, self.max_samples, self.weight_by
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: the samples, and not the model of the `fit`."""
+        return self.__dict__ | {"_model": None, "_sampler": None, "_awaited": None}
+
     # What Keras calls.
 
     def on_train_begin(self, logs: Any = None) -> None:
