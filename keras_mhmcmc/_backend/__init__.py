@@ -7,7 +7,6 @@ import keras
 from keras import ops  # replaced below on PyTorch
 
 from keras_mhmcmc._backend.errors import NotVectorizable
-from keras_mhmcmc._backend.kept_values import values_kept
 from keras_mhmcmc._backend.keras_internals import adding_layers
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows
 from keras_mhmcmc._backend.keras_internals import compile_arguments
@@ -28,6 +27,7 @@ from keras_mhmcmc._backend.keras_internals import renormalises
 from keras_mhmcmc._backend.keras_internals import return_values
 from keras_mhmcmc._backend.keras_internals import step_outputs
 from keras_mhmcmc._backend.keras_internals import training_model
+from keras_mhmcmc._backend.keras_internals import values_kept
 from keras_mhmcmc._backend.running_fit import error_leaves_fit
 from keras_mhmcmc._backend.running_fit import fitted_data
 from keras_mhmcmc._backend.running_fit import fitting_frame

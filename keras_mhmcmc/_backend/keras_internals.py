@@ -37,6 +37,7 @@ __all__ = [
     "step_outputs",
     "stored_value",
     "training_model",
+    "values_kept",
     "writing_to_keras_variables",
 ]
 
@@ -120,8 +121,7 @@ def renormalises(layer: keras.layers.BatchNormalization) -> bool:
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
     """Return the arguments of `model.compile`, as they were given.
 
-    The public `get_compile_config` serialises them, which fails for functions and
-    classes that are not registered.
+    `get_compile_config` fails for functions and classes that are not registered.
     """
     return model._compile_config.config
 
@@ -229,6 +229,26 @@ def return_values(optimizer: keras.optimizers.Optimizer) -> None:
         model.jax_state_sync()
 
 
+@contextlib.contextmanager
+def values_kept(model: keras.Model) -> Iterator[None]:
+    """Give the variables of `model` their values again after an error on JAX.
+
+    There `predict` and `evaluate` take them out, and put them back at their end. What
+    training gives away is lost.
+    """
+    variables = [*model.variables, *model.metrics_variables]
+    values = [variable._value for variable in variables]
+    try:
+        yield
+    except BaseException:
+        if any(variable._value is None for variable in variables):
+            model.jax_state_sync()  # the values after the batches before
+        for variable, value in zip(variables, values, strict=True):
+            if variable._value is None:
+                variable._value = value
+        raise
+
+
 def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:
     """Add the loss of a mini-batch to the mean that `model` logs as "loss".
 
@@ -240,9 +260,7 @@ def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:
 
 
 def compiled_losses(model: keras.Model) -> list[tuple[keras.losses.Loss, float]]:
-    """Return the losses of a compiled model, and the weight of each.
-
-    Chains evaluate the losses of their network.
+    """Return the losses of a compiled model, or of chains, and the weight of each.
 
     The public `model.loss` has what the user gave: a text, a function or a list. Keras
     makes `Loss` objects of it when it builds the model before the first step.
@@ -257,10 +275,7 @@ def compiled_losses(model: keras.Model) -> list[tuple[keras.losses.Loss, float]]
 
 
 def compile_key(model: keras.Model) -> Any:
-    """Return an object that is another one after each `model.compile`.
-
-    The public `model.loss` stays the same if only the weights of losses change.
-    """
+    """Return another object after each `model.compile`, also of new loss weights."""
     return model._compile_loss
 
 
