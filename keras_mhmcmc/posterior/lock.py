@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from typing import Optional
 
 from keras_mhmcmc._types import PathLike
 
@@ -18,7 +17,7 @@ class _Held:
 
     descriptor: int
     holders: int = 0  # `FolderLock`s that need it
-    newest: Optional["FolderLock"] = None  # the one that may write
+    newest: "FolderLock | None" = None  # the one that may write
 
 
 _HELD: dict[str, _Held] = {}  # by the folder's real path
@@ -42,9 +41,10 @@ class FolderLock:
         Raises:
             ValueError: another process has it.
         """
-        if self._key is not None:
-            _HELD[self._key].newest = self
-        if self._key is not None or fcntl is None:
+        held = self._held()
+        if held is not None:
+            held.newest = self
+        if held is not None or fcntl is None:
             return
         key = os.path.realpath(self._folder)
         if key not in _HELD:
@@ -66,7 +66,8 @@ class FolderLock:
 
     def check(self) -> None:
         """Raise a `ValueError` if another `FolderLock` took the folder after this."""
-        if self._key is not None and _HELD[self._key].newest is not self:
+        held = self._held()
+        if held is not None and held.newest is not self:
             raise ValueError(
                 "Argument `directory` must be that of one `mh.PosteriorSamples` at a "
                 "time, but a second one writes there as well. Give each its own "
@@ -75,11 +76,17 @@ class FolderLock:
 
     def release(self) -> None:
         """Give the lock back, if this object holds it."""
-        if self._key is None:
-            return
-        held = _HELD[self._key]
-        held.holders -= 1
-        if held.holders == 0:
-            del _HELD[self._key]
-            os.close(held.descriptor)
+        held = self._held()
+        if held is not None and self._key is not None:
+            held.holders -= 1
+            if held.holders == 0:
+                del _HELD[self._key]
+                os.close(held.descriptor)
         self._key = None
+
+    def _held(self) -> _Held | None:
+        """Return the folder, if this process has it and this object holds it.
+
+        A copy of this object from another process holds nothing.
+        """
+        return None if self._key is None else _HELD.get(self._key)
