@@ -191,7 +191,7 @@ def _way_to_numbers(values: Any, array: Array) -> str:
             "`keras.layers.TextVectorization`."
         )
     is_data = isinstance(values, (str, list, tuple, Mapping, np.ndarray))
-    if isinstance(values, Iterable) and not is_data and array.dtype.kind != "O":
+    if isinstance(values, Iterable) and not is_data:
         return " Collect the batches of a pipeline with `np.concatenate` first."
     return ""
 
