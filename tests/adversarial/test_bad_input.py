@@ -80,7 +80,7 @@ def test_bad_input_of_robustness_curve(name, value, text):
             "must output one tensor of shape",
         ),
         (lambda x: x - 2.0, False, r"must be numbers in .*pass from_logits=True"),
-        (lambda x: 0.1 * x, False, "must have rows that sum.*pass from_logits=True"),
+        (lambda x: 0.1 * x, False, "must have rows that sum.*end in a softmax"),
         (lambda x: NAN * x, False, "must be numbers in .*without NaN"),
         (lambda x: x / 0.0, True, "must output finite logits"),
         (lambda x: ops.sqrt(x - 0.5), True, "must have finite gradients"),
