@@ -253,7 +253,7 @@ def with_twice_the_steps(
 
     It is None for functions of users and for attacks without the option `steps`.
     """
-    if not isinstance(attack, str) or attack == "strongest":
+    if not isinstance(attack, str):
         return None
     steps = (named_attacks.options_of(attack, WITH_STRONGEST) | options).get("steps")
     if steps is None:
@@ -261,17 +261,8 @@ def with_twice_the_steps(
     more = options | {"steps": 2 * _validate.integer("steps", steps, 1)}
 
     def attacked(epsilon: float, chosen: Array) -> Array:
-        return named_attacks.run(
-            "attack",
-            attack,
-            classifier,
-            x[chosen],
-            epsilon,
-            labels[chosen],
-            limits,
-            member,
-            more,
-        )
+        some = x[chosen], labels[chosen]
+        return attacker(attack, classifier, *some, limits, member, more)(epsilon).points
 
     return attacked
 

@@ -45,35 +45,33 @@ class AwaitedSample:
         """Remember the weights of the sample, in the form of `entries`."""
         self._state = state
 
-    def resume(self, model: keras.Model, iteration: int) -> None:
+    def resume(self, iteration: int) -> None:
         """Await the energy in a further `fit`, which starts at `iteration`."""
         if not self.exists():
             return
         newest = self._store.records[-1].iteration
         listener = functools.partial(self._revise, newest)
         if newest == iteration:
-            if self.has_own_weights(model, iteration):
-                # The checkpoint may be from just before the sample was marked.
-                self.sampler.mark_sample(listener)
+            # The checkpoint may be from just before the sample was marked.
+            self.sampler.mark_sample(listener)
         else:
             self.sampler.await_sample(newest, listener)
             self.sampler.tell_of_samples()
 
-    def has_own_weights(self, model: keras.Model, iteration: int) -> bool:
-        """Return whether the awaited sample of `iteration` is still in the model.
+    def check_weights(self, model: keras.Model, iteration: int) -> None:
+        """Warn if the model has lost the weights of the sample of `iteration`.
 
-        If not, the sample is awaited no more, and a warning says so.
+        The sample is then awaited no more.
         """
         if self._state is None or not self.exists():
-            return True
+            return
         record = self._store.records[-1]
         if record.iteration != iteration:
-            return True
+            return
         state = entries(model)
         if state.shape != self._state.shape:  # other layers are trainable now
-            return True
-        is_other = not np.array_equal(state, self._state, equal_nan=True)
-        if is_other:
+            return
+        if not np.array_equal(state, self._state, equal_nan=True):
             self.sampler.forget_sample()
             unknown = np.full(np.shape(record.log_weight), np.nan).tolist()
             self._store.revise_last(record._replace(energy=unknown, is_final=True))
@@ -84,7 +82,6 @@ class AwaitedSample:
                 "before it. To continue from other weights, begin a new chain: compile "
                 "with a new sampler, and use a new `mh.PosteriorSamples`."
             )
-        return not is_other
 
     def _revise(self, iteration: int) -> None:
         """Record the energy of the sample of `iteration`, which is now known."""

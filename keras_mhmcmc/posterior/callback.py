@@ -235,7 +235,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._epoch_start = self._iteration
         if self._sampler is not None:
             if self._awaited is not None:
-                self._awaited.has_own_weights(self.model, self._iteration)
+                self._awaited.check_weights(self.model, self._iteration)
             self._sampler.reset_diagnostics()
             self._sampler.propose()
 
@@ -349,7 +349,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self._sampler is not None and len(self) > 0:
             self._sampler.freeze()
         if self._awaited is not None:
-            self._awaited.resume(self.model, self._iteration)
+            self._awaited.resume(self._iteration)
 
     def _next_due(self, passed: int) -> int:
         """Return the first iteration after `passed` that may be kept."""

@@ -339,10 +339,6 @@ def test_a_model_that_is_not_built_is_refused():
             lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
             "gradient_accumulation_steps",
         ),
-        (
-            lambda: keras.optimizers.SGD(0.1, loss_scale_factor=1024.0),
-            "loss_scale_factor",
-        ),
         (lambda: keras.optimizers.Lamb(0.1), "Lamb"),
         (lambda: keras.optimizers.Adafactor(0.1), "Adafactor"),
         (

@@ -59,6 +59,14 @@ def test_warnings(case, chains):
     assert expected is None or expected in told[0]
 
 
+def test_an_optimizer_that_would_divide_the_gradients_is_refused():
+    """The chains do not scale their losses."""
+    network = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    chains = mh.ParallelChains(network, 2, seed=0)
+    with pytest.raises(ValueError, match="must not have `loss_scale_factor`"):
+        chains.compile(keras.optimizers.SGD(0.1, loss_scale_factor=1024.0), "mse")
+
+
 def test_the_regularizer_is_in_the_loss_of_each_chain_once():
     keras.utils.set_random_seed(0)
     layer = keras.layers.Dense(1, kernel_regularizer="l2")

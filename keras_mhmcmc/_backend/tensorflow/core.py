@@ -112,9 +112,13 @@ def donated(variables, values):
 def dense(gradients, variables):
     """Return gradients as ordinary tensors.
 
-    The gradient of an `Embedding` is sparse.
+    The gradient of an `Embedding` is sparse. In a graph, that of a `Conv1D` may not
+    know its shape, which is that of the variable.
     """
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+    tensors = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    for tensor, variable in zip(tensors, variables, strict=True):
+        tensor.set_shape(variable.shape)
+    return tensors
 
 
 def uncompiled(function):
