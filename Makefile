@@ -102,25 +102,26 @@ notebooks: $(TEST)/.stamp
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 
 # $(call run_tests,options of pytest,flags of XLA): every step runs, whatever the ones before it
-# said; the last line tells.
+# said; the last line tells. PARTS names a file that gets the seconds of each step.
+PARTS ?= $(VENVS)/parts
+PART  := PARTS=$(PARTS) tests/part.sh
+SEEN  := $(VENVS)/turns
 define run_tests
-@failed=""; \
-echo "== ruff"; \
-$(TEST)/bin/ruff check . || failed=" ruff-check"; \
-$(TEST)/bin/ruff format --check . || failed="$$failed ruff-format"; \
-echo "== mypy"; \
-$(TEST)/bin/mypy || failed="$$failed mypy"; \
-echo "== documentation"; \
-$(BUILD_DOCS) || failed="$$failed docs"; \
+@failed=""; rm -rf $(SEEN); \
+$(PART) ruff sh -c '$(TEST)/bin/ruff check . && $(TEST)/bin/ruff format --check .' \
+    || failed=" ruff"; \
+$(PART) mypy $(TEST)/bin/mypy || failed="$$failed mypy"; \
+$(PART) site env $(BUILD_DOCS) || failed="$$failed site"; \
 for backend in $(BACKENDS); do \
-    echo "== pytest on $$backend"; \
     flags="$(XLA_FLAGS)"; test $$backend != jax || flags="$$flags $(2)"; \
     KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 XLA_FLAGS="$${flags# }" \
+        TURNS_FOLDER=$(SEEN) $(PART) "tests on $$backend" \
         $(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(1) $(PYTEST_ARGS) \
         || failed="$$failed $$backend"; \
 done; \
+$(TEST)/bin/python tests/turns.py $(SEEN) || failed="$$failed turns"; \
 if [ -n "$$failed" ]; then echo "== FAILED:$$failed" >&2; exit 1; fi; \
-echo "== all passed: ruff mypy docs $(BACKENDS)"
+echo "== all passed: ruff mypy site $(BACKENDS) turns"
 endef
 
 test: $(TEST)/.stamp

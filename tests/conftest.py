@@ -1,9 +1,10 @@
 """What all tests share: the framework's set-up. Seeds belong to the tests."""
 
+import collections
+import json
 import os
 import pathlib
 import sys
-import zlib
 
 # Most of the time on JAX goes into compiling, and many tests compile the same programs:
 # all processes share them, and the next run has them already.
@@ -18,6 +19,7 @@ if os.environ.get("KERAS_BACKEND") == "torch":
 import keras
 import pytest
 
+from tests import turns
 from tests.support.process_tools import Processes
 
 # On recent GPUs TF32 would cost the products of matrices thirteen bits.
@@ -34,30 +36,74 @@ elif keras.backend.backend() == "torch":
     torch.backends.cudnn.allow_tf32 = False
 
 
-BACKENDS = ("jax", "tensorflow", "torch")
-TURNS = 8  # JAX and TensorFlow, which compile, take one turn each
+NOW = turns.today()
+STATES = pytest.StashKey[dict]()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Marks as `slow` what is `slow_on` this backend, or in turn on another.
+def pytest_collection_modifyitems(config, items):
+    """Marks as `slow` what is `slow_on` this backend, or has its turn on another.
 
-    A test that is `in_turn` runs on the backends of its mark, unless it is the turn of
-    JAX or of TensorFlow: then it runs there alone.
+    Skipping costs nothing: a test that asks for a backend itself is tried on all.
     """
     backend = keras.backend.backend()
+    numbers = collections.Counter()
+    states = config.stash[STATES] = {}
     for item in items:
         slow_on = item.get_closest_marker("slow_on")
         in_turn = item.get_closest_marker("in_turn")
-        is_slow = False
-        if slow_on is not None:
-            is_slow = backend in slow_on.args
-        elif in_turn is not None and set(in_turn.args) != set(BACKENDS):
-            turn = zlib.crc32(item.nodeid.encode()) % TURNS
-            at_turn = {0: ("jax",), 1: ("tensorflow",)}.get(turn, in_turn.args)
-            is_slow = backend not in at_turn
-        if is_slow:
+        module = item.nodeid.split("::")[0]
+        mostly = in_turn.args if in_turn is not None else ()
+        states[item.nodeid] = "skipped"
+        if item.get_closest_marker("slow") is not None:
+            states[item.nodeid] = "nightly"
+        elif slow_on is not None:
+            if backend in slow_on.args:
+                states[item.nodeid] = "turn"
+        elif item.get_closest_marker("every_backend") is None:
+            numbers[module, mostly] += 1
+            number = numbers[module, mostly]
+            if set(mostly) != set(turns.BACKENDS) and not any(
+                mark.name == "skipif" for mark in item.iter_markers()
+            ):
+                runs_on = turns.backend_of(module, number, NOW, mostly)
+                if runs_on != backend:
+                    states[item.nodeid] = "turn"
+        if states[item.nodeid] == "turn":
             item.add_marker("slow")
+
+
+def pytest_report_header():
+    return f"turns of day {NOW}: one backend runs each test (tests/turns.py)"
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" and report.outcome != "skipped":
+        RAN[report.nodeid] = round(report.duration, 2)
+
+
+def pytest_sessionfinish(session):
+    """Writes what was collected, and what ran for how long, for `tests/turns.py`."""
+    folder = os.environ.get("TURNS_FOLDER")
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if folder is None or worker not in (None, "gw0"):
+        # The controller of xdist has the outcomes, its workers have the tests.
+        return
+    backend = keras.backend.backend()
+    kind = "states" if worker or not session.config.getoption("numprocesses") else None
+    os.makedirs(folder, exist_ok=True)
+    if kind:
+        path = pathlib.Path(folder) / f"{backend}.states"
+        path.write_text(json.dumps(session.config.stash.get(STATES, {})))
+    if not worker:
+        states = json.loads((pathlib.Path(folder) / f"{backend}.states").read_text())
+        states |= dict.fromkeys(RAN, "ran")
+        path = pathlib.Path(folder) / f"{backend}.json"
+        path.write_text(json.dumps(states, indent=0))
+        path.with_suffix(".seconds").write_text(json.dumps(RAN, indent=0))
+
+
+RAN = {}
 
 
 @pytest.fixture(autouse=True)

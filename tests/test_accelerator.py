@@ -11,7 +11,7 @@ from tests.support.example_tools import load
 from tests.test_benchmarks import DOCS
 from tests.test_benchmarks import benchmark
 
-pytestmark = pytest.mark.in_turn("torch")
+pytestmark = pytest.mark.slow
 BACKEND = keras.backend.backend()
 
 

@@ -246,7 +246,7 @@ def test_a_short_last_batch_widens_what_is_sampled(capsys):
     assert "left away" in capsys.readouterr().out
 
 
-@pytest.mark.in_turn("torch")
+@pytest.mark.slow
 def test_baselines_train_score_and_go_on(capsys, tmp_path):
     pytest.importorskip("sklearn")
     module = benchmark("baselines")

@@ -25,7 +25,6 @@ CODE = {
     page: re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     for page in PAGES
 }
-BACKENDS = ("jax", "tensorflow", "torch")
 # Runs that take minutes are short here. Examples with their settings have tests.
 SHORTER = {
     "README.md": (
@@ -83,27 +82,15 @@ SHORTER = {
 }
 
 
-def on_one_backend(index):
-    """A mark with which a test is slow on all backends but one.
-
-    That is PyTorch, which compiles nothing, for all but each third.
-    """
-    if index % 3:
-        return pytest.mark.slow_on("jax", "tensorflow")
-    return pytest.mark.slow_on("torch", BACKENDS[1 - index // 3 % 2])
-
-
-# The README runs on two backends, each block of the other pages on one.
+# The README runs on all backends, the blocks of the other pages in `make test-all`.
 BLOCKS = [
     pytest.param(
         page,
         number,
         id=f"{page.name}-{number}",
-        marks=pytest.mark.slow_on("tensorflow")
-        if page == PAGES[0]
-        else on_one_backend(index + number),
+        marks=pytest.mark.every_backend if page == PAGES[0] else pytest.mark.slow,
     )
-    for index, (page, blocks) in enumerate(CODE.items())
+    for page, blocks in CODE.items()
     for number in range(len(blocks))
 ]
 PACKAGE = pathlib.Path(mh.__file__).parent
@@ -156,13 +143,8 @@ def test_what_the_tests_shorten_is_on_the_page():
             assert sum(block.count(long) for block in CODE[page]) == 1
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, id=name, marks=on_one_backend(index))
-        for index, name in enumerate(MODULES)
-    ],
-)
+@pytest.mark.in_turn("torch")
+@pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     if name.startswith("keras_mhmcmc.plots"):
         pytest.importorskip("matplotlib").use("Agg")

@@ -8,6 +8,8 @@ from scipy import stats
 
 from tests.support.example_tools import load
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"rate": 0.03, "decay": 0.0}
 
 

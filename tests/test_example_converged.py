@@ -13,6 +13,8 @@ from matplotlib import pyplot
 
 from tests.support.example_tools import load
 
+pytestmark = pytest.mark.slow
+
 PAGE = (pathlib.Path(__file__).parent.parent / "docs/quickstart.md").read_text()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.example_tools import load
 
-pytestmark = pytest.mark.in_turn("torch")
+pytestmark = pytest.mark.slow
 
 matplotlib.use("Agg")
 pytest.importorskip("sklearn")

@@ -14,6 +14,8 @@ from keras_mhmcmc.optimizers import network_defaults
 from keras_mhmcmc.optimizers import rsgld
 from tests.support.example_tools import load
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def table1(monkeypatch):

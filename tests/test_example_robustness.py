@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.example_tools import load
 
+pytestmark = pytest.mark.slow
+
 EPSILON = "0.1"
 BUDGET = ["--images", "40", "--steps", "3", "--restarts", "1", "--queries", "5"]
 

@@ -22,6 +22,8 @@ if keras.backend.backend() != "torch":
 
 import torch
 
+pytestmark = pytest.mark.every_backend
+
 
 @pytest.fixture
 def eager_compiler(monkeypatch):

@@ -11,6 +11,8 @@ from tests.support.samplers import BATCH_SIZE
 from tests.support.samplers import SAMPLERS
 from tests.support.samplers import TRAIN_SIZE
 
+pytestmark = pytest.mark.every_backend
+
 BACKEND = keras.backend.backend()
 # One of each kind of chain in the short form: each takes seconds to compile.
 SHORT = "sgld", "rsgld", "csgld", "sghmcsa"

@@ -17,6 +17,8 @@ from tests.support.models import fit
 from tests.support.models import sequential
 from tests.support.samplers import SAMPLERS
 
+pytestmark = pytest.mark.every_backend
+
 BACKEND = keras.backend.backend()
 ROOT = str(pathlib.Path(__file__).parents[2])
 SCRIPT = "tests.support.distribution_process"

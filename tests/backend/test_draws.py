@@ -15,6 +15,8 @@ import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import tensors
 
+pytestmark = pytest.mark.every_backend
+
 BACKEND = keras.backend.backend()
 FILE = "generator" if BACKEND == "torch" else "random"
 draws = importlib.import_module(f"keras_mhmcmc._backend.{BACKEND}.{FILE}")

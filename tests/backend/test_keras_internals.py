@@ -17,6 +17,8 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import keras_internals
 from tests.support.models import KERAS_VERSION
 
+pytestmark = pytest.mark.every_backend
+
 PACKAGE = Path(mh.__file__).parent
 HOME = "_backend/keras_internals.py"
 

@@ -13,6 +13,8 @@ import pytest
 from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 
+pytestmark = pytest.mark.every_backend
+
 ROW = np.array([-1.5, 0.0, 0.25, 3.0], "float32")
 VALUES = [-2.5, 0.0, 0.3, 4.0, math.inf, -math.inf, math.nan]
 

@@ -9,6 +9,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
+pytestmark = pytest.mark.every_backend
+
 IS_JAX = keras.backend.backend() == "jax"
 
 

@@ -164,6 +164,7 @@ def test_no_sample_comes_from_a_path():
     assert set(changes % EPOCH) <= {1}
 
 
+@pytest.mark.every_backend
 def test_several_steps_in_one_execution():
     if keras.backend.backend() == "torch":
         pytest.skip("Keras has no steps_per_execution on PyTorch")

@@ -19,6 +19,8 @@ from tests.support.samplers import TRAIN_SIZE
 from tests.support.samplers import WITH_NOISE
 from tests.support.samplers import WITH_PRIOR
 
+pytestmark = pytest.mark.every_backend
+
 BACKEND = keras.backend.backend()
 EPOCHS = 12
 

@@ -17,6 +17,8 @@ from tests.support.data_people_write import arrays
 from tests.support.data_people_write import halved
 from tests.support.models import numpy
 
+pytestmark = pytest.mark.every_backend
+
 BACKEND = keras.backend.backend()
 
 

@@ -42,7 +42,12 @@ ALIKE = {
 every_model = pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.in_turn("torch") if name in ALIKE else ())
+        pytest.param(
+            name,
+            marks=pytest.mark.in_turn("torch")
+            if name in ALIKE
+            else pytest.mark.every_backend,
+        )
         for name in MODELS
     ],
 )

@@ -244,7 +244,7 @@ BUGS = [
 ]
 
 
-@pytest.mark.in_turn("torch")
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "plant"), BUGS)
 def test_a_planted_bug_is_found(monkeypatch, name, plant):
     plant(monkeypatch)

@@ -230,8 +230,8 @@ FORMS += (
 )
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.every_backend
 def test_data_as_people_give_them(form):
     given = DATA[form]
     if keras.backend.backend() not in given.backends:

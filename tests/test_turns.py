@@ -1,0 +1,50 @@
+"""Each test runs on one backend at a landing, and on all of them within a few days."""
+
+import zlib
+
+import pytest
+
+from tests import turns
+
+SOME = [(), ("torch",), ("jax",), ("jax", "tensorflow")]
+
+
+@pytest.mark.parametrize("mostly", SOME)
+def test_a_test_runs_on_one_backend_a_day_and_on_each_in_time(mostly):
+    days = len(turns.wheel(mostly))
+    for number in range(20):
+        on = {turns.backend_of("a.py", number, day, mostly) for day in range(days)}
+        assert on == set(turns.BACKENDS)
+
+
+def test_pytorch_has_most_of_what_compiles_elsewhere():
+    on = [turns.backend_of("a.py", number, 3, ("torch",)) for number in range(80)]
+    assert [on.count(name) for name in turns.BACKENDS] == [10, 10, 60]
+
+
+def runs(backend_of, tests):
+    """What each backend says of tests, of which `backend_of` gives the turns."""
+    return {
+        name: {t: "ran" if name in backend_of(t) else "turn" for t in tests}
+        for name in turns.BACKENDS
+    }
+
+
+def test_a_rule_that_gives_some_tests_to_no_backend_is_found():
+    tests = [f"a.py::test_{number}" for number in range(40)]
+
+    def checksum(test):
+        """Turns by a checksum, where a mark without backends gave most to none."""
+        turn = zlib.crc32(test.encode()) % 8
+        return {0: ("jax",), 1: ("tensorflow",)}.get(turn, ())
+
+    assert len(turns.missing(runs(checksum, tests))) > 20
+    number = {test: k for k, test in enumerate(tests)}
+    by_number = runs(lambda t: [turns.backend_of("a.py", number[t], 0)], tests)
+    assert turns.missing(by_number) == []
+
+
+def test_a_test_that_is_skipped_where_it_has_its_turn_is_found():
+    states = {"jax": {"t": "turn"}, "tensorflow": {"t": "skipped"}, "torch": {}}
+    assert turns.missing(states) == ["t"]
+    assert turns.missing(states | {"torch": {"t": "ran"}}) == []
