@@ -39,18 +39,13 @@ ALIKE = {
     "tagger",
     "waves",
 }
-every_model = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.in_turn("torch")
-            if name in ALIKE
-            else pytest.mark.every_backend,
-        )
-        for name in MODELS
-    ],
-)
+
+
+def models(*marks):
+    """All models; those that are alike take turns, with PyTorch on most days."""
+    mostly = pytest.mark.in_turn("torch")
+    rows = [pytest.param(n, marks=mostly if n in ALIKE else marks) for n in MODELS]
+    return pytest.mark.parametrize("name", rows)
 
 
 def made(part):
@@ -136,7 +131,7 @@ def check_members(x, model, posterior, ensemble):
     )
 
 
-@every_model
+@models(pytest.mark.every_backend)
 def test_a_model_is_sampled_averaged_saved_attacked_and_gone_on_with(name, tmp_path):
     kind, _ = kinds(name)
     written = MODELS[name]
@@ -174,7 +169,7 @@ def test_a_model_is_sampled_averaged_saved_attacked_and_gone_on_with(name, tmp_p
         assert 0 < np.abs(adversarial - x).max() <= 0.1 + 1e-4
 
 
-@every_model
+@models()
 def test_the_other_sampler_keeps_samples_in_memory(name):
     _, kind = kinds(name)
     model = compiled(name, kind)
