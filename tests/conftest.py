@@ -73,10 +73,6 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("slow")
 
 
-def pytest_report_header():
-    return f"turns of day {NOW}: one backend runs each test (tests/turns.py)"
-
-
 def pytest_runtest_logreport(report):
     if report.when == "call" and report.outcome != "skipped":
         RAN[report.nodeid] = round(report.duration, 2)

@@ -75,7 +75,7 @@ def main(folder):
         name: sum(state == "ran" for state in run.values())
         for name, run in runs.items()
     }
-    print(f"== turns: tests run {counts}, tests that ran nowhere {len(lost)}")
+    print(f"== turns of day {today()}: tests run {counts}, nowhere {len(lost)}")
     return 1 if lost else 0
 
 
