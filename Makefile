@@ -2,7 +2,7 @@
 # KERAS_BACKEND=torch make demo    the same on another backend
 # make test                        style, types, documentation, then the tests on all
 #                                  three backends, without the slow ones
-# make test-all                    the same with all tests
+# make test-all PART=docs          all tests of a part on all backends, slow ones too
 # make coverage                    lines that the tests of all backends reach
 # make test-oldest                 tests on all three backends with the oldest Keras that
 #                                  pyproject.toml declares
@@ -55,7 +55,8 @@ help:
 	@echo "             without the slow ones"
 	@echo "             (PYTEST_ARGS='-k sgld' is passed on, BACKENDS='torch' selects,"
 	@echo "             JOBS=4 runs as many processes; each takes up to 4 GB with JAX)"
-	@echo "make test-all  the same with all tests, the slow ones as well"
+	@echo "make test-all  all tests on all backends, in parts (PART='docs posterior' selects),"
+	@echo "             which go on where they stopped"
 	@echo "make test-oldest     tests with the oldest Keras that is declared"
 	@echo "make test-optimised  the contract on JAX as XLA optimises it for users"
 	@echo "make demos   the digits example, quick, on all three backends"
@@ -104,18 +105,18 @@ QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_pas
 # $(call run_tests,options of pytest,flags of XLA): every step runs, whatever the ones before it
 # said; the last line tells. PARTS names a file that gets the seconds of each step.
 PARTS ?= $(VENVS)/parts
-PART  := PARTS=$(PARTS) tests/part.sh
+TIMED := PARTS=$(PARTS) tests/part.sh
 SEEN  := $(VENVS)/turns
 define run_tests
 @failed=""; rm -rf $(SEEN); \
-$(PART) ruff sh -c '$(TEST)/bin/ruff check . && $(TEST)/bin/ruff format --check .' \
+$(TIMED) ruff sh -c '$(TEST)/bin/ruff check . && $(TEST)/bin/ruff format --check .' \
     || failed=" ruff"; \
-$(PART) mypy $(TEST)/bin/mypy || failed="$$failed mypy"; \
-$(PART) site env $(BUILD_DOCS) || failed="$$failed site"; \
+$(TIMED) mypy $(TEST)/bin/mypy || failed="$$failed mypy"; \
+$(TIMED) site env $(BUILD_DOCS) || failed="$$failed site"; \
 for backend in $(BACKENDS); do \
     flags="$(XLA_FLAGS)"; test $$backend != jax || flags="$$flags $(2)"; \
     KERAS_BACKEND=$$backend TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 XLA_FLAGS="$${flags# }" \
-        TURNS_FOLDER=$(SEEN) $(PART) "tests on $$backend" \
+        TURNS_FOLDER=$(SEEN) $(TIMED) "tests on $$backend" \
         $(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(1) $(PYTEST_ARGS) \
         || failed="$$failed $$backend"; \
 done; \
@@ -128,8 +129,11 @@ endef
 test: $(TEST)/.stamp
 	$(call run_tests,-m 'not slow',$(QUICK_XLA))
 
-test-all: $(TEST)/.stamp
-	$(call run_tests,)
+# All tests on all backends, in parts that go on where they stopped; tests/full_run.json says
+# what passed when. PART='docs posterior' selects, ARGS='--commits 20' takes older runs.
+test-all: lint
+	@$(TEST)/bin/python tests/full_run.py $(if $(PART),--part $(PART)) --jobs $(JOBS) \
+	    --backends $(BACKENDS) $(ARGS)
 
 # What differs between versions of Keras: steps, slots, files, metrics, trainers.
 OLDEST_TESTS := tests/optimizers/test_contract.py \

@@ -15,7 +15,6 @@ import zlib
 from pathlib import Path
 
 BACKENDS = ("jax", "tensorflow", "torch")
-COMPILE = ("jax", "tensorflow")
 TURNS = 8
 
 
