@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config, items):
                 mark.name == "skipif" for mark in item.iter_markers()
             ):
                 runs_on = turns.backend_of(module, number, NOW, mostly)
-                if runs_on != backend:
+                if runs_on not in (backend, None):
                     states[item.nodeid] = "turn"
         if states[item.nodeid] == "turn":
             item.add_marker("slow")

@@ -1,0 +1,92 @@
+"""Is each planted bug caught by the tests of a landing, not only by those of its own?
+
+For each bug of the statistical suite and of the attacks, plants it into a whole run of
+the tests that a landing runs, without the tests of planted bugs, until one fails. The
+turns of the backends do not matter here: one backend runs all.
+
+    KERAS_BACKEND=torch python tests/planted.py table.json    goes on where it stopped
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# First where most bugs are caught.
+ROOMS = {
+    "statistics": (
+        "algorithms/test_kernel_steps.py",
+        "algorithms/test_kernel_moves.py",
+        "algorithms/test_kernel_decision.py",
+        "statistics/test_laws.py",
+        *("algorithms", "statistics", "optimizers", "sampling", "posterior"),
+    ),
+    "attacks": ("adversarial", "evaluation"),
+}
+
+
+def bugs():
+    """A dict from a room and a name to the function that plants the bug."""
+    from tests.adversarial import test_planted_bugs as attacks
+    from tests.statistics import test_planted_bugs as statistics
+
+    return {
+        **{("statistics", name): bug.plant for name, bug in statistics.BUGS.items()},
+        **{("attacks", p.__name__): p for p, _ in attacks.BUGS.values()},
+    }
+
+
+class Planted:
+    """The plugin: plants a bug when all tests are imported."""
+
+    def __init__(self, plant):
+        self._plant = plant
+
+    def pytest_collection_finish(self):
+        self._plant(pytest.MonkeyPatch())
+
+
+def run(room, name):
+    """Runs the tests under a bug in this process; pytest's exit code."""
+    words = ["-x", "-m", "not slow", "-p", "no:cacheprovider", "--tb=line"]
+    folders = [f"tests/{path}" for path in ROOMS[room]]
+    own = [
+        f"--ignore={path.relative_to(ROOT)}"
+        for path in (ROOT / "tests").rglob("test_*planted_bugs.py")
+    ]
+    return pytest.main([*words, *own, *folders], [Planted(bugs()[room, name])])
+
+
+def main(path):
+    """Runs each bug in a process of its own, and writes what caught it."""
+    path = Path(path)
+    rows = json.loads(path.read_text()) if path.exists() else {}
+    environment = os.environ | {"TURN": "all", "OMP_NUM_THREADS": "1"}
+    for room, name in bugs():
+        if f"{room}: {name}" in rows:
+            continue
+        start = time.monotonic()
+        words = [sys.executable, "-m", "tests.planted", room, name]
+        done = subprocess.run(
+            words, cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        rows[f"{room}: {name}"] = {
+            "caught_by": failed[0] if failed else None,
+            "code": done.returncode,
+            "seconds": round(time.monotonic() - start),
+        }
+        path.write_text(json.dumps(rows, indent=1) + "\n")
+        print(f"{room}: {name}: {failed[:1] or 'NOT CAUGHT'}", flush=True)
+    caught = sum(row["caught_by"] is not None for row in rows.values())
+    print(f"== {caught} of {len(rows)} planted bugs are caught")
+
+
+if __name__ == "__main__":
+    sys.exit(run(*sys.argv[1:]) if len(sys.argv) == 3 else main(sys.argv[1]))
