@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config, items):
         slow_on = item.get_closest_marker("slow_on")
         in_turn = item.get_closest_marker("in_turn")
         module = item.nodeid.split("::")[0]
-        mostly = in_turn.args if in_turn is not None else ()
+        mostly = in_turn.args if in_turn is not None else turns.MOSTLY
         states[item.nodeid] = "skipped"
         if item.get_closest_marker("slow") is not None:
             states[item.nodeid] = "nightly"
@@ -63,9 +63,7 @@ def pytest_collection_modifyitems(config, items):
         elif item.get_closest_marker("every_backend") is None:
             numbers[module, mostly] += 1
             number = numbers[module, mostly]
-            if set(mostly) != set(turns.BACKENDS) and not any(
-                mark.name == "skipif" for mark in item.iter_markers()
-            ):
+            if all(mark.name != "skipif" for mark in item.iter_markers()):
                 runs_on = turns.backend_of(module, number, NOW, mostly)
                 if runs_on not in (backend, None):
                     states[item.nodeid] = "turn"

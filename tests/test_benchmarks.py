@@ -12,8 +12,6 @@ import pytest
 from tests.support.example_tools import EXAMPLES
 from tests.support.example_tools import load
 
-pytestmark = pytest.mark.in_turn("torch")
-
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -265,7 +263,6 @@ def test_baselines_train_score_and_go_on(capsys, tmp_path):
     assert "| Laplace, " in capsys.readouterr().out
 
 
-@pytest.mark.in_turn("torch")
 def test_spikes_scores_the_samples_of_each_rate(capsys):
     pytest.importorskip("sklearn")
     words = "--rates 0.005 0.001 --seeds 1 --epochs 4"
@@ -278,7 +275,6 @@ def test_spikes_scores_the_samples_of_each_rate(capsys):
         assert 0.0 <= accuracy <= 1.0 and spike >= 1.0
 
 
-@pytest.mark.in_turn("torch")
 def test_one_member_attacks_networks_and_their_ensembles(capsys, tmp_path):
     pytest.importorskip("sklearn")
     sizes = f"--epochs 3 --steps 2 --methods SGD PSGLD --out {tmp_path / 'rows'}"

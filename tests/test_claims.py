@@ -26,7 +26,6 @@ def test_a_limited_multiplier_makes_the_weights_inexact():
         assert table[zeta, None] == pytest.approx(1.0, abs=6e-4)
 
 
-@pytest.mark.in_turn
 def test_the_default_temperature_of_mhbt_widens_what_it_samples():
     """The variance is that of the distribution on weights and batches together."""
     example = load("benchmarks/batch_order")

@@ -143,7 +143,6 @@ def test_what_the_tests_shorten_is_on_the_page():
             assert sum(block.count(long) for block in CODE[page]) == 1
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     if name.startswith("keras_mhmcmc.plots"):

@@ -32,7 +32,6 @@ def start_import(statement):
     )
 
 
-@pytest.mark.in_turn("torch")
 def test_importing_the_package_loads_nothing_that_keras_does_not_load():
     processes = [start_import(f"import {name}") for name in ("keras", "keras_mhmcmc")]
     outputs = [process.communicate(timeout=120) for process in processes]

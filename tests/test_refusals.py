@@ -26,8 +26,6 @@ from tests.support import arguments_of_shift
 from tests.support import wild
 from tests.support.argument_rows import BY_NAME
 
-pytestmark = pytest.mark.in_turn("torch")
-
 # "name" or "name of something" -> row
 TABLE = (
     arguments_of_samplers.TABLE

@@ -7,8 +7,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def gaussian_log_posterior(data, theta):
     theta = np.asarray(theta, "float64")

@@ -16,8 +16,6 @@ from keras_mhmcmc import _validate
 from tests.support import kinds
 from tests.support import wild
 
-pytestmark = pytest.mark.in_turn("torch")
-
 # Deterministic, and no examples of an earlier run.
 many = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 VALUES = wild.SCALARS | wild.ARRAYS | wild.NESTED | kinds.odd | kinds.no_array

@@ -1,8 +1,9 @@
 """Which backends run a test at a landing, and the guard that each test runs on one.
 
-A test takes turns: one backend runs it at a landing, another one the day after. A mark
-`in_turn("torch")` gives PyTorch, which does not compile, most of the days, and
-`every_backend` gives all backends each day. `make test-all` runs all tests on all.
+A test takes turns: one backend runs it at a landing. That is PyTorch, which does not
+compile, on most days, and each of the others on one day of twelve. A mark
+`in_turn("jax")` names another backend for most days, `every_backend` gives all backends
+each day. `make test-all` runs all tests on all.
 
     python tests/turns.py folder    what ran on each backend: does a test run nowhere?
 """
@@ -15,7 +16,8 @@ import zlib
 from pathlib import Path
 
 BACKENDS = ("jax", "tensorflow", "torch")
-TURNS = 8
+DAYS = 12
+MOSTLY = ("torch",)
 
 
 def today():
@@ -32,16 +34,14 @@ def today():
     return int(log.stdout) // 86_400 if log.returncode == 0 else 0
 
 
-def wheel(mostly=()):
+def wheel(mostly=MOSTLY):
     """The backends in the order of their days, each at least once."""
-    if not mostly:
-        return BACKENDS
     others = [name for name in BACKENDS if name not in mostly]
-    days = [mostly[k % len(mostly)] for k in range(TURNS - len(others))]
+    days = [mostly[k % len(mostly)] for k in range(DAYS - len(others))]
     return (*others, *days)
 
 
-def backend_of(module, number, day, mostly=()):
+def backend_of(module, number, day, mostly=MOSTLY):
     """The backend of the test with this number among those of a module.
 
     On the day "all" that is each backend: None.

@@ -14,8 +14,6 @@ from tests.support.models import FEATURES
 from tests.support.models import numpy
 from tests.support.models import sequential
 
-pytestmark = pytest.mark.in_turn("torch")
-
 BACKEND = keras.backend.backend()
 LOSS = "sparse_categorical_crossentropy"
 
@@ -94,7 +92,7 @@ class TestExamples:
         moved = numpy(robust.attack(255.0 * x, y)) - 255.0 * x
         assert np.abs(moved).max() <= 0.1001
 
-    @pytest.mark.in_turn("jax", "tensorflow", "torch")
+    @pytest.mark.every_backend
     def test_without_a_finite_gradient_stay(self):
         """The square root of 0 has an infinite slope, and 0 times it is NaN."""
 

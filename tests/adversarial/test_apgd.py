@@ -21,8 +21,6 @@ from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.attack_tools import two_classes
 
-pytestmark = pytest.mark.in_turn("torch")
-
 LOSSES = ("cross_entropy", "margin", "dlr", "targeted_dlr")
 
 
@@ -240,7 +238,7 @@ def test_restarts_of_pgd_need_a_random_start_and_the_strongest(option):
         pgd(linear(np.eye(2, 3), np.zeros(3)), **GOOD, restarts=2, **{option: False})
 
 
-@pytest.mark.in_turn("jax", "tensorflow", "torch")
+@pytest.mark.every_backend
 @pytest.mark.parametrize("loss", ["dlr", "targeted_dlr"])
 def test_equal_logits_of_one_example_do_not_stop_the_attack(loss):
     """A black image, whose logits are all 0."""

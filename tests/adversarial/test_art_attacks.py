@@ -19,8 +19,6 @@ from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.library_tools import EPSILON
 
-pytestmark = pytest.mark.in_turn("torch")
-
 cases = art_checks.cases
 trained = art_checks.trained
 misled_by_art = art_checks.misled_by_art

@@ -17,8 +17,6 @@ from tests.support.attack_tools import linear_case
 from tests.support.attack_tools import softmax
 from tests.support.library_tools import Curved
 
-pytestmark = pytest.mark.in_turn("torch")
-
 CHECKS = [check_predictions, check_loss, check_loss_gradient, check_class_gradients]
 
 

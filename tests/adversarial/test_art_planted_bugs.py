@@ -22,8 +22,6 @@ from tests.support.art_checks import check_predictions
 from tests.support.art_checks import check_square
 from tests.support.attack_tools import softmax
 
-pytestmark = pytest.mark.in_turn("torch")
-
 cases = art_checks.cases
 trained = art_checks.trained
 misled_by_art = art_checks.misled_by_art

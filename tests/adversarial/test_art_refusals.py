@@ -17,8 +17,6 @@ from tests.support.art_checks import evasion
 from tests.support.attack_tools import linear
 from tests.support.library_tools import IMAGES
 
-pytestmark = pytest.mark.in_turn("torch")
-
 cases = art_checks.cases
 trained = art_checks.trained
 

@@ -14,8 +14,6 @@ from keras_mhmcmc.adversarial import robustness_curve
 from keras_mhmcmc.adversarial import strongest
 from tests.support.attack_tools import linear
 
-pytestmark = pytest.mark.in_turn("torch")
-
 NAN, INF = float("nan"), float("inf")
 X = np.full((4, 2), 0.5, "float32")
 SHARED = [

@@ -45,7 +45,6 @@ def test_warnings(check):
     check()
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("check", CONDITIONS)
 def test_conditions(check):
     check()
@@ -163,7 +162,6 @@ BUGS = {
 PAIRS = [(plant, check) for plant, checks in BUGS.items() for check in checks]
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.filterwarnings("ignore:Argument .* has a gradient of zero")
 @pytest.mark.parametrize("plant, check", PAIRS)
 def test_a_planted_bug_is_found(plant, check, monkeypatch):

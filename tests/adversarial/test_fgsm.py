@@ -17,8 +17,6 @@ from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.attack_tools import softmax
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def attack_signs(model, x, y=None, **options):
     """Sign of the change, from an attack that is not clipped."""

@@ -13,8 +13,6 @@ from tests.statistics.planting import wrap
 from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 
-pytestmark = pytest.mark.in_turn("torch")
-
 foolbox = pytest.importorskip("foolbox")
 
 BOUNDS = (0.0, 1.0)

@@ -17,8 +17,6 @@ from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.models import numpy
 
-pytestmark = pytest.mark.in_turn("torch")
-
 EPSILONS = (0.02, 0.05, 0.1, 0.2)
 
 

@@ -19,8 +19,6 @@ from tests.adversarial import test_strongest
 from tests.statistics.planting import wrap
 from tests.support import attack_checks
 
-pytestmark = pytest.mark.in_turn("torch")
-
 BUGS = {}
 
 

@@ -12,8 +12,6 @@ from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.attack_tools import softmax
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 class TestRobustnessCurve:
     def test_accuracy_of_a_threshold(self):

@@ -22,8 +22,6 @@ from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.attack_tools import two_classes
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def images(shape=(6, 6, 2), examples=8, scale=0.0):
     """Images, labels 0, and a model that is sure of 0 whatever happens."""

@@ -21,8 +21,6 @@ from tests.support.attack_tools import lengths
 from tests.support.attack_tools import linear
 from tests.support.attack_tools import two_classes
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 @pytest.mark.parametrize("side", [3, 5, 6, 9])
 def test_bumps_are_those_of_equation_2(side):

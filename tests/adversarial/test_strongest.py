@@ -20,8 +20,6 @@ from tests.support.attack_tools import judged
 from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 
-pytestmark = pytest.mark.in_turn("torch")
-
 SMALL = (
     functools.partial(pgd, steps=3),
     functools.partial(apgd, steps=6),

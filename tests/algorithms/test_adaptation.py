@@ -74,7 +74,6 @@ def assert_replay_is_brute_force(steps, seen, beta, normalized, d=D):
     return chosen, limit
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("seed", [1, 2, 5])
 @pytest.mark.parametrize("normalized", [False, True])
 def test_replay_chooses_as_brute_force_over_the_densities_does(normalized, seed):

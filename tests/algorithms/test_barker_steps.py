@@ -11,8 +11,6 @@ from keras_mhmcmc.algorithms.barker_steps import BarkerSteps
 from keras_mhmcmc.algorithms.barker_steps import State
 from keras_mhmcmc.algorithms.base import Evaluation
 
-pytestmark = pytest.mark.in_turn("torch")
-
 SIZE, BATCH, WEIGHTS = 400, 50, 2
 TEMPERATURE, SCALE = 1.5, 0.1
 RNG = np.random.default_rng(1)

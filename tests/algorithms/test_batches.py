@@ -53,7 +53,6 @@ def oracle(uniforms, train_size, batch_size):
     return indices
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize(("n", "m"), SIZES)
 def test_a_batch_is_that_of_the_network_in_exact_integers(n, m):
     rounds = batches.num_rounds(n)
@@ -64,7 +63,6 @@ def test_a_batch_is_that_of_the_network_in_exact_integers(n, m):
         assert actual[k].tolist() == oracle(uniforms[:, k], n, m)
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize(("n", "m"), SIZES)
 def test_without_replacement_all_examples_of_a_batch_differ(n, m):
     indices = draw(n, m, chains=200)
@@ -73,7 +71,6 @@ def test_without_replacement_all_examples_of_a_batch_differ(n, m):
     assert all(len(set(row)) == m for row in indices.tolist())
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("replacement", [False, True])
 @pytest.mark.parametrize(("n", "m"), [(3, 2), (5, 2), (10, 3), (64, 5), (97, 20)])
 def test_every_example_and_every_pair_is_as_likely(n, m, replacement):

@@ -22,8 +22,6 @@ from tests.support.kernel_tools import draw
 from tests.support.kernel_tools import tensor
 from tests.support.kernel_tools import tensors_of
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def learned(
     log_masses, energy, step_size, settings, function=contour.update_log_masses

@@ -13,8 +13,6 @@ from tests.oracles import equi_energy as oracle
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import tensor
 
-pytestmark = pytest.mark.in_turn("torch")
-
 IS_TORCH = keras.backend.backend() == "torch"
 CHAINS = 4
 LEVELS = [3.0, 5.0, 9.0, 20.0]

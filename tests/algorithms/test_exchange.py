@@ -22,8 +22,6 @@ from tests.support.exchange_tools import variance
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import tensor
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 @pytest.mark.parametrize("seed", range(3))
 def test_swaps_agree_with_the_oracle(seed):

@@ -19,8 +19,6 @@ from tests.support.given_density import log_likelihoods
 from tests.support.given_density import run
 from tests.support.given_density import slopes
 
-pytestmark = pytest.mark.in_turn("torch")
-
 LOWER, UPPER = -np.logaddexp(0, 6 * BOUNDS), np.zeros(SIZE)
 CHI = 0.02
 OF_TUNA, OF_POISSON = 0.4, 0.8  # learning rates

@@ -16,8 +16,6 @@ from keras_mhmcmc.sampling import resume
 from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
 from tests.oracles import growing as oracle
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def test_blocks_of_a_permutation_are_the_batch():
     uniforms = np.random.default_rng(0).random((8, 5)).astype("float32")

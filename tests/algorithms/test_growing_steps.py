@@ -21,8 +21,6 @@ from tests.statistics.planting import wrap
 from tests.support.given_density import Given
 from tests.support.kernel_tools import tensor
 
-pytestmark = pytest.mark.in_turn("torch")
-
 ROUNDS = batches.num_rounds(SIZE)
 
 

@@ -11,8 +11,6 @@ from keras_mhmcmc.algorithms.base import map_leaves
 from keras_mhmcmc.sampling import resume
 from tests.oracles import microcanonical as oracle
 
-pytestmark = pytest.mark.in_turn("torch")
-
 CHAINS, SIZE = 6, 5
 SHAPES = ((2, 2), (3,))  # of the two tensors of a position
 DIMENSION = 7

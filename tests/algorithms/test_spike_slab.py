@@ -14,8 +14,6 @@ from tests.support.kernel_tools import float32
 from tests.support.kernel_tools import tensor
 from tests.support.kernel_tools import tensors_of
 
-pytestmark = pytest.mark.in_turn("torch")
-
 SHAPES = [(30, 4), (7, 6), (2, 3, 5)]
 GROUPS = (0, 0, 1)
 EXAMPLES = 50

@@ -11,8 +11,6 @@ from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def test_members_are_the_trained_networks():
     chains, (x, y) = mh.ParallelChains(sequential(), 3, seed=0), data()

@@ -17,8 +17,6 @@ from tests.support.heads import network
 from tests.support.models import CLASSES
 from tests.support.models import numpy
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def features_of(model, x):
     """With a column of ones, from the weights of the first layer."""

@@ -10,8 +10,6 @@ from tests.support import models_people_write
 from tests.support.heads import data
 from tests.support.heads import network
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 @pytest.mark.parametrize(
     ("build", "message"),

@@ -19,8 +19,6 @@ from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
 
-pytestmark = pytest.mark.in_turn("torch")
-
 PRIOR = mh.priors.Gaussian({"kernel": 0.7, "bias": 2.0})
 X, Y = data()
 QUICK = {"prior": PRIOR, "members": 40, "num_steps": 60, "progress": False}
@@ -186,6 +184,7 @@ def score(one, other, x, units):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.slow_on("torch", "tensorflow")
 @pytest.mark.parametrize("units", [pytest.param(3, marks=pytest.mark.slow), 1])
 def test_tuna_agrees_with_hamiltonian_monte_carlo(units):
@@ -228,6 +227,7 @@ def test_a_bound_that_is_too_small_ends_the_run(monkeypatch):
         quietly(model, x, y, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_on("torch", "tensorflow")
 def test_the_stored_reference_of_nuts():
     """A softmax regression on features of digits, with 330 weights."""

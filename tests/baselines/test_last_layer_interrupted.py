@@ -13,8 +13,6 @@ from tests.baselines.test_last_layer import Y
 from tests.baselines.test_last_layer import network
 from tests.support.models import CLASSES
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def stop_after(steps, monkeypatch):
     """Send Ctrl-C once as many steps are done."""

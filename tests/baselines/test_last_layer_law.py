@@ -11,8 +11,6 @@ from keras_mhmcmc.baselines import last_layer
 from keras_mhmcmc.baselines import whitened_head
 from tests.support.models import numpy
 
-pytestmark = pytest.mark.in_turn("torch")
-
 SIZE, SCALE, CHAINS = 30, 0.7, 800
 RNG = np.random.default_rng(6)
 X = RNG.normal(size=(SIZE, 2)).astype("float32") * np.array([1.0, 0.6], "float32")

@@ -14,8 +14,6 @@ from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 class Recorder(keras.callbacks.Callback):
     """Keeps all trainable weights at the end of each epoch, one row each."""

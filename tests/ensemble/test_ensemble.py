@@ -12,8 +12,6 @@ from tests.support.models import fit
 from tests.support.models import numpy
 from tests.support.models import sequential
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def stacked(model, members, seed=0):
     rng = np.random.default_rng(seed)

@@ -13,8 +13,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn("torch")
-
 EXAMPLES, FEATURES = 24, 4
 
 

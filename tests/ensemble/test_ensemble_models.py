@@ -10,8 +10,6 @@ from keras import layers
 import keras_mhmcmc as mh
 from tests.support.models import numpy
 
-pytestmark = pytest.mark.in_turn("torch")
-
 COUNT = 24
 WORDS = 11
 

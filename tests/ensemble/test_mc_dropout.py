@@ -11,8 +11,6 @@ from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import robustness_curve
 from tests.support.models import numpy
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def network(*parts, units=6):
     """Layers between two dense ones, for inputs of shape (5,)."""

@@ -11,8 +11,6 @@ from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
 
-pytestmark = pytest.mark.in_turn("torch")
-
 MOMENTS = ("mean", "variance")
 
 

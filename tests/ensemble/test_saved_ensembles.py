@@ -99,7 +99,6 @@ class TestSavedModel:
         expected = ensemble.predict(x, verbose=0)
         np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, atol=1e-6)
 
-    @pytest.mark.in_turn
     def test_several_inputs(self, tmp_path):
         ensemble = filled(dict_model())
         ensemble.export(tmp_path / "artifact", verbose=False)
@@ -109,7 +108,6 @@ class TestSavedModel:
         found = served(tmp_path / "artifact", inputs)
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
-    @pytest.mark.in_turn
     def test_of_a_subclass_from_a_file(self, tmp_path):
         """It was not called in this process, which Keras would want."""
         ensemble = filled(built(Registered))
@@ -225,7 +223,6 @@ def test_the_format_of_old_is_refused(make, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.in_turn("torch")
 def test_weights_alone_and_folders(tmp_path):
     ensemble, (x, _) = filled(sequential()), data()
     expected = ensemble.predict(x, verbose=0)

@@ -127,6 +127,7 @@ def test_padding_does_not_count_in_the_scores_of_an_ensemble(tmp_path):
     assert plain > expected["loss"] + 1.0  # the padding would be seen
 
 
+@pytest.mark.slow
 def test_a_pruned_network_with_a_loss_of_the_users_own_is_saved(tmp_path):
     def own_loss(y, p):
         return keras.losses.sparse_categorical_crossentropy(y, p)

@@ -9,8 +9,6 @@ import pytest
 import keras_mhmcmc as mh
 from keras_mhmcmc.diagnostics import reference as implementation
 
-pytestmark = pytest.mark.in_turn("torch")
-
 agreement = mh.diagnostics.agreement
 
 

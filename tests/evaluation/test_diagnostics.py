@@ -10,8 +10,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn("torch")
-
 pytest.importorskip("arviz")
 
 

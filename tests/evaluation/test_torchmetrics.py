@@ -8,8 +8,6 @@ from keras_mhmcmc import metrics
 torch = pytest.importorskip("torch")
 functional = pytest.importorskip("torchmetrics.functional")
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def predictions(seed, examples=1000, classes=4):
     """Probabilities of shape (N, C), and labels that are drawn from warmer ones."""

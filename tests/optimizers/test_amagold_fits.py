@@ -17,8 +17,6 @@ from tests.support.models import optimizer_state
 from tests.support.models import sequential
 from tests.support.models import weights
 
-pytestmark = pytest.mark.in_turn("torch")
-
 EPOCH = TRAIN_SIZE // BATCH_SIZE
 
 

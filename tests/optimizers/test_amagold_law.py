@@ -43,6 +43,7 @@ def relative_variances(sampler, epochs=EPOCHS, passes=1, seed=0, **options):
     return (samples[..., 0] - mean) ** 2 * precision, history.history, posterior
 
 
+@pytest.mark.slow
 # It takes two minutes on TensorFlow.
 @pytest.mark.in_turn("jax")
 def test_samples_have_the_variance_of_the_posterior_where_those_of_sghmc_do_not():

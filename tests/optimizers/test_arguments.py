@@ -10,8 +10,6 @@ import pytest
 import keras_mhmcmc as mh
 from tests.support.samplers import OF_CLASSES
 
-pytestmark = pytest.mark.in_turn("torch")
-
 ALL = tuple(OF_CLASSES)
 METROPOLIS = tuple(name for name, row in OF_CLASSES.items() if row.is_metropolis)
 WITH_PRIOR = tuple(name for name, row in OF_CLASSES.items() if row.has_prior)

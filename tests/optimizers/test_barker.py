@@ -25,8 +25,6 @@ from tests.support.models import optimizer_state
 from tests.support.models import weights
 from tests.support.shuffled import Shuffled
 
-pytestmark = pytest.mark.in_turn("torch")
-
 IS_TORCH = keras.backend.backend() == "torch"
 
 

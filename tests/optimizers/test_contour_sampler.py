@@ -14,8 +14,6 @@ from tests.support.models import numpy
 from tests.support.models import sequential
 from tests.support.models import weights
 
-pytestmark = pytest.mark.in_turn("torch")
-
 SETTINGS = dict(partition=mh.EnergyPartition(20.0, 8.0, 40), zeta=0.75)
 N = 96
 

@@ -55,7 +55,6 @@ def test_ctrl_c_leaves_the_state_in_the_model(name, tmp_path, ctrl_c):
     assert len(mh.PosteriorSamples.load(tmp_path)) == 10
 
 
-@pytest.mark.in_turn("torch")
 def test_ctrl_c_loses_no_sample_of_several_callbacks(ctrl_c):
     model = compiled(SAMPLERS["rsgld_paper"].make(seed=3))
     first, second = mh.PosteriorSamples(every=1), mh.PosteriorSamples(every=1)
@@ -120,7 +119,6 @@ def test_a_sampler_that_stopped_before_its_first_sample_says_so():
         posterior.ensemble(model)
 
 
-@pytest.mark.in_turn("torch")
 def test_a_sampler_that_stopped_keeps_the_samples_before():
     x, y = data()
     bad = 2 * BATCH_SIZE + 4  # in the third batch
@@ -194,7 +192,6 @@ def test_other_chains_are_sampled_where_one_was_stopped(tmp_path):
         assert group[model.template.trainable_variables[1].path].shape[:2] == (2, 5)
 
 
-@pytest.mark.in_turn("torch")
 def test_early_stopping_on_the_energy_as_the_docs_have_it():
     stopping = keras.callbacks.EarlyStopping(monitor="energy", mode="min", patience=2)
     model = compiled(SAMPLERS["rsgld"].make(seed=3))
@@ -239,7 +236,6 @@ def test_a_sampler_of_another_model_is_refused(name, callbacks):
         np.testing.assert_array_equal(weights(second), before)
 
 
-@pytest.mark.in_turn("torch")
 def test_a_second_loss_is_checked_again():
     model = compiled(SAMPLERS["sgld"].make(seed=3))
     fit(model, epochs=1)

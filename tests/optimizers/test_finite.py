@@ -43,7 +43,6 @@ def fit_all(model, x, y, callbacks=()):
     )
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_chain_stops_at_its_last_finite_state(name, value):
@@ -169,7 +168,6 @@ def test_other_chains_go_on_where_one_is_stopped():
     assert nonfinite.tolist() == [0, 1, 0]
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", METROPOLIS)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_metropolis_hastings_rejects_and_goes_on(name, value):
@@ -182,7 +180,6 @@ def test_metropolis_hastings_rejects_and_goes_on(name, value):
     assert model.optimizer.diagnostics()["nonfinite"] == 1.0
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("rate", [1e-30, 1e6, 1e18])
 def test_extreme_learning_rates_leave_finite_weights(name, rate):

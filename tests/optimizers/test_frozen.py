@@ -17,8 +17,6 @@ from tests.support.sample_folders import as_first_written
 from tests.support.sample_folders import edit
 from tests.support.samplers import AT_ONCE
 
-pytestmark = pytest.mark.in_turn("torch")
-
 WIDE = 400
 
 

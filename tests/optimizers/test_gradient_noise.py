@@ -6,8 +6,6 @@ import pytest
 import keras_mhmcmc as mh
 from tests.support.models import Drive
 
-pytestmark = pytest.mark.in_turn("torch")
-
 N, T, CURVATURE = 100, 0.7, 200.0  # L, in nats
 
 

@@ -9,8 +9,6 @@ import pytest
 import keras_mhmcmc as mh
 from tests.support.example_tools import load
 
-pytestmark = pytest.mark.in_turn("torch")
-
 SAMPLERS = {"sgldsa": mh.SGLDSA, "sghmcsa": mh.SGHMCSA, "esm": mh.ESM}
 every_sampler = pytest.mark.parametrize("name", SAMPLERS)
 

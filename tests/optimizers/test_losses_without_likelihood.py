@@ -8,8 +8,6 @@ import pytest
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def fit(loss, optimizer=None, epochs=2, outputs=1, about="no negative log", **options):
     """The warnings of a fit of a linear model."""

@@ -18,8 +18,6 @@ from tests.support.models import numpy
 from tests.support.models import weights
 from tests.support.samplers import PAPER
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def make(**options):
     options = {"seed": 3} | options

@@ -15,8 +15,6 @@ from tests.support.models import weights
 from tests.support.samplers import SAMPLERS
 from tests.support.samplers import TRAIN_SIZE
 
-pytestmark = pytest.mark.in_turn("torch")
-
 BACKEND = keras.backend.backend()
 
 
@@ -121,7 +119,7 @@ def test_an_embedding_trains():
 
 
 # On each backend in every run: each has rules of its own for mixed dtypes.
-@pytest.mark.in_turn("jax", "tensorflow", "torch")
+@pytest.mark.every_backend
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float64"])
 def test_other_precisions_train(policy):
     keras.config.set_dtype_policy(policy)

@@ -42,9 +42,8 @@ ALIKE = {
 
 
 def models(*marks):
-    """All models; those that are alike take turns, with PyTorch on most days."""
-    mostly = pytest.mark.in_turn("torch")
-    rows = [pytest.param(n, marks=mostly if n in ALIKE else marks) for n in MODELS]
+    """All models; those that are alike have no marks, and take turns."""
+    rows = [pytest.param(n, marks=() if n in ALIKE else marks) for n in MODELS]
     return pytest.mark.parametrize("name", rows)
 
 

@@ -21,8 +21,6 @@ from tests.support.models import optimizer_state
 from tests.support.models import sequential
 from tests.support.models import weights
 
-pytestmark = pytest.mark.in_turn("torch")
-
 N = TRAIN_SIZE
 STEPS = TRAIN_SIZE // BATCH_SIZE  # of an epoch
 PILOT = 23  # odd: the larger half counts, from step 11 on

@@ -13,8 +13,6 @@ from tests.support.models import data
 from tests.support.models import sequential
 from tests.support.models import weights
 
-pytestmark = pytest.mark.in_turn("torch")
-
 # With batches of one example ten epochs have 960 steps, more than the shortest warm-up.
 BURN_IN, PLANNED, EPOCHS = 1200, 600, 13
 

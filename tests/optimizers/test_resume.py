@@ -22,8 +22,6 @@ from tests.support.process_tasks import state_of
 from tests.support.process_tasks import with_backup
 from tests.support.samplers import SAMPLERS
 
-pytestmark = pytest.mark.in_turn("torch")
-
 EPOCHS, FIRST, EVERY = 6, 2, 5  # six iterations an epoch
 
 

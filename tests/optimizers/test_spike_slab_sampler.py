@@ -16,8 +16,6 @@ from tests.support.models import numpy
 from tests.support.models import sequential
 from tests.support.models import weights
 
-pytestmark = pytest.mark.in_turn("torch")
-
 BACKEND = keras.backend.backend()
 N = 96
 PRIOR = dict(v0=1e-2, v1=1.0)

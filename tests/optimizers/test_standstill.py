@@ -19,7 +19,6 @@ from tests.support.samplers import PAPER
 from tests.support.samplers import SAMPLERS
 
 # What is compared lies on the host, the same on all backends.
-pytestmark = pytest.mark.in_turn("torch")
 
 
 def told(model, pattern, **options):

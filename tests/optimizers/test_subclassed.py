@@ -96,7 +96,6 @@ def test_an_ensemble_predicts_as_its_members(kind):
     assert loss == pytest.approx(-np.log(mean[np.arange(len(y)), y]).mean(), rel=1e-4)
 
 
-@pytest.mark.in_turn("torch")
 def test_scores_and_attacks():
     ensemble, _ = ensemble_of(Own)
     x, y = data()
@@ -107,7 +106,6 @@ def test_scores_and_attacks():
         np.testing.assert_allclose(np.abs(moved - x).max(), 0.1, atol=1e-6)
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("kind", [Own, Wrapping])
 def test_parallel_chains(kind):
     model = kind()
@@ -121,7 +119,6 @@ def test_parallel_chains(kind):
     assert np.abs(chains.predict(x, verbose=0)[0] - first).max() > 1e-3
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("kind", [Own, Passing, Keeping, Normalising])
 def test_a_chain_of_one_is_the_run_of_the_plain_model(kind):
     """Keras trains a model without `training` in inference mode; so do the chains."""
@@ -152,7 +149,6 @@ def test_recalibrate(kind):
         np.testing.assert_allclose(found, [expected] * 2, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.in_turn("torch")
 def test_recalibrate_refuses_what_never_used_statistics_of_the_batch():
     ensemble, stacked = ensemble_of(Own)
     before = [numpy(variable) for variable in ensemble.weights]
@@ -162,7 +158,6 @@ def test_recalibrate_refuses_what_never_used_statistics_of_the_batch():
         np.testing.assert_array_equal(numpy(variable), value)
 
 
-@pytest.mark.in_turn("torch")
 def test_a_layer_called_in_inference_mode_keeps_its_statistics():
     """As a base network that is called with training=False."""
 

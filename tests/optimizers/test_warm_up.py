@@ -19,8 +19,6 @@ from tests.support.models import sequential
 from tests.support.models import weights
 from tests.support.samplers import PAPER
 
-pytestmark = pytest.mark.in_turn("torch")
-
 STEPS = TRAIN_SIZE // BATCH_SIZE  # of an epoch
 
 

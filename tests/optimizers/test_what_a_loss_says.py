@@ -11,8 +11,6 @@ from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import data
 
-pytestmark = pytest.mark.in_turn("torch")
-
 X, Y = data()
 SIZE = len(X)
 TARGETS = np.asarray(X[:, :1], "float32")

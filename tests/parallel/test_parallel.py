@@ -18,8 +18,6 @@ from tests.support.samplers import METROPOLIS
 from tests.support.samplers import SAMPLERS
 from tests.support.samplers import TRAIN_SIZE
 
-pytestmark = pytest.mark.in_turn("torch")
-
 OPTIMIZERS = {
     **{name: case.make for name, case in SAMPLERS.items()},
     "sgd": lambda seed: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),

@@ -26,8 +26,6 @@ from tests.support.samplers import BATCH_SIZE
 from tests.support.samplers import PAPER
 from tests.support.samplers import TRAIN_SIZE
 
-pytestmark = pytest.mark.in_turn("torch")
-
 BACKEND = keras.backend.backend()
 
 

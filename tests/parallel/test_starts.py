@@ -14,8 +14,6 @@ from tests.support.models import sequential
 from tests.support.samplers import BATCH_SIZE
 from tests.support.samplers import TRAIN_SIZE
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def with_state(units=CLASSES):
     """A model with moving statistics and a random generator."""

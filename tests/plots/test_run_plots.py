@@ -16,8 +16,6 @@ from tests.support.plot_tools import chains
 from tests.support.plot_tools import draws_of
 from tests.support.samplers import AT_ONCE
 
-pytestmark = pytest.mark.in_turn("torch")
-
 FOUR = [0.1, 0.2, 0.4, 0.3]
 PARTITION = mh.EnergyPartition(energy_min=10.0, energy_gap=2.0, partitions=4)
 

@@ -48,14 +48,12 @@ def test_a_train_size_that_is_not_the_number_of_examples(train_size):
     assert "30 examples" in found and f"train_size={train_size}" in found
 
 
-@pytest.mark.in_turn("torch")
 def test_a_validation_split_leaves_fewer_examples():
     sampler = mh.SGHMC(1e-4, train_size=30, seed=1)
     (found,) = fit(sampler, batch_size=5, validation_split=0.2)
     assert "24 examples" in found and "train_size=30" in found
 
 
-@pytest.mark.in_turn("torch")
 def test_a_short_last_batch_and_a_size_without_one():
     (found,) = fit(rsgld(30, 9), batch_size=9)
     assert "has 3 examples" in found and "others have 9" in found
@@ -65,7 +63,6 @@ def test_a_short_last_batch_and_a_size_without_one():
     assert fit(mh.SGLD(1e-4, train_size=30, seed=1), batch_size=9) == []
 
 
-@pytest.mark.in_turn("torch")
 def test_each_is_said_once():
     found = fit(rsgld(3000, 8), 32, epochs=4)
     assert len(found) == 2
@@ -80,7 +77,6 @@ def test_chains_side_by_side():
     assert "An epoch of `fit` has 32 examples" in found[1]
 
 
-@pytest.mark.in_turn("torch")
 def test_positions_and_outputs_may_be_counted():
     """The loss is a mean over the positions of a sequence as well."""
     layers = [
@@ -138,7 +134,6 @@ def test_a_short_batch_that_comes_first_is_the_last_one():
     assert [m for m in messages if "has 6 examples, and the others have 12" in m]
 
 
-@pytest.mark.in_turn("torch")
 def test_classes_are_no_positions():
     (found,) = fit(mh.SGLD(1e-4, train_size=90, seed=1), batch_size=10)
     assert "train_size=90" in found
@@ -163,7 +158,6 @@ class Own(keras.Model):
         return found if self.counts else [m for m in found if m.name != "loss"]
 
 
-@pytest.mark.in_turn("torch")
 def test_positions_of_a_subclass_may_be_counted():
     y = np.zeros((30, 4), "int32")
     sampler = mh.MHBT(1e-3, train_size=120, batch_size=40, seed=1)

@@ -26,8 +26,6 @@ from tests.support.sample_folders import manifest_of
 from tests.support.samplers import SAMPLERS
 from tests.support.samplers import TRAIN_SIZE
 
-pytestmark = pytest.mark.in_turn("torch")
-
 SEEDS = (3, 4)
 SAMPLES = 6
 load = mh.PosteriorSamples.load

@@ -89,7 +89,6 @@ def assert_same(pool, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.in_turn("torch")
 def test_a_killed_and_restarted_process_gives_the_same_pool(processes, tmp_path):
     """One of the processes kills itself in the middle of its second epoch."""
     runs, (whole, killed, other) = Runs(processes), map(tmp_path.joinpath, "abc")

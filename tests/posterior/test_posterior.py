@@ -26,8 +26,6 @@ from tests.support.models import sequential
 from tests.support.models import weights
 from tests.support.samplers import PAPER
 
-pytestmark = pytest.mark.in_turn("torch")
-
 BACKEND = keras.backend.backend()
 STEPS = TRAIN_SIZE // BATCH_SIZE
 

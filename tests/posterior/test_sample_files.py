@@ -250,7 +250,6 @@ BAD_SAMPLES = {
 }
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("has_checksums", [True, False])
 @pytest.mark.parametrize("name", BAD_SAMPLES)
 def test_a_bad_sample_is_an_error_that_names_it(name, has_checksums, kept, folder):

@@ -17,8 +17,6 @@ from tests.support.contour_tools import BASE
 from tests.support.contour_tools import long_run
 from tests.support.contour_tools import settings_with
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def mixture(x):
     parts = [np.log(w) - 0.5 * ops.square(x - m) for w, m in ((0.4, -6), (0.6, 4))]
@@ -28,6 +26,7 @@ def mixture(x):
 MIXTURE = dict(partition=mh.EnergyPartition(2.0, 1.0, 50), zeta=0.75)
 
 
+@pytest.mark.slow
 @long_run
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("options", [MIXTURE, {}])

@@ -192,7 +192,6 @@ def test_steps_are_those_of_float64(name):
     assert_steps(name)
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", STEPS)
 def test_a_planted_bug_in_the_steps_is_found(monkeypatch, name):
     wrap(monkeypatch, control_variates, "estimate", _without_the_factor)
@@ -219,7 +218,6 @@ KERNELS = {
 }
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", KERNELS)
 def test_linear_gradients_have_no_noise(name):
     # Without Langevin noise the noise of batches would show.
@@ -236,7 +234,6 @@ def test_linear_gradients_have_no_noise(name):
     assert np.abs(plain.position - whole.position)[:, -1].max() > 0.02
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("reference", [None, 0.0])
 def test_the_variance_of_sgld_is_that_of_all_the_data(reference):
     rate, chains, temperature = 0.5, 4000, 2.0
@@ -261,7 +258,6 @@ def test_the_variance_of_sgld_is_that_of_all_the_data(reference):
     )
 
 
-@pytest.mark.in_turn("torch")
 def test_a_run_goes_on_bit_for_bit():
     arguments = LOGISTIC | dict(control_variates=REFERENCE)
     kernel = mh.kernels.sghmc(0.05)
@@ -275,7 +271,6 @@ def test_a_run_goes_on_bit_for_bit():
     assert (plain.position[:, -1] != whole.position[:, -1]).all()
 
 
-@pytest.mark.in_turn("torch")
 def test_a_structure_of_tensors():
     def likelihood(position, batch):
         x, y = batch
@@ -296,7 +291,6 @@ def test_a_structure_of_tensors():
     assert np.isfinite(draws.position["bias"]).all()
 
 
-@pytest.mark.in_turn("torch")
 def test_the_mode_of_an_expansion_is_a_reference():
     expansion = mh.expansions.logistic_regression(X, Y)
     reference = expansion.reference

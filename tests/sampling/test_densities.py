@@ -64,7 +64,6 @@ def kernel(name="random walk", temperature=None):
     return mh.kernels.mhbt(rate, proposal=proposal, temperature=temperature)
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("proposal", PROPOSALS)
 @pytest.mark.parametrize("name", DENSITIES)
 def test_constants_of_numpy_give_the_right_law(name, proposal):
@@ -78,7 +77,6 @@ def test_constants_of_numpy_give_the_right_law(name, proposal):
     np.testing.assert_allclose(z.var(0), 1.0, rtol=2**0.5 * error)
 
 
-@pytest.mark.in_turn("torch")
 def test_likelihood_and_prior_take_arrays_and_chains_go_on():
     data = np.random.default_rng(0).normal(size=(40, 2)) + MEAN
     arguments = dict(
@@ -122,7 +120,6 @@ def shifted(constant):
     return lambda t: constant - 0.5 * ops.sum(ops.square(t))
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("constant", [3e6, -1e7, 1e8])
 @pytest.mark.parametrize(
     "chains",
@@ -171,8 +168,6 @@ def test_a_prior_that_float32_does_not_hold_is_refused_by_equi_energy():
         )
 
 
-@pytest.mark.in_turn("torch")
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize(
     "constant, temperature", [(1.9e6, None), (1e7, 16.0), (-1e8, 64.0)]
 )
@@ -212,7 +207,6 @@ def test_mini_batches_of_a_million_examples_are_taken():
         )
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("constant", [0.0, 1e7])
 def test_a_run_that_ends_in_coarse_energies_says_so(constant):
     def log_density(t):  # from 0 up to the constant

@@ -12,8 +12,6 @@ from tests.support.exchange_tools import gaussian
 from tests.support.exchange_tools import noisy_gaussian
 from tests.support.exchange_tools import run
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 @pytest.mark.parametrize("swap_every", [1, 5, 0.2])
 def test_swaps_are_as_frequent_as_asked(swap_every):

@@ -17,8 +17,6 @@ from keras_mhmcmc.algorithms import hmc
 from keras_mhmcmc.algorithms import mclmc
 from tests.statistics.planting import wrap
 
-pytestmark = pytest.mark.in_turn("torch")
-
 WARM_UP, CHAINS = 60, 5
 
 

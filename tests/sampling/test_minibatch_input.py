@@ -22,8 +22,6 @@ from tests.support.minibatch_tools import log_prior
 from tests.support.minibatch_tools import run
 from tests.support.minibatch_tools import tuna
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def test_a_bound_that_does_not_hold_is_an_error():
     bounds = NORMS.copy()

@@ -41,7 +41,6 @@ def smallest_p_value(name):
     return min(posterior.p_values(end)), moved.mean()
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", KERNELS)
 def test_chains_that_start_in_the_target_stay_there(name):
     p_value, moved = smallest_p_value(name)
@@ -49,7 +48,6 @@ def test_chains_that_start_in_the_target_stay_there(name):
     assert moved > 0.5
 
 
-@pytest.mark.in_turn("torch")
 def test_barkers_test_is_biased_on_small_batches_of_small_data():
     """The means move by about 0.2 standard deviations, as its docstring says."""
     posterior = Posterior(1.0)
@@ -251,7 +249,6 @@ def test_a_planted_bug_is_found(monkeypatch, name, plant):
     assert smallest_p_value(name)[0] < LEAST
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", SOME)
 def test_a_run_goes_on_bit_for_bit(name):
     kernel, options = KERNELS[name]
@@ -274,7 +271,6 @@ def test_a_run_goes_on_bit_for_bit(name):
         np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", SOME)
 def test_chains_and_steps_have_noise_of_their_own(name):
     kernel, options = KERNELS[name]

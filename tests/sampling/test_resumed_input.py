@@ -7,8 +7,6 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.sampling import loop
 
-pytestmark = pytest.mark.in_turn("torch")
-
 ROWS = np.random.default_rng(0).normal(size=40).astype("float32")
 LADDER = dict(
     batch_size=20, num_levels=2, step_size=0.1, burn_in=30, ring_steps=20, data=ROWS

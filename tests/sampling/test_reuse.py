@@ -18,8 +18,6 @@ from tests.sampling.test_sample_runs import assert_same
 from tests.sampling.test_sample_runs import log_likelihood
 from tests.support.arguments_of_samplers import PARTS
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 def normal(x):
     return -0.5 * ops.sum(ops.square(x))

@@ -10,8 +10,6 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.sampling import loop
 
-pytestmark = pytest.mark.in_turn("torch")
-
 DATA = np.random.default_rng(0).normal(size=(64, 2)).astype("float32")
 
 

@@ -9,8 +9,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn("torch")
-
 QUIET = {"num_steps": 20, "progress": False}
 
 

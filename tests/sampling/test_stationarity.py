@@ -23,8 +23,6 @@ from tests.support.models import Drive
 from tests.support.models import numpy
 from tests.support.samplers import PAPER
 
-pytestmark = pytest.mark.in_turn("torch")
-
 CHAINS = 20000
 DIMENSION = 2
 N = 1000

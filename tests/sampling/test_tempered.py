@@ -6,8 +6,6 @@ from scipy import stats
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn("torch")
-
 WEIGHT = 20  # c_n
 CHAINS = 800
 SIZE = 20_000

@@ -7,8 +7,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 
-pytestmark = pytest.mark.in_turn("torch")
-
 N, INPUTS, STEPS = 24, 3, 6
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, INPUTS)).astype("float32")

@@ -16,8 +16,6 @@ from tests.statistics import table
 from tests.statistics.targets import TARGETS
 from tests.support import samplers
 
-pytestmark = pytest.mark.in_turn("torch")
-
 
 @pytest.mark.parametrize(("sampler", "target"), table.cells(short=True))
 def test_a_sampler_has_its_law(sampler, target, record_property):

@@ -13,8 +13,6 @@ from tests.statistics import suite
 from tests.statistics import table
 from tests.statistics.planting import BUGS
 
-pytestmark = pytest.mark.in_turn("torch")
-
 # Importing them enters their bugs.
 FAMILIES = (bugs_of_moves, bugs_of_decisions, bugs_of_thermostats)
 

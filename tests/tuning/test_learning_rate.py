@@ -189,7 +189,6 @@ def test_the_given_sampler_stays_as_it_was():
 NAMES = ("unbuilt", "subclass", "two_inputs", "named_outputs", "normalised", "frozen")
 
 
-@pytest.mark.in_turn("torch")
 @pytest.mark.parametrize("name", NAMES)
 def test_models_as_people_write_them(name):
     keras.utils.set_random_seed(1)
