@@ -37,6 +37,7 @@ elif keras.backend.backend() == "torch":
 
 
 NOW = turns.today()
+TURNS = "every_backend", "in_turn"
 STATES = pytest.StashKey[dict]()
 
 
@@ -52,6 +53,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         slow_on = item.get_closest_marker("slow_on")
         in_turn = item.get_closest_marker("in_turn")
+        kinds = [mark.name for mark in item.iter_markers()]  # the closest first
         module = item.nodeid.split("::")[0]
         mostly = in_turn.args if in_turn is not None else turns.MOSTLY
         states[item.nodeid] = "skipped"
@@ -60,10 +62,10 @@ def pytest_collection_modifyitems(config, items):
         elif slow_on is not None:
             if backend in slow_on.args:
                 states[item.nodeid] = "turn"
-        elif item.get_closest_marker("every_backend") is None:
+        elif next((k for k in kinds if k in TURNS), "in_turn") == "in_turn":
             numbers[module, mostly] += 1
             number = numbers[module, mostly]
-            if all(mark.name != "skipif" for mark in item.iter_markers()):
+            if "skipif" not in kinds:
                 runs_on = turns.backend_of(module, number, NOW, mostly)
                 if runs_on not in (backend, None):
                     states[item.nodeid] = "turn"

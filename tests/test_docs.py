@@ -82,13 +82,14 @@ SHORTER = {
 }
 
 
-# The README runs on all backends, the blocks of the other pages in `make test-all`.
+# The README runs at each landing, the blocks of the other pages in `make test-all`.
+FIRST_PAGE = pytest.mark.in_turn("jax", "tensorflow", "torch")
 BLOCKS = [
     pytest.param(
         page,
         number,
         id=f"{page.name}-{number}",
-        marks=pytest.mark.every_backend if page == PAGES[0] else pytest.mark.slow,
+        marks=FIRST_PAGE if page == PAGES[0] else pytest.mark.slow,
     )
     for page, blocks in CODE.items()
     for number in range(len(blocks))

@@ -11,8 +11,6 @@ from tests.support.samplers import BATCH_SIZE
 from tests.support.samplers import SAMPLERS
 from tests.support.samplers import TRAIN_SIZE
 
-pytestmark = pytest.mark.every_backend
-
 BACKEND = keras.backend.backend()
 # One of each kind of chain in the short form: each takes seconds to compile.
 SHORT = "sgld", "rsgld", "csgld", "sghmcsa"
@@ -37,7 +35,7 @@ def run(name, run_eagerly):
     return [*weights(model), *optimizer_state(model.optimizer)]
 
 
-@pytest.mark.in_turn("tensorflow")
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
 @pytest.mark.parametrize(
     "name",
     [

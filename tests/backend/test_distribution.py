@@ -63,15 +63,10 @@ def test_eight_devices_make_the_chain_of_one(names):
             assert run[way]["tally"] == run["one"]["tally"]
 
 
+@pytest.mark.slow  # 8 and 12 seconds
 @pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution is for JAX")
 @pytest.mark.parametrize(
-    "shards",
-    [
-        {"units": [2, 5, 8]},
-        pytest.param(
-            {"members": [1, 5, 16], "model": [2, 5, 8]}, marks=pytest.mark.slow
-        ),
-    ],
+    "shards", [{"units": [2, 5, 8]}, {"members": [1, 5, 16], "model": [2, 5, 8]}]
 )
 def test_an_ensemble_lies_on_several_devices(shards):
     """By the layout of the member, or by a layout of its own, it predicts the same."""

@@ -72,6 +72,7 @@ def printed_by_hosts(folder):
     return [output.splitlines()[-2:] for output in printed]
 
 
+@pytest.mark.slow  # 27 seconds
 def test_two_processes_make_the_chain_of_one(tmp_path):
     """With the mini-batch divided, one writer of files, and errors in both."""
     one = alone("rsgld", tmp_path)

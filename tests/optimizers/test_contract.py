@@ -122,6 +122,7 @@ def test_the_energy_is_the_loss_at_full_data_scale(name, trained):
         np.testing.assert_allclose(history["energy"], energies, rtol=1e-4)
 
 
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
 @every_sampler
 def test_a_saved_and_loaded_model_goes_on_bit_for_bit(name, trained, tmp_path):
     whole = trained(name).model
@@ -199,6 +200,7 @@ def test_a_learning_rate_schedule_is_used(name):
     assert np.abs(states[-1] - 1.0).max() > 0
 
 
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
 @pytest.mark.parametrize("name", WITH_PRIOR)
 def test_the_prior_enters_energy_and_gradient(name):
     """With a flat loss the prior alone pulls the weights to zero."""

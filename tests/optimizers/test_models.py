@@ -119,7 +119,7 @@ def test_an_embedding_trains():
 
 
 # On each backend in every run: each has rules of its own for mixed dtypes.
-@pytest.mark.every_backend
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float64"])
 def test_other_precisions_train(policy):
     keras.config.set_dtype_policy(policy)

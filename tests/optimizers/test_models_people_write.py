@@ -130,7 +130,7 @@ def check_members(x, model, posterior, ensemble):
     )
 
 
-@models(pytest.mark.every_backend)
+@models(pytest.mark.in_turn("jax", "tensorflow"))
 def test_a_model_is_sampled_averaged_saved_attacked_and_gone_on_with(name, tmp_path):
     kind, _ = kinds(name)
     written = MODELS[name]

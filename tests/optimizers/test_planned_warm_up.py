@@ -7,18 +7,26 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.optimizers import network_defaults
 from tests.support.models import TRAIN_SIZE
 from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import sequential
 from tests.support.models import weights
 
-# With batches of one example ten epochs have 960 steps, more than the shortest warm-up.
-BURN_IN, PLANNED, EPOCHS = 1200, 600, 13
+# Ten epochs have 240 steps, more than the shortest warm-up, which is shorter here.
+BATCH_SIZE, SHORTEST = 4, 125
+BURN_IN, PLANNED, EPOCHS = 300, 150, 13
+
+
+@pytest.fixture(autouse=True)
+def shortest(monkeypatch, request):
+    if request.function is not test_half_of_the_burn_in_at_most_ten_epochs:
+        monkeypatch.setattr(network_defaults, "WARM_UP", SHORTEST)
 
 
 def make(**options):
-    sizes = dict(train_size=TRAIN_SIZE, batch_size=1, seed=3)
+    sizes = dict(train_size=TRAIN_SIZE, batch_size=BATCH_SIZE, seed=3)
     return mh.RSGLD(**{"learning_rate": 0.01} | sizes | options)
 
 
@@ -27,7 +35,7 @@ def fit(model, epochs=EPOCHS, callbacks=(), **options):
     return model.fit(
         x,
         y,
-        batch_size=1,
+        batch_size=BATCH_SIZE,
         epochs=epochs,
         shuffle=False,
         verbose=0,
@@ -58,23 +66,23 @@ def test_half_of_the_burn_in_at_most_ten_epochs(burn_in, steps):
 
 
 def test_a_fit_with_samples_has_the_longer_warm_up():
-    posterior = mh.PosteriorSamples(burn_in=BURN_IN, every=10)
+    posterior = mh.PosteriorSamples(burn_in=BURN_IN, every=3)
     model = compiled(make())
     history = fit(model, callbacks=[posterior])
-    whole = PLANNED // TRAIN_SIZE  # epochs
+    whole = PLANNED * BATCH_SIZE // TRAIN_SIZE  # epochs
     assert np.isnan(history["forward_acceptance"][:whole]).all()
     assert not np.isnan(history["forward_acceptance"][whole:]).any()
-    assert posterior.iterations[0] == BURN_IN + 10
+    assert posterior.iterations[0] == BURN_IN + 3
     assert model.optimizer.get_config()["warm_up"] == PLANNED
     given = compiled(make(warm_up=PLANNED))
-    fit(given, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN, every=10)])
+    fit(given, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN, every=3)])
     np.testing.assert_array_equal(weights(model), weights(given))
 
 
 def test_without_samples_it_is_the_shortest():
     model = compiled(make())
     fit(model, epochs=1)
-    assert model.optimizer.warm_up_argument == ("warm_up", 500)
+    assert model.optimizer.warm_up_argument == ("warm_up", SHORTEST)
     assert model.optimizer.get_config()["warm_up"] is None
 
 
@@ -82,12 +90,12 @@ def test_it_stays_as_it_is_once_the_chain_has_moved():
     model = compiled(make())
     fit(model, epochs=1)
     fit(model, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN)])
-    assert model.optimizer.warm_up_argument == ("warm_up", 500)
+    assert model.optimizer.warm_up_argument == ("warm_up", SHORTEST)
 
 
 def test_a_loaded_chain_that_has_left_the_warm_up_does_not_go_back(tmp_path):
     model = compiled(make())
-    fit(model, epochs=6)  # 576 steps
+    fit(model, epochs=6)  # 144 steps
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")
     copy = compiled(make())
@@ -95,7 +103,7 @@ def test_a_loaded_chain_that_has_left_the_warm_up_does_not_go_back(tmp_path):
     copy.load_weights(tmp_path / "model.weights.h5")
     for later in (keras.saving.load_model(tmp_path / "model.keras"), copy):
         history = fit(later, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN)])
-        assert later.optimizer.warm_up_argument == ("warm_up", 500)
+        assert later.optimizer.warm_up_argument == ("warm_up", SHORTEST)
         assert not np.isnan(history["forward_acceptance"]).any()
 
 
@@ -111,23 +119,23 @@ def test_a_model_that_was_saved_before_its_first_fit_plans(tmp_path):
 def test_a_refused_fit_leaves_nothing_behind():
     model = compiled(make())
     with pytest.raises(ValueError, match="must leave an iteration to keep"):
-        fit(model, epochs=2, callbacks=[mh.PosteriorSamples(burn_in=3000)])
+        fit(model, epochs=2, callbacks=[mh.PosteriorSamples(burn_in=750)])
     assert model.optimizer.get_config()["warm_up"] is None
 
 
 @pytest.mark.parametrize("burn_ins", [(0, BURN_IN), (BURN_IN, 0)])
 def test_the_shortest_of_several_burn_ins_counts(burn_ins):
     model = compiled(make())
-    samples = [mh.PosteriorSamples(burn_in=n, every=40) for n in burn_ins]
+    samples = [mh.PosteriorSamples(burn_in=n, every=10) for n in burn_ins]
     fit(model, callbacks=samples)
-    assert model.optimizer.warm_up_argument == ("warm_up", 500)
+    assert model.optimizer.warm_up_argument == ("warm_up", SHORTEST)
     first = {n: p.iterations[0] for n, p in zip(burn_ins, samples, strict=True)}
-    assert first == {0: 520, BURN_IN: 1240}
+    assert first == {0: 130, BURN_IN: 310}
 
 
 def test_chains_of_other_burn_ins_are_of_one_posterior(tmp_path):
-    for seed, burn_in in enumerate((1100, BURN_IN)):
-        samples = mh.PosteriorSamples(burn_in, every=10, directory=tmp_path / str(seed))
+    for seed, burn_in in enumerate((276, BURN_IN)):
+        samples = mh.PosteriorSamples(burn_in, every=3, directory=tmp_path / str(seed))
         model = compiled(make(seed=seed))
         fit(model, callbacks=[samples])
         assert model.optimizer.warm_up_argument == ("warm_up", burn_in // 2)
@@ -145,7 +153,7 @@ def test_a_number_that_was_given_stays(given):
 
 def test_a_run_that_stops_in_the_warm_up_goes_on_bit_for_bit(tmp_path):
     def samples():
-        return mh.PosteriorSamples(burn_in=BURN_IN, every=10)
+        return mh.PosteriorSamples(burn_in=BURN_IN, every=3)
 
     whole = compiled(make())
     fit(whole, callbacks=[samples()])
@@ -162,7 +170,7 @@ def test_weights_that_a_new_process_loads_go_on_in_the_warm_up(tmp_path):
     backup = tmp_path / "backup"
 
     def callbacks():
-        samples = mh.PosteriorSamples(burn_in=BURN_IN, every=10)
+        samples = mh.PosteriorSamples(burn_in=BURN_IN, every=3)
         return [keras.callbacks.BackupAndRestore(backup), samples]
 
     class Break(keras.callbacks.Callback):
@@ -182,9 +190,9 @@ def test_weights_that_a_new_process_loads_go_on_in_the_warm_up(tmp_path):
 def test_chains_plan_it_together():
     chains = mh.ParallelChains(sequential(), 2, seed=0)
     chains.compile(optimizer=make(), loss="sparse_categorical_crossentropy")
-    fit(chains, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN, every=20)])
+    fit(chains, callbacks=[mh.PosteriorSamples(burn_in=BURN_IN, every=5)])
     acceptance = chains.chain_history["forward_acceptance"]
-    whole = PLANNED // TRAIN_SIZE
+    whole = PLANNED * BATCH_SIZE // TRAIN_SIZE
     assert np.isnan(acceptance[:whole]).all()
     assert not np.isnan(acceptance[whole:]).any()
 

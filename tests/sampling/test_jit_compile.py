@@ -57,10 +57,15 @@ KERNELS = {
     ),
     "mhbt": (mh.kernels.mhbt(0.5), 1.0),
 }
+LATER = "sghmc", "mhbt"
 
 
 @for_torch
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name",
+    # PyTorch traces each for four to five seconds.
+    ["sgld", "csgld", *(pytest.param(n, marks=pytest.mark.slow) for n in LATER)],
+)
 def test_compiled_steps_are_the_eager_ones(name):
     kernel, square = KERNELS[name]
     few = sampled(kernel, 8)
