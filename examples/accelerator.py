@@ -48,7 +48,7 @@ STAGES = {
     "step_time_mlp": Stage(
         "time of a step, perceptron",
         "benchmarks/step_time.py",
-        ("--model", "mlp", "--rounds", "5", "--steps", "500"),
+        ("--model", "mlp", "--rounds", "3", "--steps", "100"),
     ),
     "parallel_chains": Stage(
         "30 chains of the perceptron against one",
@@ -58,12 +58,12 @@ STAGES = {
     "step_time_resnet20": Stage(
         "time of a step, ResNet20",
         "benchmarks/step_time.py",
-        ("--model", "resnet20", "--rounds", "5", "--steps", "50", *SAMPLERS),
+        ("--model", "resnet20", "--rounds", "3", "--steps", "20", *SAMPLERS),
     ),
     "step_time_large": Stage(
         "time of a step, 25 million weights",
         "benchmarks/step_time.py",
-        ("--model", "large", "--rounds", "5", "--steps", "50", *SAMPLERS),
+        ("--model", "large", "--rounds", "3", "--steps", "50", *SAMPLERS),
     ),
     "table1": Stage(
         "table 1 of the MHBT paper with 30 chains",
