@@ -28,6 +28,7 @@ ROOMS = [
     "_table",
     "_backend",
     "_stored_model",
+    "_laws",
     "schedules",
     "losses",
     "bounds",
@@ -57,6 +58,7 @@ ROOMS = [
 AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}}
 # Other packages, which a function may import where it needs them.
 INSIDE_FUNCTIONS = {
+    "_laws": {"scipy"},
     "diagnostics": {"arviz", "pandas"},
     "_table": {"pandas"},
     "evaluation": {"scipy"},

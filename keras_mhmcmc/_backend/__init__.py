@@ -13,12 +13,12 @@ from keras_mhmcmc._backend.keras_internals import compile_arguments
 from keras_mhmcmc._backend.keras_internals import compile_key
 from keras_mhmcmc._backend.keras_internals import compiled_losses
 from keras_mhmcmc._backend.keras_internals import give_masks
-from keras_mhmcmc._backend.keras_internals import has_mask
 from keras_mhmcmc._backend.keras_internals import inner_layers
 from keras_mhmcmc._backend.keras_internals import input_signature
 from keras_mhmcmc._backend.keras_internals import layout_of
 from keras_mhmcmc._backend.keras_internals import made_again
 from keras_mhmcmc._backend.keras_internals import makes_masks
+from keras_mhmcmc._backend.keras_internals import mask_of
 from keras_mhmcmc._backend.keras_internals import network_of
 from keras_mhmcmc._backend.keras_internals import portable
 from keras_mhmcmc._backend.keras_internals import record_loss

@@ -94,9 +94,9 @@ def makes_masks(model: keras.Model) -> bool:
     )
 
 
-def has_mask(x: Any) -> bool:
-    """Return whether a tensor has a mask, as of padding."""
-    return get_keras_mask(x) is not None
+def mask_of(x: Any) -> Any:
+    """Return the mask of a tensor, as of padding, or None."""
+    return get_keras_mask(x)
 
 
 def give_masks(outputs: Any, model: keras.Model, x: Any) -> None:

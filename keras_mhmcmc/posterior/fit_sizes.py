@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.losses import GaussianNLL
+from keras_mhmcmc.losses import Likelihood
 from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
 from keras_mhmcmc.optimizers.compiled_loss import OF_MEAN_SQUARES
 from keras_mhmcmc.optimizers.compiled_loss import name_of
@@ -156,7 +156,7 @@ def _with_terms(examples: int, factor: int | None) -> str:
 def _terms_of_an_example(model: keras.Model) -> int | None:
     """Return the number of terms of one example in the loss, None if it is unknown.
 
-    It is known for cross-entropies, the mean squared error and `mh.losses.GaussianNLL`
+    It is known for cross-entropies, the mean squared error and the `mh.losses`
     of one output. With a mask it depends on the data.
     """
     losses, shape = keras.tree.flatten(model.loss), output_shape(model)
@@ -167,7 +167,7 @@ def _terms_of_an_example(model: keras.Model) -> int | None:
         return math.prod(shape[:-1])
     if name in (OF_LABELS, *OF_MEAN_SQUARES):
         return math.prod(shape)
-    return 1 if isinstance(losses[0], GaussianNLL) else None
+    return 1 if isinstance(losses[0], Likelihood) else None
 
 
 def _positions_of_an_example(model: keras.Model) -> set[int] | None:

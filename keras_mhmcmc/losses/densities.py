@@ -1,0 +1,251 @@
+"""Likelihoods of real numbers: normal, Student's t, mixtures of normals."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _laws
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.losses.likelihood import Likelihood
+from keras_mhmcmc.losses.likelihood import log_rate
+
+_LEAST_DF = 2.0  # the variance is finite above
+
+
+class _WithDeviation(Likelihood):
+    """Abstract: a likelihood with a deviation among its outputs, and a floor for it."""
+
+    def __init__(
+        self,
+        min_std: float,
+        name: str | None,
+        reduction: str | None,
+    ) -> None:
+        super().__init__(name=name, reduction=reduction)
+        self.min_std = _validate.number("min_std", min_std, _validate.POSITIVE)
+
+    def _log_std(self, raw: Tensor) -> Tensor:
+        """Return log(min_std + exp(raw)), which is finite for all outputs."""
+        floor = math.log(self.min_std)
+        return floor + ops.softplus(raw - floor)
+
+    def _std(self, raw: Array) -> Array:
+        return np.exp(np.logaddexp(raw, math.log(self.min_std)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"min_std": self.min_std, **super().get_config()}
+
+
+@serializable
+class GaussianNLL(_WithDeviation):
+    """Negative log-likelihood of targets with normal noise.
+
+    The targets are y = mean + std * Z with standard normal noise Z. With a known noise
+    the model outputs the mean of each of D targets. Without it the noise depends on
+    the input, and the last axis of the outputs has 2 D numbers: D means, then D
+    numbers s with std = min_std + exp(s). The mean squared error is no likelihood,
+    because it does not depend on the size of the noise.
+
+    Args:
+        noise_std: standard deviation of the noise, in units of the target, greater
+            than 0. Defaults to None: the model predicts it for each example.
+        min_std: smallest standard deviation that the model can predict, in units of
+            the target, greater than 0. About a thousandth of the target's own
+            deviation suits most data; for targets that are rounded, half of their
+            step. Without a floor a density grows without bound where targets repeat.
+            Defaults to 0.001, for targets of deviation 1.
+        name: name of the loss. Defaults to "gaussian_nll".
+        reduction: as in `keras.losses.Loss`. Keep the default, the mean over examples:
+            the samplers expect this unit.
+
+    Raises:
+        ValueError: an argument is outside its range; or, when the loss is computed,
+            the model has not as many outputs as the targets need.
+
+    Example:
+
+    >>> loss = GaussianNLL(noise_std=0.5)
+    >>> round(float(loss([[0.0]], [[1.0]])), 4)
+    2.2258
+    >>> predicted = GaussianNLL()  # a mean of 1, and a deviation of exp(0) + 0.001
+    >>> round(float(predicted([[0.0]], [[1.0, 0.0]])), 4)
+    1.4189
+    """
+
+    def __init__(
+        self,
+        noise_std: float | Literal["learned"] | None = None,
+        *,
+        min_std: float = 1e-3,
+        name: str | None = "gaussian_nll",
+        reduction: str | None = "sum_over_batch_size",
+    ) -> None:
+        super().__init__(min_std, name, reduction)
+        if isinstance(noise_std, str) and noise_std == "learned":
+            raise ValueError(
+                "Argument `noise_std` must be a number or None: Keras does not train "
+                "the variables of a loss, so one deviation for all data cannot be "
+                "learned here. Use None, a deviation for each input, with a last layer "
+                'of two outputs a target. Received: noise_std="learned"'
+            )
+        if noise_std is not None:
+            noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
+        self.noise_std = noise_std
+
+    @property
+    def _parts(self) -> int:
+        return 2 if self.noise_std is None else 1
+
+    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+        """Return the nats of each target."""
+        if self.noise_std is None:
+            log_std = self._log_std(parts[1])
+            residual = (y_true - parts[0]) * ops.exp(-log_std)
+        else:
+            log_std = math.log(self.noise_std)
+            residual = (y_true - parts[0]) / self.noise_std
+        return 0.5 * ops.square(residual) + (log_std + 0.5 * math.log(2.0 * math.pi))
+
+    def _law(self, *parts: Array) -> _laws.Law:
+        means, ones = parts[0][None], np.ones_like(parts[0][None])
+        noise = self.noise_std
+        stds = self._std(parts[1])[None] if noise is None else noise * ones
+        return _laws.NormalLaw(means, stds, ones)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"noise_std": self.noise_std, **super().get_config()}
+
+
+@serializable
+class StudentTNLL(_WithDeviation):
+    """Negative log-likelihood of targets with noise of Student's t distribution.
+
+    The targets are y = centre + scale * T. Heavy tails make outliers cheap. The last
+    axis of the outputs has 3 D numbers for D targets: D centres, then D numbers s with
+    scale = min_std + exp(s), then D numbers t with 2 + exp(t) degrees of freedom. If
+    these are known, it has 2 D numbers.
+
+    Args:
+        df: degrees of freedom, greater than 2: the variance is finite. Defaults to
+            None: the model predicts them for each example.
+        min_std: smallest scale, as in `GaussianNLL`. Defaults to 0.001.
+        name: name of the loss. Defaults to "student_t_nll".
+        reduction: as in `GaussianNLL`.
+
+    Raises:
+        ValueError: as in `GaussianNLL`.
+
+    Example:
+
+    >>> loss = StudentTNLL(df=4.0)
+    >>> round(float(loss([[100.0]], [[0.0, 0.0]])), 2)  # normal noise: 5000.92
+    20.93
+    """
+
+    def __init__(
+        self,
+        df: float | None = None,
+        *,
+        min_std: float = 1e-3,
+        name: str | None = "student_t_nll",
+        reduction: str | None = "sum_over_batch_size",
+    ) -> None:
+        super().__init__(min_std, name, reduction)
+        if df is not None:
+            above = _validate.Interval(_LEAST_DF, low_open=True)
+            df = _validate.number("df", df, above)
+        self.df = df
+
+    @property
+    def _parts(self) -> int:
+        return 3 if self.df is None else 2
+
+    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+        """Return the nats of each target."""
+        log_std = self._log_std(parts[1])
+        z = (y_true - parts[0]) * ops.exp(-log_std)
+        df = ops.ones_like(z) * (self.df or 0.0)
+        if self.df is None:
+            df = _LEAST_DF + ops.exp(log_rate(ops, parts[2]))
+        return log_std - _laws.student_t_log_prob(ops, z, df)
+
+    def _law(self, *parts: Array) -> _laws.Law:
+        df = np.full_like(parts[0], self.df or 0.0)
+        if self.df is None:
+            df = _LEAST_DF + np.exp(log_rate(np, parts[2]))
+        return _laws.StudentTLaw(parts[0], self._std(parts[1]), df)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"df": self.df, **super().get_config()}
+
+
+@serializable
+class MixtureNLL(_WithDeviation):
+    """Negative log-likelihood of targets whose law is a mixture of normals.
+
+    It suits targets with several likely values for one input. The last axis of the
+    outputs has 3 K D numbers for K components of D targets: K times D means, then K
+    times D numbers s with std = min_std + exp(s), then K times D logits of the
+    components. Each target has its own components.
+
+    Args:
+        components: number of components K, at least 1.
+        min_std: smallest standard deviation, as in `GaussianNLL`. Defaults to 0.001.
+        name: name of the loss. Defaults to "mixture_nll".
+        reduction: as in `GaussianNLL`.
+
+    Raises:
+        ValueError: as in `GaussianNLL`.
+
+    Example:
+
+    >>> loss = MixtureNLL(2)
+    >>> loss.outputs(1)
+    6
+    >>> round(float(loss([[1.0]], [[1.0, -1.0, 0.0, 0.0, 0.0, 0.0]])), 4)
+    1.4867
+
+    Reference: Bishop (1994), "Mixture density networks".
+    """
+
+    def __init__(
+        self,
+        components: int,
+        *,
+        min_std: float = 1e-3,
+        name: str | None = "mixture_nll",
+        reduction: str | None = "sum_over_batch_size",
+    ) -> None:
+        super().__init__(min_std, name, reduction)
+        self.components = _validate.integer("components", components, 1)
+
+    @property
+    def _parts(self) -> int:
+        return 3 * self.components
+
+    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+        """Return the nats of each target."""
+        means, raw, logits = (ops.stack(group) for group in self._groups(parts))
+        log_std = self._log_std(raw)
+        squares = ops.square((y_true - means) * ops.exp(-log_std))
+        logs = ops.log_softmax(logits, axis=0) - log_std - 0.5 * squares
+        return 0.5 * math.log(2.0 * math.pi) - ops.logsumexp(logs, axis=0)
+
+    def _law(self, *parts: Array) -> _laws.Law:
+        means, raw, logits = (np.stack(group) for group in self._groups(parts))
+        shares = np.exp(logits - np.logaddexp.reduce(logits, axis=0))
+        return _laws.NormalLaw(means, self._std(raw), shares)
+
+    def _groups(self, parts: Sequence[Any]) -> list[Sequence[Any]]:
+        count = self.components
+        return [parts[start : start + count] for start in (0, count, 2 * count)]
+
+    def get_config(self) -> dict[str, Any]:
+        return {"components": self.components, **super().get_config()}
