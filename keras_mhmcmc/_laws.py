@@ -137,6 +137,10 @@ class Law:
         """Return E|X - y|."""
         return 2.0 * (y * self.cdf(y) - self.mean_up_to(y)) + self.mean - y
 
+    def quantile(self, q: float) -> Array:
+        """Return the quantile of each member, where it has a closed form."""
+        raise NotImplementedError
+
     def normals(self) -> tuple[Array, Array, Array] | None:
         """Return shares, means and deviations if the law is a mixture of normals.
 
@@ -254,9 +258,8 @@ class StudentTLaw(Law):
     def draws(self, rng: np.random.Generator) -> Array:
         return self.locations + self.scales * rng.standard_t(self.df)
 
-    def quantile(self, probability: float) -> Array:
-        """Return the quantile of each member."""
-        return self.locations + self.scales * _special().stdtrit(self.df, probability)
+    def quantile(self, q: float) -> Array:
+        return self.locations + self.scales * _special().stdtrit(self.df, q)
 
     def _scaled(self, y: Array) -> Array:
         return (y - self.locations) / self.scales

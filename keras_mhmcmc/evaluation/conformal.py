@@ -4,10 +4,12 @@ Papers: Vovk, Gammerman and Shafer (2005), "Algorithmic learning in a random wor
 Sadinle, Lei and Wasserman (2019), "Least ambiguous set-valued classifiers with bounded
 error levels", for the score of sets; Angelopoulos and Bates (2021), "A gentle
 introduction to conformal prediction and distribution-free uncertainty quantification",
-arXiv:2107.07511, for the finite-sample quantile.
+arXiv:2107.07511, for the finite-sample quantile; Romano, Patterson and Candès (2019),
+"Conformalized quantile regression".
 """
 
 import math
+from typing import Literal
 
 import keras
 import numpy as np
@@ -22,8 +24,13 @@ from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 from keras_mhmcmc.evaluation.metrics.regression import LEVEL
-from keras_mhmcmc.evaluation.regression import member_means
+from keras_mhmcmc.evaluation.regression import compiled_likelihood
+from keras_mhmcmc.evaluation.regression import distribution
+from keras_mhmcmc.losses import GaussianNLL
+from keras_mhmcmc.losses import Likelihood
 
+Method = Literal["absolute", "normalised", "quantile"]
+METHODS: tuple[Method, ...] = ("absolute", "normalised", "quantile")
 _LAST_DIGITS = 1e-5  # of a prediction, which depend on the size of the batch
 _ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
 
@@ -70,14 +77,26 @@ class ConformalIntervals:
     Args:
         classifier: the compiled regression that was calibrated.
         level: least probability of the target in the interval.
-        threshold: half the width of the intervals, in units of the target. They are
+        threshold: what the intervals of the prediction are widened by on each side, in
+            units of the target, or in deviations if `method` is "normalised". They are
             wider by 0.001% of the prediction, whose last digits depend on the batch.
+        method: as in `mh.conformal_intervals`.
+        likelihood: the likelihood of the targets.
     """
 
-    def __init__(self, classifier: Classifier, level: float, threshold: float) -> None:
+    def __init__(
+        self,
+        classifier: Classifier,
+        level: float,
+        threshold: float,
+        method: Method,
+        likelihood: Likelihood,
+    ) -> None:
         self.classifier = classifier
         self.level = level
         self.threshold = threshold
+        self.method = method
+        self.likelihood = likelihood
 
     def predict(self, x: InputsLike) -> tuple[Array, Array]:
         """Return the ends of the intervals of inputs.
@@ -91,9 +110,13 @@ class ConformalIntervals:
         Raises:
             ValueError: `x` has another type or shape, or the outputs are not finite.
         """
-        mean = _one_output(self.classifier, x)
-        width = self.threshold + _LAST_DIGITS * np.maximum(abs(mean), self.threshold)
-        return mean - width, mean + width
+        low, high, scale = _ends(
+            self.classifier, x, self.likelihood, self.method, self.level
+        )
+        width = self.threshold * scale
+        sizes = np.maximum(np.abs(low), np.abs(high))
+        width = width + _LAST_DIGITS * np.maximum(sizes, np.abs(width))
+        return low - width, high + width
 
 
 def conformal_sets(
@@ -169,35 +192,47 @@ def conformal_intervals(
     y: npt.ArrayLike,
     *,
     level: float = 0.9,
+    method: Method = "absolute",
+    likelihood: Likelihood | None = None,
     batch_size: int = BATCH_SIZE,
 ) -> ConformalIntervals:
     """Return intervals that hold the target with a probability of `level`.
 
-    The score of an example is the absolute residual of the model's prediction; for an
-    ensemble that is the weighted mean. Half the width of all intervals is the
-    ceil((n + 1) level)-th smallest residual of n calibration examples. The noise of
-    the likelihood does not matter.
+    The score of an example says how far the target is from the prediction. The
+    threshold is the ceil((n + 1) level)-th smallest score of n calibration examples.
+    An interval holds all targets whose score is at most the threshold. With a mean m,
+    a deviation s, and central quantiles q, r of `mh.predict_distribution`:
+
+    | `method` | score | interval |
+    |---|---|---|
+    | "absolute" | abs(y - m) | m - t to m + t: the same width for all inputs |
+    | "normalised" | abs(y - m) / s | m - t s to m + t s |
+    | "quantile" | max(q - y, y - r) | q - t to r + t |
 
     The guarantee is that of `mh.conformal_sets`: at least `level` on average over
-    calibration data, inputs and targets, if all of them are exchangeable. All
-    intervals have the same width. So they hold the target too often where the noise is
-    small, and too rarely where it is large.
+    calibration data, inputs and targets, if all of them are exchangeable. Intervals of
+    one width hold the target too often where the noise is small, and too rarely where
+    it is large. The other methods follow the noise that the model predicts.
 
     Args:
-        model: built `keras.Model` that maps inputs to one mean, shape (N, 1); for
-            example an `mh.Ensemble`.
+        model: built `keras.Model` for one target: it maps inputs to a mean, shape
+            (N, 1), or to what its likelihood needs; for example an `mh.Ensemble`.
         x: finite calibration inputs, shape (n, ...), that neither trained the model
             nor chose its settings.
         y: finite targets, shape (n,) or (n, 1).
         level: probability in (0, 1). It needs at least level / (1 - level) examples.
             Defaults to 0.9.
+        method: "absolute", "normalised", or "quantile", which is conformalized
+            quantile regression (CQR). Defaults to "absolute".
+        likelihood: one of `mh.losses`. Defaults to None: the loss that the model was
+            compiled with. "absolute" takes a model without a likelihood, too.
         batch_size: number of examples computed at a time, at least 1. Defaults to 256.
 
     Returns:
         A `ConformalIntervals`. Call its `predict(x)` for two arrays of shape (N,).
 
     Raises:
-        ValueError: an argument is outside its range, the model has several outputs, or
+        ValueError: an argument is outside its range, the model has several targets, or
             there are too few examples for the level.
 
     Example:
@@ -213,14 +248,26 @@ def conformal_intervals(
     >>> print(low.round(2), high.round(2))
     [2.5] [3.5]
 
-    Reference: Angelopoulos and Bates (2021), section 2.3, with a constant scale; Lei
-    et al. (2018), "Distribution-free predictive inference for regression", section 2.
+    Reference: Lei et al. (2018), "Distribution-free predictive inference for
+    regression", sections 2 and 5.2, and Romano et al. (2019).
     """
     level = _validate.number("level", level, LEVEL)
+    method = _validate.choice("method", method, METHODS)
     classifier = Classifier(model, batch_size=batch_size)
-    mean = _one_output(classifier, x)
-    residuals = np.abs(as_targets("y", y, mean.shape) - mean)
-    return ConformalIntervals(classifier, level, _threshold(residuals, level))
+    hint = "one of `mh.losses`, such as `mh.losses.GaussianNLL()`, or None"
+    _validate.instance("likelihood", likelihood, (Likelihood, type(None)), hint)
+    likelihood = likelihood or compiled_likelihood(model)
+    if likelihood is None and method != "absolute":
+        raise ValueError(
+            f'Argument `method` must be "absolute" for a model without a likelihood. '
+            "Compile it with one of `mh.losses`, or pass a `likelihood`. "
+            f"Received: method={method!r}, likelihood=None"
+        )
+    likelihood = likelihood or GaussianNLL(1.0)  # of which the mean is used
+    low, high, scale = _ends(classifier, x, likelihood, method, level)
+    y = as_targets("y", y, low.shape)
+    threshold = _threshold(np.maximum(low - y, y - high) / scale, level)
+    return ConformalIntervals(classifier, level, threshold, method, likelihood)
 
 
 def _threshold(scores: Array, level: float) -> float:
@@ -236,12 +283,22 @@ def _threshold(scores: Array, level: float) -> float:
     return float(np.sort(scores)[rank - 1])
 
 
-def _one_output(classifier: Classifier, x: InputsLike) -> Array:
-    """Return the weighted mean of the members' means, shape (N,)."""
-    means, weights = member_means(classifier, x)
-    if means.ndim != 2:
+def _ends(
+    classifier: Classifier,
+    x: InputsLike,
+    likelihood: Likelihood,
+    method: Method,
+    level: float,
+) -> tuple[Array, Array, Array]:
+    """Return the ends of the intervals before calibration, and the unit of scores."""
+    prediction = distribution(classifier, x, likelihood)
+    mean = prediction.mean()
+    if mean.shape[1] != 1:
         raise ValueError(
-            f"{classifier.subject} must output one number for each example. Calibrate "
-            f"each output by itself. Received: {means.shape[2]} outputs"
+            f"{classifier.subject} must output one number for each example, or what "
+            "its likelihood needs for one target. Calibrate each target by itself. "
+            f"Received: {mean.shape[1]} targets"
         )
-    return np.tensordot(weights, means, axes=1)
+    low, high = (mean, mean) if method != "quantile" else prediction.interval(level)
+    scale = prediction.std() if method == "normalised" else np.ones_like(mean)
+    return low[:, 0], high[:, 0], scale[:, 0]

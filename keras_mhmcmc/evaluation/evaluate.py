@@ -39,10 +39,9 @@ def evaluate(
 ) -> EvaluationTable | RegressionTable:
     """Compare the accuracy, calibration and uncertainty of models.
 
-    The models are classifiers, or regressions with normal noise of a known size. They
-    are regressions if `noise_std` is given, or if all of them, or the members of the
-    ensembles, were compiled with `mh.losses.GaussianNLL`. The prediction of a
-    regression is the mixture of normals of `mh.predict_distribution`.
+    The models are classifiers or regressions. They are regressions if `noise_std` is
+    given, or if all of them, or the members of the ensembles, were compiled with one of
+    `mh.losses`. The prediction of a regression is that of `mh.predict_distribution`.
 
     With out-of-distribution inputs `ood` the table also shows how well a model's
     uncertainty separates them from `x`. The measure is the area under the ROC curve:
@@ -54,7 +53,8 @@ def evaluate(
         models: dict from names to models. A model is a built `keras.Model` that maps
             inputs to class probabilities, shape (N, C), or to the probability of class
             1 of two, shape (N, 1); for example an `mh.Ensemble` or an `mh.MCDropout`.
-            It may also be an `mh.Classifier`. A regression outputs means, shape (N, D).
+            It may also be an `mh.Classifier`. A regression outputs what its likelihood
+            needs, such as means, shape (N, D).
         x: finite inputs, shape (N, ...). For models with several inputs a dict or list
             of such arrays.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
@@ -73,7 +73,7 @@ def evaluate(
             to 0.
         noise_std: standard deviation of the noise of regressions, in units of `y`,
             greater than 0; or a dict from the models' names to such numbers. Defaults
-            to None, the noise of each model's loss, or no regression.
+            to None, the likelihood of each model's loss, or no regression.
 
     Returns:
         An `EvaluationTable`, or a `RegressionTable` for regressions. Print it, or use
@@ -110,22 +110,23 @@ def evaluate(
     bins = _validate.integer("bins", bins, 1)
     _validate.choice("verbose", verbose, (0, 1))
     classifiers = as_classifiers(models, from_logits, batch_size)
-    noises = regression.noise_of_each(classifiers, noise_std)
+    likelihoods = regression.likelihood_of_each(classifiers, noise_std)
     first = next(iter(classifiers.values()))
     inputs = first.checked_inputs(x)
     bar = keras.utils.Progbar(len(models), unit_name="model") if verbose else None
-    if noises is not None:
+    if likelihoods is not None:
         regression.refuse_options(classifiers, ood)
     others = _others(ood, inputs, first)
     rows = []
     for name, classifier in classifiers.items():
-        if noises is None:
+        if likelihoods is None:
             rows.append(_scores(name, classifier, inputs, y, others, bins))
         else:
-            rows.append(regression.scores(name, classifier, inputs, y, noises[name]))
+            own = likelihoods[name]
+            rows.append(regression.scores(name, classifier, inputs, y, own))
         if bar is not None:
             bar.add(1)
-    return EvaluationTable(rows) if noises is None else RegressionTable(rows)
+    return EvaluationTable(rows) if likelihoods is None else RegressionTable(rows)
 
 
 def _scores(

@@ -1,4 +1,4 @@
-"""Predictive distributions of models with a Gaussian likelihood, and their scores."""
+"""Predictive distributions of models with a likelihood, and their scores."""
 
 import math
 from collections.abc import Mapping
@@ -12,48 +12,55 @@ from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import InputsLike
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.metrics import NormalMixture
+from keras_mhmcmc.evaluation.metrics import PredictiveMixture
 from keras_mhmcmc.evaluation.tables import LEVELS
 from keras_mhmcmc.losses import GaussianNLL
+from keras_mhmcmc.losses import Likelihood
 
 _REMEDY = (
-    "Pass `noise_std`, the standard deviation of the noise in units of the target, or "
-    "compile the model with `mh.losses.GaussianNLL(noise_std)`."
+    "Compile the model with one of `mh.losses`, such as `mh.losses.GaussianNLL`, or "
+    "pass `noise_std`, the standard deviation of the noise in units of the target."
 )
+_FEW = 20  # fewer targets tell nothing about a grid
 
 
 def predict_distribution(
     model: keras.Model,
     x: InputsLike,
     *,
+    likelihood: Likelihood | None = None,
     noise_std: float | None = None,
     batch_size: int = BATCH_SIZE,
-) -> NormalMixture:
-    """Return the predictive distribution of a regression with normal noise.
+) -> PredictiveMixture:
+    """Return the predictive distribution of a regression.
 
-    It is a mixture of normals: each member of an ensemble gives a mean, and the noise
-    gives the standard deviation. The members have their weights in the ensemble. A
-    model without members gives a normal distribution.
+    It is a mixture: each member of an ensemble predicts the law that the likelihood
+    makes of its outputs, such as a normal distribution. The members have their weights
+    in the ensemble. A model without members predicts one law.
 
     Args:
-        model: built `keras.Model` that maps inputs to means, shape (N, D); for example
-            an `mh.Ensemble` or an `mh.MCDropout`.
+        model: built `keras.Model` whose outputs, shape (N, columns), are those that
+            the likelihood needs; for example an `mh.Ensemble` or an `mh.MCDropout`.
         x: finite inputs, shape (N, ...), or a dict or list of them.
+        likelihood: one of `mh.losses`. Defaults to None: the loss that the model, or
+            the member of an ensemble, was compiled with.
         noise_std: standard deviation of the noise, in units of the target, greater
-            than 0. Defaults to None: it comes from the `mh.losses.GaussianNLL` that
-            the model, or the member of an ensemble, was compiled with.
+            than 0: short for `likelihood=mh.losses.GaussianNLL(noise_std)`. Defaults
+            to None.
         batch_size: number of examples computed at a time, at least 1. Defaults to 256.
 
     Returns:
-        An `mh.metrics.NormalMixture` for N examples, or for (N, D) numbers if D > 1.
+        An `mh.metrics.PredictiveMixture` for N examples with D targets. Its methods,
+        such as `mean()`, `std()`, `interval(0.9)` and `log_prob(y)`, return arrays.
 
     Raises:
         ValueError: an argument is outside its range, the model's outputs are not
-            finite, or the noise is not known.
+            finite or too few, or the likelihood is not known.
 
     Example:
 
@@ -62,46 +69,48 @@ def predict_distribution(
     >>> layer = keras.layers.Dense(1, kernel_initializer="ones")
     >>> model = keras.Sequential([keras.Input((1,)), layer])
     >>> prediction = predict_distribution(model, [[1.0], [2.0]], noise_std=0.5)
-    >>> prediction.mean, prediction.interval(0.95)[0].round(2)
+    >>> prediction.mean()[:, 0], prediction.interval(0.95)[0].round(2)[:, 0]
     (array([1., 2.]), array([0.02, 1.02]))
     """
     classifier = Classifier(model, batch_size=batch_size)
-    if noise_std is None:
-        noise_std = compiled_noise(model)
-    if noise_std is None:
+    if likelihood is not None:
+        hint = "one of `mh.losses`, such as `mh.losses.GaussianNLL()`, or None"
+        _validate.instance("likelihood", likelihood, Likelihood, hint)
+        if noise_std is not None:
+            raise ValueError(
+                "Argument `noise_std` must be None if there is a `likelihood`, which "
+                f"knows its noise. Received: noise_std={_validate.shown(noise_std)}, "
+                f"likelihood={likelihood!r}"
+            )
+    elif noise_std is not None:
+        likelihood = GaussianNLL(noise_std)
+    else:
+        likelihood = compiled_likelihood(model)
+    if likelihood is None:
         raise ValueError(
-            f"Argument `noise_std` must be a number for this model. {_REMEDY} "
-            f"Received: noise_std=None, model={model!r}"
+            f"Argument `likelihood` must be given for this model. {_REMEDY} "
+            f"Received: likelihood=None, noise_std=None, model={model!r}"
         )
-    noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
-    return distribution(classifier, x, noise_std)
+    return distribution(classifier, x, likelihood)
 
 
 def distribution(
-    classifier: Classifier, x: InputsLike, noise_std: float
-) -> NormalMixture:
+    classifier: Classifier, x: InputsLike, likelihood: Likelihood
+) -> PredictiveMixture:
     """Return the predictive distribution of a compiled model."""
-    means, weights = member_means(classifier, x)
-    return NormalMixture(means, noise_std, weights)
-
-
-def member_means(classifier: Classifier, x: InputsLike) -> tuple[Array, Array]:
-    """Return the members' outputs (S, N) or (S, N, D), and their weights (S,)."""
-    means = classifier.output_arrays(x)  # (S, N, columns)
-    if not np.all(np.isfinite(means)):
+    outputs = classifier.output_arrays(x)  # (S, N, columns)
+    if not np.all(np.isfinite(outputs)):
         raise ValueError(
-            f"{classifier.subject} must output finite means. Check its weights. "
-            f"Received: {np.sum(~np.isfinite(means))} outputs that are NaN or infinite"
+            f"{classifier.subject} must output finite numbers. Check its weights. "
+            f"Received: {np.sum(~np.isfinite(outputs))} outputs that are NaN or "
+            "infinite"
         )
-    if means.shape[2] == 1:
-        means = means[:, :, 0]
-    if not classifier.has_members:
-        return means, np.ones(1)
-    return means, classifier.model.averaging_weights
+    weights = classifier.model.averaging_weights if classifier.has_members else None
+    return PredictiveMixture(likelihood.mixture(outputs), weights)
 
 
-def compiled_noise(model: keras.Model) -> float | None:
-    """Return the noise of the `GaussianNLL` of a model or its members, or None."""
+def compiled_likelihood(model: keras.Model) -> Likelihood | None:
+    """Return the likelihood of a model or its members, or None."""
     parts = [model]
     if isinstance(model, Ensemble):
         parts.append(model.member)
@@ -109,28 +118,35 @@ def compiled_noise(model: keras.Model) -> float | None:
         parts.append(model.model)
     for part in parts:
         losses = keras.tree.flatten(part.loss) if part.compiled else []
-        if len(losses) == 1 and isinstance(losses[0], GaussianNLL):
-            return float(losses[0].noise_std)
+        if len(losses) == 1 and isinstance(losses[0], Likelihood):
+            return losses[0]
     return None
 
 
-def noise_of_each(
+def compiled_noise(model: keras.Model) -> float | None:
+    """Return the known noise of the likelihood of a model or its members, or None."""
+    found = compiled_likelihood(model)
+    return None if found is None else found.noise_std
+
+
+def likelihood_of_each(
     classifiers: Mapping[str, Classifier],
     noise_std: float | Mapping[str, float] | None,
-) -> dict[str, float] | None:
-    """Return the noise of each model of a regression, or None for a classification.
+) -> dict[str, Likelihood] | None:
+    """Return the likelihood of each regression, or None for a classification.
 
     Raises:
-        ValueError: `noise_std` is outside its range, or only some models have a noise.
+        ValueError: `noise_std` is outside its range, or only some models have a
+            likelihood.
     """
     if noise_std is None:
-        found = {n: compiled_noise(one.model) for n, one in classifiers.items()}
-        known = {n: noise for n, noise in found.items() if noise is not None}
+        found = {n: compiled_likelihood(one.model) for n, one in classifiers.items()}
+        known = {n: one for n, one in found.items() if one is not None}
         if known and len(known) < len(found):
             raise ValueError(
                 "Argument `noise_std` must be given if only some of the models are "
                 f"compiled for a regression. {_REMEDY} Received: noise_std=None, and "
-                f"no noise for {[name for name in found if name not in known]}"
+                f"no likelihood for {[name for name in found if name not in known]}"
             )
         return known or None
     if not isinstance(noise_std, Mapping):
@@ -143,8 +159,35 @@ def noise_of_each(
         )
     interval = _validate.POSITIVE
     return {
-        n: _validate.number("noise_std", noise_std[n], interval) for n in classifiers
+        n: GaussianNLL(_validate.number("noise_std", noise_std[n], interval))
+        for n in classifiers
     }
+
+
+def warn_of_grid(likelihood: Likelihood, y: Array) -> None:
+    """Warn if targets with few distinct values meet a density with a free deviation.
+
+    Args:
+        likelihood: the likelihood of the targets.
+        y: targets, shape (N, D) or (N,).
+    """
+    if likelihood.noise_std is not None or len(y) < _FEW:
+        return
+    for k, column in enumerate(y.reshape(len(y), -1).T):
+        values = np.unique(column)
+        if not 1 < len(values) <= len(column) / 10:
+            continue
+        gap = float(np.min(np.diff(values)))
+        if likelihood.min_std < 0.5 * gap:
+            warn(
+                f"Target {k} has {len(values)} distinct values in {len(column)} "
+                f"examples, at least {gap:g} apart, and a density with a free deviation"
+                ": its likelihood grows without bound on such a grid, and says little. "
+                f"Compile with min_std={0.5 * gap:g}, half of a step, or use a "
+                "likelihood of counts or classes. "
+                f"Received: {likelihood!r}"
+            )
+            return
 
 
 def refuse_options(classifiers: Mapping[str, Classifier], ood: Any) -> None:
@@ -152,7 +195,7 @@ def refuse_options(classifiers: Mapping[str, Classifier], ood: Any) -> None:
     if any(classifier.from_logits for classifier in classifiers.values()):
         raise ValueError(
             "Argument `from_logits` must be False for a regression: its outputs are "
-            "means. Received: from_logits=True, and models with a known `noise_std`"
+            "means. Received: from_logits=True, and models with a likelihood"
         )
     if ood is not None:
         raise ValueError(
@@ -163,19 +206,25 @@ def refuse_options(classifiers: Mapping[str, Classifier], ood: Any) -> None:
 
 
 def scores(
-    name: str, classifier: Classifier, x: InputsLike, y: npt.ArrayLike, noise_std: float
+    name: str,
+    classifier: Classifier,
+    x: InputsLike,
+    y: npt.ArrayLike,
+    likelihood: Likelihood,
 ) -> _table.Row:
     """Return the row of a `RegressionTable`."""
-    prediction = distribution(classifier, x, noise_std)
-    spread = math.sqrt(np.mean(np.square(prediction.member_std)))
+    prediction = distribution(classifier, x, likelihood)
+    crps = float(np.mean(prediction.crps(y)))
     row = {
         "model": name,
         "members": len(prediction.means),
-        "noise_std": noise_std,
-        "member_std": spread if classifier.has_members else float("nan"),
+        "noise_std": _root_mean_square(prediction.noise_std()),
+        "member_std": _root_mean_square(prediction.member_std())
+        if classifier.has_members
+        else float("nan"),
         "rmse": prediction.rmse(y),
         "nll": prediction.nll(y),
-        "crps": prediction.crps(y),
+        "crps": crps,
         "calibration_error": prediction.calibration_error(y),
     }
     for level in LEVELS:
@@ -183,4 +232,9 @@ def scores(
     for level in LEVELS:
         low, high = prediction.interval(level / 100)
         row[f"width_{level}"] = float(np.mean(high - low))
+    warn_of_grid(likelihood, np.asarray(y))
     return row
+
+
+def _root_mean_square(values: Array) -> float:
+    return math.sqrt(np.mean(np.square(values)))

@@ -132,7 +132,7 @@ class RegressionTable(_ScoreTable):
     |---|---|
     | `model` | the model's name |
     | `members` | number of networks or passes in the predictive mixture |
-    | `noise_std` | standard deviation of the noise, in units of the target |
+    | `noise_std` | root mean square of the noise's deviation, in units of the target |
     | `member_std` | root mean square of the deviation between members, in these units |
     | `rmse` | root mean squared error of the mean prediction, in these units |
     | `nll` | mean negative log density of the targets, in nats per example |

@@ -33,8 +33,6 @@ class PoissonNLL(Likelihood):
     1.6931
     """
 
-    is_count = True
-
     def __init__(
         self,
         name: str | None = "poisson_nll",
@@ -76,8 +74,6 @@ class NegativeBinomialNLL(Likelihood):
     >>> round(float(loss([[0.0]], [[0.0, 0.0]])), 4)  # a geometric law: log 2
     0.6931
     """
-
-    is_count = True
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """`Likelihood`: a loss that is a mean negative log-likelihood, in nats per example."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
     """
 
     noise_std: float | None = None  # deviation of the noise, where it is known
-    is_count = False  # whether the targets are counts, and not real numbers
+    min_std = math.inf  # smallest deviation that it can predict; counts have none
 
     def __init__(
         self,

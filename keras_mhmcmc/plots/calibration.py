@@ -81,7 +81,7 @@ def reliability(
 
 
 def interval_calibration(
-    predictions: Mapping[str, metrics.NormalMixture],
+    predictions: Mapping[str, metrics.PredictiveMixture],
     y: npt.ArrayLike,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -116,7 +116,7 @@ def interval_calibration(
     learning using calibrated regression", Fig. 3.
     """
     is_dict = isinstance(predictions, Mapping) and len(predictions) > 0
-    kind = metrics.NormalMixture
+    kind = metrics.PredictiveMixture
     if not is_dict or not all(isinstance(p, kind) for p in predictions.values()):
         raise ValueError(
             "Argument `predictions` must be a dict from names to predictive "
@@ -125,7 +125,7 @@ def interval_calibration(
         )
     curves = {name: one.calibration(y) for name, one in predictions.items()}
     ax = style.one_axes(ax)
-    count = next(iter(predictions.values())).mean.size
+    count = next(iter(predictions.values())).mean().size
     grid = np.linspace(0.0, 1.0, 101)
     band = 1.96 * np.sqrt(grid * (1.0 - grid) / count)
     ax.fill_between(

@@ -5,8 +5,8 @@ N examples and C classes. The shapes (N,) and (N, 1) stand for the probability o
 1 of two classes. `labels` are integers of shape (N,) or (N, 1), or one-hot rows of
 shape (N, C).
 
-A regression has a `NormalMixture` as its prediction. `mh.predict_distribution` makes
-it from a model.
+A regression has a `PredictiveMixture` as its prediction. `mh.predict_distribution`
+makes it from a model.
 """
 
 from keras_mhmcmc.evaluation.metrics.calibration import Reliability
@@ -26,10 +26,12 @@ from keras_mhmcmc.evaluation.metrics.ranking import aurc
 from keras_mhmcmc.evaluation.metrics.ranking import auroc
 from keras_mhmcmc.evaluation.metrics.regression import IntervalCalibration
 from keras_mhmcmc.evaluation.metrics.regression import NormalMixture
+from keras_mhmcmc.evaluation.metrics.regression import PredictiveMixture
 
 __all__ = [
     "IntervalCalibration",
     "NormalMixture",
+    "PredictiveMixture",
     "Reliability",
     "accuracy",
     "adaptive_ece",

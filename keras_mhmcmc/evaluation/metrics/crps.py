@@ -9,11 +9,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _laws
 from keras_mhmcmc import _validate
 from keras_mhmcmc.evaluation.checks import as_finite
 from keras_mhmcmc.evaluation.checks import as_shares
 from keras_mhmcmc.evaluation.checks import as_targets
-from keras_mhmcmc.evaluation.metrics import normal
 
 
 def crps_normal(mean: npt.ArrayLike, std: npt.ArrayLike, y: npt.ArrayLike) -> float:
@@ -47,7 +47,7 @@ def crps_normal(mean: npt.ArrayLike, std: npt.ArrayLike, y: npt.ArrayLike) -> fl
             f"{np.max(std, initial=-np.inf):g}"
         )
     z = (as_targets("y", y, mean.shape) - mean) / std
-    scores = z * (2.0 * normal.below(z) - 1.0) + 2.0 * normal.density(z)
+    scores = z * (2.0 * _laws.normal_cdf(z) - 1.0) + 2.0 * _laws.normal_density(z)
     return float(np.mean(std * (scores - 1.0 / math.sqrt(math.pi))))
 
 

@@ -1,4 +1,4 @@
-"""`NormalMixture`: the predictive distribution of a regression, and its scores.
+"""`PredictiveMixture`: the predictive distribution of a regression, and its scores.
 
 Papers: Grimit, Gneiting, Berrocal and Johnson (2006), "The continuous ranked
 probability score for circular variables and its application to mesoscale forecast
@@ -9,22 +9,21 @@ deep learning using calibrated regression", for the calibration of intervals.
 
 import math
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _laws
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation.checks import as_finite
 from keras_mhmcmc.evaluation.checks import as_shares
 from keras_mhmcmc.evaluation.checks import as_targets
-from keras_mhmcmc.evaluation.metrics import normal
+from keras_mhmcmc.evaluation.metrics import mixtures
 
 LEVEL = _validate.Interval(0.0, 1.0, low_open=True)
 LEVELS = tuple(k / 20 for k in range(1, 20))  # 5%, 10%, ..., 95%
-_PRECISION = 1e-10  # of quantiles, in units of the noise
 _BLOCK = 2**18  # numbers that are computed at a time
 
 
@@ -35,189 +34,152 @@ class IntervalCalibration(NamedTuple):
     observed: Array  # share of targets inside the interval
 
 
-class NormalMixture:
-    """A predictive distribution for each example: a weighted mixture of normals.
+class PredictiveMixture:
+    """A predictive distribution of N examples with D targets each.
 
-    Member s of an ensemble predicts the mean m_s of a target with normal noise. The
-    prediction of the ensemble is the mixture, sum over s of
-    weight_s Normal(m_s, noise_std^2). With one member it is a normal distribution.
-    `mh.predict_distribution` makes it from a model.
+    Each member of an ensemble predicts a law, such as a normal distribution, and the
+    prediction of the ensemble is the weighted mixture of these laws. The targets of an
+    example are independent given the member. `mh.predict_distribution` makes it from a
+    model.
 
-    All scores are in the units of the targets; the NLL is in nats. To return to other
-    units, multiply `means`, `noise_std` and the targets by the same number.
+    Arrays have the shape (N, D), also if D is 1. Scores are in the units of the
+    targets, logarithms in nats. The scores `rmse`, `nll`, `coverage` and
+    `calibration_error` are numbers for all examples together.
 
     Args:
-        means: predicted means of S members, shape (S, N), or (S, N, D) for D outputs.
-            Add a first axis of length 1 for a single network.
-        noise_std: standard deviation of the noise, in units of the target, greater
-            than 0. It is that of `mh.losses.GaussianNLL`.
+        law: what the members predict, from the `mixture` of an `mh.losses.Likelihood`.
         weights: S numbers, at least 0 and not all 0, or None for equal weights. They
             are divided by their sum.
 
     Raises:
-        ValueError: an argument is outside its range or has another shape.
-
-    Example:
-
-    >>> mixture = NormalMixture([[0.0], [2.0]], noise_std=1.0, weights=[0.5, 0.5])
-    >>> mixture.mean, round(mixture.nll([1.0]), 4), round(mixture.crps([1.0]), 4)
-    (array([1.]), 1.4189, 0.3594)
-    >>> low, high = mixture.interval(0.9)
-    >>> low.round(3), high.round(3)
-    (array([-1.284]), array([3.284]))
+        ValueError: `weights` are outside their range or have another shape.
 
     Reference: Lakshminarayanan, Pritzel and Blundell (2017), "Simple and scalable
-    predictive uncertainty estimation using deep ensembles", section 2.4, for the
-    mixture.
+    predictive uncertainty estimation using deep ensembles", section 2.4.
     """
 
-    def __init__(
-        self,
-        means: npt.ArrayLike,
-        noise_std: float,
-        weights: npt.ArrayLike | None = None,
-    ) -> None:
-        self.means = as_finite("means", means, ranks=(2, 3), axes="(members, examples)")
-        self.noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
+    def __init__(self, law: _laws.Law, weights: npt.ArrayLike | None = None) -> None:
+        self.law = law
+        self.means = law.mean  # of the members, shape (S, N, D)
         self.weights = as_shares(weights, len(self.means))
 
-    @property
     def mean(self) -> Array:
-        """Return the weighted mean of the members' means, shape (N,) or (N, D)."""
+        """Return the mean of each target, shape (N, D)."""
         return np.tensordot(self.weights, self.means, axes=1)
 
-    @property
-    def member_std(self) -> Array:
-        """Return the standard deviation of the members' means, shape (N,) or (N, D).
+    def std(self) -> Array:
+        """Return the standard deviation of each target, shape (N, D).
 
-        It is the epistemic part of the uncertainty. Its square plus the square of
-        `noise_std` is the variance of the prediction.
+        Its square is the sum of the squares of `noise_std()` and `member_std()`.
         """
-        squares = np.square(self.means - self.mean)
+        return np.hypot(self.noise_std(), self.member_std())
+
+    def noise_std(self) -> Array:
+        """Return the part of the deviation that the noise makes, shape (N, D).
+
+        Its square is the mean of the members' variances, the aleatoric part. More
+        data would not reduce it.
+        """
+        return np.sqrt(np.tensordot(self.weights, self.law.variance, axes=1))
+
+    def member_std(self) -> Array:
+        """Return the standard deviation of the members' means, shape (N, D).
+
+        It is the epistemic part of the uncertainty. More data would reduce it.
+        """
+        squares = np.square(self.means - self.mean())
         return np.sqrt(np.tensordot(self.weights, squares, axes=1))
 
-    def rmse(self, y: npt.ArrayLike) -> float:
-        """Return the root mean squared error of the mean.
+    def cdf(self, y: npt.ArrayLike) -> Array:
+        """Return the predicted probability of a value of at most each target.
 
         Args:
-            y: finite targets, shape (N,) or (N, D).
+            y: finite targets, shape (N, D), or (N,) if D is 1.
+
+        Returns:
+            A float64 array of shape (N, D). For a calibrated density its values are
+            uniform on [0, 1].
 
         Raises:
             ValueError: `y` does not fit the prediction.
         """
-        return math.sqrt(np.mean(np.square(self._targets(y) - self.mean)))
+        return self._map(self._below, self._targets(y))
 
-    def nll(self, y: npt.ArrayLike) -> float:
-        """Return the mean negative log density of the targets, in nats per example.
+    def log_prob(self, y: npt.ArrayLike) -> Array:
+        """Return the log density of each example, or log probability of its counts.
 
-        The outputs of an example are independent given the member, as in
-        `mh.losses.GaussianNLL`. So their logarithms are summed within each member,
-        before the densities of the members are averaged.
+        The targets of an example are independent given the member, not in the mixture.
+        So their logarithms are summed within each member, before members are averaged.
 
         Args:
-            y: finite targets, shape (N,) or (N, D).
+            y: finite targets, shape (N, D), or (N,) if D is 1.
+
+        Returns:
+            A float64 array of shape (N,), in nats.
 
         Raises:
             ValueError: `y` does not fit the prediction.
         """
-        residuals = (self._targets(y) - self.means) / self.noise_std
-        squares = np.square(residuals).reshape(*self.means.shape[:2], -1)
-        constant = math.log(self.noise_std) + 0.5 * math.log(2.0 * math.pi)
-        logs = -0.5 * np.sum(squares, axis=2) - squares.shape[2] * constant  # (S, N)
-        highest = np.max(logs[self.weights > 0.0], axis=0)
-        # A member of weight 0 may have the highest density: it must not overflow.
-        powers = np.exp(np.minimum(logs - highest, 0.0))
-        return float(-np.mean(np.log(self.weights @ powers) + highest))
+        with np.errstate(divide="ignore"):  # a weight of 0
+            log_weights = np.log(self.weights)[:, None]
 
-    def crps(self, y: npt.ArrayLike) -> float:
-        """Return the mean continuous ranked probability score, in units of `y`.
+        def joint(law: _laws.Law, y: Array) -> Array:
+            logs = np.sum(law.log_prob(y), axis=2) + log_weights
+            return np.logaddexp.reduce(logs, axis=0)
 
-        It is E|X - y| - E|X - X'| / 2 for independent X and X' from the prediction, in
-        closed form. It generalises the absolute error: that is its value without
-        noise and with one member. Outputs are scored one by one and averaged. The time
-        grows with the square of the number of members.
+        return self._map(joint, self._targets(y))
+
+    def crps(self, y: npt.ArrayLike) -> Array:
+        """Return the continuous ranked probability score of each target.
+
+        It is E|X - y| - E|X - X'| / 2 for independent X and X' from the prediction. It
+        generalises the absolute error: that is its value for a prediction without
+        spread. Mixtures of normals have it in closed form, in a time that grows with
+        the square of the number of members; other laws integrate numerically.
 
         Args:
-            y: finite targets, shape (N,) or (N, D).
+            y: finite targets, shape (N, D), or (N,) if D is 1.
+
+        Returns:
+            A float64 array of shape (N, D), at least 0, in units of `y`.
 
         Raises:
             ValueError: `y` does not fit the prediction.
 
         Reference: Grimit et al. (2006), the equation for mixtures of normals.
         """
-        y = self._targets(y)
-        away = self._average(
-            lambda means: normal.absolute_mean(y - means, self.noise_std)
-        )
-        spread = normal.absolute_mean(np.zeros(()), math.sqrt(2.0) * self.noise_std)
-        apart = np.sum(np.square(self.weights)) * spread + np.zeros_like(y)
-        for i in range(1, len(self.means)):
-            pairs = self.means[:i] - self.means[i]
-            distances = normal.absolute_mean(pairs, math.sqrt(2.0) * self.noise_std)
-            share = 2.0 * self.weights[i] * self.weights[:i]
-            apart += np.tensordot(share, distances, axes=1)
-        return float(np.mean(away - 0.5 * apart))
 
-    def cdf(self, y: npt.ArrayLike) -> Array:
-        """Return the predicted probability of a value below each target.
+        def score(law: _laws.Law, y: Array) -> Array:
+            away = np.tensordot(self.weights, law.distance(y), axes=1)
+            return away - mixtures.half_distance(law, self.weights)
 
-        For a calibrated prediction these values are uniform on [0, 1]: they are the
-        probability integral transform.
+        return self._map(score, self._targets(y))
+
+    def quantile(self, q: float) -> Array:
+        """Return the quantile of each target, by bisection and Newton's method.
 
         Args:
-            y: finite targets, shape (N,) or (N, D).
+            q: probability of a value of at most the quantile, in (0, 1).
 
         Returns:
-            A float64 array of the shape of the prediction, (N,) or (N, D).
+            A float64 array of shape (N, D), to 1e-10 of a deviation. For counts the
+            smallest count with at least this probability.
 
         Raises:
-            ValueError: `y` does not fit the prediction.
+            ValueError: `q` is not in (0, 1).
         """
-        return self._below(self._targets(y))
-
-    def quantile(self, probability: float) -> Array:
-        """Return the quantile of each prediction, by bisection and Newton's method.
-
-        Args:
-            probability: probability of a value below the quantile, in (0, 1).
-
-        Returns:
-            A float64 array of shape (N,) or (N, D), to 1e-10 of `noise_std`.
-
-        Raises:
-            ValueError: `probability` is not in (0, 1).
-        """
-        probability = _validate.number("probability", probability, LEVEL)
-        # The quantile of a mixture lies between those of its members.
-        shift = self.noise_std * NormalDist().inv_cdf(probability)
-        used = self.means[self.weights > 0.0]
-        low, high = np.min(used, axis=0) + shift, np.max(used, axis=0) + shift
-        precision = _PRECISION * self.noise_std
-        halvings = math.ceil(math.log2(max(np.max(high - low) / precision, 1.0)))
-        value = 0.5 * (low + high)
-        for step in range(8 * (halvings + 1)):
-            excess = self._below(value) - probability
-            low = np.where(excess < 0.0, value, low)
-            high = np.where(excess < 0.0, high, value)
-            density = np.maximum(self._density(value), np.finfo("float64").tiny)
-            newton = value - excess / density
-            is_found = np.abs(newton - value) <= precision
-            # Each eighth step halves the bracket, so that it always closes.
-            is_newton = (newton >= low) & (newton <= high) & (step % 8 < 7)
-            value = np.where(is_newton | is_found, newton, 0.5 * (low + high))
-            if np.all(is_found | (high - low <= precision)):
-                break
-        return np.clip(value, low, high)
+        q = _validate.number("q", q, LEVEL)
+        return self._map(lambda law: mixtures.quantile(law, self.weights, q))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Return the ends of the central interval of each prediction.
+        """Return the ends of the central interval of each target.
 
         Args:
             level: probability of the interval, in (0, 1). Defaults to 0.9, from the 5%
                 quantile to the 95% quantile.
 
         Returns:
-            `(low, high)`, two float64 arrays of shape (N,) or (N, D).
+            `(low, high)`, two float64 arrays of shape (N, D).
 
         Raises:
             ValueError: `level` is not in (0, 1).
@@ -225,21 +187,64 @@ class NormalMixture:
         level = _validate.number("level", level, LEVEL)
         return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """Return draws from the prediction.
+
+        Each draw comes from one member for all examples: a curve, and noise around it.
+
+        Args:
+            n: number of draws, at least 1.
+            seed: integer that fixes the draws. Defaults to 0.
+
+        Returns:
+            A float64 array of shape (n, N, D).
+
+        Raises:
+            ValueError: an argument is outside its range.
+        """
+        n = _validate.integer("n", n, 1)
+        rng = np.random.default_rng(_validate.seed(seed))
+        chosen = rng.choice(len(self.weights), size=n, p=self.weights)
+        return self.law.members(chosen).draws(rng)
+
+    def rmse(self, y: npt.ArrayLike) -> float:
+        """Return the root mean squared error of the mean.
+
+        Args:
+            y: finite targets, shape (N, D), or (N,) if D is 1.
+
+        Raises:
+            ValueError: `y` does not fit the prediction.
+        """
+        return math.sqrt(np.mean(np.square(self._targets(y) - self.mean())))
+
+    def nll(self, y: npt.ArrayLike) -> float:
+        """Return the mean of minus `log_prob`, in nats per example.
+
+        Args:
+            y: finite targets, shape (N, D), or (N,) if D is 1.
+
+        Raises:
+            ValueError: `y` does not fit the prediction.
+        """
+        return float(-np.mean(self.log_prob(y)))
+
     def coverage(self, y: npt.ArrayLike, level: float = 0.9) -> float:
         """Return the share of targets in their central intervals.
 
         Args:
-            y: finite targets, shape (N,) or (N, D).
+            y: finite targets, shape (N, D), or (N,) if D is 1.
             level: probability of the intervals, in (0, 1). Defaults to 0.9.
 
         Returns:
-            A float in [0, 1]. It is about `level` for a calibrated prediction.
+            A float in [0, 1]. It is about `level` for a calibrated prediction. A count
+            is inside with the share of its probability that is.
 
         Raises:
             ValueError: `y` does not fit the prediction, or `level` is not in (0, 1).
         """
         level = _validate.number("level", level, LEVEL)
-        return float(np.mean(2.0 * np.abs(self.cdf(y) - 0.5) <= level))
+        return float(np.mean(self._central(self._targets(y)) <= level))
 
     def calibration(
         self, y: npt.ArrayLike, levels: npt.ArrayLike = LEVELS
@@ -249,7 +254,7 @@ class NormalMixture:
         `mh.plots.interval_calibration` draws the curve.
 
         Args:
-            y: finite targets, shape (N,) or (N, D).
+            y: finite targets, shape (N, D), or (N,) if D is 1.
             levels: probabilities of the intervals, shape (levels,), in (0, 1).
                 Defaults to 0.05, 0.1, ..., 0.95.
 
@@ -265,7 +270,7 @@ class NormalMixture:
         expected = as_finite("levels", levels, ranks=(1,), axes="(levels,)")
         for level in expected:
             _validate.number("levels", float(level), LEVEL)
-        inside = np.sort(2.0 * np.abs(self.cdf(y) - 0.5), axis=None)
+        inside = np.sort(self._central(self._targets(y)), axis=None)
         observed = np.searchsorted(inside, expected, side="right") / len(inside)
         return IntervalCalibration(expected, observed)
 
@@ -276,7 +281,7 @@ class NormalMixture:
         holds the target, or always does, gives 0.5.
 
         Args:
-            y: finite targets, shape (N,) or (N, D).
+            y: finite targets, shape (N, D), or (N,) if D is 1.
 
         Raises:
             ValueError: `y` does not fit the prediction.
@@ -285,28 +290,76 @@ class NormalMixture:
         return float(np.mean(np.abs(curve.observed - curve.expected)))
 
     def _targets(self, y: npt.ArrayLike) -> Array:
-        return as_targets("y", y, self.means.shape[1:])
-
-    def _below(self, values: Array) -> Array:
-        """Return the mixture's distribution function at values (N,) or (N, D)."""
-        return self._average(
-            lambda means: normal.below((values - means) / self.noise_std)
-        )
-
-    def _density(self, values: Array) -> Array:
-        """Return the mixture's density at values (N,) or (N, D)."""
-        return self._average(
-            lambda means: (
-                normal.density((values - means) / self.noise_std) / self.noise_std
+        y = as_targets("y", y, self.means.shape[1:])
+        wrong = (y < 0.0) | (y != np.floor(y))
+        if self.law.is_count and np.any(wrong):
+            raise ValueError(
+                "Argument `y` must be counts, 0, 1, 2, ..., for a likelihood of "
+                f"counts. Received: {y[wrong][0]:g}"
             )
+        return y
+
+    def _central(self, y: Array) -> Array:
+        """Return the level of the central interval that ends at each target.
+
+        The level of a count is drawn from those that its probability takes up, so that
+        it is uniform for a calibrated prediction.
+        """
+        below = self._map(self._below, y)
+        if self.law.is_count:
+            share = np.random.default_rng(0).uniform(size=y.shape)
+            below -= share * (below - self._map(self._below, y - 1.0))
+        return 2.0 * np.abs(below - 0.5)
+
+    def _map(self, function: Callable[..., Array], *arrays: Array) -> Array:
+        """Return `function(law, *arrays)`, computed for some examples at a time."""
+        count = self.means.shape[1]
+        numbers = max(1, np.size(self.law.variance) // count)
+        size = max(1, _BLOCK // numbers)
+        parts = [slice(start, start + size) for start in range(0, count, size)]
+        return np.concatenate(
+            [
+                function(self.law.examples(part), *(array[part] for array in arrays))
+                for part in parts
+            ]
         )
 
-    def _average(self, function: Callable[[Array], Array]) -> Array:
-        """Return the weighted mean over members of a function of their means."""
-        size = max(1, _BLOCK // max(1, self.means[0].size))
-        total = np.zeros(self.means.shape[1:])
-        for start in range(0, len(self.means), size):
-            part = slice(start, start + size)
-            values = function(self.means[part])
-            total += np.tensordot(self.weights[part], values, axes=1)
-        return total
+    def _below(self, law: _laws.Law, y: Array) -> Array:
+        return mixtures.below(law, self.weights, y)
+
+
+class NormalMixture(PredictiveMixture):
+    """The `PredictiveMixture` of members with normal noise of one known size.
+
+    Args:
+        means: predicted means of S members, shape (S, N), or (S, N, D) for D targets.
+            Add a first axis of length 1 for a single network.
+        noise_std: standard deviation of the noise, in units of the target, greater
+            than 0. It is that of `mh.losses.GaussianNLL`.
+        weights: S numbers, at least 0 and not all 0, or None for equal weights. They
+            are divided by their sum.
+
+    Raises:
+        ValueError: an argument is outside its range or has another shape.
+
+    Example:
+
+    >>> mixture = NormalMixture([[0.0], [2.0]], noise_std=1.0, weights=[0.5, 0.5])
+    >>> mixture.mean(), round(mixture.nll([1.0]), 4), mixture.crps([1.0]).round(4)
+    (array([[1.]]), 1.4189, array([[0.3594]]))
+    >>> low, high = mixture.interval(0.9)
+    >>> low.round(3), high.round(3)
+    (array([[-1.284]]), array([[3.284]]))
+    """
+
+    def __init__(
+        self,
+        means: npt.ArrayLike,
+        noise_std: float,
+        weights: npt.ArrayLike | None = None,
+    ) -> None:
+        means = as_finite("means", means, ranks=(2, 3), axes="(members, examples)")
+        noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
+        means = means.reshape(1, *means.shape[:2], -1)
+        ones = np.ones_like(means)
+        super().__init__(_laws.NormalLaw(means, noise_std * ones, ones), weights)
