@@ -84,6 +84,7 @@ def test_the_loss_survives_serialisation():
     assert restored.get_config() == loss.get_config()
     assert restored.get_config() == {
         "noise_std": 0.25,
+        "min_std": 1e-3,
         "name": "noise",
         "reduction": "sum",
     }

@@ -40,7 +40,12 @@ CALLS = [
     "proposals.ReversibleLangevin(3.0, normalized=True)",
     "schedules.PowerDecay(0.1, offset=1.0, power=0.5)",
     "priors.Gaussian({'dense': 0.5})",
-    "losses.GaussianNLL(0.5)",
+    "losses.GaussianNLL(noise_std=0.5)",
+    "losses.GaussianNLL()",
+    "losses.StudentTNLL(df=4.0)",
+    "losses.MixtureNLL(3)",
+    "losses.PoissonNLL()",
+    "losses.NegativeBinomialNLL()",
     "PosteriorSamples(burn_in=5, every=2)",
 ]
 

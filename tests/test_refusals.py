@@ -210,7 +210,7 @@ def check_use(result):
         finite(result.info["energy"])
     elif isinstance(result, mh.metrics.Reliability):
         finite(result.accuracy[result.count > 0])
-    elif isinstance(result, mh.metrics.NormalMixture):
+    elif isinstance(result, mh.metrics.PredictiveMixture):
         finite(result.interval(0.9))
     elif isinstance(result, LearningRateTable):
         finite(result.column("start"))

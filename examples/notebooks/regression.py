@@ -103,7 +103,7 @@ mh.evaluate({"SGD": sgd, "ensemble": ensemble}, x_test, y_test)
 distribution = mh.predict_distribution(ensemble, x_test)
 low, high = distribution.interval(0.9)
 for i in range(5):
-    print(f"[{low[i]:+.2f}, {high[i]:+.2f}]  observed {y_test[i]:+.2f}")
+    print(f"[{low[i, 0]:+.2f}, {high[i, 0]:+.2f}]  observed {y_test[i]:+.2f}")
 
 # %% [markdown]
 """
