@@ -44,7 +44,7 @@ class PoissonNLL(Likelihood):
     def _parts(self) -> int:
         return 1
 
-    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+    def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
         """Return the nats of each target."""
         log_mean = log_rate(ops, parts[0])
         return -_laws.count_log_prob(ops, y_true, ops.exp(log_mean), log_mean)
@@ -86,7 +86,7 @@ class NegativeBinomialNLL(Likelihood):
     def _parts(self) -> int:
         return 2
 
-    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+    def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
         """Return the nats of each target."""
         log_mean = log_rate(ops, parts[0])
         size = _LEAST_SIZE + ops.exp(log_rate(ops, parts[1]))

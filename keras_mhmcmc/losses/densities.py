@@ -103,7 +103,7 @@ class GaussianNLL(_WithDeviation):
     def _parts(self) -> int:
         return 2 if self.noise_std is None else 1
 
-    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+    def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
         """Return the nats of each target."""
         if self.noise_std is None:
             log_std = self._log_std(parts[1])
@@ -167,7 +167,7 @@ class StudentTNLL(_WithDeviation):
     def _parts(self) -> int:
         return 3 if self.df is None else 2
 
-    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+    def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
         """Return the nats of each target."""
         log_std = self._log_std(parts[1])
         z = (y_true - parts[0]) * ops.exp(-log_std)
@@ -230,7 +230,7 @@ class MixtureNLL(_WithDeviation):
     def _parts(self) -> int:
         return 3 * self.components
 
-    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+    def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
         """Return the nats of each target."""
         means, raw, logits = (ops.stack(group) for group in self._groups(parts))
         log_std = self._log_std(raw)

@@ -58,7 +58,7 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
         """Number of outputs of one target."""
         raise NotImplementedError
 
-    def nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
+    def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
         """Return the nats of each target.
 
         Args:
@@ -116,11 +116,10 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
         if self._parts > 1:
             parts = ops.split(y_pred, self._parts, axis=-1)
         y_true = ops.reshape(y_true, ops.shape(parts[0]))
-        nats = self.nats(y_true, *parts)
+        nats = self._nats(y_true, *parts)
         if mask is not None:
-            mask = ops.reshape(
-                mask, (*mask.shape, *[1] * (len(nats.shape) - mask.ndim))
-            )
+            while len(mask.shape) < len(nats.shape):
+                mask = ops.expand_dims(mask, -1)
             nats = ops.where(mask > 0.5, nats, 0.0)
         return ops.sum(ops.reshape(nats, (ops.shape(nats)[0], -1)), axis=1)
 
