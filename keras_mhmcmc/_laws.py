@@ -151,13 +151,15 @@ class Law:
 
     def members(self, chosen: Any) -> Self:
         """Return the law with these members."""
-        parts = [getattr(self, one.name) for one in dataclasses.fields(self)]
-        return type(self)(*(part[..., chosen, :, :] for part in parts))
+        return self._part((..., chosen, slice(None), slice(None)))
 
     def examples(self, chosen: slice) -> Self:
         """Return the law of these examples."""
+        return self._part((..., chosen, slice(None)))
+
+    def _part(self, place: Any) -> Self:
         parts = [getattr(self, one.name) for one in dataclasses.fields(self)]
-        return type(self)(*(part[..., chosen, :] for part in parts))
+        return type(self)(*(part[place] for part in parts))
 
 
 @dataclass(frozen=True)
@@ -205,10 +207,6 @@ class NormalLaw(Law):
         means = np.take_along_axis(self.means, chosen, axis=0)[0]
         stds = np.take_along_axis(self.stds, chosen, axis=0)[0]
         return means + stds * rng.normal(size=means.shape)
-
-    def distance(self, y: Array) -> Array:
-        parts = normal_distance(y - self.means, self.stds)
-        return np.sum(self.shares * parts, axis=0)
 
     def normals(self) -> tuple[Array, Array, Array]:
         # Members first, so that their weights can be repeated.

@@ -49,6 +49,10 @@ EXEMPT = {
     "metrics.Reliability": "a result",
     "metrics.IntervalCalibration": "a result",
     "p*.Pr*": "abstract",
+    "losses.Likelihood": "abstract",
+    "losses.Likelihood.mixture": INNER,
+    "metrics.PredictiveMixture.*mean": "takes nothing",
+    "metrics.PredictiveMixture.*std": "takes nothing",
     "independent_processes": "takes nothing",
     "proposals.RandomWalk": "takes nothing",
     "proposals.*.*": INNER,
@@ -75,6 +79,7 @@ UNCHECKED = {
     "BarkerChain.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
     "Classifier": {"subject"},  # how the package names the model
     "ParallelChains.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
+    "metrics.PredictiveMixture": {"law"},  # what a likelihood makes
     "priors.Gaussian.bind": {"variables"},  # called by the optimizers
     "prune": {"x", "y", "batch_size"},  # as for `keras.Model.evaluate`
     "suggest_learning_rate": {"x", "y"},  # as for `keras.Model.fit`
@@ -225,7 +230,8 @@ def check_use(result):
             variable = keras.Variable([0.5, -1.0], name="kernel")
             finite(float(result.bind([variable]).energy([variable.value], like=0.0)))
         elif isinstance(result, keras.Loss):
-            finite(ops.convert_to_numpy(result([[0.5]], [[0.5]])))
+            outputs = np.full((1, result.outputs(1)), 0.5)
+            finite(ops.convert_to_numpy(result([[0.5]], outputs)))
         elif isinstance(result, mh.schedules.Schedule):
             finite([float(result(step)) for step in (0, 1)])
     elif isinstance(result, tuple):

@@ -49,6 +49,7 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
     ) -> None:
         kinds = (str, type(None))
         _validate.instance("name", name, kinds, "a text, or None")
+        _validate.scope_name(name)
         hint = 'a text such as "sum_over_batch_size", or None'
         _validate.instance("reduction", reduction, kinds, hint)
         super().__init__(name=name, reduction=reduction)

@@ -51,6 +51,7 @@ NO_INCLUSION = [
 ]
 SIDES = [((3, -3), (-3, 3)), ((-3, 3), (0, 0))]
 COLOURS = ["no such colour", 1, [], {}, (2.0, 0.0, 0.0), True, b"red"]
+PREDICTION = mh.metrics.NormalMixture(np.zeros((2, 4)), 0.5)
 IMAGES = np.zeros((2, 4, 3, 3))
 IMAGES_OF = dict(
     images=array(IMAGES, "[0, 1]", shapes=[(2, 4, 3), (2, 4, 3, 3, 2)]),
@@ -68,6 +69,13 @@ NO_CONTOURS = [1, "a", mh.CSGLD, mh.SGLD(0.1, train_size=4)]
 PLOTS = {
     "acceptance": row(
         dict(history={"acceptance": [0.9, 0.4]}), history=listed(*HISTORY)
+    ),
+    "predictive": row(
+        dict(prediction=PREDICTION, x=np.arange(4.0), y=np.zeros(4)),
+        prediction=listed(None, 1, [], {}, np.zeros(4), "a"),
+        x=array(np.arange(4.0), "(-inf, inf)", 0.5, shapes=[3, (4, 2), (1, 4)]),
+        y=array(np.zeros(4), "(-inf, inf)", 0.5, shapes=[3, (4, 2), (1, 4)]).or_none,
+        target=kinds.integer(0, 0),
     ),
     "adversarial_grid": row(
         dict(images=IMAGES, probabilities=[P4, P4], labels=Y4, epsilons=[0.0, 0.1]),

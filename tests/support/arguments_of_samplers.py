@@ -41,6 +41,11 @@ CONTOUR = dict(
     rho=kinds.NOT_NEGATIVE | [1e30],  # the density would become negative
     masses=array(np.ones(20), "(0, inf)", *NO_MASSES, shapes=[19, 21, (1, 20)]).or_none,
 )
+NAMED = dict(
+    name=kinds.TEXT.or_none,
+    reduction=unshown("average", 1, [], {}, True, np.ones(2)),
+)
+OF_LOSSES = NAMED | dict(min_std=kinds.POSITIVE)
 SPIKE_SLAB = dict(sparse="kernel", v0=1e-3, v1=1.0)
 NO_SPIKE_SLABS = [mh.priors.SpikeSlab, mh.priors.Gaussian(1.0), SPIKE_SLAB, "kernel"]
 SPARSE = dict(
@@ -145,9 +150,14 @@ PARTS = {
     "proposals.Langevin": row({}),
     "proposals.ReversibleLangevin": row(dict(beta=2.0)),
     "losses.GaussianNLL": row(
-        dict(noise_std=0.5),
-        name=kinds.TEXT.or_none,
-        reduction=unshown("average", 1, [], {}, True, np.ones(2)),
+        dict(noise_std=0.5), noise_std=kinds.POSITIVE.or_none, **OF_LOSSES
+    ),
+    "losses.StudentTNLL": row({}, df=number("(2, inf)").or_none, **OF_LOSSES),
+    "losses.MixtureNLL": row(dict(components=2), components=kinds.COUNT, **OF_LOSSES),
+    "losses.PoissonNLL": row({}, **NAMED),
+    "losses.NegativeBinomialNLL": row({}, **NAMED),
+    "losses.Likelihood.outputs": row(
+        lambda: dict(self=mh.losses.GaussianNLL(), targets=2), targets=kinds.COUNT
     ),
     "losses.GaussianNLL.call": row(
         lambda: FOUR | dict(self=mh.losses.GaussianNLL(0.5)),

@@ -58,24 +58,27 @@ LEVELS = array([0.5, 0.9], "(0, 1)", 0.5, shapes=[(1, 2)])
 STDS = array(0.5 * np.ones(4), "(0, inf)", shapes=[3, (4, 2)], empty=True)
 NOISES = kinds.POSITIVE | [{}, {"b": 0.5}, {"a": 0.0}, {"a": None}]
 NOISES = NOISES.but(lambda value: value is None or value == {"a": 1})
+SCORES = ("rmse", "nll", "crps", "cdf", "log_prob", "calibration_error")
 METHODS = {
-    **dict.fromkeys(("rmse", "nll", "crps", "cdf", "calibration_error"), {"y": Y}),
+    **dict.fromkeys(SCORES, {"y": Y}),
     "coverage": {"y": Y},
     "calibration": {"y": Y, "levels": LEVELS},
-    "quantile": {},
+    "quantile": {"q": kinds.OPEN_SHARE},
+    "sample": {"n": kinds.COUNT},
     "interval": {},
 }
-GOOD = {"y": TARGETS, "levels": [0.5, 0.9], "probability": 0.2}
+GOOD = {"y": TARGETS, "levels": [0.5, 0.9], "q": 0.2, "n": 3}
 
 
 def of_method(name, own):
     """A row of a method of a mixture."""
     good = {key: GOOD[key] for key in own}
-    if name == "quantile":
-        good["probability"] = 0.2
     return row(lambda: dict(self=mixture()) | good, **own)
 
 
+LIKELIHOODS = listed(
+    "mse", 1, [], mh.losses.GaussianNLL, keras.losses.MeanSquaredError()
+)
 REGRESSED = {k: 0.5 for k in RegressionTable._heads} | {"model": "a", "members": 1}
 REGRESSIONS = {
     "metrics.NormalMixture": row(
@@ -84,7 +87,14 @@ REGRESSIONS = {
         weights=(WEIGHTS | [[1e308, 1e308]]).or_none,
         also={"means": {"weights"}},
     ),
-    **{f"metrics.NormalMixture.{k}": of_method(k, own) for k, own in METHODS.items()},
+    **{
+        f"metrics.PredictiveMixture.{k}": of_method(k, own)
+        for k, own in METHODS.items()
+    },
+    "metrics.PredictiveMixture": row(
+        lambda: dict(law=mixture().law, weights=[1.0, 2.0]),
+        weights=(WEIGHTS | [[1e308, 1e308]]).or_none,
+    ),
     "metrics.crps_normal": row(
         dict(mean=MEANS[0], std=np.full(4, 0.5), y=TARGETS),
         mean=array(MEANS[0], "(-inf, inf)", *NOT_FINITE, 0.5, shapes=[3, (2, 2, 1)]),
@@ -108,6 +118,8 @@ REGRESSIONS = {
         lambda: dict(model=line(), x=X4, noise_std=0.5),
         x=INPUTS,
         noise_std=kinds.POSITIVE,  # None is refused: the model has no loss
+        likelihood=LIKELIHOODS,
+        also={"likelihood": {"noise_std"}},
     ),
     "evaluate of a regression": row(
         lambda: dict(models={"a": line()}, x=X4, y=TARGETS, noise_std=0.5),
@@ -170,7 +182,9 @@ CALIBRATION = [
         **CLASSES,
     ),
     row(
-        lambda: dict(model=line(), x=X9, y=Y9, level=0.5),
+        lambda: dict(model=line(), x=X9, y=Y9, level=0.5, likelihood=None),
+        method=choice("absolute", "normalised", "quantile"),
+        likelihood=LIKELIHOODS,
         x=X9_KIND,
         y=TARGETS9,
         also={"x": {"y"}, "level": {"x"}},
