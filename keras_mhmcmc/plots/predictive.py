@@ -99,6 +99,7 @@ def predictive(
     lower.set_ylabel("standard deviation")
     lower.set_xlabel("x")
     for panel in (upper, lower):
-        panel.legend(edgecolor="none", fontsize="small")
+        above = dict(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+        panel.legend(frameon=False, fontsize="small", **above)
     figure: Figure = upper.figure
     return figure

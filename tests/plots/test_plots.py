@@ -331,3 +331,28 @@ def test_transfer_draws_into_given_axes():
     assert not axes[0].images and len(pyplot.get_fignums()) == 1
     with pytest.raises(ValueError, match="`table` must be a result of `adversarial.tr"):
         plots.transfer(robustness_table())
+
+
+def test_predictive_draws_intervals_and_the_parts_of_the_deviation():
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(size=20), rng.normal(size=(20, 2))
+    prediction = metrics.NormalMixture(rng.normal(size=(3, 20, 2)), 0.5)
+    figure = plots.predictive(prediction, x, y, target=1)
+    upper, lower = figure.axes
+    drawn = {line.get_label(): line.get_xydata() for line in upper.lines}
+    order = np.argsort(x)
+    np.testing.assert_array_equal(drawn["mean"][:, 0], x[order])
+    np.testing.assert_array_equal(drawn["mean"][:, 1], prediction.mean()[order, 1])
+    np.testing.assert_array_equal(drawn["data"][:, 1], y[order, 1])
+    high = upper.collections[0].get_paths()[0].vertices[:, 1].max()
+    assert high == prediction.interval(0.9)[1][:, 1].max()
+    parts = {line.get_label(): line.get_ydata() for line in lower.lines}
+    squares = parts["noise"] ** 2 + parts["members"] ** 2
+    np.testing.assert_allclose(parts["total"] ** 2, squares)
+    for change, message in (
+        ({"target": 2}, "`target` must be less than 2"),
+        ({"x": x[:5]}, "`x` must have one number for each of 20"),
+        ({"prediction": y}, "`prediction` must be a result"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plots.predictive(**({"prediction": prediction, "x": x} | change))
