@@ -51,6 +51,7 @@ EXEMPT = {
     "p*.Pr*": "abstract",
     "losses.Likelihood": "abstract",
     "losses.Likelihood.mixture": INNER,
+    "losses.Likelihood.warn_of_grid": INNER,
     "metrics.PredictiveMixture.*mean": "takes nothing",
     "metrics.PredictiveMixture.*std": "takes nothing",
     "independent_processes": "takes nothing",

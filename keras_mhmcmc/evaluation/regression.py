@@ -12,7 +12,6 @@ from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import InputsLike
-from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
@@ -26,7 +25,6 @@ _REMEDY = (
     "Compile the model with one of `mh.losses`, such as `mh.losses.GaussianNLL`, or "
     "pass `noise_std`, the standard deviation of the noise in units of the target."
 )
-_FEW = 20  # fewer targets tell nothing about a grid
 
 
 def predict_distribution(
@@ -164,32 +162,6 @@ def likelihood_of_each(
     }
 
 
-def warn_of_grid(likelihood: Likelihood, y: Array) -> None:
-    """Warn if targets with few distinct values meet a density with a free deviation.
-
-    Args:
-        likelihood: the likelihood of the targets.
-        y: targets, shape (N, D) or (N,).
-    """
-    if likelihood.noise_std is not None or len(y) < _FEW:
-        return
-    for k, column in enumerate(y.reshape(len(y), -1).T):
-        values = np.unique(column)
-        if not 1 < len(values) <= len(column) / 10:
-            continue
-        gap = float(np.min(np.diff(values)))
-        if likelihood.min_std < 0.5 * gap:
-            warn(
-                f"Target {k} has {len(values)} distinct values in {len(column)} "
-                f"examples, at least {gap:g} apart, and a density with a free deviation"
-                ": its likelihood grows without bound on such a grid, and says little. "
-                f"Compile with min_std={0.5 * gap:g}, half of a step, or use a "
-                "likelihood of counts or classes. "
-                f"Received: {likelihood!r}"
-            )
-            return
-
-
 def refuse_options(classifiers: Mapping[str, Classifier], ood: Any) -> None:
     """Raise a `ValueError` for options that only a classification has."""
     if any(classifier.from_logits for classifier in classifiers.values()):
@@ -232,7 +204,7 @@ def scores(
     for level in LEVELS:
         low, high = prediction.interval(level / 100)
         row[f"width_{level}"] = float(np.mean(high - low))
-    warn_of_grid(likelihood, np.asarray(y))
+    likelihood.warn_of_grid(np.asarray(y))
     return row
 
 

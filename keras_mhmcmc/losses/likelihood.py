@@ -14,7 +14,9 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import PrintedAsCall
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 
+_FEW = 20  # fewer targets tell nothing about a grid
 _KNEE = 30.0  # above it a rate grows linearly with the output, and cannot overflow
 
 
@@ -96,6 +98,27 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
                 f"`{self!r}`. Received: {columns} outputs"
             )
         return self._law(*np.split(np.asarray(outputs, "float64"), self._parts, axis=2))
+
+    def warn_of_grid(self, y: Array) -> None:
+        """Warn if targets have few distinct values, and the deviation is free.
+
+        Args:
+            y: targets of examples, shape (N, ...).
+        """
+        if self.noise_std is not None or len(y) < _FEW:
+            return
+        for column in y.reshape(len(y), -1).T:
+            values = np.unique(column)
+            gap = float(np.min(np.diff(values), initial=np.inf))
+            if len(values) <= len(column) / 10 and 2.0 * self.min_std < gap < np.inf:
+                warn(
+                    f"A target has {len(values)} distinct values in {len(column)} "
+                    f"examples, at least {gap:g} apart. A density whose deviation is "
+                    "free grows without bound on such a grid, and its likelihood says "
+                    f"little. Set min_std={0.5 * gap:g}, half of a step, or use a "
+                    f"likelihood of counts or classes. Received: {self!r}"
+                )
+                return
 
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None

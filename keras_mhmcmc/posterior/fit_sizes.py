@@ -40,6 +40,7 @@ class FitSizes:
             self._warned.add("sum")
             warn_of_sum(model)
             warn_of_weights(model)
+            _warn_of_grid(model)
         expected, seen = model.optimizer.batch_size, _examples_seen(model)
         self._batch = None
         if seen <= batches or seen % batches:
@@ -168,6 +169,15 @@ def _terms_of_an_example(model: keras.Model) -> int | None:
     if name in (OF_LABELS, *OF_MEAN_SQUARES):
         return math.prod(shape)
     return 1 if isinstance(losses[0], Likelihood) else None
+
+
+def _warn_of_grid(model: keras.Model) -> None:
+    """Warn of targets with few distinct values under a density, if `fit` has arrays."""
+    data, losses = _backend.fitted_data(model), keras.tree.flatten(model.loss)
+    if data is None or len(losses) != 1 or not isinstance(losses[0], Likelihood):
+        return
+    if isinstance(data["y"], np.ndarray) or ops.is_tensor(data["y"]):
+        losses[0].warn_of_grid(np.asarray(ops.convert_to_numpy(data["y"])))
 
 
 def _positions_of_an_example(model: keras.Model) -> set[int] | None:

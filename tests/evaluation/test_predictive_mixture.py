@@ -245,6 +245,9 @@ class TestModels:
         message = "7 distinct values in 80 examples, at least 1 apart.*min_std=0.5"
         with pytest.warns(UserWarning, match=message):
             mh.evaluate({"a": model}, x, y)
+        model.compile(mh.SGLD(1e-3, train_size=80, seed=0), model.loss)
+        with pytest.warns(UserWarning, match=message):
+            model.fit(x, y, verbose=0, callbacks=[mh.PosteriorSamples()])
 
     @pytest.mark.filterwarnings("error::UserWarning")
     @pytest.mark.parametrize(
