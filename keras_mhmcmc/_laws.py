@@ -7,6 +7,7 @@ the distribution functions that NumPy lacks.
 import dataclasses
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 from typing import Self
 
@@ -137,9 +138,11 @@ class Law:
         """Return E|X - y|."""
         return 2.0 * (y * self.cdf(y) - self.mean_up_to(y)) + self.mean - y
 
-    def quantile(self, q: float) -> Array:
-        """Return the quantile of each member, where it has a closed form."""
-        raise NotImplementedError
+    def bracket(self, q: float) -> tuple[Array, Array]:
+        """Return ends that hold the quantile of each member."""
+        std = np.sqrt(self.variance)  # for Cantelli's inequality
+        low = self.mean - std * math.sqrt((1.0 - q) / q)
+        return low, self.mean + std * math.sqrt(q / (1.0 - q))
 
     def normals(self) -> tuple[Array, Array, Array] | None:
         """Return shares, means and deviations if the law is a mixture of normals.
@@ -199,6 +202,10 @@ class NormalLaw(Law):
         parts = self.means * normal_cdf(z) - self.stds * normal_density(z)
         return np.sum(self.shares * parts, axis=0)
 
+    def bracket(self, q: float) -> tuple[Array, Array]:
+        ends = self.means + self.stds * NormalDist().inv_cdf(q)
+        return np.min(ends, axis=0), np.max(ends, axis=0)
+
     def draws(self, rng: np.random.Generator) -> Array:
         if len(self.shares) == 1:
             return self.means[0] + self.stds[0] * rng.normal(size=self.means.shape[1:])
@@ -256,8 +263,9 @@ class StudentTLaw(Law):
     def draws(self, rng: np.random.Generator) -> Array:
         return self.locations + self.scales * rng.standard_t(self.df)
 
-    def quantile(self, q: float) -> Array:
-        return self.locations + self.scales * _special().stdtrit(self.df, q)
+    def bracket(self, q: float) -> tuple[Array, Array]:
+        end = self.locations + self.scales * _special().stdtrit(self.df, q)
+        return end, end
 
     def _scaled(self, y: Array) -> Array:
         return (y - self.locations) / self.scales

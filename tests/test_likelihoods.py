@@ -20,7 +20,7 @@ def gaussian(y, mean, raw):
 
 
 def student_t(y, centre, raw, df):
-    return stats.t.logpdf(y, 2 + np.exp(df), centre, FLOOR + np.exp(raw))
+    return stats.t.logpdf(y, 2.01 + np.exp(df), centre, FLOOR + np.exp(raw))
 
 
 def mixture(y, m1, m2, s1, s2, l1, l2):
@@ -46,7 +46,7 @@ CASES = {
     "student t": (mh.losses.StudentTNLL(), student_t, REALS),
     "student t of known df": (
         mh.losses.StudentTNLL(df=5.0),
-        lambda y, centre, raw: student_t(y, centre, raw, np.log(3.0)),
+        lambda y, centre, raw: student_t(y, centre, raw, np.log(2.99)),
         REALS,
     ),
     "mixture": (mh.losses.MixtureNLL(2), mixture, REALS),

@@ -16,7 +16,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.losses.likelihood import Likelihood
 from keras_mhmcmc.losses.likelihood import log_rate
 
-_LEAST_DF = 2.0  # the variance is finite above
+_LEAST_DF = 2.01  # the variance is finite above 2
 
 
 class _WithDeviation(Likelihood):
@@ -129,7 +129,7 @@ class StudentTNLL(_WithDeviation):
 
     The targets are y = centre + scale * T. Heavy tails make outliers cheap. The last
     axis of the outputs has 3 D numbers for D targets: D centres, then D numbers s with
-    scale = min_std + exp(s), then D numbers t with 2 + exp(t) degrees of freedom. If
+    scale = min_std + exp(s), then D numbers t with 2.01 + exp(t) degrees of freedom. If
     these are known, it has 2 D numbers.
 
     Args:
@@ -159,7 +159,7 @@ class StudentTNLL(_WithDeviation):
     ) -> None:
         super().__init__(min_std, name, reduction)
         if df is not None:
-            above = _validate.Interval(_LEAST_DF, low_open=True)
+            above = _validate.Interval(2.0, low_open=True)
             df = _validate.number("df", df, above)
         self.df = df
 

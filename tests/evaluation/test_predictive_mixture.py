@@ -50,7 +50,7 @@ LAWS = {
     "normal": (mh.losses.GaussianNLL(), normals),
     "student t": (
         mh.losses.StudentTNLL(),
-        lambda a, b, c: stats.t(2 + np.exp(c), a, 1e-3 + np.exp(b)),
+        lambda a, b, c: stats.t(2.01 + np.exp(c), a, 1e-3 + np.exp(b)),
     ),
     "mixture": (mh.losses.MixtureNLL(2), Mixed),
     "poisson": (mh.losses.PoissonNLL(), lambda a: stats.poisson(np.exp(a))),

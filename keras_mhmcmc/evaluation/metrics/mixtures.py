@@ -12,7 +12,8 @@ from keras_mhmcmc import _laws
 from keras_mhmcmc._types import Array
 
 _PRECISION = 1e-10  # of quantiles, in deviations
-_NODES = 512  # of the integral over a mixture that has no closed form
+_NODES = 384  # of the integral over a mixture that has no closed form
+_COUNTS = 1024  # terms of a sum over counts
 _LOGITS = np.linspace(-27.0, 27.0, 48)  # of the quantiles that it is split at
 _GAUSS = ((0.0, 8 / 9), (-math.sqrt(0.6), 5 / 9), (math.sqrt(0.6), 5 / 9))
 
@@ -25,10 +26,9 @@ def below(law: _laws.Law, weights: Array, y: Array) -> Array:
 def quantile(law: _laws.Law, weights: Array, q: float) -> Array:
     """Return the smallest values with a probability of at least `q` up to them."""
     law, weights = law.members(weights > 0.0), weights[weights > 0.0]
-    # The ends hold the quantiles of all members, by Cantelli's inequality.
-    std = np.sqrt(law.variance)
-    low = np.min(law.mean - std * math.sqrt((1.0 - q) / q), axis=0)
-    high = np.max(law.mean + std * math.sqrt(q / (1.0 - q)), axis=0)
+    # The quantile of a mixture lies between those of its members.
+    ends = law.bracket(q)
+    low, high = np.min(ends[0], axis=0), np.max(ends[1], axis=0)
     if law.is_count:
         low, high = np.maximum(np.floor(low), 0.0) - 1.0, np.ceil(high) + 1.0
         while np.any(high - low > 1.0 + np.spacing(high)):
@@ -38,7 +38,7 @@ def quantile(law: _laws.Law, weights: Array, q: float) -> Array:
             high = np.where(is_above, middle, high)
         return high
     digits = 4.0 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
-    precision = np.maximum(_PRECISION * np.min(std, axis=0), digits)
+    precision = np.maximum(_PRECISION * np.sqrt(np.min(law.variance, axis=0)), digits)
     halvings = math.ceil(math.log2(max(np.max((high - low) / precision), 1.0)))
     value = 0.5 * (low + high)
     for step in range(8 * (halvings + 1)):
@@ -76,20 +76,33 @@ def half_distance(law: _laws.Law, weights: Array) -> Array:
 
 
 def _sum_of_counts(law: _laws.Law, weights: Array) -> Array:
-    """Return the sum of F (1 - F); over far counts with steps, as an integral."""
+    """Return the sum of F (1 - F); over a wide range by the trapezoidal rule."""
     low, high = (quantile(law, weights, q) for q in (1e-12, 1.0 - 1e-12))
-    step = np.maximum(np.ceil((high - low) / _NODES), 1.0)
-    total = np.zeros(low.shape)
-    for k in range(int(np.max((high - low) / step)) + 1):
-        part = below(law, weights, low + k * step)
-        total += step * part * (1.0 - part)
-    return total
+    span = high - low
+    counts = np.arange(min(np.max(span), _COUNTS) + 1.0)[:, None, None]
+    if np.max(span) <= _COUNTS:
+        nodes = low + np.minimum(counts, span)
+    else:  # even steps, and steps that grow: the law may be narrow or very skew
+        share = counts[::2] / _COUNTS
+        growing = np.expm1(share * np.log1p(span))
+        nodes = low + np.floor(np.concatenate([share * span, growing]))
+        nodes = np.sort(nodes, axis=0)
+    masses = [np.tensordot(weights, np.exp(law.log_prob(y)), axes=1) for y in nodes]
+    width, mass = np.diff(nodes, axis=0), np.stack(masses)
+    left, right = mass[:-1], mass[1:]
+    # Sums over the counts after each node, up to the next one.
+    parts = 0.5 * (width * (left + right) + right - left)
+    first = below(law, weights, low)[None]
+    lower = np.concatenate([first, first + np.cumsum(parts, axis=0)])
+    upper = np.concatenate([np.cumsum(parts[::-1], axis=0)[::-1], np.zeros_like(first)])
+    left, right = (lower * upper)[:-1], (lower * upper)[1:]
+    return 0.5 * np.sum(width * (left + right) + left - right, axis=0)
 
 
 def _integral(law: _laws.Law, weights: Array) -> Array:
     """Return the integral of F (1 - F), by Gauss's rule between members' quantiles."""
     ends = np.sort(
-        np.concatenate([law.quantile(1.0 / (1.0 + np.exp(-x))) for x in _LOGITS]),
+        np.concatenate([law.bracket(1.0 / (1.0 + math.exp(-x)))[0] for x in _LOGITS]),
         axis=0,
     )
     if len(ends) > _NODES:
