@@ -32,7 +32,8 @@ turns round: (2) and (3) are reversible, so this keeps the target where it is fi
 The warm-up does the same if an energy error is 100 times as large as wanted.
 
 `energy_adaptation.py` finds epsilon, and `step_adaptation.py` finds s, in the first
-`warm_up` steps of each chain. Both stay as they are afterwards. In units of the scales
+`warm_up` steps of each chain. Both stay as they are afterwards, unless the guard of
+`energy_adaptation.py` sends a chain back with half of epsilon. In units of the scales
 each variance is 1. L is the root of the sum of the variances, sqrt(d).
 
 | paper    | name                  | shape           | unit                        |
@@ -92,6 +93,7 @@ class State(NamedTuple):
     gradient: Position  # of U/N at the point
     energy: Tensor  # at the point, (K,)
     number: Tensor  # of steps so far, int32, ()
+    guard: energy_adaptation.Guard
     scale: Position
     search: energy_adaptation.Search
     spread: step_adaptation.Spread
@@ -134,7 +136,8 @@ class MCLMC(Transition):
     @property
     def counts(self) -> tuple[str, ...]:
         """Names of what a step counts."""
-        return ("steps", "step_size", "decoherence_length", "energy_error", "nonfinite")
+        settings = ("steps", "step_size", "decoherence_length")
+        return (*settings, "energy_error", "measured", "nonfinite", "returns")
 
     @property
     def warm_up_argument(self) -> tuple[str, int]:
@@ -174,6 +177,7 @@ class MCLMC(Transition):
             slots_like(position, "gradient"),
             Slot("energy"),
             Slot("number", dtype="int32", value=0, is_shared=True),
+            energy_adaptation.init_guard(position),
             slots_like(position, "scale", value=1.0),
             energy_adaptation.init_search(step_size),
             step_adaptation.init_spread(position),
@@ -198,7 +202,7 @@ class MCLMC(Transition):
         point, turned, new_gradient, new_energy, kinetic = moved
         error = kinetic + (new_energy - energy) / self.temperature
         finite = ops.isfinite(error)
-        ratio = ops.square(error) / self._wanted(dimension, energy)
+        ratio = ops.square(error) / self._wanted(dimension, energy, state.number)
         # A first step that is far too large would throw the chain far out.
         throws = ratio >= energy_adaptation.LARGEST_RATIO
         moves = finite & ~(throws & (state.number < self.warm_up))
@@ -208,15 +212,20 @@ class MCLMC(Transition):
             gradient=tensors.select(moves, new_gradient, gradient),
             energy=ops.where(moves, new_energy, energy),
         )
+        returns = ops.zeros_like(finite)
         if self.warm_up > 0:
             new = self._adapted(new, ratio, dimension)
+            new, returns = energy_adaptation.guarded(new, ratio, self.warm_up)
+        measured = finite & ~returns
         zero = ops.zeros_like(energy)
         counts = {
             "steps": zero + 1.0,
             "step_size": step,
             "decoherence_length": zero + length,
-            "energy_error": ops.where(finite, ops.square(error) / dimension, zero),
+            "energy_error": ops.where(measured, ops.square(error) / dimension, zero),
+            "measured": ops.cast(measured, "float32"),
             "nonfinite": ops.cast(~finite, "float32"),
+            "returns": ops.cast(returns, "float32"),
         }
         return new._replace(number=state.number + 1), counts
 
@@ -246,14 +255,17 @@ class MCLMC(Transition):
             kinetic = kinetic + change
         return point, velocity, gradient, energy, kinetic
 
-    def _wanted(self, dimension: int, energy: Tensor) -> Tensor:
-        """Return the mean squared energy error that the warm-up aims at, (K,).
+    def _wanted(self, dimension: int, energy: Tensor, number: Tensor) -> Tensor:
+        """Return the mean squared energy error that is wanted at a step, (K,).
 
-        It grows with what float32 leaves open. Without that a step of a large energy
-        would shrink without end.
+        It falls until the last window of the warm-up begins. It grows with what float32
+        leaves open. Without that a step of a large energy would shrink without end.
         """
+        falls = max(1.0, step_adaptation.WINDOWS[-1] * self.warm_up)
+        rest = ops.maximum(1.0 - ops.cast(number, "float32") / falls, 0.0)
+        wanted = 1.0 + (energy_adaptation.FIRST_ERROR - 1.0) * rest
         rounding = _ROUNDING / self.temperature * energy
-        return self.energy_error * dimension + ops.square(rounding)
+        return wanted * (self.energy_error * dimension) + ops.square(rounding)
 
     def _adapted(self, state: State, ratio: Tensor, dimension: int) -> State:
         """Return the state with the step and the scales after a step of the warm-up.
@@ -300,13 +312,13 @@ class MCLMC(Transition):
 
     def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the settings of each chain, and its energy error per dimension."""
-        nonfinite = counts["nonfinite"]
         with np.errstate(invalid="ignore"):
             return {
                 "step_size": counts["step_size"] / counts["steps"],
                 "decoherence_length": counts["decoherence_length"] / counts["steps"],
-                "energy_error": counts["energy_error"] / (counts["steps"] - nonfinite),
-                "nonfinite": nonfinite,
+                "energy_error": counts["energy_error"] / counts["measured"],
+                "nonfinite": counts["nonfinite"],
+                "returns": counts["returns"],
             }
 
 

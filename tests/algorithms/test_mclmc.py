@@ -242,3 +242,82 @@ def test_steps_that_are_not_finite_shorten_the_step():
     new = energy_adaptation.update_search(search, ratio, ops.convert_to_tensor(True))
     steps = ops.convert_to_numpy(ops.exp(new.log_step))
     np.testing.assert_allclose(steps, (5.0 / 10004.0) ** (1 / 6), rtol=1e-3)
+
+
+def wanted_at(number, warm_up):
+    """The energy error that a step asks for, over its last value, from its search."""
+    kernel = kernels.mclmc(warm_up=warm_up, energy_error=0.1)
+    rng = np.random.default_rng(7)
+    state = first_state(kernel, rng.normal(size=(CHAINS, DIMENSION)))
+    state = state._replace(number=ops.convert_to_tensor(number, "int32"))
+    if number > 0:  # a later step takes its gradient from the state
+        energy, gradient = Given(np.zeros((1, DIMENSION))).energies_and_gradient(
+            state.point
+        )
+        state = state._replace(energy=energy, gradient=gradient)
+    before = ops.convert_to_numpy(state.search.log_step)
+    state, counts = kernel.step(state, Given(rng.normal(size=(CHAINS, DIMENSION))))
+    change = ops.convert_to_numpy(state.search.log_step).astype("float64") - before
+    ratio = 1.0 + (energy_adaptation.LEAST_WEIGHT + 1.0) * np.expm1(-6.0 * change)
+    return np.median(ops.convert_to_numpy(counts["energy_error"]) / ratio) / 0.1
+
+
+def test_the_wanted_error_falls_over_the_warm_up():
+    for number, expected in [(0, 5.0), (450, 3.0), (890, 1.044), (950, 1.0)]:
+        found = wanted_at(number, 1000)
+        np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+def guarded_steps(ratios, warm_up=0):
+    """Where a chain is after each ratio, its step, and when it was sent back.
+
+    Without a return the chain is at the number of the step, from 1.
+    """
+    kernel = kernels.mclmc(1.0, warm_up=1)
+    state = first_state(kernel, np.zeros((1, DIMENSION)))
+    places, steps, returns = [], [], []
+    for number, ratio in enumerate(ratios):
+        state = state._replace(
+            point=parts(np.full((1, DIMENSION), number + 1.0)),
+            gradient=parts(np.full((1, DIMENSION), number + 0.5)),
+            velocity=parts(np.eye(DIMENSION)[:1]),
+            energy=vector([number + 1.0]),
+            number=ops.convert_to_tensor(number, "int32"),
+        )
+        state, sent = energy_adaptation.guarded(state, vector([ratio]), warm_up)
+        place = rows(state.point)[0]
+        assert (place == place[0]).all()
+        assert ops.convert_to_numpy(state.energy)[0] == place[0]
+        assert (rows(state.gradient)[0] == place[0] - 0.5).all()
+        sent = bool(ops.convert_to_numpy(sent)[0])
+        assert np.abs(rows(state.velocity)).sum() == (0.0 if sent else 1.0)
+        places.append(place[0])
+        steps.append(ops.convert_to_numpy(ops.exp(state.search.log_step))[0])
+        returns.append(sent)
+    return np.array(places), np.array(steps), np.flatnonzero(returns).tolist()
+
+
+def test_an_unsafe_step_sends_a_chain_back_with_half_of_the_step():
+    block = energy_adaptation.BLOCK
+    ratios = np.full(20 + 3 * block, 1.0)
+    ratios[5] = 1e9  # in the warm-up: the search takes care of it
+    ratios[20 + block + 30] = np.inf
+    ratios[20 + block + 60] = 10.0 * block - 60.0  # below the limit together
+    ratios[20 + block + 80] = 20.0
+    places, steps, returns = guarded_steps(ratios, warm_up=20)
+    assert returns == [20 + block + 30, 20 + block + 80]
+    np.testing.assert_array_equal(places[returns], 20 + block)
+    np.testing.assert_allclose(steps[[0, *returns]], [1.0, 0.5, 0.25], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("ratio", "sent"), [(9.9, False), (10.2, True)])
+def test_the_mean_of_a_block_decides(ratio, sent):
+    ratios = [1e-9, *[ratio] * energy_adaptation.BLOCK]
+    assert bool(guarded_steps(ratios, warm_up=1)[2]) == sent
+
+
+def test_a_chain_between_walls_stays_and_a_chain_that_is_stuck_does_not():
+    walls = np.tile([0.1, np.nan, 0.1], energy_adaptation.BLOCK)
+    assert guarded_steps(walls, warm_up=1)[2] == []
+    stuck = np.tile([0.1, np.nan, np.nan], energy_adaptation.BLOCK)
+    assert len(guarded_steps(stuck, warm_up=1)[2]) >= 2

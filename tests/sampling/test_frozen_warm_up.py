@@ -30,7 +30,7 @@ class Kernel(NamedTuple):
 
 KERNELS = {
     "hmc": Kernel(lambda: mh.kernels.hmc(warm_up=WARM_UP, leapfrog_steps=3), 3, 7),
-    "mclmc": Kernel(lambda: mh.kernels.mclmc(warm_up=WARM_UP), 5, 6),
+    "mclmc": Kernel(lambda: mh.kernels.mclmc(warm_up=WARM_UP), 9, 10),
 }
 
 

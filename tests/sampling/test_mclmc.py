@@ -237,3 +237,40 @@ def test_a_start_without_a_gradient_is_refused():
     kernel = mh.kernels.mclmc(0.1, warm_up=0)
     with pytest.raises(ValueError, match="`init` must be where the gradient"):
         run(kernel, np.zeros((2, 2)), density, 10)
+
+
+def cliff(x):
+    """A normal density, and a cliff at 2.5 that a short warm-up seldom sees."""
+    beyond = ops.maximum(x[0] - 2.5, 0.0)
+    return -0.5 * ops.sum(ops.square(x)) - 1e6 * ops.square(beyond)
+
+
+def energies_and_info():
+    kernel = mh.kernels.mclmc(warm_up=60, energy_error=0.1)
+    draws = run(kernel, np.zeros((30, 4)), cliff, 660, 60)
+    beyond = np.maximum(draws.position[..., 0] - 2.5, 0.0)
+    return 1e6 * beyond**2, draws.info
+
+
+def test_a_cliff_that_the_warm_up_has_not_seen_sends_chains_back(monkeypatch):
+    height, info = energies_and_info()
+    assert 10 <= info["returns"].sum() <= 150
+    assert (info["energy_error"] <= 10.0 * 0.1).all()
+    assert height.max() < 100.0  # no draw lies down the cliff
+    # Chains that were sent back have a shorter step, and go on.
+    sent = info["returns"] > 1
+    assert info["step_size"][sent].mean() < info["step_size"][~sent].mean()
+    # Without the guard the chains go over the cliff.
+    monkeypatch.setattr(mclmc.energy_adaptation, "UNSAFE", 1e30)
+    height, info = energies_and_info()
+    assert info["returns"].sum() == 0
+    assert info["energy_error"].max() > 1e3
+    assert height.max() > 1e3
+
+
+def test_no_chain_is_sent_back_where_the_step_is_safe():
+    for wanted in (5e-4, 0.1):
+        kernel = mh.kernels.mclmc(warm_up=300, energy_error=wanted)
+        start = np.random.default_rng(4).normal(size=(100, 10))
+        draws = run(kernel, start, normal(np.ones(10)), 500, 300, every=10)
+        assert draws.info["returns"].sum() <= 2
