@@ -87,8 +87,8 @@ def test_the_density_of_the_logistic_regression_by_hand():
     assert found == pytest.approx(prior, rel=1e-5)
 
 
-def of_kernel(kernel, num_steps=3000, burn_in=1000, every=20):
-    """Agreement of a kernel, on all of the data, with the stored regression."""
+def draws_of(kernel, num_steps, burn_in, every):
+    """Draws of a kernel, on all of the data, and the stored regression."""
     problem = problems.problem("logistic")
     reference = references.load("logistic", problem)
     draws = mh.sample(
@@ -103,6 +103,12 @@ def of_kernel(kernel, num_steps=3000, burn_in=1000, every=20):
         num_chains=50,
         progress=False,
     )
+    return draws, problem, reference
+
+
+def of_kernel(kernel, num_steps=3000, burn_in=1000, every=20):
+    """Agreement of a kernel, on all of the data, with the stored regression."""
+    draws, problem, reference = draws_of(kernel, num_steps, burn_in, every)
     position = {k: np.asarray(v, "float32") for k, v in draws.position.items()}
     found = keras.ops.convert_to_numpy(problem.predict(position, problem.x_test))
     return mh.diagnostics.agreement(predictions=found, **reference.arguments())
@@ -129,6 +135,26 @@ def test_microcanonical_langevin_agrees_with_nuts():
     assert score.label_agreement == 1.0
     assert score.total_variation < 0.002 and score.w1 < 0.006
     assert score.mean_error < 4.0 and score.sd_error < 4.0
+
+
+@pytest.mark.parametrize(
+    ("energy_error", "least", "most"), [(5e-4, 0.98, 1.02), (0.1, 0.95, 0.985)]
+)
+def test_the_bias_of_microcanonical_langevin_is_as_the_page_says(
+    energy_error, least, most
+):
+    kernel = mh.kernels.mclmc(warm_up=600, energy_error=energy_error)
+    draws, _, reference = draws_of(kernel, 2600, 600, 5)
+    ratios, offs = [], []
+    for name, sd in reference.weight_sd.items():
+        values = draws.position[name].astype("float64")
+        ratios.append(np.ravel(values.std(axis=(0, 1)) / sd))
+        mean = values.mean(axis=(0, 1))
+        offs.append(np.ravel(np.abs(mean - reference.weight_mean[name]) / sd))
+    # The mean over the weights; each by itself has an error of about 0.01.
+    assert least < np.concatenate(ratios).mean() < most
+    assert np.concatenate(offs).max() < 0.12
+    assert draws.info["returns"].sum() <= 10
 
 
 def test_a_temperature_of_two_does_not():
