@@ -142,6 +142,15 @@ def map_leaves(function: Callable[..., Any], state: Any, *others: Any) -> Any:
     return type(state)(*fields)
 
 
+def map_positions(function: Callable[[Position], Position], state: Any) -> Any:
+    """Return `state` with `function` of each of its lists of tensors."""
+    if isinstance(state, list):
+        return function(state)
+    if not isinstance(state, tuple) or state == ():
+        return state
+    return type(state)(*(map_positions(function, x) for x in state))
+
+
 def leaves(state: Any) -> list[Any]:
     """Return the leaves of a state in order, which is the order of a saved file."""
     found: list[Any] = []

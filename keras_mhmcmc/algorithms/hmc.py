@@ -98,6 +98,11 @@ class HMC(Transition):
         return ("accepted", "proposed", "step_size", "nonfinite")
 
     @property
+    def is_flat(self) -> bool:
+        """Return whether all tensors may be one: they may."""
+        return True
+
+    @property
     def warm_up_argument(self) -> tuple[str, int]:
         """Return name and value of the argument that sets the warm-up."""
         return ("warm_up", self.warm_up)

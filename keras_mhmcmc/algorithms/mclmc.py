@@ -140,6 +140,11 @@ class MCLMC(Transition):
         return (*settings, "energy_error", "measured", "nonfinite", "returns")
 
     @property
+    def is_flat(self) -> bool:
+        """Return whether all tensors may be one: they may."""
+        return True
+
+    @property
     def warm_up_argument(self) -> tuple[str, int]:
         """Return name and value of the argument that sets the warm-up."""
         return ("warm_up", self.warm_up)

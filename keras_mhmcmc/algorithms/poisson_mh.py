@@ -145,7 +145,8 @@ class PoissonMH(BoundedWalk):
             proposal = informed.langevin(point, gradient, normals, scale)
         else:
             size = sum(np.prod(x.shape[1:], dtype=int) for x in point)
-            uniforms = tensors.unflat(density.uniforms(1, int(size), 1)[0], point)
+            shapes = [tuple(x.shape) for x in point]
+            uniforms = tensors.unflat(density.uniforms(1, int(size), 1)[0], shapes)
             proposal = informed.barker(point, gradient, normals, uniforms, scale)
         move = self.move_to(proposal, point, density)
         delta, like = tensors.subtract(proposal, point), move.log_ratio

@@ -159,7 +159,8 @@ class SMH(bounded.BoundedTest):
             there = there + here
         else:
             there = there + math.sqrt(1.0 - self.step_size**2) * here
-        proposal = tensors.unflat(reference + taylor.times(factor, there), point)
+        shapes = [tuple(x.shape) for x in point]
+        proposal = tensors.unflat(reference + taylor.times(factor, there), shapes)
         # The z' of the rounded position, whose log-likelihoods are evaluated.
         there = taylor.times(inverse, tensors.flat(proposal) - reference)
         reach = taylor.reach(here, there, self.expansion.order)

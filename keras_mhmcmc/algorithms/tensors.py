@@ -5,6 +5,7 @@ chains: then each tensor has a leading chain axis of length K. A sum takes a sca
 the chains as `like`, whose rank says whether it is one sum or one for each chain.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -212,13 +213,12 @@ def flat(xs: Tensors) -> Tensor:
     return rows[0] if len(rows) == 1 else ops.concatenate(rows, axis=1)
 
 
-def unflat(rows: Tensor, xs: Tensors) -> list[Tensor]:
-    """Return rows (K, d) as tensors of the shapes of `xs`."""
-    sizes = [math.prod(x.shape[1:]) for x in xs]
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+def unflat(rows: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    """Return rows (K, d) as tensors of these shapes, the chain axis first."""
+    ends = itertools.accumulate(math.prod(shape[1:]) for shape in shapes)
     return [
-        ops.reshape(rows[:, end - size : end], x.shape)
-        for x, size, end in zip(xs, sizes, ends, strict=True)
+        ops.reshape(rows[:, end - math.prod(shape[1:]) : end], shape)
+        for shape, end in zip(shapes, ends, strict=True)
     ]
 
 

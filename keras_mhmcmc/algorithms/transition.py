@@ -98,6 +98,15 @@ class Transition(abc.ABC):
         return False
 
     @property
+    def is_flat(self) -> bool:
+        """Return whether a step may take all tensors of a position as one, (K, d).
+
+        It may if it treats all weights alike, whatever tensor they belong to. One
+        tensor needs a fraction of the time of many small ones.
+        """
+        return False
+
+    @property
     def arrays(self) -> list[Array]:
         """Return what each step reads, which `Density.arrays` gives as tensors."""
         return []

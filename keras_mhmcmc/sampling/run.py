@@ -211,7 +211,7 @@ def sample(
     outcome = loop.run(
         program.step,
         program.noise,
-        state,
+        transitions.carried(kernel, state, shapes),
         program.constants,
         plan,
         seed=seed,

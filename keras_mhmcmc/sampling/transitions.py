@@ -12,8 +12,10 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.algorithms.base import map_positions
 from keras_mhmcmc.algorithms.hmc import HMC
 from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.sampling import loop
@@ -43,6 +45,24 @@ def check_arguments(
         )
 
 
+def is_flat(kernel: Any, shapes: list[tuple[int, ...]]) -> bool:
+    """Return whether the loop carries positions as one tensor (K, d)."""
+    return isinstance(kernel, Transition) and kernel.is_flat and len(shapes) > 1
+
+
+def carried(kernel: Any, state: Any, shapes: list[tuple[int, ...]]) -> Any:
+    """Return a state as the loop carries it.
+
+    Args:
+        kernel: of the state.
+        state: with positions of one tensor for each of `shapes`.
+        shapes: of the position's tensors, the chain axis first.
+    """
+    if not is_flat(kernel, shapes):
+        return state
+    return map_positions(lambda position: [tensors.flat(position)], state)
+
+
 class StepDensity:
     """The target of K chains at one step: see `algorithms.transition.Density`.
 
@@ -53,6 +73,7 @@ class StepDensity:
         constants: the arrays of the data, and then those of the transition.
         seed: of the run.
         number: of the step.
+        is_flat: whether a position is a list of one tensor (K, d), for all of `shapes`.
     """
 
     def __init__(
@@ -63,7 +84,9 @@ class StepDensity:
         constants: list[Tensor],
         seed: Tensor,
         number: Tensor,
+        is_flat: bool = False,
     ) -> None:
+        self._is_flat = is_flat
         self._target = target
         self._structure = structure
         self._shapes = shapes
@@ -90,24 +113,26 @@ class StepDensity:
             return ops.sum(values[0]), values
 
         evaluate = _backend.map_chains(of_chain, self._data, False, True)
-        return evaluate([leaf for p in positions for leaf in p], [index])[2]
+        leaves = [leaf for p in positions for leaf in self._leaves(p)]
+        return evaluate(leaves, [index])[2]
 
     def log_prior(self, position: Position) -> Tensor:
         """Return the log prior, float32, (K,)."""
         if not self._target.has_prior:
             return ops.zeros((self._shapes[0][0],), "float32")
-        return _backend.map_chains(self._log_prior, [], False)(position, [])[0]
+        evaluate = _backend.map_chains(self._log_prior, [], False)
+        return evaluate(self._leaves(position), [])[0]
 
     def energies(self, position: Position) -> Tensor:
         """Return U on all of the data, float32, (K,)."""
         evaluate = self._target.energies(self._structure, self._data, False)
-        return evaluate(position, [])[0]
+        return evaluate(self._leaves(position), [])[0]
 
     def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
         """Return U on all of the data, float32, (K,), and the gradient of U/N."""
         evaluate = self._target.energies(self._structure, self._data, True)
-        energy, gradient = evaluate(position, [])
-        return energy, list(gradient)
+        energy, gradient = evaluate(self._leaves(position), [])
+        return energy, self._joined(gradient)
 
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
         """Return the gradient of U/N on a random mini-batch of each chain."""
@@ -117,7 +142,7 @@ class StepDensity:
             keys = self.uniforms(rounds, 1, part)[:, :, 0]
             index = [batches.draw_batches(keys, self.train_size, batch_size)]
         evaluate = self._target.energies(self._structure, self._data, True)
-        return evaluate(position, index)[1]
+        return self._joined(evaluate(self._leaves(position), index)[1])
 
     def weighted_gradient(
         self, position: Position, index: Tensor, weights: Tensor
@@ -132,13 +157,14 @@ class StepDensity:
             return ops.sum(weights * values)
 
         evaluate = _backend.map_chains(of_chain, self._data, True)
-        return list(evaluate(position, [index, weights])[1])
+        return self._joined(evaluate(self._leaves(position), [index, weights])[1])
 
     def prior_gradient(self, position: Position) -> Position:
         """Return the gradient of the log prior."""
         if not self._target.has_prior:
             return [ops.zeros_like(x) for x in position]
-        return list(_backend.map_chains(self._log_prior, [], True)(position, [])[1])
+        evaluate = _backend.map_chains(self._log_prior, [], True)
+        return self._joined(evaluate(self._leaves(position), [])[1])
 
     def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
         """Return uniforms, float32, (count, K, size)."""
@@ -147,8 +173,10 @@ class StepDensity:
 
     def normals(self, part: Tensor) -> Position:
         """Return standard normals like the position."""
-        seed = self._seed_of(2 * part)
-        return _backend.draw(seed, self._number, self._shapes, (0,))[0]
+        seed, shapes = self._seed_of(2 * part), self._shapes
+        if self._is_flat:
+            shapes = [(shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes))]
+        return _backend.draw(seed, self._number, shapes, (0,))[0]
 
     def _log_prior(self, leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
         """Return the log prior of one chain, ()."""
@@ -157,6 +185,14 @@ class StepDensity:
     def _seed_of(self, part: Tensor) -> Tensor:
         """Return the seed of a part. Plain integers stay plain, as PyTorch needs."""
         return self._seed ^ (((part + 1) * _GOLDEN) & _LARGEST)
+
+    def _leaves(self, position: Position) -> Position:
+        """Return the tensors of the user's structure."""
+        return tensors.unflat(position[0], self._shapes) if self._is_flat else position
+
+    def _joined(self, leaves: Position) -> Position:
+        """Return a position from its tensors in the user's structure."""
+        return [tensors.flat(leaves)] if self._is_flat else list(leaves)
 
     def _packed(self, leaves: Position) -> Any:
         return tree.pack_sequence_as(self._structure, leaves)
@@ -189,6 +225,7 @@ class TransitionProgram:
             *(ops.convert_to_tensor(array) for array in transition.arrays),
         ]
         self._shapes = shapes
+        self._is_flat = is_flat(transition, shapes)
 
     def noise(self, seed: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the noise of a step is made from."""
@@ -200,7 +237,12 @@ class TransitionProgram:
     ) -> tuple[Any, list[Tensor], list[Tensor]]:
         """Return the next state, what to record, and counts."""
         density = StepDensity(
-            self.target, self.structure, self._shapes, constants, *noise
+            self.target,
+            self.structure,
+            self._shapes,
+            constants,
+            *noise,
+            is_flat=self._is_flat,
         )
         state, counts = self.transition.step(state, density)
         return state, list(state.point), [counts[name] for name in self.counts]
@@ -216,10 +258,14 @@ class TransitionProgram:
     def draws(self, outcome: loop.Outcome, seed: int, start: int) -> Draws:
         """Return the `Draws` of a run."""
         num_chains = self._shapes[0][0]
-        arrays = outcome.arrays
+        arrays, state = outcome.arrays, outcome.state
         if arrays is None:
             rows = [shape[1:] for shape in self._shapes]
             arrays = [np.empty((num_chains, 0, *row), "float32") for row in rows]
+        elif self._is_flat:
+            arrays = _views(arrays[0], self._shapes)
+        if self._is_flat:
+            state = map_positions(lambda p: tensors.unflat(p[0], self._shapes), state)
         counts = {
             name: np.zeros(num_chains) + value for name, value in outcome.counts.items()
         }
@@ -242,7 +288,7 @@ class TransitionProgram:
             None,
             info,
             resume.saved(
-                outcome.state,
+                state,
                 self.structure,
                 self._shapes,
                 steps,
@@ -251,6 +297,16 @@ class TransitionProgram:
             ),
             outcome.interrupted,
         )
+
+
+def _views(rows: Array, shapes: list[tuple[int, ...]]) -> list[Array]:
+    """Return draws (chain, draw, d) as one array for each tensor, without a copy."""
+    ends = np.cumsum([math.prod(shape[1:]) for shape in shapes])
+    parts = np.split(rows, ends[:-1], axis=2)
+    return [
+        part.reshape(*rows.shape[:2], *shape[1:])
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
 
 
 def _warn_of_large_batches(batch_size: Array, train_size: int) -> None:
