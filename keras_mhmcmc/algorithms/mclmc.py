@@ -53,6 +53,7 @@ each variance is 1. L is the root of the sum of the variances, sqrt(d).
 
 import dataclasses
 import math
+from typing import Any
 from typing import NamedTuple
 from typing import Self
 
@@ -273,22 +274,33 @@ class MCLMC(Transition):
         return wanted * (self.energy_error * dimension) + ops.square(rounding)
 
     def _adapted(self, state: State, ratio: Tensor, dimension: int) -> State:
-        """Return the state with the step and the scales after a step of the warm-up.
+        """Return the state with step and scales, learned if the warm-up is not over.
 
         Args:
             state: after the step, with the number of the step.
             ratio: squared energy error over its wanted mean, (K,).
             dimension: d.
         """
-        warms_up = state.number < self.warm_up
+        scale, search, spread = tensors.when(
+            state.number < self.warm_up,
+            lambda learned: self._learned(learned, state, ratio, dimension),
+            (state.scale, state.search, state.spread),
+        )
+        return state._replace(scale=list(scale), search=search, spread=spread)
+
+    def _learned(
+        self, learned: Any, state: State, ratio: Tensor, dimension: int
+    ) -> tuple[Position, energy_adaptation.Search, step_adaptation.Spread]:
+        """Return scale, search and spread after a step of the warm-up."""
+        scale, search, spread = learned
         window = step_adaptation.window_of(state.number, self.warm_up)
         closes = step_adaptation.window_of(state.number + 1, self.warm_up) > window
         search = energy_adaptation.update_search(
-            state.search, ratio, window == len(step_adaptation.WINDOWS)
+            search, ratio, window == len(step_adaptation.WINDOWS)
         )
-        spread = step_adaptation.update_spread(state.spread, state.point)
+        spread = step_adaptation.update_spread(spread, state.point)
         renews = closes & (window > 0) & (spread.count >= step_adaptation.LEAST_COUNT)
-        found = step_adaptation.scales_of(spread, state.scale)
+        found = step_adaptation.scales_of(spread, scale)
         # The first scales change the unit of the step.
         first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
         log_step = ops.where(
@@ -297,13 +309,8 @@ class MCLMC(Transition):
         spread = step_adaptation.chosen(
             closes, step_adaptation.empty_spread(spread), spread
         )
-        return state._replace(
-            scale=tensors.select(renews & warms_up, found, state.scale),
-            search=step_adaptation.chosen(
-                warms_up, search._replace(log_step=log_step), state.search
-            ),
-            spread=step_adaptation.chosen(warms_up, spread, state.spread),
-        )
+        scale = tensors.select(renews, found, scale)
+        return scale, search._replace(log_step=log_step), spread
 
     def check(self, state: State) -> None:
         """Raise an error if the chains cannot move from their start."""

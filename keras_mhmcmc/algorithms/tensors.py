@@ -101,6 +101,9 @@ def sum_products(
     if lists[0] and lists[0][0].shape[0] == 1:
         sums = _backend.sum_products(function, *lists)
         return [ops.reshape(total, (1,)) for total in sums]
+    if len(lists[0]) == 1:
+        pairs = function(*(ops.cast(xs[0], "float32") for xs in lists))
+        return [ops.sum(ops.reshape(x * y, (x.shape[0], -1)), axis=1) for x, y in pairs]
     sums = 0.0
     for arrays in zip(*lists, strict=True):
         pairs = function(*(ops.cast(x, "float32") for x in arrays))
