@@ -5,8 +5,8 @@ Each function stands for something that Keras 3 does without offering it. A test
 """
 
 import contextlib
-import inspect
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,27 +16,26 @@ from keras.src.backend.common.masking import set_keras_mask
 from keras.src.export import export_utils
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from keras_mhmcmc._backend.model_files import loaded_parts
+
 __all__ = [
     "BuiltBeforeSteps",
     "TrainerHooks",
     "adding_layers",
     "any_number_of_rows",
+    "assign_after_loading",
+    "changed_by_saving",
     "compile_arguments",
     "compile_key",
     "compiled_losses",
     "inner_layers",
     "input_signature",
     "layout_of",
-    "made_again",
     "network_of",
-    "portable",
     "record_loss",
-    "refuse_legacy_file",
     "renormalises",
-    "return_values",
     "step_outputs",
     "stored_value",
-    "training_model",
     "values_kept",
     "writing_to_keras_variables",
 ]
@@ -126,6 +125,48 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     return model._compile_config.config
 
 
+def changed_by_saving(model: keras.Model) -> list[keras.Variable]:
+    """Return the weights of the layers that do not save their own weights as they are.
+
+    LoRA layers save their kernel and factors as one matrix, and load factors of zero.
+    """
+    found = []
+    for layer in inner_layers(model):
+        saved: dict[str, Any] = {}
+        layer.save_own_variables(saved)
+        own = layer._trainable_variables + layer._non_trainable_variables
+        if not {id(v) for v in own} <= {id(value) for value in saved.values()}:
+            found += own
+    return found
+
+
+def assign_after_loading(model: keras.Model, values: Mapping[int, Any]) -> None:
+    """Assign weights by their positions in `model`, which Keras loads from a file.
+
+    Keras may load the optimizer before some layers of a subclass, in the order of the
+    names of its attributes. What such a layer loads is replaced once.
+    """
+    weights = {id(model.weights[i]): value for i, value in values.items()}
+    loaded = loaded_parts()
+    for layer in inner_layers(model):
+        own = layer._trainable_variables + layer._non_trainable_variables
+        own = [variable for variable in own if id(variable) in weights]
+
+        def assign(own: Sequence[keras.Variable] = own) -> None:
+            for variable in own:
+                variable.assign(weights[id(variable)])
+
+        assign()
+        if own and layer is not model and id(layer) not in loaded:
+
+            def replaced(store: Any, layer: Any = layer, assign: Any = assign) -> None:
+                object.__delattr__(layer, "load_own_variables")
+                layer.load_own_variables(store)
+                assign()
+
+            object.__setattr__(layer, "load_own_variables", replaced)
+
+
 def input_signature(model: keras.Model) -> list[Any]:
     """Return the `input_signature` with which Keras exports `model`.
 
@@ -147,86 +188,7 @@ def input_signature(model: keras.Model) -> list[Any]:
     return signature
 
 
-def portable(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a compile configuration for every backend.
-
-    Keras saves what "auto" became on the backend that saved: True on JAX. On PyTorch,
-    True compiles for minutes, and "auto" means False.
-    """
-    return config | {"jit_compile": "auto" if config.get("jit_compile") else False}
-
-
-def made_again(
-    name: str,
-    config: dict[str, Any],
-    custom_objects: dict[str, Any] | None = None,
-) -> keras.Model:
-    """Return the model of a configuration, which is the argument `name` of another one.
-
-    Raises:
-        ValueError: Keras cannot make the model. After an error of another type, Keras
-            would blame this package.
-    """
-    try:
-        return keras.saving.deserialize_keras_object(config, custom_objects)
-    except (NotImplementedError, TypeError) as error:
-        kind = config["registered_name"] or config["class_name"]
-        raise ValueError(
-            f"Argument `{name}` of the saved model must be a model that Keras can make "
-            "again from its configuration. Decorate its class and those of its own "
-            "layers with `@keras.saving.register_keras_serializable()`, and import "
-            "them before the file is loaded, or load it with `custom_objects={"
-            f"{kind!r}: ...}}`. Received: class {kind!r}, and the error: {error}"
-        ) from error
-
-
-def refuse_legacy_file(filepath: Any) -> None:
-    """Raise a `ValueError` for HDF5, in which the classes of a model are not found."""
-    if str(filepath).endswith((".h5", ".hdf5")):
-        raise ValueError(
-            "Argument `filepath` must end in `.keras`: in an HDF5 file this model "
-            'could not be found again. Save as "name.keras", or the weights alone '
-            'with `save_weights("name.weights.h5")`. '
-            f"Received: filepath={str(filepath)!r}"
-        )
-
-
 # The training step.
-
-
-def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
-    """Return the Keras model whose training step runs with `optimizer`.
-
-    Keras does not tell an optimizer about its model, and a sampler has to see the loss
-    that the model was compiled with. The only link is the training step of the model:
-    it calls `scale_loss` and `apply`, and is then further up the stack. Keras' loss
-    scaling may stand between them. Return None in a custom training loop. A model has
-    no `optimizer` until it is compiled, and its own methods may be among the callers.
-    """
-    frame = inspect.currentframe()
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.Model):
-            used = getattr(caller, "optimizer", None)
-            if isinstance(used, keras.optimizers.LossScaleOptimizer):
-                used = used.inner_optimizer
-            if used is optimizer:
-                return caller
-        frame = frame.f_back
-    return None
-
-
-def return_values(optimizer: keras.optimizers.Optimizer) -> None:
-    """Give the variables of `optimizer` and its model their values on JAX.
-
-    Between the steps of an epoch Keras keeps the values elsewhere, until a callback
-    asks for its model.
-    """
-    if keras.backend.backend() != "jax":
-        return
-    model = training_model(optimizer)
-    if model is not None:
-        model.jax_state_sync()
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ __all__ = [
     "fitted_data",
     "fitting_frame",
     "is_fitting",
+    "return_values",
+    "training_model",
 ]
 
 
@@ -64,3 +66,38 @@ def fitted_data(model: keras.Model) -> dict[str, Any] | None:
     if frame is None:
         return None
     return {name: frame.f_locals[name] for name in _DATA}
+
+
+def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
+    """Return the Keras model whose training step runs with `optimizer`.
+
+    Keras does not tell an optimizer about its model, and a sampler has to see the loss
+    that the model was compiled with. The only link is the training step of the model:
+    it calls `scale_loss` and `apply`, and is then further up the stack. Keras' loss
+    scaling may stand between them. Return None in a custom training loop. A model has
+    no `optimizer` until it is compiled, and its own methods may be among the callers.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.Model):
+            used = getattr(caller, "optimizer", None)
+            if isinstance(used, keras.optimizers.LossScaleOptimizer):
+                used = used.inner_optimizer
+            if used is optimizer:
+                return caller
+        frame = frame.f_back
+    return None
+
+
+def return_values(optimizer: keras.optimizers.Optimizer) -> None:
+    """Give the variables of `optimizer` and its model their values on JAX.
+
+    Between the steps of an epoch Keras keeps the values elsewhere, until a callback
+    asks for its model.
+    """
+    if keras.backend.backend() != "jax":
+        return
+    model = training_model(optimizer)
+    if model is not None:
+        model.jax_state_sync()

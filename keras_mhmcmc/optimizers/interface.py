@@ -15,7 +15,7 @@ from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
-from keras_mhmcmc.optimizers.generator_states import GeneratorStates
+from keras_mhmcmc.optimizers.model_states import ModelStates
 from keras_mhmcmc.optimizers.network_defaults import warm_up_within
 from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
 from keras_mhmcmc.optimizers.replicas import Replicas
@@ -25,7 +25,7 @@ from keras_mhmcmc.schedules import Schedule
 
 # The diagnostics that are summed over chains. All others are averaged.
 _SUMMED = ("nonfinite",)
-# The name in files. All other names there are numbers, or those of generators.
+# The name in files. All other names there are numbers, or those of `ModelStates`.
 _WARM_UP = "warm_up"
 
 
@@ -40,7 +40,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     _has_moved: bool  # a step was made or traced
     _planned: int | None  # the warm-up, if it was not given and a burn-in set it
     _given: dict[str, Any]
-    generators: GeneratorStates
+    model_states: ModelStates
     _counts: keras.Variable  # sums of what the algorithm counts
     _train_size: int
     _batch_size: int | None
@@ -125,15 +125,17 @@ class SamplerInterface(keras.optimizers.Optimizer):
             self._given["warm_up"] = steps
 
     def save_own_variables(self, store: Any) -> None:
-        """Save the variables, the model's generators, and a default warm-up."""
+        """Save the variables, what Keras loses of the model, and a default warm-up."""
         super().save_own_variables(store)
-        self.generators.save(store)
+        model = _backend.model_in_file(self)
+        self.model_states.save(store, model, self.sampled_variables)
         if self._has_default_warm_up():
             store[_WARM_UP] = np.array(self.warm_up_argument[1])
 
     def load_own_variables(self, store: Any) -> None:
         """Load what `save_own_variables` saved."""
-        entries = self.generators.load(store)
+        model = _backend.model_in_file(self)
+        entries = self.model_states.load(store, model, self.sampled_variables)
         steps = entries.pop(_WARM_UP, None)
         super().load_own_variables(entries)
         is_open = self._has_default_warm_up() and self._is_on_its_way()

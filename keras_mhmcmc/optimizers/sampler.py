@@ -27,7 +27,6 @@ from keras_mhmcmc.optimizers.arguments import serialized
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import Energies
-from keras_mhmcmc.optimizers.generator_states import GeneratorStates
 from keras_mhmcmc.optimizers.gradients import gradients_of_each
 from keras_mhmcmc.optimizers.initializers import common_seed
 from keras_mhmcmc.optimizers.initializers import constant
@@ -35,6 +34,7 @@ from keras_mhmcmc.optimizers.initializers import fresh_seed
 from keras_mhmcmc.optimizers.initializers import seeds_along_chains
 from keras_mhmcmc.optimizers.interface import SamplerInterface
 from keras_mhmcmc.optimizers.loss_check import LossCheck
+from keras_mhmcmc.optimizers.model_states import ModelStates
 from keras_mhmcmc.optimizers.moving_chain import MovingChain
 from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
 from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
@@ -100,7 +100,7 @@ class Sampler(SamplerInterface):
         self._seed = None if seed is None else _validate.seed(seed)
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains: int | None = None
-        self.generators = GeneratorStates()
+        self.model_states = ModelStates()
         self._observer = _backend.LossObserver()
         if chain is None and isinstance(self.algorithm, Metropolis):
             chain = ProposingChain(self.algorithm)

@@ -338,7 +338,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         """Open the store, with the samples from before the model's iteration."""
         self._warm_up = 0 if self._sampler is None else self._sampler.warm_up
         if self._sampler is not None:
-            self._sampler.generators.follow(self.model)
+            self._sampler.model_states.follow(self.model)
         self._started = self._iteration
         self._store.join(self.model)
         self._check_reachable(epoch)

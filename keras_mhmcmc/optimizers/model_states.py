@@ -1,0 +1,125 @@
+"""What Keras changes or leaves out when it saves a model, saved with the sampler.
+
+- The states of the generators of `Dropout` and similar layers are in no file. A loaded
+  model would repeat its first masks.
+- LoRA layers merge their factors into the kernel, and load factors of zero.
+- `trainable` of a single variable is lost: a loaded model would sample it.
+"""
+
+from collections.abc import Mapping
+from collections.abc import MutableMapping
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Array
+
+_GENERATOR, _WEIGHT, _SAMPLED = "generator_", "weight_", "sampled"
+
+
+class ModelStates:
+    """Save and load with an optimizer what a file of its model lacks."""
+
+    def __init__(self) -> None:
+        self._generators: list[keras.Variable] = []
+        # Loaded values by name, until the variables are known.
+        self._loaded: dict[str, Array] = {}
+
+    def follow(self, model: keras.Model) -> None:
+        """Save the generators of `model` from now on, and assign any loaded states."""
+        kept = {id(variable) for variable in model.weights}
+        self._generators = [v for v in model.variables if id(v) not in kept]
+        self._restore()
+
+    def save(
+        self,
+        store: MutableMapping[str, Any],
+        model: keras.Model | None,
+        sampled: Sequence[keras.Variable],
+    ) -> None:
+        """Add the states to a store of the optimizer's variables.
+
+        Args:
+            store: the store.
+            model: the model that Keras saves; None: the optimizer alone is saved.
+            sampled: the weights that the optimizer moves.
+        """
+        if model is not None:
+            self.follow(model)
+            for i, weight in _places(model, _backend.changed_by_saving(model)).items():
+                store[f"{_WEIGHT}{i}"] = ops.convert_to_numpy(weight)
+            if sampled:
+                store[_SAMPLED] = _indices(model, sampled)
+        states = {_name(i): variable for i, variable in enumerate(self._generators)}
+        for name, state in (self._loaded or states).items():
+            store[name] = ops.convert_to_numpy(state)
+
+    def load(
+        self,
+        store: Mapping[str, Any],
+        model: keras.Model | None,
+        sampled: Sequence[keras.Variable],
+    ) -> dict[str, Any]:
+        """Load the states from a store, and return its other entries.
+
+        Raises:
+            ValueError: the saved chain moved other weights than `sampled`.
+        """
+        entries = {name: store[name] for name in store.keys()}  # noqa: SIM118
+        names = [name for name in entries if name.startswith(_GENERATOR)]
+        self._loaded = {name: entries.pop(name)[()] for name in names}
+        names = [name for name in entries if name.startswith(_WEIGHT)]
+        weights = {int(n.removeprefix(_WEIGHT)): entries.pop(n)[()] for n in names}
+        saved = entries.pop(_SAMPLED, None)
+        if model is None:
+            self._restore()
+            return entries
+        if saved is not None and sampled:
+            _check_same_weights(saved[()], _indices(model, sampled))
+        self.follow(model)
+        if weights:
+            _backend.assign_after_loading(model, weights)
+        return entries
+
+    def _restore(self) -> None:
+        """Assign the loaded states if their number fits the variables."""
+        names = [_name(i) for i in range(len(self._generators))]
+        if sorted(names) == sorted(self._loaded):
+            for name, variable in zip(names, self._generators, strict=True):
+                variable.assign(self._loaded[name])
+            self._loaded = {}
+
+
+def _name(index: int) -> str:
+    return f"{_GENERATOR}{index}"
+
+
+def _places(
+    model: keras.Model, variables: Sequence[keras.Variable]
+) -> dict[int, keras.Variable]:
+    """Return the variables that are weights of `model`, by their positions there."""
+    ids = {id(variable) for variable in variables}
+    return {i: v for i, v in enumerate(model.weights) if id(v) in ids}
+
+
+def _indices(model: keras.Model, sampled: Sequence[keras.Variable]) -> Array:
+    """Return the positions of the sampled weights in `model`; -1: it has not got it."""
+    places = {id(variable): i for i, variable in enumerate(model.weights)}
+    return np.array([places.get(id(variable), -1) for variable in sampled])
+
+
+def _check_same_weights(saved: Array, now: Array) -> None:
+    if not np.array_equal(saved, now):
+        raise ValueError(
+            "The trainable weights of the model must be those of the saved chain. A "
+            "file has neither `trainable` of single variables nor the LoRA of a subclass: "
+            "make the model as before the run, compile it with the same sampler, call "
+            "`model.optimizer.build(model.trainable_variables)`, and then "
+            "`model.load_weights` with this file. For predictions alone, load it with "
+            f"`compile=False`. Received: a chain of {len(saved)} weights, and a model "
+            f"with {len(now)} trainable weights"
+        )
