@@ -21,6 +21,7 @@ from keras_mhmcmc._backend.keras_internals import layout_of
 from keras_mhmcmc._backend.keras_internals import makes_masks
 from keras_mhmcmc._backend.keras_internals import mask_of
 from keras_mhmcmc._backend.keras_internals import network_of
+from keras_mhmcmc._backend.keras_internals import put_back_values
 from keras_mhmcmc._backend.keras_internals import record_loss
 from keras_mhmcmc._backend.keras_internals import renormalises
 from keras_mhmcmc._backend.keras_internals import step_outputs

@@ -5,6 +5,7 @@ Each function stands for something that Keras 3 does without offering it. A test
 """
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from keras.src.export import export_utils
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_mhmcmc._backend.model_files import loaded_parts
+from keras_mhmcmc._backend.running_fit import error_leaves_fit
+from keras_mhmcmc._backend.running_fit import fitting_frame
 
 __all__ = [
     "BuiltBeforeSteps",
@@ -32,6 +35,7 @@ __all__ = [
     "input_signature",
     "layout_of",
     "network_of",
+    "put_back_values",
     "record_loss",
     "renormalises",
     "step_outputs",
@@ -209,6 +213,28 @@ def values_kept(model: keras.Model) -> Iterator[None]:
             if variable._value is None:
                 variable._value = value
         raise
+
+
+def put_back_values() -> None:
+    """Give the model of the `fit` that runs its values again after an error on JAX.
+
+    Keras hands them over to the first step. If this step cannot be traced, nobody has
+    used them, and Keras forgets them: the model would be of no use any more.
+    """
+    frame = fitting_frame(None, inspect.currentframe())
+    if frame is None or keras.backend.backend() != "jax" or not error_leaves_fit():
+        return
+    model = frame.f_locals["self"]
+    variables = [
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    ]
+    for group, values in zip(variables, frame.f_locals.get("state", ()), strict=False):
+        for variable, value in zip(group, values, strict=False):
+            if variable._value is None and not value.is_deleted():
+                variable._value = value
 
 
 def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:

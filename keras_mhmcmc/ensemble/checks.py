@@ -1,6 +1,7 @@
 """Checks of the samples and weights that an ensemble is filled with."""
 
 from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -30,6 +31,22 @@ def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:
             f"Received: weights={_validate.shown(weights)}"
         )
     return weights
+
+
+def check_same_architecture(
+    member: keras.Model, known: Sequence[keras.Variable]
+) -> None:
+    """Raise a `ValueError` if `member` has got other weights than the `known` ones."""
+    weights = member.weights
+    if list(map(id, weights)) != list(map(id, known)):
+        raise ValueError(
+            "The model of an ensemble gives its architecture, and must keep its "
+            "weights: call `enable_lora` or `quantize` of a copy, such as "
+            "`keras.models.clone_model(model)`. To go on with the samples, make the "
+            "model again as it was sampled, and call `posterior.ensemble` with it. "
+            f"Received: a model with {len(weights)} weights, which had {len(known)} "
+            "when the ensemble was made"
+        )
 
 
 def checked_values(

@@ -94,7 +94,7 @@ class Ensemble(StoredModel):
             "shared", shared, len(member.weights), "member"
         )
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
-        self._untracked = _Untracked(member)
+        self._untracked = _Untracked(member, member.weights)
         self._makes_masks = _backend.makes_masks(member)
         self._values: list[keras.Variable] = [
             self._add_stacked(index, variable)
@@ -118,8 +118,14 @@ class Ensemble(StoredModel):
 
     @property
     def member(self) -> keras.Model:
-        """Return the model that gives the architecture, with weights of its own."""
-        return self._untracked.member
+        """Return the model that gives the architecture, with weights of its own.
+
+        Raises:
+            ValueError: its weights are no longer those that the samples belong to.
+        """
+        member, known = self._untracked.member, self._untracked.weights
+        checks.check_same_architecture(member, known)
+        return member
 
     @property
     def averaging_weights(self) -> npt.NDArray[np.float64]:
@@ -131,9 +137,10 @@ class Ensemble(StoredModel):
         shares = self.averaging_weights
         ess = importance.effective_sample_size(shares)
         how = "equally" if np.ptp(shares) == 0 else f"with weights of ESS {ess:.1f}"
+        member = self._untracked.member
         return (
-            f"Ensemble({self.member!r}, num_members={self.num_members}): "
-            f"{self.member.count_params():,} weights a member, averaged {how}"
+            f"Ensemble({member!r}, num_members={self.num_members}): "
+            f"{member.count_params():,} weights a member, averaged {how}"
         )
 
     def summary(self, **options: Any) -> None:
@@ -341,6 +348,7 @@ class _Untracked:
     """A holder of models that Keras must not track as parts of the ensemble."""
 
     member: keras.Model
+    weights: list[keras.Variable]  # of the member when the ensemble was made
     members_second: "_MembersSecond | None" = None
 
 

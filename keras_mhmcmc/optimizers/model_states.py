@@ -116,7 +116,7 @@ def _check_same_weights(saved: Array, now: Array) -> None:
     if not np.array_equal(saved, now):
         raise ValueError(
             "The trainable weights of the model must be those of the saved chain. A "
-            "file has neither `trainable` of single variables nor the LoRA of a subclass: "
+            "file lacks `trainable` of single variables and the LoRA of a subclass: "
             "make the model as before the run, compile it with the same sampler, call "
             "`model.optimizer.build(model.trainable_variables)`, and then "
             "`model.load_weights` with this file. For predictions alone, load it with "

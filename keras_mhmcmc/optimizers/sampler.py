@@ -315,6 +315,7 @@ class Sampler(SamplerInterface):
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         """Settle at the end of `fit`, and warn of what nobody was told."""
+        _backend.put_back_values()
         self._replicas.is_checked = False
         self._check.forget()
         if self.built:
