@@ -41,7 +41,6 @@ class Written(NamedTuple):
     loss: Any = "sparse_categorical_crossentropy"  # or a function that makes it
     metrics: Any = None
     options: dict = {}  # more of `compile`
-    goes_on: bool = True  # whether a loaded model's weights are those that were saved
     attack: dict | None = None  # options of an attack, where there is one
 
 
@@ -348,7 +347,7 @@ MODELS = {
     "one_hot": Written(sequential, one_hot, "categorical_crossentropy", ["accuracy"]),
     "regression": Written(linear(1), target, gaussian, ["mae"]),
     "frozen": Written(frozen, table),
-    "lora": Written(lora, table, goes_on=False),
+    "lora": Written(lora, table),
     "normalised": Written(normalised, table),
     "spectral": Written(spectral, table),
     "convolutional": Written(convolutional, images, attack={}),
