@@ -24,6 +24,7 @@ from keras_mhmcmc._backend.keras_internals import network_of
 from keras_mhmcmc._backend.keras_internals import put_back_values
 from keras_mhmcmc._backend.keras_internals import record_loss
 from keras_mhmcmc._backend.keras_internals import renormalises
+from keras_mhmcmc._backend.keras_internals import return_values
 from keras_mhmcmc._backend.keras_internals import step_outputs
 from keras_mhmcmc._backend.keras_internals import values_kept
 from keras_mhmcmc._backend.model_files import made_again
@@ -34,7 +35,6 @@ from keras_mhmcmc._backend.running_fit import error_leaves_fit
 from keras_mhmcmc._backend.running_fit import fitted_data
 from keras_mhmcmc._backend.running_fit import fitting_frame
 from keras_mhmcmc._backend.running_fit import is_fitting
-from keras_mhmcmc._backend.running_fit import return_values
 from keras_mhmcmc._backend.running_fit import training_model
 
 if keras.backend.backend() == "jax":

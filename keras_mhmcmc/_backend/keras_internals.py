@@ -20,6 +20,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras_mhmcmc._backend.model_files import loaded_parts
 from keras_mhmcmc._backend.running_fit import error_leaves_fit
 from keras_mhmcmc._backend.running_fit import fitting_frame
+from keras_mhmcmc._backend.running_fit import training_model
 
 __all__ = [
     "BuiltBeforeSteps",
@@ -38,6 +39,7 @@ __all__ = [
     "put_back_values",
     "record_loss",
     "renormalises",
+    "return_values",
     "step_outputs",
     "stored_value",
     "values_kept",
@@ -193,6 +195,19 @@ def input_signature(model: keras.Model) -> list[Any]:
 
 
 # The training step.
+
+
+def return_values(optimizer: keras.optimizers.Optimizer) -> None:
+    """Give the variables of `optimizer` and its model their values on JAX.
+
+    Between the steps of an epoch Keras keeps the values elsewhere, until a callback
+    asks for its model.
+    """
+    if keras.backend.backend() != "jax":
+        return
+    model = training_model(optimizer)
+    if model is not None:
+        model.jax_state_sync()
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ def _of_file(name: str) -> Iterator[Any]:
 def model_in_file(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
     """Return the model that Keras saves or loads together with `optimizer`, or None."""
     for part in _of_file("saveable"):
-        if isinstance(part, keras.Model) and part.optimizer is optimizer:
+        if isinstance(part, keras.Model) and getattr(part, "optimizer", 0) is optimizer:
             return part
     return None
 

@@ -12,7 +12,6 @@ __all__ = [
     "fitted_data",
     "fitting_frame",
     "is_fitting",
-    "return_values",
     "training_model",
 ]
 
@@ -88,16 +87,3 @@ def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
                 return caller
         frame = frame.f_back
     return None
-
-
-def return_values(optimizer: keras.optimizers.Optimizer) -> None:
-    """Give the variables of `optimizer` and its model their values on JAX.
-
-    Between the steps of an epoch Keras keeps the values elsewhere, until a callback
-    asks for its model.
-    """
-    if keras.backend.backend() != "jax":
-        return
-    model = training_model(optimizer)
-    if model is not None:
-        model.jax_state_sync()
