@@ -6,7 +6,6 @@ The folders `jax`, `tensorflow` and `torch` define functions of the same names.
 import keras
 from keras import ops  # replaced below on PyTorch
 
-from keras_mhmcmc._backend.errors import NotVectorizable
 from keras_mhmcmc._backend.keras_internals import adding_layers
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows
 from keras_mhmcmc._backend.keras_internals import assign_after_loading

@@ -1,6 +1,7 @@
 """`ParallelChains`: many chains of one network, trained side by side."""
 
 import random
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
@@ -30,6 +31,8 @@ from keras_mhmcmc.parallel.stacked_values import stacked_variable
 from keras_mhmcmc.parallel.starts import Start
 from keras_mhmcmc.parallel.starts import values_of
 from keras_mhmcmc.parallel.steps import ChainStep
+from keras_mhmcmc.parallel.steps import Value
+from keras_mhmcmc.parallel.steps import in_one_pass
 from keras_mhmcmc.parallel.untracked import Strategy
 from keras_mhmcmc.parallel.untracked import Untracked
 
@@ -72,8 +75,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             processor's cache. Both give the same chains up to rounding. Defaults to
             "auto": "vmap" on a GPU, and on a CPU for models of up to 40,000 weights
             (JAX) or 100,000 weights (TensorFlow, PyTorch), else "loop". "auto" also
-            changes to "loop" if a layer cannot be vectorised, as convolutions and
-            dropout on PyTorch.
+            changes to "loop", and says so, if a layer cannot be vectorised.
         name: name of the model. Defaults to "parallel_chains".
         start: trained networks whose weights the chains start from, also those that
             are not trained: an `mh.ParallelChains` with `num_chains` chains, or a list
@@ -176,6 +178,13 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         own = self._untracked.variables[: len(self._moving)]
         check_trainable(self.template, own)
 
+    def _each_chain(self, run: Callable[[int], Value]) -> Value:
+        """Return `run` of all chains at a time, or of one if "auto" has to loop."""
+        outputs, self._untracked.strategy = in_one_pass(
+            run, self.num_chains, self.strategy, self._asked
+        )
+        return outputs
+
     # Predictions.
 
     def call(self, inputs: Tensor) -> Tensor:
@@ -188,8 +197,9 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
                 return template(inputs, training=False)
 
         stacked = [variable.value for variable in self._stacked()]
-        chunk = self.num_chains if self.strategy == "vmap" else 1
-        outputs = _backend.map_members(predict, stacked, chunk)
+        outputs = self._each_chain(
+            lambda chunk: _backend.map_members(predict, stacked, chunk)
+        )
         return keras.tree.map_structure(lambda y: ops.moveaxis(y, 0, 1), outputs)
 
     def predict(
@@ -238,7 +248,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         """Compile with the result of `get_compile_config`, from any backend."""
         config = _backend.portable(config)
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self._build_optimizer()
+        self.build_optimizer()
 
     def fit(
         self,
@@ -316,9 +326,10 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         """Build the chains' metrics and the optimizer; `template` is built."""
         if self._untracked.metrics is None:
             self._untracked.metrics = ChainMetrics(self.template, self.num_chains)
-        self._build_optimizer()
+        self.build_optimizer()
 
-    def _build_optimizer(self) -> None:
+    def build_optimizer(self) -> None:
+        """Build the optimizer, with slots for each chain."""
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
             rows = [v for v in self.optimizer.variables if len(v.shape) > 0]
@@ -353,18 +364,9 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             metrics.names,
         )
         step = parts.train if training else parts.test
-        try:
-            chunk = self.num_chains if self.strategy == "vmap" else 1
-            chains, shared = _backend.over_chains(step, chains, shared, data, chunk)
-        except _backend.NotVectorizable as error:
-            if self._asked == "vmap":
-                raise ValueError(
-                    'Argument `strategy` must be "loop" or "auto" for this model, '
-                    "which has a layer that cannot be vectorised. "
-                    f'Received: strategy="vmap", which raises: {error}'
-                ) from error
-            self._untracked.strategy = "loop"
-            chains, shared = _backend.over_chains(step, chains, shared, data, 1)
+        chains, shared = self._each_chain(
+            lambda chunk: _backend.over_chains(step, chains, shared, data, chunk)
+        )
         logs = metrics.means(chains[-1])
         rest = {True: iter(shared), False: iter(chains)}
         return logs, [next(rest[flag]) for flag in is_shared]

@@ -1,17 +1,24 @@
 """One training or test step of several chains, as functions of tensors."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from typing import Literal
+from typing import TypeVar
 
 import keras
 from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_values import split
 from keras_mhmcmc.parallel.stacked_values import where_accepted
+
+Value = TypeVar("Value")
+Way = Literal["vmap", "loop"]
 
 
 @dataclass(frozen=True)
@@ -136,3 +143,36 @@ class ChainStep:
         new = [scope.get_current_value(variable) for variable in variables]
         _, new_others, new_states = split(new, [len(trainable), len(others)])
         return loss, (new_others, [*new_states, ops.stack(results)])
+
+
+def in_one_pass(
+    run: Callable[[int], Value], num_chains: int, strategy: Way, asked: str
+) -> tuple[Value, Way]:
+    """Return what `run` gives, and how the chains are evaluated from now on.
+
+    Args:
+        run: takes the number of chains that are evaluated at a time.
+        num_chains: number of chains.
+        strategy: "vmap" or "loop".
+        asked: what the user asked for. "auto" loops where a layer cannot be vectorised.
+    """
+    if strategy == "loop":
+        return run(1), "loop"
+    try:
+        return run(num_chains), "vmap"
+    except Exception as error:  # frameworks have no type for what they cannot do
+        failure = error
+    outputs = run(1)  # where the network itself is at fault, this raises its error
+    line = str(failure).strip().split("\n")[0]
+    reason = f"{type(failure).__name__}: {line[:200]}"
+    if asked == "vmap":
+        raise ValueError(
+            'Argument `strategy` must be "loop" or "auto" for this model, which has a '
+            "layer that cannot be vectorised. "
+            f'Received: strategy="vmap", and the error {reason}'
+        ) from failure
+    warn(
+        "The chains are evaluated one after the other, since a layer cannot be "
+        f'vectorised ({reason}). With `strategy="loop"` they are so from the start.'
+    )
+    return outputs, "loop"

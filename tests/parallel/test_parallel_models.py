@@ -135,6 +135,26 @@ def test_convolutions_train_in_a_loop_where_they_cannot_be_vectorised():
             chains.fit(x, y, batch_size=16, verbose=0)
 
 
+@pytest.mark.every_backend
+def test_a_recurrent_network_trains_where_it_cannot_be_vectorised():
+    """TensorFlow cannot vectorise the lists of a loop over time."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Embedding(9, 3), keras.layers.LSTM(3)]
+    model = keras.Sequential(
+        [keras.Input((4,)), *layers, keras.layers.Dense(CLASSES, "softmax")]
+    )
+    x = np.random.default_rng(0).integers(0, 9, (TRAIN_SIZE, 4))
+    _, y = data()
+    runs = [parallel(2, model, strategy=strategy) for strategy in ("auto", "loop")]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for chains in runs:
+            chains.fit(x, y, batch_size=32, shuffle=False, verbose=0)
+    np.testing.assert_allclose(*map(weights, runs), rtol=1e-3, atol=1e-4)
+    told = [str(w.message) for w in caught if "one after the other" in str(w.message)]
+    assert len(told) == (runs[0].strategy == "loop")
+
+
 def test_a_saved_and_loaded_run_goes_on_bit_for_bit(tmp_path):
     whole, first = parallel(), parallel()
     for epochs in (2, 2):

@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from keras_mhmcmc._backend.errors import NotVectorizable
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
 from keras_mhmcmc._backend.keras_internals import writing_to_keras_variables
 from keras_mhmcmc._backend.tensorflow.random import draw_from
@@ -119,12 +118,7 @@ def _each(function, values):
     if tf.nest.flatten(values)[0].shape[0] == 1:
         outputs = function(tf.nest.map_structure(lambda x: x[0], values))
         return tf.nest.map_structure(lambda x: tf.expand_dims(x, 0), outputs)
-    try:
-        return tf.vectorized_map(function, values, fallback_to_while_loop=True)
-    except ValueError as error:
-        if "pfor" in str(error) or "vectoriz" in str(error):
-            raise NotVectorizable(str(error)) from error
-        raise
+    return tf.vectorized_map(function, values, fallback_to_while_loop=True)
 
 
 def writable_optimizer(optimizer):

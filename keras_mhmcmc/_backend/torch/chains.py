@@ -5,7 +5,6 @@ import contextlib
 import torch
 from keras import tree
 
-from keras_mhmcmc._backend.errors import NotVectorizable
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
 from keras_mhmcmc._backend.keras_internals import stored_value
 from keras_mhmcmc._backend.torch.generator import rows_of
@@ -116,14 +115,9 @@ def chain_outputs(function, values):
 
 
 def _vectorized(function, *values):
-    try:
-        return torch.func.vmap(function, randomness="different")(*values)
-    except RuntimeError as error:
-        # vmap fails on Keras' convolutions, which ask for memory formats, and on Keras'
-        # dropout, which asks for Python numbers.
-        if "vmap" in str(error) or "functorch" in str(error):
-            raise NotVectorizable(str(error)) from error
-        raise
+    # vmap fails on Keras' convolutions, which ask for memory formats, and on Keras'
+    # dropout, which asks for Python numbers.
+    return torch.func.vmap(function, randomness="different")(*values)
 
 
 def writable_optimizer(optimizer):
