@@ -18,6 +18,7 @@ from keras_mhmcmc.baselines import SWAG
 from keras_mhmcmc.baselines import deep_ensemble
 from keras_mhmcmc.baselines import last_layer_laplace
 from keras_mhmcmc.baselines import sample_last_layer
+from keras_mhmcmc.bayesian import BayesianEnsemble
 from keras_mhmcmc.citation import citation
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
@@ -63,6 +64,7 @@ __all__ = [
     "AMAGOLD",
     "Barker",
     "BarkerChain",
+    "BayesianEnsemble",
     "CSGHMC",
     "CSGLD",
     "ChainState",

@@ -50,6 +50,7 @@ ROOMS = [
     "posterior",
     "evaluation",
     "baselines",
+    "bayesian",
     "adversarial",
     "datasets",
     "plots",

@@ -29,7 +29,7 @@ from keras_mhmcmc.baselines.head import Head
 from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.ensemble import ensemble_of
+from keras_mhmcmc.ensemble.of_samples import ensemble_of
 from keras_mhmcmc.evaluation.regression import compiled_noise
 from keras_mhmcmc.priors import Gaussian
 

@@ -22,7 +22,7 @@ from keras_mhmcmc.baselines.whitened_head import WhitenedHead
 from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.ensemble import ensemble_of
+from keras_mhmcmc.ensemble.of_samples import ensemble_of
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.loop import Plan

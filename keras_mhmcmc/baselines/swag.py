@@ -14,7 +14,7 @@ from keras_mhmcmc.baselines.moments import Floats
 from keras_mhmcmc.baselines.moments import WeightMoments
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.ensemble import ensemble_of
+from keras_mhmcmc.ensemble.of_samples import ensemble_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior.store import chain_state_in
 from keras_mhmcmc.posterior.store import host_copy

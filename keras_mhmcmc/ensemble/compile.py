@@ -40,8 +40,8 @@ def activation_of(model: keras.Model) -> str | list[str | None] | None:
         _warn_of_linear_outputs(model)
         return None
     _warn_of_unknown_losses(model)
-    found = [_activation_of(loss) for loss in _losses(model)]
-    for loss, activation in zip(_losses(model), found, strict=True):
+    found = [_activation_of(loss) for loss in losses_of(model)]
+    for loss, activation in zip(losses_of(model), found, strict=True):
         if activation == "softmax":
             _check_axis(loss)
     return found[0] if len(set(found)) == 1 else found
@@ -49,7 +49,7 @@ def activation_of(model: keras.Model) -> str | list[str | None] | None:
 
 def takes_logits(model: keras.Model) -> bool:
     """Return whether a loss that the model was compiled with says it takes logits."""
-    return model.compiled and any(map(_activation_of, _losses(model)))
+    return model.compiled and any(map(_activation_of, losses_of(model)))
 
 
 def _check_axis(loss: Loss) -> None:
@@ -65,7 +65,7 @@ def _check_axis(loss: Loss) -> None:
         )
 
 
-def _losses(model: keras.Model) -> list[Loss]:
+def losses_of(model: keras.Model) -> list[Loss]:
     """Return the loss of each output, in the order of `keras.tree.flatten`."""
     losses = model.loss
     if isinstance(losses, dict) and isinstance(model, keras.Function):
@@ -141,7 +141,7 @@ def warn_of_second_activation(model: keras.Model, activation: ActivationLike) ->
     """Warn if an activation is for logits, and the loss takes probabilities."""
     if not model.compiled or activations.is_linear(activations.checked(activation)):
         return
-    if any(map(_takes_probabilities, _losses(model))):
+    if any(map(_takes_probabilities, losses_of(model))):
         warn(
             "The loss of the model takes probabilities, and `activation` would be a "
             "second softmax or sigmoid: the ensemble then averages probabilities that "
@@ -186,7 +186,7 @@ def arguments(model: keras.Model, activation: Activations) -> dict[str, Any]:
     """
     # The objects themselves: not all of them are registered with Keras.
     config = _backend.compile_arguments(model)
-    losses = _losses(model)
+    losses = losses_of(model)
     functions = activations.of_each(activation, len(losses))
     changed = {
         id(loss): _of_probabilities(loss)

@@ -22,7 +22,6 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble import checks
-from keras_mhmcmc.ensemble import compile as ensemble_compile
 from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.layouts import layout_of_members
@@ -245,6 +244,19 @@ class Ensemble(StoredModel):
         smallest = np.finfo("float32").tiny
         self._log_weights.assign(np.log(np.maximum(weights / weights.max(), smallest)))
 
+    def stacked_values(self) -> list[Array]:
+        """Return the samples: an array (members, ...) for each of `member.weights`.
+
+        What all members have in common is a view that repeats one array.
+        """
+        count = self.num_members
+        values = [ops.convert_to_numpy(variable) for variable in self._values]
+        for index in self.shared:
+            values[index] = np.broadcast_to(
+                values[index], (count, *values[index].shape)
+            )
+        return values
+
     def recalibrate(self, x: Any, batch_size: int = 256) -> None:
         """Estimate the batch normalisation statistics of each member again.
 
@@ -363,33 +375,3 @@ class _MembersSecond(keras.Model):
     def call(self, inputs: Tensor) -> Tensor:
         outputs = self.ensemble.call_members(inputs)
         return keras.tree.map_structure(lambda y: ops.moveaxis(y, 0, 1), outputs)
-
-
-def ensemble_of(
-    model: keras.Model,
-    stacked: Sequence[Array],
-    weights: npt.NDArray[np.float64],
-    activation: ActivationLike,
-    chunk: int | None = None,
-) -> Ensemble:
-    """Return the ensemble of these samples, compiled if `model` is.
-
-    Args:
-        model: the model that was sampled.
-        stacked: one array (members, ...) for each of `model.weights`.
-        weights: the members' importance weights, shape (members,).
-        activation: as in `Ensemble`; None stands for what the model's loss needs.
-        chunk: as in `Ensemble`.
-    """
-    if activation is None:
-        activation = ensemble_compile.activation_of(model)
-    else:
-        ensemble_compile.warn_of_second_activation(model, activation)
-    # Weights that all samples share are views with a stride of 0.
-    common = [i for i, values in enumerate(stacked) if values.strides[0] == 0]
-    shared = common if len(common) < len(stacked) else []
-    ensemble = Ensemble(model, len(weights), activation, chunk, shared)
-    ensemble.set_members(stacked, weights)
-    if model.compiled:
-        ensemble.compile(**ensemble_compile.arguments(model, ensemble.activation))
-    return ensemble

@@ -178,6 +178,23 @@ TABLE = {
         lambda: dict(self=mh.ParallelChains(network(), 2), optimizer="sgd"),
         optimizer=listed(*NO_OPTIMIZERS),
     ),
+    "BayesianEnsemble": row(
+        lambda: dict(model=network(), num_members=2),
+        model=MODEL,
+        num_members=kinds.COUNT,
+        sampler=listed(None, 1, "sgld", keras.optimizers.SGD(0.1), mh.SGLD),
+        temperature=kinds.POSITIVE.but("auto"),
+        prior=kinds.POSITIVE.but("auto"),
+        max_samples=kinds.COUNT.or_none,
+        seed=kinds.INTEGER.or_none,
+    ),
+    "BayesianEnsemble.compile": row(
+        lambda: dict(
+            self=mh.BayesianEnsemble(network(), 2),
+            loss="sparse_categorical_crossentropy",
+        ),
+        optimizer=listed(*NO_OPTIMIZERS),
+    ),
     "prune": row(
         lambda: dict(model=sparse_model(), optimizer=sparse_model().optimizer),
         optimizer=listed(None, *NO_SPARSE),

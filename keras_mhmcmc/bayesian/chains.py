@@ -1,0 +1,243 @@
+"""The second phase: chains from the trained networks, on all data or in batches."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import kernels
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.bayesian.data import rows
+from keras_mhmcmc.bayesian.members import Plan
+from keras_mhmcmc.bayesian.members import give_weights
+from keras_mhmcmc.bayesian.scores import Likelihood
+from keras_mhmcmc.optimizers.psgld import PSGLD
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.parallel.chains import ParallelChains
+from keras_mhmcmc.posterior.callback import PosteriorSamples
+from keras_mhmcmc.priors import Gaussian
+from keras_mhmcmc.sampling.run import sample
+
+tree = keras.tree
+
+ENERGY_ERROR = 0.1  # per dimension; networks bear it, see `docs/`
+_TOO_LARGE = 10.0  # times what was asked for: such a chain gives no sample
+_KEPT_OF_A_PILOT = 25  # samples of a chain
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the held-out examples choose."""
+
+    temperature: float = 1.0
+    prior: float = 1.0  # standard deviation of a weight
+    rate: float | None = None  # of a sampler on mini-batches
+
+    def __str__(self) -> str:
+        rate = "" if self.rate is None else f", rate={self.rate:g}"
+        return f"T={self.temperature:g}, prior={self.prior:g}{rate}"
+
+
+@dataclass
+class Samples:
+    """Weights of networks from several chains."""
+
+    stacked: list[Array]  # (samples, ...) for each of `model.weights`
+    left_out: dict[int, float] = field(default_factory=dict)  # chain: energy error
+    returns: dict[int, int] = field(default_factory=dict)  # chain: times sent back
+    steps: int = 0
+
+    def __len__(self) -> int:
+        return len(self.stacked[0])
+
+
+class AllData:
+    """Chains whose steps need the gradient of all data, by `mh.sample`.
+
+    Args:
+        model: compiled; its weights that are not trained are those of all chains.
+        data: `(x, y, sample_weight)` arrays.
+        is_training: which of the examples are not held out, (N,).
+        kernel: of `mh.kernels`. None: microcanonical Langevin dynamics.
+        seed: of the first run.
+    """
+
+    unit = "gradients of all data"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        data: tuple[Any, Any, Any],
+        is_training: Array,
+        kernel: Any,
+        seed: int,
+    ) -> None:
+        self._model, self._kernel, self._seed = model, kernel, seed
+        self._data, self._is_training = data, is_training
+        self._likelihood = Likelihood(model)
+        self._log_likelihood = self._make_log_likelihood()
+
+    def run(
+        self,
+        starts: Sequence[Array],
+        setting: Setting,
+        steps: int,
+        kept: int,
+        is_pilot: bool,
+        progress: bool = False,
+    ) -> Samples:
+        """Return samples of exp(-U/T), of which the last `steps` give `kept` a chain.
+
+        Args:
+            starts: one array (chains, ...) for each of `model.weights`.
+            setting: temperature and prior.
+            steps: after the warm-up, which is as long again, 5,000 at most.
+            kept: samples of a chain.
+            is_pilot: whether the held-out examples do not count.
+            progress: whether to show a bar.
+        """
+        model = self._model
+        places = {id(v): place for place, v in enumerate(model.weights)}
+        own = [places[id(v)] for v in model.trainable_variables]
+        count = len(starts[0])
+        x, y, weights = self._data
+        size = len(self._is_training)
+        each = np.ones(size, "float32")
+        if weights is not None:
+            each = np.asarray(weights, "float32").reshape(size)
+        if is_pilot:
+            each = each * self._is_training
+        inverse = 1.0 / setting.temperature
+        share = 0.5 * inverse / (setting.prior**2 * size)
+        factors = np.tile(np.array([[inverse, share]], "float32"), (size, 1))
+        warm_up = min(steps, 5000)
+        kernel = self._kernel
+        if kernel is None:
+            kernel = kernels.mclmc(warm_up=warm_up, energy_error=ENERGY_ERROR)
+        draws = sample(
+            kernel,
+            tuple(starts[place] for place in own),
+            log_likelihood=self._log_likelihood,
+            data=(x, y, each, factors),
+            num_steps=warm_up + steps,
+            num_chains=count,
+            burn_in=warm_up,
+            every=max(1, steps // kept),
+            seed=self._seed,
+            progress=progress,
+        )
+        is_sound, left_out, returns = np.ones(count, bool), {}, {}
+        if self._kernel is None:
+            errors = np.asarray(draws.info["energy_error"])
+            is_sound = errors <= _TOO_LARGE * ENERGY_ERROR  # never true of NaN
+            left_out = {int(k): float(errors[k]) for k in np.flatnonzero(~is_sound)}
+            backs = np.asarray(draws.info["returns"])
+            returns = {int(k): int(backs[k]) for k in np.flatnonzero(backs)}
+        moved = [np.asarray(p)[is_sound] for p in draws.position]
+        number = int(is_sound.sum()) * moved[0].shape[1]
+        stacked = [
+            np.broadcast_to(ops.convert_to_numpy(v), (number, *v.shape))
+            for v in model.weights
+        ]
+        for place, values in zip(own, moved, strict=True):
+            stacked[place] = values.reshape(number, *values.shape[2:])
+        return Samples(stacked, left_out, returns, warm_up + steps)
+
+    def _make_log_likelihood(self) -> Callable[..., Tensor]:
+        model, likelihood = self._model, self._likelihood
+
+        def log_likelihood(position: Any, batch: Any) -> Tensor:
+            x, y, each, factors = batch
+            pairs = zip(model.trainable_variables, position, strict=True)
+            with keras.StatelessScope(list(pairs)):
+                outputs = model(x, training=False)
+            prior = sum(ops.sum(ops.square(p)) for p in position)
+            nats = each * factors[:, 0] * likelihood.nats(y, outputs)
+            return -nats - factors[:, 1] * prior
+
+        return log_likelihood
+
+
+class MiniBatches:
+    """Chains of a sampler in `fit`, by `mh.ParallelChains`.
+
+    Args:
+        model: compiled.
+        compiled: arguments of `compile` besides the optimizer.
+        data: `(x, y, sample_weight)` arrays.
+        is_training: which of the examples are not held out, (N,).
+        batch_size: examples of a mini-batch.
+        sampler: an optimizer that samples; None: PSGLD.
+        seed: of the first run.
+    """
+
+    unit = "mini-batches"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        compiled: dict[str, Any],
+        data: tuple[Any, Any, Any],
+        is_training: Array,
+        batch_size: int,
+        sampler: Sampler | None,
+        seed: int,
+    ) -> None:
+        self._model, self._compiled, self._sampler = model, compiled, sampler
+        self._data, self._is_training = data, is_training
+        self._batch_size, self._seed = batch_size, seed
+        self.is_own = sampler is None
+
+    def run(
+        self,
+        starts: Sequence[Array],
+        setting: Setting,
+        steps: int,
+        kept: int,
+        is_pilot: bool,
+        progress: bool = False,
+    ) -> Samples:
+        """Return samples of the second half of `steps`, as `AllData.run` does."""
+        data = self._data
+        if is_pilot:
+            data = rows(data, self._is_training)
+        size = len(tree.flatten(data)[0])
+        own = Plan(size, self._batch_size, None)
+        epochs = max(1, -(-steps // own.epoch))
+        steps = epochs * own.epoch
+        chains = ParallelChains(self._model, len(starts[0]), seed=self._seed)
+        chains.compile(self._made(setting, size), **self._compiled)
+        give_weights(chains, starts)
+        burn_in = steps // 2
+        every = max(1, (steps - burn_in) // kept)
+        posterior = PosteriorSamples(burn_in=burn_in, every=every)
+        x, y, weights = data
+        chains.fit(
+            x,
+            y,
+            sample_weight=weights,
+            batch_size=self._batch_size,
+            epochs=epochs,
+            callbacks=[posterior],
+            verbose="auto" if progress else 0,
+        )
+        ensemble = posterior.ensemble(chains)
+        return Samples(ensemble.stacked_values(), steps=steps)
+
+    def _made(self, setting: Setting, size: int) -> Sampler:
+        if self._sampler is not None:
+            config = self._sampler.get_config() | {"train_size": size}
+            return type(self._sampler).from_config(config)
+        return PSGLD(
+            setting.rate,
+            train_size=size,
+            temperature=setting.temperature,
+            prior=Gaussian(setting.prior),
+            seed=self._seed,
+        )

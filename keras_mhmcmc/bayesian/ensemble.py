@@ -1,0 +1,323 @@
+"""`BayesianEnsemble`: train networks, sample from them, choose on held-out data."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Self
+
+import keras
+import numpy as np
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import StoredModel
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.algorithms.transition import Transition
+from keras_mhmcmc.bayesian.fit import Choice
+from keras_mhmcmc.bayesian.fit import Fit
+from keras_mhmcmc.bayesian.members import Plan
+from keras_mhmcmc.bayesian.report import Report
+from keras_mhmcmc.ensemble.ensemble import Ensemble
+from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.losses.likelihood import Likelihood
+from keras_mhmcmc.optimizers.compiled_loss import check_is_mean
+from keras_mhmcmc.optimizers.compiled_loss import warn_of_no_likelihood
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.parallel.optimizers import checked as checked_optimizer
+
+
+@serializable
+class BayesianEnsemble(StoredModel):
+    """Networks that are trained, sampled from, and averaged, in one call.
+
+    `fit` has three phases. It trains `num_members` copies of `model` side by side, each
+    until the held-out examples say stop. From there it runs chains that sample the
+    posterior exp(-U/T), with U in nats the negative log-likelihood of the training data
+    plus that of a normal prior. Last, the held-out examples choose the temperature, the
+    prior, and what is averaged: the members, the samples, or both. So the result is no
+    worse than a deep ensemble by more than the noise of the held-out examples.
+
+    Args:
+        model: a built `keras.Model`, which gives the architecture. Or a list of
+            trained ones, which are the members.
+        num_members: trained networks, and chains. Defaults to 4.
+        sampler: "auto", a kernel of `mh.kernels`, or an optimizer of this package that
+            samples. "auto" takes microcanonical Langevin dynamics where a gradient of
+            all data is cheap, else PSGLD. Defaults to "auto".
+        temperature: T, or "auto": 1 for regressions, chosen for classes.
+        prior: standard deviation of the normal prior of each weight, or "auto": 1 for
+            regressions, chosen for classes.
+        max_samples: samples that are kept, or None: 200, fewer for large networks.
+        seed: integer that makes the run repeatable. Defaults to None, which draws one.
+        name: name of the model. Defaults to "bayesian_ensemble".
+        averaged: the networks of an ensemble that was saved. Defaults to None.
+
+    Raises:
+        ValueError: an argument is outside its range, or `model` is not built.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> import keras_mhmcmc as mh
+    >>> x = np.linspace(-1.0, 1.0, 64)[:, None]
+    >>> y = x + 0.1 * np.random.default_rng(0).normal(size=(64, 1))
+    >>> network = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> ensemble = mh.BayesianEnsemble(network, num_members=2, seed=0)
+    >>> ensemble.compile(loss=mh.losses.GaussianNLL(0.1))
+    >>> history = ensemble.fit(x, y, epochs=20, sampling=0.1, verbose=0)
+    >>> ensemble.predict(x, verbose=0).shape
+    (64, 1)
+
+    Reference: Sommer and others (2025), "Microcanonical Langevin ensembles: advancing
+    the sampling of Bayesian neural networks", for chains from trained networks.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model | Sequence[keras.Model],
+        num_members: int = 4,
+        *,
+        sampler: Any = "auto",
+        temperature: float | str = "auto",
+        prior: float | str = "auto",
+        max_samples: int | None = None,
+        seed: int | None = None,
+        name: str = "bayesian_ensemble",
+        averaged: Ensemble | None = None,
+    ) -> None:
+        super().__init__(name=_validate.scope_name(name))
+        given = list(model) if isinstance(model, list | tuple) else []
+        for one in given or [model]:
+            hint = "a `keras.Model`, or a list of trained ones"
+            _validate.instance("model", one, keras.Model, hint)
+            if not one.built:
+                raise ValueError(
+                    "Argument `model` must be a built model: give it an input shape, "
+                    f"or call it on some data first. Received: model={one}"
+                )
+        if given:
+            model, num_members = given[0], len(given)
+        self.num_members = _validate.integer("num_members", num_members, 1)
+        hint = 'a kernel of `mh.kernels`, an optimizer that samples, or "auto"'
+        if not _is_auto(sampler):
+            _validate.instance(
+                "sampler", sampler, (Sampler, Algorithm, Transition), hint
+            )
+        for label, value in (("temperature", temperature), ("prior", prior)):
+            if not _is_auto(value):
+                _validate.number(label, value, _validate.POSITIVE, ' Or pass "auto".')
+        if max_samples is not None:
+            _validate.integer("max_samples", max_samples, 1)
+        self.sampler, self.temperature, self.prior = sampler, temperature, prior
+        self.max_samples = max_samples
+        self.seed = None if seed is None else _validate.seed(seed)
+        self._untracked = _Untracked(model, given)
+        self._averaged = averaged
+        self.report = Report()
+        self.built = True
+
+    @property
+    def model(self) -> keras.Model:
+        """Return the network that gives the architecture."""
+        return self._untracked.model
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """Return the `mh.Ensemble` of what is averaged.
+
+        Raises:
+            ValueError: before `fit`.
+        """
+        if self._averaged is None:
+            raise ValueError(
+                "This ensemble has no networks yet: call `compile` and `fit` first."
+            )
+        return self._averaged
+
+    # Training.
+
+    def compile(
+        self,
+        loss: Any = None,
+        optimizer: Any = "adamw",
+        metrics: Any = None,
+        **options: Any,
+    ) -> None:
+        """Set the likelihood, and how members are trained.
+
+        Args:
+            loss: a mean negative log-likelihood, such as `mh.losses.GaussianNLL()` or a
+                cross-entropy.
+            optimizer: a name, for which `fit` tries several rates; or an optimizer of
+                Keras with a rate of its own. Defaults to "adamw".
+            metrics: as for `keras.Model.compile`.
+            options: as for `keras.Model.compile`.
+        """
+        if loss is None:
+            raise ValueError(
+                "Argument `loss` must be a mean negative log-likelihood, such as "
+                "mh.losses.GaussianNLL() for a regression, or "
+                "keras.losses.SparseCategoricalCrossentropy(from_logits=True) for "
+                "classes. Received: loss=None"
+            )
+        checked_optimizer(optimizer)
+        super().compile(loss=loss, metrics=metrics, **options)
+        self._untracked.compiled = {"loss": loss, "metrics": metrics, **options}
+        self._untracked.optimizer = optimizer
+        self.model.compile(optimizer="sgd", loss=loss, metrics=metrics, **options)
+        check_is_mean(self.model)
+        warn_of_no_likelihood(self.model)
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        epochs: int | None = None,
+        batch_size: int = 32,
+        validation_split: float = 0.1,
+        validation_data: tuple[Any, Any] | None = None,
+        sampling: float | str = "auto",
+        refit: bool = True,
+        sample_weight: Any = None,
+        verbose: int | str = "auto",
+    ) -> Report:
+        """Train, sample and choose. Return the report.
+
+        Args:
+            x: inputs: an array, or a dict or tuple of arrays, with N examples. Or a
+                `tf.data.Dataset`, a `DataLoader`, or a `keras.utils.PyDataset` of
+                pairs (x, y), which is read into memory once.
+            y: targets, with N examples.
+            epochs: the most epochs of a member. Defaults to None: 100, and at least
+                6,000 mini-batches.
+            batch_size: examples of a mini-batch. Defaults to 32.
+            validation_split: part of the examples that is held out, drawn with `seed`.
+                Defaults to 0.1.
+            validation_data: `(x, y)` that are held out in its place.
+            sampling: steps of the chains, as a multiple of the mini-batches of a
+                member; 0 is a deep ensemble. Defaults to "auto": as many, and 3,000 to
+                8,000 after the warm-up where all data fit in a gradient.
+            refit: whether the last chains learn from the held-out examples as well.
+                Defaults to True.
+            sample_weight: number of times that an example counts, (N,).
+            verbose: 0 is silent. Defaults to "auto", which tells each phase.
+
+        Raises:
+            ValueError: an argument is outside its range, or the data do not fit.
+        """
+        if self._untracked.compiled is None:
+            raise ValueError("This ensemble has no loss yet: call `compile` first.")
+        batch_size = _validate.integer("batch_size", batch_size, 1)
+        if epochs is not None:
+            epochs = _validate.integer("epochs", epochs, 1)
+        _validate.choice("refit", refit, (True, False))
+        if not _is_auto(sampling):
+            sampling = _validate.number("sampling", sampling, _validate.NOT_NEGATIVE)
+        seed = random.randint(0, 2**31 - 1) if self.seed is None else self.seed
+        run = Fit(
+            self.model,
+            self._untracked.compiled,
+            self._untracked.optimizer,
+            Plan(0, batch_size, epochs),
+            seed,
+            verbose,
+        )
+        run.divide(x, y, sample_weight, validation_split, validation_data)
+        trained = self._untracked.trained
+        members = run.take(trained) if trained else run.train(self.num_members)
+        choice = Choice(self.sampler, self.temperature, self.prior, self.max_samples)
+        stacked, weights = run.sample(members, choice, sampling, refit)
+        self.report = run.report
+        self._averaged = ensemble_of(self.model, stacked, weights, None)
+        self.predict_function = self.test_function = None
+        return self.report
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Return the arguments of `compile`."""
+        optimizer = self._untracked.optimizer
+        if not isinstance(optimizer, str):
+            optimizer = keras.saving.serialize_keras_object(optimizer)
+        return super().get_compile_config() | {"optimizer": optimizer}
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile with the result of `get_compile_config`, from any backend."""
+        config = keras.saving.deserialize_keras_object(_backend.portable(config))
+        self.compile(**config)
+
+    # Predictions.
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Return the weighted mean of the networks' outputs."""
+        return self.ensemble(inputs)
+
+    def predict(self, x: Any, batch_size: int | None = None, **options: Any) -> Any:
+        """Return the predictive mean: of probabilities for classes, else of targets.
+
+        The arguments are those of `keras.Model.predict`.
+        """
+        loss = self.loss
+        if not isinstance(loss, Likelihood):
+            return super().predict(x, batch_size, **options)
+        outputs = self.predict_members(x, batch_size)
+        means = loss.mixture(outputs).mean
+        return np.tensordot(self.ensemble.averaging_weights, means, axes=1)
+
+    def predict_members(
+        self, x: Any, batch_size: int | None = None, verbose: int | str = 0
+    ) -> Any:
+        """Return the outputs of each network, as `mh.Ensemble.predict_members` does."""
+        return self.ensemble.predict_members(x, batch_size, verbose)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, and the size of what is averaged."""
+        sampler = self.sampler
+        if not isinstance(sampler, str):
+            sampler = keras.saving.serialize_keras_object(sampler)
+        averaged = self._averaged
+        return {
+            "model": architecture(self.model),
+            "num_members": self.num_members,
+            "sampler": sampler,
+            "temperature": self.temperature,
+            "prior": self.prior,
+            "max_samples": self.max_samples,
+            "seed": self.seed,
+            "name": self.name,
+            "averaged": averaged and keras.saving.serialize_keras_object(averaged),
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Return the ensemble with these arguments. Its weights are loaded later."""
+        parts = {
+            name: config[name]
+            if not isinstance(config[name], dict)
+            else keras.saving.deserialize_keras_object(config[name], custom_objects)
+            for name in ("sampler", "averaged")
+        }
+        # Keras finds weights by the objects that hold them: one network, as saved.
+        model = parts["averaged"] and parts["averaged"].member
+        model = model or _backend.made_again("model", config["model"], custom_objects)
+        return cls(**(config | parts | {"model": model}))
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+@dataclass
+class _Untracked:
+    """What Keras must not track as parts of the ensemble."""
+
+    model: keras.Model
+    trained: list[keras.Model]  # members that the user has trained
+    compiled: dict[str, Any] | None = None
+    optimizer: Any = "adamw"

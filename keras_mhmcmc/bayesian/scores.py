@@ -1,0 +1,116 @@
+"""Negative log-likelihoods of single examples, by network and of mixtures."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.ensemble.compile import losses_of
+from keras_mhmcmc.ensemble.ensemble import Ensemble
+
+tree = keras.tree
+
+_ROWS = 200_000  # network outputs that are scored at a time
+_BATCH = 1024  # examples of a prediction
+
+
+class Likelihood:
+    """The loss that a model was compiled with, as nats of each example.
+
+    Args:
+        model: compiled; its losses are means over examples.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self.losses = losses_of(model)
+        weights = _backend.compile_arguments(model).get("loss_weights")
+        self._weights = [1.0] * len(self.losses)
+        if weights is not None:
+            self._weights = [float(w) for w in tree.flatten(weights)]
+
+    def nats(self, y: Any, outputs: Any) -> Tensor:
+        """Return the negative log-likelihood of each example in nats, shape (N,)."""
+        total = 0.0
+        parts = zip(
+            self.losses,
+            self._weights,
+            tree.flatten(y),
+            tree.flatten(outputs),
+            strict=True,
+        )
+        for loss, weight, target, output in parts:
+            if loss is None:
+                continue
+            loss = keras.losses.get(loss)
+            call = loss.call if isinstance(loss, keras.losses.Loss) else loss
+            if len(target.shape) == len(output.shape) - 1 and output.shape[-1] == 1:
+                target = ops.expand_dims(target, -1)
+            values = call(target, output)
+            values = ops.reshape(values, (ops.shape(values)[0], -1))
+            total = total + weight * ops.mean(values, axis=1)
+        return total
+
+
+class HeldOut:
+    """Examples that score networks which have not seen them.
+
+    Args:
+        model: the compiled model.
+        x: inputs.
+        y: targets.
+    """
+
+    def __init__(self, model: keras.Model, x: Any, y: Any) -> None:
+        self._model, self._likelihood = model, Likelihood(model)
+        self.x, self.y = x, y
+        self._ensembles: dict[int, Ensemble] = {}
+
+    def nats(self, stacked: Sequence[Array]) -> Array:
+        """Return the nats of each example under each network, (networks, N).
+
+        Args:
+            stacked: one array (networks, ...) for each of `model.weights`.
+        """
+        count = len(stacked[0])
+        if count not in self._ensembles:
+            self._ensembles[count] = Ensemble(self._model, count, "linear")
+        ensemble = self._ensembles[count]
+        ensemble.set_members(stacked, np.ones(count))
+        outputs = ensemble.predict_members(self.x, batch_size=_BATCH)
+        return nats_of_members(self._likelihood, self.y, outputs)
+
+
+def nats_of_members(likelihood: Likelihood, y: Any, outputs: Any) -> Array:
+    """Return the nats of outputs of several networks, float64, (networks, N)."""
+    count, size = tree.flatten(outputs)[0].shape[:2]
+    chunk = max(1, _ROWS // size)
+    rows = []
+    for first in range(0, count, chunk):
+        part = tree.map_structure(lambda o, i=first: o[i : i + chunk], outputs)
+        number = len(tree.flatten(part)[0])
+        flat = tree.map_structure(lambda o: o.reshape(-1, *o.shape[2:]), part)
+        targets = tree.map_structure(
+            lambda t, n=number: np.tile(t, (n, *[1] * (t.ndim - 1))), y
+        )
+        nats = ops.convert_to_numpy(likelihood.nats(targets, flat))
+        rows.append(nats.reshape(number, size).astype("float64"))
+    return np.concatenate(rows)
+
+
+def mixture(nats: Array, weights: Array | None = None) -> Array:
+    """Return the nats of the mean of the densities, (N,).
+
+    Args:
+        nats: of each network, (networks, N).
+        weights: of the networks in the mean, which sum to 1. None: equal.
+    """
+    count = len(nats)
+    log_weights = np.full(count, -np.log(count))
+    if weights is not None:
+        log_weights = np.log(np.maximum(weights, 1e-300))
+    return -np.logaddexp.reduce(log_weights[:, None] - nats, axis=0)

@@ -1,0 +1,13 @@
+"""examples/one_call.py: `mh.BayesianEnsemble` with its defaults, row by row."""
+
+import pytest
+
+from tests.support.example_tools import load
+
+
+@pytest.mark.slow  # 10 seconds
+def test_it_prints_a_row_and_its_mean(capsys):
+    (row,) = load("one_call").main(["--quick"])
+    assert row["set"] == "diabetes"
+    assert row["ensemble"] < 6.0  # of the constant prediction: 5.77
+    assert capsys.readouterr().out.splitlines()[-1].startswith("diabetes")
