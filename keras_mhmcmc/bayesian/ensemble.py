@@ -13,7 +13,6 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc._stored_model import StoredModel
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.transition import Transition
@@ -23,6 +22,7 @@ from keras_mhmcmc.bayesian.members import Plan
 from keras_mhmcmc.bayesian.report import Report
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.wrapper import WithEnsemble
 from keras_mhmcmc.losses.likelihood import Likelihood
 from keras_mhmcmc.optimizers.compiled_loss import check_is_mean
 from keras_mhmcmc.optimizers.compiled_loss import warn_of_no_likelihood
@@ -31,7 +31,7 @@ from keras_mhmcmc.parallel.optimizers import checked as checked_optimizer
 
 
 @serializable
-class BayesianEnsemble(StoredModel):
+class BayesianEnsemble(WithEnsemble):
     """Networks that are trained, sampled from, and averaged, in one call.
 
     `fit` has three phases. It trains `num_members` copies of `model` side by side, each

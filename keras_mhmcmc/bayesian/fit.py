@@ -193,7 +193,7 @@ class Fit:
         if sampling != "auto":
             steps = max(1, int(float(sampling) * steps))
         elif isinstance(phase, AllData):
-            # Long chains where a gradient is cheap: by millions of examples times weights.
+            # Long chains where a gradient is cheap: millions of examples times weights.
             cost = len(self._is_training) * self._model.count_params() / 1e6
             steps = int(np.clip(_STEPS[1] / np.sqrt(cost), *_STEPS))
         kept = self._kept(choice.max_samples, count)

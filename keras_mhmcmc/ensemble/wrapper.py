@@ -8,6 +8,7 @@ import keras
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._stored_model import StoredModel
+from keras_mhmcmc.ensemble.ensemble import Ensemble
 
 _OWN_STEPS = ("compute_loss", "compute_metrics", "train_step")
 
@@ -22,6 +23,15 @@ class WrapperModel(StoredModel):
         """Return the model with these arguments. Its weights are loaded later."""
         model = _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | {"model": model}))
+
+
+class WithEnsemble(StoredModel):
+    """Abstract: a model that makes an ensemble, and predicts with it."""
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """Return the ensemble, or raise a `ValueError` if there is none yet."""
+        raise NotImplementedError
 
 
 def check_trains_as_keras(model: keras.Model) -> None:

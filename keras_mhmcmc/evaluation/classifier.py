@@ -17,6 +17,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.compile import takes_logits
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
+from keras_mhmcmc.ensemble.wrapper import WithEnsemble
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import ROUNDED
 from keras_mhmcmc.evaluation.checks import SEVERAL_LABELS
@@ -87,6 +88,8 @@ class Classifier:
                 "`posterior.ensemble(chains)`, or `chains.template` for one chain. "
                 f"Received: {model!r}"
             )
+        if isinstance(model, WithEnsemble):
+            model = model.ensemble
         self.model = model
         self.from_logits = checked_from_logits(model, from_logits, subject)
         self.batch_size = _validate.integer("batch_size", batch_size, 1)

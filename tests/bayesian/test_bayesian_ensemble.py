@@ -55,7 +55,16 @@ def regression():
 def test_a_regression_is_predicted_with_its_noise(regression):
     x, y = line(400, seed=5)
     law = mh.predict_distribution(regression, x)
-    nll = -np.mean(law.log_prob(y))
+    nats = scores.nats_of_members(
+        scores.Likelihood(regression.model), y, regression.predict_members(x)
+    )
+    weights = regression.ensemble.averaging_weights
+    np.testing.assert_allclose(
+        -law.log_prob(y), scores.mixture(nats, weights), rtol=1e-3, atol=1e-3
+    )
+    table = mh.evaluate({"ensemble": regression}, x, y)
+    nll = np.mean(scores.mixture(nats, weights))
+    assert table.rows[0]["nll"] == pytest.approx(nll, rel=1e-3)
     truth = -np.mean(
         -0.5 * np.square((y - x) / (0.1 + 0.1 * (x > 0)))
         - np.log(0.1 + 0.1 * (x > 0))
