@@ -16,7 +16,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.bayesian.data import rows
 from keras_mhmcmc.bayesian.members import Plan
 from keras_mhmcmc.bayesian.members import give_weights
-from keras_mhmcmc.bayesian.scores import Likelihood
+from keras_mhmcmc.bayesian.scores import Nats
 from keras_mhmcmc.optimizers.psgld import PSGLD
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.chains import ParallelChains
@@ -80,7 +80,7 @@ class AllData:
     ) -> None:
         self._model, self._kernel, self._seed = model, kernel, seed
         self._data, self._is_training = data, is_training
-        self._likelihood = Likelihood(model)
+        self._likelihood = Nats(model)
         self._log_likelihood = self._make_log_likelihood()
 
     def run(

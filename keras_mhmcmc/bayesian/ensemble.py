@@ -20,6 +20,9 @@ from keras_mhmcmc.bayesian.fit import Choice
 from keras_mhmcmc.bayesian.fit import Fit
 from keras_mhmcmc.bayesian.members import Plan
 from keras_mhmcmc.bayesian.report import Report
+from keras_mhmcmc.bayesian.scores import Nats
+from keras_mhmcmc.bayesian.scores import mixture
+from keras_mhmcmc.bayesian.scores import nats_of_members
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.of_samples import ensemble_of
 from keras_mhmcmc.ensemble.wrapper import WithEnsemble
@@ -267,6 +270,34 @@ class BayesianEnsemble(WithEnsemble):
         outputs = self.predict_members(x, batch_size)
         means = loss.mixture(outputs).mean
         return np.tensordot(self.ensemble.averaging_weights, means, axes=1)
+
+    def evaluate(
+        self,
+        x: Any,
+        y: Any,
+        batch_size: int | None = None,
+        return_dict: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Return the loss of the mixture, and metrics of the predictive mean.
+
+        The arguments are those of `keras.Model.evaluate`, with arrays.
+        """
+        if not isinstance(self.loss, Likelihood):
+            return self.ensemble.evaluate(
+                x, y, batch_size, return_dict=return_dict, **options
+            )
+        outputs = self.predict_members(x, batch_size)
+        nats = nats_of_members(Nats(self.model), np.asarray(y), outputs)
+        weights = self.ensemble.averaging_weights
+        found = {"loss": float(np.mean(mixture(nats, weights)))}
+        metrics = (self._untracked.compiled or {}).get("metrics")
+        for given in keras.tree.flatten(metrics or []):
+            metric = keras.metrics.get(given)
+            metric.update_state(y, self.predict(x, batch_size))
+            found[metric.name] = float(metric.result())
+        values = list(found.values())
+        return found if return_dict else values if len(values) > 1 else values[0]
 
     def predict_members(
         self, x: Any, batch_size: int | None = None, verbose: int | str = 0

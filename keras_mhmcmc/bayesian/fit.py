@@ -117,7 +117,7 @@ class Fit:
         self._data, self._is_training = (x, y, weights), is_training
         held_x, held_y = tree.map_structure(np.asarray, held_out[:2])
         self._held_out = scores.HeldOut(self._model, held_x, held_y)
-        losses = scores.Likelihood(self._model).losses
+        losses = scores.Nats(self._model).losses
         for loss, targets in zip(losses, tree.flatten(y), strict=True):
             if isinstance(loss, Likelihood):
                 loss.warn_of_grid(targets)
@@ -377,5 +377,5 @@ def _lowest(
 
 
 def _has_classes(model: keras.Model) -> bool:
-    losses = scores.Likelihood(model).losses
+    losses = scores.Nats(model).losses
     return any("entropy" in name_of(loss) for loss in losses if loss is not None)

@@ -19,7 +19,7 @@ _ROWS = 200_000  # network outputs that are scored at a time
 _BATCH = 1024  # examples of a prediction
 
 
-class Likelihood:
+class Nats:
     """The loss that a model was compiled with, as nats of each example.
 
     Args:
@@ -66,7 +66,7 @@ class HeldOut:
     """
 
     def __init__(self, model: keras.Model, x: Any, y: Any) -> None:
-        self._model, self._likelihood = model, Likelihood(model)
+        self._model, self._likelihood = model, Nats(model)
         self.x, self.y = x, y
         self._ensembles: dict[int, Ensemble] = {}
 
@@ -85,7 +85,7 @@ class HeldOut:
         return nats_of_members(self._likelihood, self.y, outputs)
 
 
-def nats_of_members(likelihood: Likelihood, y: Any, outputs: Any) -> Array:
+def nats_of_members(likelihood: Nats, y: Any, outputs: Any) -> Array:
     """Return the nats of outputs of several networks, float64, (networks, N)."""
     count, size = tree.flatten(outputs)[0].shape[:2]
     chunk = max(1, _ROWS // size)

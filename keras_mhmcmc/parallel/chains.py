@@ -170,8 +170,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         return self._untracked.strategy
 
     def _stacked(self) -> list[keras.Variable]:
-        """Return the weights of all chains, in the order of `Untracked.variables`."""
-        return [*self._moving, *self._others]
+        return [*self._moving, *self._others]  # in the order of `Untracked.variables`
 
     def _check_trainable(self) -> None:
         """Raise a `ValueError` if layers were frozen or unfrozen since the start."""
@@ -329,7 +328,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         self.build_optimizer()
 
     def build_optimizer(self) -> None:
-        """Build the optimizer, with slots for each chain."""
+        """Build the optimizer with slots for each chain."""
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
             rows = [v for v in self.optimizer.variables if len(v.shape) > 0]

@@ -56,7 +56,7 @@ def test_a_regression_is_predicted_with_its_noise(regression):
     x, y = line(400, seed=5)
     law = mh.predict_distribution(regression, x)
     nats = scores.nats_of_members(
-        scores.Likelihood(regression.model), y, regression.predict_members(x)
+        scores.Nats(regression.model), y, regression.predict_members(x)
     )
     weights = regression.ensemble.averaging_weights
     np.testing.assert_allclose(
@@ -65,6 +65,7 @@ def test_a_regression_is_predicted_with_its_noise(regression):
     table = mh.evaluate({"ensemble": regression}, x, y)
     nll = np.mean(scores.mixture(nats, weights))
     assert table.rows[0]["nll"] == pytest.approx(nll, rel=1e-3)
+    assert regression.evaluate(x, y) == pytest.approx(nll, rel=1e-3)
     truth = -np.mean(
         -0.5 * np.square((y - x) / (0.1 + 0.1 * (x > 0)))
         - np.log(0.1 + 0.1 * (x > 0))
@@ -202,7 +203,12 @@ def test_models_that_people_write(name, tmp_path):
     ensemble.fit(x, y, epochs=25, batch_size=25, sampling=0.5, verbose=0)
     probabilities = ensemble.predict(x, verbose=0)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-5)
-    assert np.mean(probabilities.argmax(axis=1) == y) > 0.8
+    accuracy = np.mean(probabilities.argmax(axis=1) == y)
+    assert accuracy > 0.8
+    scores_of_keras = ensemble.evaluate(x, y, return_dict=True, verbose=0)
+    nll = -np.mean(np.log(probabilities[np.arange(len(y)), y]))
+    assert scores_of_keras["loss"] == pytest.approx(nll, rel=1e-3)
+    assert scores_of_keras["accuracy"] == pytest.approx(accuracy)
     ensemble.save(tmp_path / "ensemble.keras")
     loaded = keras.saving.load_model(tmp_path / "ensemble.keras")
     np.testing.assert_allclose(
@@ -250,7 +256,7 @@ def test_nats_of_classes_are_those_of_numpy(from_logits):
     y = np.array([0, 2, 1, 0, 1])
     logs = special.log_softmax(logits.astype("float64"), axis=2)
     outputs = logits if from_logits else np.exp(logs).astype("float32")
-    found = scores.nats_of_members(scores.Likelihood(model), y, outputs)
+    found = scores.nats_of_members(scores.Nats(model), y, outputs)
     np.testing.assert_allclose(found, -logs[:, np.arange(5), y], rtol=1e-4)
     mean = np.mean(np.exp(-found), axis=0)
     np.testing.assert_allclose(scores.mixture(found), -np.log(mean), rtol=1e-6)
