@@ -10,7 +10,7 @@ from keras_mhmcmc.plots.chains import trace
 from keras_mhmcmc.plots.corruptions import shift
 from keras_mhmcmc.plots.densities import contours
 from keras_mhmcmc.plots.energies import energy
-from keras_mhmcmc.plots.predictive import predictive
+from keras_mhmcmc.plots.intervals import predictive
 from keras_mhmcmc.plots.rates import learning_rates
 from keras_mhmcmc.plots.sparsity import inclusion
 from keras_mhmcmc.plots.training import acceptance

@@ -104,7 +104,7 @@ def test_an_ensemble_of_plain_optimizers_is_as_many_fits(name, strategy):
 def test_the_second_chain_is_a_plain_sampler_with_its_own_seed():
     """Its seed, from the row of the noise state, makes the plain sampler repeat it."""
     chains = parallel("mint")
-    chains._build_optimizer()
+    chains.build_optimizer()
     (state,) = [v for v in chains.optimizer.variables if v.name == "noise_state"]
     seed = int(numpy(state)[1, 0])
     assert seed not in (2, 3, 4)
