@@ -89,6 +89,11 @@ STAGES = {
         ("--model", "resnet20", *CHAINS, "10"),
         quick=("--model", "small"),
     ),
+    "cifar_ensemble": Stage(
+        "CIFAR-10, BayesianEnsemble beside four and eight networks",
+        "cifar_ensemble.py",
+        data="--data-dir {folder}",
+    ),
     "cifar_resnet": Stage(
         "CIFAR-10, ResNet20, CSGHMC with and without annealing",
         "cifar_resnet.py",
