@@ -26,7 +26,7 @@ from keras_mhmcmc.sampling.run import sample
 
 tree = keras.tree
 
-ENERGY_ERROR = 0.1  # per dimension; networks bear it, see `docs/`
+ENERGY_ERROR = 0.1  # per dimension, as in Sommer and others (2025)
 _TOO_LARGE = 10.0  # times what was asked for: such a chain gives no sample
 _KEPT_OF_A_PILOT = 25  # samples of a chain
 
