@@ -10,6 +10,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.losses.likelihood import Likelihood
 from keras_mhmcmc.losses.likelihood import log_rate
 
+_LEAST_MEAN = 1e-6
 _LEAST_SIZE = 1e-4
 
 
@@ -48,6 +49,9 @@ class PoissonNLL(Likelihood):
         """Return the nats of each target."""
         log_mean = log_rate(ops, parts[0])
         return -_laws.count_log_prob(ops, y_true, ops.exp(log_mean), log_mean)
+
+    def _constant(self, mean: Array, std: Array) -> list[Array]:
+        return [np.log(np.maximum(mean, _LEAST_MEAN))]
 
     def _law(self, *parts: Array) -> _laws.Law:
         return _laws.PoissonLaw(np.exp(log_rate(np, parts[0])))
@@ -92,6 +96,9 @@ class NegativeBinomialNLL(Likelihood):
         size = _LEAST_SIZE + ops.exp(log_rate(ops, parts[1]))
         rate = ops.exp(log_mean)
         return -_laws.count_log_prob(ops, y_true, rate, log_mean, size)
+
+    def _constant(self, mean: Array, std: Array) -> list[Array]:
+        return [np.log(np.maximum(mean, _LEAST_MEAN)), np.zeros_like(mean)]
 
     def _law(self, *parts: Array) -> _laws.Law:
         sizes = _LEAST_SIZE + np.exp(log_rate(np, parts[1]))

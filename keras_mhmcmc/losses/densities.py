@@ -39,6 +39,10 @@ class _WithDeviation(Likelihood):
     def _std(self, raw: Array) -> Array:
         return np.exp(np.logaddexp(raw, math.log(self.min_std)))
 
+    def _constant(self, mean: Array, std: Array) -> list[Array]:
+        log_std = np.log(np.maximum(std, self.min_std))
+        return [mean, log_std, np.zeros_like(mean)][: self._parts]
+
     def get_config(self) -> dict[str, Any]:
         return {"min_std": self.min_std, **super().get_config()}
 
@@ -246,6 +250,11 @@ class MixtureNLL(_WithDeviation):
     def _groups(self, parts: Sequence[Any]) -> list[Sequence[Any]]:
         count = self.components
         return [parts[start : start + count] for start in (0, count, 2 * count)]
+
+    def _constant(self, mean: Array, std: Array) -> list[Array]:
+        log_std = np.log(np.maximum(std, self.min_std))
+        parts = (mean, log_std, np.zeros_like(mean))
+        return [part for part in parts for _ in range(self.components)]
 
     def get_config(self) -> dict[str, Any]:
         return {"components": self.components, **super().get_config()}

@@ -99,6 +99,23 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
             )
         return self._law(*np.split(np.asarray(outputs, "float64"), self._parts, axis=2))
 
+    def constant(self, y: Array) -> Array:
+        """Return the outputs of a good prediction that is the same for all examples.
+
+        Args:
+            y: targets of examples, shape (N, ...).
+
+        Returns:
+            An array of the shape of one example's outputs.
+        """
+        y = np.asarray(y, "float64")
+        parts = self._constant(y.mean(axis=0), y.std(axis=0))
+        return np.concatenate([np.atleast_1d(part) for part in parts], axis=-1)
+
+    def _constant(self, mean: Array, std: Array) -> list[Array]:
+        """Return each output of a target with this mean and standard deviation."""
+        raise NotImplementedError
+
     def warn_of_grid(self, y: Array) -> None:
         """Warn if targets have few distinct values, and the deviation is free.
 

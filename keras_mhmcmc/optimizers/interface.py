@@ -19,6 +19,7 @@ from keras_mhmcmc.optimizers.model_states import ModelStates
 from keras_mhmcmc.optimizers.network_defaults import warm_up_within
 from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
 from keras_mhmcmc.optimizers.replicas import Replicas
+from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.schedules import Schedule
@@ -37,6 +38,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     _chain: Chain
     _parts: Parts  # once the optimizer is built
     _replicas: Replicas
+    _bound_prior: BoundGaussian | None
     _has_moved: bool  # a step was made or traced
     _planned: int | None  # the warm-up, if it was not given and a burn-in set it
     _given: dict[str, Any]
@@ -215,6 +217,18 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Return a copy of the current state: a tensor for each sampled variable."""
         _backend.return_values(self)
         return [ops.copy(value) for value in self._chain.state_values()]
+
+    def prior_energies(self) -> Array:
+        """Return -log prior of the current state of each chain, nats, (chains,).
+
+        It is 0 without an `mh.priors.Gaussian`.
+        """
+        zeros = np.zeros(self.num_chains or 1)
+        if self._bound_prior is None:
+            return zeros
+        like = ops.zeros(() if self.num_chains is None else self.num_chains)
+        energies = self._bound_prior.energy(self.state_values(), like)
+        return np.asarray(ops.convert_to_numpy(energies)).reshape(-1) + zeros
 
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
         """Mark the current state as a sample. The next step stores its energy.

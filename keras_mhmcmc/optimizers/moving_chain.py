@@ -141,10 +141,10 @@ class MovingChain(Chain):
             f"{which} stopped by {self._parts.name} at step "
             f"{stopped_at[chains].min()}: the loss, "
             "or the gradient, was not finite. The weights are those of this step."
-            f"{others} Look for such values in the data. If there are none, these "
-            "weights are useless: start from others, such as those of a sample, with a "
-            "lower learning rate and a new sampler, or take a Metropolis-Hastings "
-            "sampler, which rejects such points."
+            f"{others} Look for such values in the data. If there are none, the chain "
+            "ran away: start from other weights, with a new sampler and a lower "
+            "learning rate (`mh.suggest_learning_rate` finds one), or take a "
+            "Metropolis-Hastings sampler, which rejects such points."
         )
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:

@@ -21,6 +21,7 @@ from keras_mhmcmc.posterior.directory import DirectoryStore
 from keras_mhmcmc.posterior.fit_sizes import FitSizes
 from keras_mhmcmc.posterior.interrupts import Interrupts
 from keras_mhmcmc.posterior.pool import loaded
+from keras_mhmcmc.posterior.runaway import Runaway
 from keras_mhmcmc.posterior.samples import Samples
 from keras_mhmcmc.posterior.store import MemoryStore
 from keras_mhmcmc.posterior.store import Record
@@ -123,6 +124,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             MemoryStore() if directory is None else DirectoryStore(directory)
         )
         self._sizes = FitSizes()
+        self._runaway = Runaway()
         self._interrupts = Interrupts()
         self._sampler: Sampler | None = None
         self._awaited: AwaitedSample | None = None
@@ -250,8 +252,9 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self._sampler is not None and not self._has_seen_batch:
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
-            energy = self._sampler.diagnostics().get("energy")
-            self._watch.begin(energy, progress.rate_of(self.model))
+            is_burnt = self._started + self.burn_in + self._warm_up > 0
+            self._watch.begin(self.model, self._sampler, not is_burnt)
+            self._runaway.begin(self.model, self._sampler, self._started == 0)
         is_last = batch + 1 >= (self.params.get("steps") or math.inf)
         at = self._iteration + batch + 1
         if self._sampler is not None and not is_last:
@@ -273,10 +276,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._stop_if_interrupted()
 
     def _is_inside_fit(self) -> bool:
-        """Return whether `fit` evaluates the model, and not `evaluate`.
-
-        A `fit` that failed makes no call to `on_train_end`.
-        """
+        """Return whether `fit` evaluates, which may fail without `on_train_end`."""
         return self._is_training and "epochs" in self.params
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -294,7 +294,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self._sampler is not None:
             self._update_reason(self._sampler)
             self._sampler.tell_of_samples()
-            self._watch.end(self._sampler, self.weight_by is not None)
+            if not self._runaway.tell(self._store.records, is_over=True):
+                self._watch.end(self._sampler, self.weight_by is not None)
         self._store.close()
         if len(self) > 1:
             warn_of_few(self.weights)
@@ -332,6 +333,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         records = self._store.records
         is_kept = len(records) > 0 and records[-1].iteration > self._epoch_start
         self._watch.end_epoch(self._epoch_diagnostics, is_kept)
+        self._runaway.tell(records)
         self._is_epoch_finished = True
 
     def _open(self, epoch: int) -> None:
@@ -370,6 +372,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if sampler is not None and self._awaited is not None:
             self._awaited.mark(iteration)
             record = record.described_by(sampler)
+            record = record._replace(excess=self._runaway.excess(model, sampler))
         with chain_state_in(model):
             self._store.append(record, model)
             state = entries(model)

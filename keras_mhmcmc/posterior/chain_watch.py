@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping
 
+import keras
 import numpy as np
 import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.posterior import progress
 
 # Copies: samples are too alike if at most this share of them, and at most this number,
 # differs from the sample before. Fewer samples than the last number prove nothing.
@@ -48,6 +50,7 @@ class ChainWatch:
         self._energies: list[float] = []
         self._acceptances: list[float] = []
         self._first_rate = math.nan
+        self._is_new = False
         self._rates: list[float] = []
 
     def keep(self, state: npt.NDArray[np.float32], rate: float) -> None:
@@ -66,9 +69,16 @@ class ChainWatch:
         self._kept += 1
         self._last = state
 
-    def begin(self, energy: float | None, rate: float) -> None:
-        """Record the energy of the first mini-batch of a run, nats, and the rate."""
-        self._first_energy, self._first_rate = energy, rate
+    def begin(self, model: keras.Model, sampler: Sampler, is_new: bool) -> None:
+        """Record the energy of the first mini-batch of a run, and the rate.
+
+        Args:
+            model: trains.
+            sampler: its optimizer.
+            is_new: whether the chain begins, and no burn-in was asked for.
+        """
+        self._first_energy = sampler.diagnostics().get("energy")
+        self._first_rate, self._is_new = progress.rate_of(model), is_new
 
     def end_epoch(self, diagnostics: Mapping[str, float], is_kept: bool) -> None:
         """Record the mean energy and acceptance of an epoch with a kept sample."""
@@ -146,9 +156,22 @@ class ChainWatch:
         )
         return True
 
+    def _check_descent(self, energies: npt.NDArray[np.float64]) -> None:
+        """Warn if all samples of a new chain may be from its way down."""
+        falls = len(energies) > 1 and bool((np.diff(energies) < 0.0).all())
+        if falls and self._is_new and self._first_energy is not None:
+            warn(
+                f"All {self._kept} samples are from the first {len(energies)} epochs "
+                f"of a new chain, whose energy fell in each of them, from "
+                f"{self._first_energy:.4g} to {energies[-1]:.4g} nats. They are from "
+                "its way down, and not of the posterior. Train longer, and keep "
+                "samples once the energy has settled (`burn_in`)."
+            )
+
     def _check_energies(self, rate: float, excess: float) -> None:
         energies = np.array(self._energies)
         if len(energies) < _FEWEST_EPOCHS:
+            self._check_descent(energies)
             return
         third = len(energies) // 3
         early, late = energies[:third], energies[-third:]

@@ -134,7 +134,13 @@ def _record(entry: Any) -> Record:
     is_final = entry.get("is_final", True)
     _check(isinstance(is_final, bool), "'is_final'", "true or false", entry)
     sha256 = _sha256("'sha256'", entry.get("sha256"))
-    record = Record(entry["iteration"], log_weight, energy, log_rate, is_final, sha256)
+    excess = entry.get("excess")
+    if excess is not None:
+        _check(isinstance(excess, list), "'excess'", "a list, or null", excess)
+        excess = [_number("'excess'", x) for x in excess]
+    record = Record(
+        entry["iteration"], log_weight, energy, log_rate, is_final, sha256, excess
+    )
     # Any other name might lead out of the folder, or to a file of another kind.
     _check(entry["file"] == file_of(record), "'file'", repr(file_of(record)), entry)
     return record

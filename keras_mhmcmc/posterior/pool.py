@@ -168,13 +168,15 @@ def _joined(stores: Sequence[DirectoryStore], records: Sequence[Record]) -> Reco
     """Return the record of a sample of all chains, with a list entry for each chain."""
     log_weights: list[float] = []
     energies: list[float] = []
+    excess: list[float] = []
     for store, record in zip(stores, records, strict=True):
         chains = chains_of(store)
         energy = np.nan if record.energy is None else record.energy
         log_weights += np.broadcast_to(record.log_weight, chains).tolist()
         energies += np.broadcast_to(energy, chains).tolist()
+        excess += [-np.inf] * chains if record.excess is None else record.excess
     last = max(record.iteration for record in records)
-    return Record(last, log_weights, energies)
+    return Record(last, log_weights, energies, excess=excess)
 
 
 def _side_by_side(arrays: Sequence[Array]) -> Array:

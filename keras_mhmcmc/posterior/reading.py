@@ -9,6 +9,7 @@ import numpy.typing as npt
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.posterior import runaway
 from keras_mhmcmc.posterior.pool import PooledStore
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.posterior.store import Store
@@ -44,7 +45,8 @@ def members(
 ) -> tuple[list[Array], Floats, keras.Model]:
     """Return the samples as members of one ensemble.
 
-    Each draw of each chain is a member, except for draws of lost chains.
+    Each draw of each chain is a member, except for draws of lost chains, and for those
+    that lie above a constant prediction.
 
     Args:
         store: the samples.
@@ -54,6 +56,9 @@ def members(
     Returns:
         One array (members, ...) for each weight of a single model, the members'
         importance weights of shape (members,), and that single model.
+
+    Raises:
+        ValueError: all draws lie above a constant prediction.
     """
     draws, single = _by_chain(store, model)
     samples, count = draws[0].shape[:2]
@@ -62,19 +67,26 @@ def members(
     weights = weights.reshape(-1)
     stacked = [draw.reshape(samples * count, *draw.shape[2:]) for draw in draws]
     is_lost = _are_lost(store.records, model, count).reshape(-1)
-    if is_lost.any():
-        stacked = [draw[~is_lost] for draw in stacked]
-    return stacked, weights[~is_lost], single
+    is_above = runaway.are_above(store.records, count).reshape(-1)
+    runaway.tell_of_left_out(is_above[~is_lost], "samples")
+    is_out = is_lost | is_above
+    if is_out.any():
+        stacked = [draw[~is_out] for draw in stacked]
+    return stacked, weights[~is_out], single
 
 
 def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
     """Return one array (chain, draw, ...) for each weight, and the single model.
 
-    Leave out each chain that was lost at any sample: all chains need as many draws.
+    Leave out each chain that was lost at any sample, or ran away: all chains need as
+    many draws.
     """
     draws, single = _by_chain(store, model)
     draws = [np.moveaxis(draw, 1, 0) for draw in draws]
+    above = np.asarray(runaway.are_above(store.records, len(draws[0])).all(axis=0))
+    runaway.tell_of_left_out(above, "chains")
     kept = _complete_chains(store.records, model, len(draws[0]))
+    kept = kept[~above[kept]]
     if len(kept) < len(draws[0]):
         draws = [draw[kept] for draw in draws]
     return draws, single

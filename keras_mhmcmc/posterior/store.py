@@ -36,6 +36,7 @@ class Record(NamedTuple):
     log_rate: float = 0.0  # the learning rate's contribution to `log_weight`
     is_final: bool = True  # False: energy and weight are still those of an older point
     sha256: str | None = None  # of the sample's file; None: unknown, or no file
+    excess: list[float] | None = None  # of each chain, as `Runaway.excess` says
 
     def described_by(self, sampler: Sampler) -> Self:
         """Return the record with the energy and weight that `sampler` now has.

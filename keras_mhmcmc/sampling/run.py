@@ -288,6 +288,7 @@ class Program:
         self.counts = counts if "nonfinite" in counts else (*counts, "nonfinite")
         self._shapes = shapes
         self._recorded = recorded
+        self._start: Array | None = None  # energy of each chain, nats
 
     def noise(self, seed: Tensor, number: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return the noise of a step: normals, and uniforms (uniforms, K).
@@ -346,7 +347,7 @@ class Program:
         indices = self.target.batch_indices(uniforms[own:])
         point = self.algorithm.point(state)
         energy = resume.check_finite(self.target, self.structure, point, indices)
-        unit = self.algorithm.energy_unit(0)
+        self._start, unit = energy, self.algorithm.energy_unit(0)
         resume.check_resolution(energy, unit, self.target.function_name)
 
     def check(self, state: Any) -> None:
@@ -368,20 +369,18 @@ class Program:
 
     def draws(self, outcome: loop.Outcome, seed: int, start: int) -> Draws:
         """Return the `Draws` of a run."""
+        count = len(self._shapes)
         arrays = resume.kept_records(outcome, self._shapes, self.num_chains)
-        position, energy = arrays[: len(self._shapes)], arrays[len(self._shapes)]
+        position, energy = arrays[:count], arrays[count]
         log_weights = arrays[-1] if self.algorithm.traits.has_weights else None
         steps = start + outcome.steps
-        state = resume.saved(
-            outcome.state,
-            self.structure,
-            self._shapes,
-            steps,
-            seed,
-            resume.kernel_of(self.algorithm),
-        )
+        kernel, shapes = resume.kernel_of(self.algorithm), self._shapes
+        state = resume.saved(outcome.state, self.structure, shapes, steps, seed, kernel)
         info = {"energy": energy, **self.summary(outcome)}
         resume.warn_of_lost_chains(energy, self.target)
+        if log_weights is None:  # otherwise the chain visits all energies alike
+            temperature = at_step(self.algorithm.temperature, steps - 1)
+            resume.warn_of_runaway_chains(self._start, energy, temperature, position)
         resume.warn_of_coarse_energies(energy, self.algorithm.energy_unit(steps - 1))
         if isinstance(self.algorithm, Metropolis):
             resume.warn_of_still_chains(self.counted(outcome))

@@ -109,7 +109,7 @@ def test_a_settled_chain_is_left_alone(correlation):
                 for i in range(1, epochs + 1):
                     noise[i] = correlation * noise[i - 1] + fresh * noise[i]
                 watch = chain_watch.ChainWatch()
-                watch.begin(60.0 + noise[0], 0.1)
+                watch._first_energy = 60.0 + noise[0]
                 for deviation in noise[1:]:
                     watch.end_epoch({"energy": 60.0 + deviation}, True)
                 watch._check_energies(rate=0.1, excess=25.0)
@@ -138,8 +138,9 @@ def test_an_energy_above_that_of_the_start():
     """The rate is far above what is stable: the samples are worse than guessing."""
     sampler = mh.SGHMC(50.0, train_size=TRAIN_SIZE, temperature=0.01, seed=1)
     posterior = mh.PosteriorSamples(burn_in=24)
-    (message,) = told(compiled(sampler), "The energy", epochs=20, callbacks=[posterior])
-    assert "far above the" in message and "learning rate (now 50)" in message
+    model = compiled(sampler)
+    (message,) = told(model, "ignores the inputs", epochs=20, callbacks=[posterior])
+    assert "far above that" in message and "Lower the learning rate" in message
 
 
 def test_the_energy_of_a_prior_is_no_sign_of_anything():
@@ -161,7 +162,7 @@ def test_an_energy_that_falls_is_told_and_one_that_stays_is_not():
 def energies_of(values):
     """The warnings of a run with these mean energies of its epochs."""
     watch = chain_watch.ChainWatch()
-    watch.begin(values[0], 0.1)
+    watch._first_energy = values[0]
     for value in values:
         watch.end_epoch({"energy": value}, True)
     with warnings.catch_warnings(record=True) as caught:
