@@ -110,7 +110,7 @@ class Runaway:
         is_above = are_above(records, len(self._last))
         now, first = float(np.mean(self._last)), float(np.mean(self._first))
         if not is_above.any():
-            if is_over and self._constant is not None and self._constant < now < first:
+            if is_over and self._constant is not None and now > self._constant:
                 warn(
                     f"The newest samples have a mean loss of {now:.4g} nats, and a "
                     f"prediction that ignores the inputs has {self._constant:.4g}: "

@@ -185,6 +185,7 @@ def test_an_epoch_that_was_stopped_says_nothing_of_its_size():
     model = compiled(mh.SGLD(1e-4, train_size=30, seed=1))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", ".*ignores the inputs")
         callbacks = [mh.PosteriorSamples(every=1), Stop()]
         model.fit(x, y, batch_size=10, verbose=0, callbacks=callbacks)
 
