@@ -30,6 +30,7 @@ far from the mode, gradients have more noise, and hardly any path would be accep
 import dataclasses
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 
 import numpy as np
 
@@ -109,6 +110,10 @@ class AmagoldPath(Diffusion):
             warm_up=self.warm_up,
             warm_up_argument=("warm_up", self.warm_up),
         )
+
+    def with_warm_up(self, steps: int) -> Self:
+        """Return the algorithm with a warm-up of so many steps."""
+        return dataclasses.replace(self, warm_up=steps)
 
     def init(self, position: Position) -> State:
         """Return the state before the first step."""

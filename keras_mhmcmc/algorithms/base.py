@@ -191,6 +191,10 @@ class Algorithm(abc.ABC):
             has_chains: whether the shapes have a leading chain axis.
         """
 
+    def with_warm_up(self, steps: int) -> Self:
+        """Return the algorithm with a warm-up of so many steps, if it has one."""
+        return self
+
     @abc.abstractmethod
     def init(self, position: Position) -> Any:
         """Return the state before the first step.

@@ -98,6 +98,12 @@ class ContourSampler(OverDiffusion):
         """Return the algorithm as it is."""
         return self
 
+    def with_warm_up(self, steps: int) -> Self:
+        """Return the algorithm with a shorter pilot."""
+        if self.pilot is None:
+            return self
+        return dataclasses.replace(self, pilot=self.pilot.shortened(steps))
+
     def energy_unit(self, number: int) -> float | None:
         """Return the width of a subregion; None if a pilot finds it."""
         return None if self.pilot is not None else self.contour.energy_gap

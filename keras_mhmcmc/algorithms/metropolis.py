@@ -200,6 +200,10 @@ class Metropolis(Algorithm):
             rate_adaptation=rate_adaptation,
         )
 
+    def with_warm_up(self, steps: int) -> Self:
+        """Return the algorithm with a warm-up of so many steps."""
+        return dataclasses.replace(self, warm_up=steps)
+
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
         """Return the algorithm as it is."""
         return self

@@ -29,6 +29,7 @@ weights of several chains can be compared.
 
 import math
 from typing import NamedTuple
+from typing import Self
 
 import numpy as np
 
@@ -57,16 +58,23 @@ class Pilot(NamedTuple):
     steps: int
     partitions: int
     is_shared: bool  # whether all chains find one partition together
+    room: int = 0  # energies that the state has room for, if they are more than n
 
     @property
     def num_kept(self) -> int:
         """Number of energies that give the partition, n."""
         return self.steps - self.steps // 2
 
+    def shortened(self, steps: int) -> Self:
+        """Return a pilot of so many steps, at most as many, with the same state."""
+        room = max(self.room, self.num_kept)
+        return self._replace(steps=min(steps, self.steps), room=room)
+
     def init(self) -> State:
         """Return the slots of the state."""
+        room = max(self.room, self.num_kept)
         return State(
-            Slot("pilot_energies", (self.num_kept,), value=math.inf),
+            Slot("pilot_energies", (room,), value=math.inf),
             Slot("partition", (2,), value=_UNKNOWN, is_shared=self.is_shared),
         )
 
@@ -75,7 +83,8 @@ class Pilot(NamedTuple):
         number = ops.cast(number, "int32")
 
         def recorded() -> Tensor:
-            places = tensors.constant(range(self.num_kept), "int32", energy)
+            room = max(self.room, self.num_kept)
+            places = tensors.constant(range(room), "int32", energy)
             is_place = places == number - self.steps // 2
             return ops.where(is_place, ops.expand_dims(energy, -1), state.energies)
 

@@ -59,7 +59,8 @@ class AMAGOLD(Sampler):
             epoch.
         warm_up: first steps whose paths are not tested, at least 0. They are SGHMC, and
             no samples are kept. Far from the mode gradients have more noise, and hardly
-            any path would be accepted. Defaults to 500.
+            any path would be accepted. Defaults to None: 500, and at most a quarter of
+            the steps of the first `fit`.
         temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
@@ -97,7 +98,7 @@ class AMAGOLD(Sampler):
         train_size: int,
         momentum: float = 0.9,
         steps_per_test: int | None = None,
-        warm_up: int = WARM_UP,
+        warm_up: int | None = None,
         temperature: float = 1.0,
         prior: Prior | None = None,
         seed: int | None = None,
@@ -112,7 +113,8 @@ class AMAGOLD(Sampler):
         )
         if steps_per_test is not None:
             steps_per_test = _validate.integer("steps_per_test", steps_per_test, 1)
-        algorithm = AmagoldPath(None, temperature, momentum, warm_up)
+        first = WARM_UP if warm_up is None else warm_up
+        algorithm = AmagoldPath(None, temperature, momentum, first)
         super().__init__(
             learning_rate,
             algorithm=algorithm,

@@ -46,6 +46,10 @@ class Chain(abc.ABC):
         """Take the parts, and add variables of its own to the sampler."""
 
     @abc.abstractmethod
+    def use_warm_up(self, steps: int) -> None:
+        """Take another length of the warm-up, before the first step."""
+
+    @abc.abstractmethod
     def run(
         self,
         step: Callable[[], None],

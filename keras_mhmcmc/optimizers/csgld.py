@@ -44,7 +44,8 @@ class CSGLD(ContourOptimizer):
         pilot_steps: number of steps of the pilot, at least 20. They are burn-in:
             `mh.PosteriorSamples` keeps no sample of them. The energies must be
             stationary in its second half. An `mh.EnergyPartition` needs no pilot, and
-            this argument has no effect then. Defaults to 1000.
+            this argument has no effect then. Defaults to None: 1000, and at most a
+            quarter of the steps of the first `fit`.
         zeta: power that flattens the energy, greater than 0. With 1 the histogram of
             the energies becomes flat. Defaults to 0.75.
         temperature: T, at least 0, or a schedule (simulated annealing).
@@ -98,7 +99,7 @@ class CSGLD(ContourOptimizer):
         *,
         train_size: int,
         partition: EnergyPartition | Literal["auto"] = "auto",
-        pilot_steps: int = PILOT_STEPS,
+        pilot_steps: int | None = None,
         zeta: float = 0.75,
         temperature: float | Schedule = 1.0,
         step_size: float | Schedule | None = None,
@@ -120,7 +121,7 @@ class CSGLD(ContourOptimizer):
             algorithm=contour_sampler(
                 sgld.SGLD(None, temperature),
                 partition=partition,
-                pilot_steps=pilot_steps,
+                pilot_steps=PILOT_STEPS if pilot_steps is None else pilot_steps,
                 zeta=zeta,
                 step_size=step_size,
                 random_field=random_field,
@@ -158,7 +159,7 @@ class CSGHMC(ContourOptimizer):
             nats. `mh.CSGLD` describes this argument and all arguments up to `adapt`,
             except `momentum`, in detail.
         pilot_steps: number of plain steps of SGHMC that find the partition with "auto",
-            at least 20. They are burn-in. Defaults to 1000.
+            at least 20. They are burn-in. Defaults to None, as in `mh.CSGLD`.
         zeta: power that flattens the energy, greater than 0.
         momentum: share of the velocity that each step keeps, in [0, 1).
         temperature: T, at least 0, or a schedule.
@@ -201,7 +202,7 @@ class CSGHMC(ContourOptimizer):
         *,
         train_size: int,
         partition: EnergyPartition | Literal["auto"] = "auto",
-        pilot_steps: int = PILOT_STEPS,
+        pilot_steps: int | None = None,
         zeta: float = 0.75,
         momentum: float = 0.9,
         temperature: float | Schedule = 1.0,
@@ -224,7 +225,7 @@ class CSGHMC(ContourOptimizer):
             algorithm=contour_sampler(
                 sghmc.SGHMC(None, temperature, momentum),
                 partition=partition,
-                pilot_steps=pilot_steps,
+                pilot_steps=PILOT_STEPS if pilot_steps is None else pilot_steps,
                 zeta=zeta,
                 step_size=step_size,
                 random_field=random_field,

@@ -1,5 +1,6 @@
 """What users and callbacks call on a sampler between steps."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,7 @@ from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
 from keras_mhmcmc.optimizers.model_states import ModelStates
-from keras_mhmcmc.optimizers.network_defaults import warm_up_within
-from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
+from keras_mhmcmc.optimizers.network_defaults import longest_warm_up
 from keras_mhmcmc.optimizers.replicas import Replicas
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
@@ -28,6 +28,7 @@ from keras_mhmcmc.schedules import Schedule
 _SUMMED = ("nonfinite",)
 # The name in files. All other names there are numbers, or those of `ModelStates`.
 _WARM_UP = "warm_up"
+_LEAST = 4  # steps of a warm-up
 
 
 class SamplerInterface(keras.optimizers.Optimizer):
@@ -99,32 +100,50 @@ class SamplerInterface(keras.optimizers.Optimizer):
         """Return the number of first steps that are burn-in."""
         return self.algorithm.traits.warm_up
 
-    def plan_warm_up(self, burn_in: int) -> int:
-        """Return the warm-up of a run whose first `burn_in` steps give no sample.
+    def planned_warm_up(self, burn_in: int, steps: float = math.inf) -> int | None:
+        """Return the length of a warm-up that was not given, None if it is fixed.
 
-        Before the first step a warm-up that was not given becomes as long as the
-        burn-in allows, the shortest of several. Then it is an argument as if it had
-        been given.
+        Before the first step it becomes as long as a quarter of the run or half of the
+        burn-in allows, the shortest of several.
+
+        Args:
+            burn_in: first steps of the run that give no sample.
+            steps: of the run. Defaults to infinity, which stands for unknown.
         """
-        is_open = self._has_default_warm_up() and not self._is_on_its_way()
-        if is_open and self.batch_size is not None:
-            steps = warm_up_within(burn_in, self.train_size, self.batch_size)
-            self._planned = min(steps, self._planned or steps)
-            self._set_warm_up(self._planned)
+        if not self._has_default_warm_up() or self._is_on_its_way():
+            return None
+        default = self.warm_up_argument[1]
+        planned = min(default, max(_LEAST, int(min(steps / 4, default)), burn_in // 2))
+        if self.batch_size is not None:
+            size = self.train_size, self.batch_size
+            planned = max(planned, longest_warm_up(burn_in, *size))
+        return min(planned, self._planned or planned)
+
+    def plan_warm_up(self, burn_in: int, steps: float = math.inf) -> int:
+        """Set the `planned_warm_up`, and return the number of first steps for it.
+
+        Then it is an argument as if it had been given.
+        """
+        planned = self.planned_warm_up(burn_in, steps)
+        if planned is not None:
+            self._planned = planned
+            self._set_warm_up(planned)
         return self.warm_up
 
     def _has_default_warm_up(self) -> bool:
         """Return whether there is a warm-up that was not given."""
-        is_given = self._given.get("warm_up", 0) is not None and self._planned is None
-        return not is_given and self.warm_up > 0
+        given = self._given.get(self.warm_up_argument[0], 0)
+        return (given is None or self._planned is not None) and self.warm_up > 0
 
     def _is_on_its_way(self) -> bool:
         return int(ops.convert_to_numpy(self.iterations)) > 0
 
     def _set_warm_up(self, steps: int) -> None:
-        if not self._has_moved and isinstance(self._chain, ProposingChain):
-            self.algorithm = self._chain.with_warm_up(self.algorithm, steps)
-            self._given["warm_up"] = steps
+        if not self._has_moved:
+            self.algorithm = self.algorithm.with_warm_up(steps)
+            self._chain.use_warm_up(steps)
+            if "warm_up" in self._given:  # the state has room for the longest pilot
+                self._given["warm_up"] = steps
 
     def save_own_variables(self, store: Any) -> None:
         """Save the variables, what Keras loses of the model, and a default warm-up."""

@@ -51,6 +51,10 @@ class MovingChain(Chain):
         # The step, from 1, that stopped each chain, or -1.
         self._stopped_at = add_variable((), constant(-1), "int32", "stopped_at")
 
+    def use_warm_up(self, steps: int) -> None:
+        if self._watch is not None:
+            self._watch.use_warm_up(steps)
+
     def run(
         self,
         step: Callable[[], None],

@@ -7,7 +7,7 @@ from keras_mhmcmc.algorithms.proposals import Proposal
 from keras_mhmcmc.algorithms.rate_adaptation import RateAdaptation
 from keras_mhmcmc.schedules import Schedule
 
-WARM_UP = 500  # steps, the shortest
+WARM_UP = 500  # steps, if the run has four times as many
 _LONGEST = 10  # epochs of warm-up
 REFRESH_PROBABILITY = 0.1
 
@@ -37,13 +37,12 @@ def network_settings(
     }
 
 
-def warm_up_within(burn_in: int, train_size: int, batch_size: int) -> int:
-    """Return the default warm-up of a run that keeps no sample in `burn_in` steps.
+def longest_warm_up(burn_in: int, train_size: int, batch_size: int) -> int:
+    """Return the longest warm-up of a run that keeps no sample in `burn_in` steps.
 
     The other half of the burn-in is for the adaptation of the rate.
     """
-    epochs = _LONGEST * (train_size // batch_size)
-    return max(WARM_UP, min(burn_in // 2, epochs))
+    return min(burn_in // 2, _LONGEST * (train_size // batch_size))
 
 
 def adaptation_or_none(rate_adaptation: Any) -> RateAdaptation | None:

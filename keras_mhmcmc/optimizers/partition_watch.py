@@ -25,6 +25,10 @@ class PartitionWatch:
         self._algorithm = algorithm
         self._told: set[str] = set()
 
+    def use_warm_up(self, steps: int) -> None:
+        """Take another length of the pilot."""
+        self._algorithm = self._algorithm.with_warm_up(steps)
+
     def look_at_epoch(
         self, counts: dict[str, Array], lowest: float, highest: float
     ) -> None:

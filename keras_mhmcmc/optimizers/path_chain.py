@@ -57,6 +57,9 @@ class PathChain(Chain):
         self._slots = parts.state.structure
         self._watch = Standstill(parts.name, many=_MANY)
 
+    def use_warm_up(self, steps: int) -> None:
+        self._algorithm = self._algorithm.with_warm_up(steps)
+
     def run(
         self,
         step: Callable[[], None],

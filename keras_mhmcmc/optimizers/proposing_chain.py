@@ -6,7 +6,6 @@ state, so that a schedule or an adapted beta cannot come between the two directi
 its density.
 """
 
-import dataclasses
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -47,10 +46,8 @@ class ProposingChain(Chain):
         self._slots = parts.state.structure
         self._watch = Standstill(parts.name, self._algorithm.refresh_probability)
 
-    def with_warm_up(self, algorithm: Any, steps: int) -> Any:
-        """Return the algorithm of the steps with a warm-up of another length."""
-        self._algorithm = dataclasses.replace(self._algorithm, warm_up=steps)
-        return dataclasses.replace(algorithm, warm_up=steps)
+    def use_warm_up(self, steps: int) -> None:
+        self._algorithm = self._algorithm.with_warm_up(steps)
 
     def run(
         self,

@@ -49,8 +49,8 @@ class RSGLD(Sampler):
         warm_up: number of first steps that are plain gradient steps, at least 0. They
             are burn-in: `mh.PosteriorSamples` keeps no sample of them, and acceptance
             is not reported. None is 500. If `mh.PosteriorSamples` is passed to the
-            first `fit`, None is half of its `burn_in` (the shortest of several), at
-            most ten epochs of N // m steps, but never less than 500. The paper has 0.
+            first `fit`, None is at most a quarter of its steps; with a long `burn_in`,
+            half of that, up to ten epochs of N // m steps. The paper has 0.
         rate_adaptation: whether the learning rate follows the acceptance of forward
             moves after the warm-up. It falls by 30% after a window in which fewer than
             a quarter are accepted, and rises by 10% again, up to the rate that was

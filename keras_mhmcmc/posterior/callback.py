@@ -338,14 +338,16 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
 
     def _open(self, epoch: int) -> None:
         """Open the store, with the samples from before the model's iteration."""
-        self._warm_up = 0 if self._sampler is None else self._sampler.warm_up
+        self._started, self._warm_up = self._iteration, 0
+        self._store.join(self.model)
+        steps = (self.params["epochs"] - epoch) * (self.params.get("steps") or math.inf)
         if self._sampler is not None:
             self._sampler.model_states.follow(self.model)
-        self._started = self._iteration
-        self._store.join(self.model)
-        self._check_reachable(epoch)
+            planned = self._sampler.planned_warm_up(self.burn_in, steps)
+            self._warm_up = self._sampler.warm_up if planned is None else planned
+        self._check_reachable(self._iteration + steps)
         if self._sampler is not None:
-            self._warm_up = self._sampler.plan_warm_up(self.burn_in)
+            self._warm_up = self._sampler.plan_warm_up(self.burn_in, steps)
         self._store.open(self.model, self._iteration)
         self._is_open = True
         if self._sampler is not None and len(self) > 0:
@@ -388,10 +390,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._reason = sampler.reason_of_loss() if is_lost else None
         return is_lost
 
-    def _check_reachable(self, epoch: int) -> None:
+    def _check_reachable(self, end: float) -> None:
         """Refuse a `fit` that ends before the first sample; warn of a short rest."""
-        epochs = self.params["epochs"] - epoch
-        end = self._iteration + epochs * (self.params.get("steps") or math.inf)
         due = self._next_due(self._passed())
         if len(self) == 0:
             progress.check_reachable(end, due, self.burn_in, self.every, self._sampler)

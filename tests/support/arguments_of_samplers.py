@@ -59,13 +59,15 @@ OF_A_START = dict(
     warm_up=kinds.INTEGER.or_none,
     rate_adaptation=kinds.FLAG.or_none,
 )
+OF_A_PILOT = dict(pilot_steps=kinds.integer(20).or_none)
 OF_SAMPLERS = {
     "PSGLD": dict(epsilon=kinds.POSITIVE),
     "MHBT": dict(temperature=OPEN_RATE, **OF_A_START),
     "RSGLD": dict(temperature=OPEN_RATE, beta=BETA, warm_up=kinds.INTEGER.or_none),
     "MINT": dict(train_size=kinds.integer(2), **OF_A_START),  # log N must not be 0
-    "CSGLD": CONTOUR,
-    "CSGHMC": CONTOUR,
+    "CSGLD": CONTOUR | OF_A_PILOT,
+    "CSGHMC": CONTOUR | OF_A_PILOT,
+    "AMAGOLD": dict(warm_up=kinds.INTEGER.or_none),
     "SGLDSA": SPARSE,
     "SGHMCSA": SPARSE,
     "ESM": SPARSE | dict(epsilon=kinds.POSITIVE),
