@@ -11,6 +11,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
@@ -44,6 +45,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     _planned: int | None  # the warm-up, if it was not given and a burn-in set it
     _given: dict[str, Any]
     model_states: ModelStates
+    _has_keeper = False
     _counts: keras.Variable  # sums of what the algorithm counts
     _train_size: int
     _batch_size: int | None
@@ -248,6 +250,22 @@ class SamplerInterface(keras.optimizers.Optimizer):
         like = ops.zeros(() if self.num_chains is None else self.num_chains)
         energies = self._bound_prior.energy(self.state_values(), like)
         return np.asarray(ops.convert_to_numpy(energies)).reshape(-1) + zeros
+
+    def watch_samples(self) -> None:
+        """Know that somebody keeps samples of this chain."""
+        self._has_keeper = True
+
+    def _tell_of_no_samples(self) -> None:
+        """Warn, once, of a `fit` of a single chain that keeps its last state alone."""
+        if self._has_keeper or self.num_chains is not None or not _backend.is_fitting():
+            return
+        self._has_keeper = True
+        warn(
+            f"This `fit` with {type(self).__name__} kept no sample of the posterior: "
+            "the model has the last state of the chain alone. Pass "
+            "`callbacks=[posterior]` with `posterior = mh.PosteriorSamples()` to `fit`, "
+            "and predict with `posterior.ensemble(model)`."
+        )
 
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
         """Mark the current state as a sample. The next step stores its energy.

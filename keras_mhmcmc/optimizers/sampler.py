@@ -320,6 +320,7 @@ class Sampler(SamplerInterface):
         self._check.forget()
         if self.built:
             self._chain.look_at_end(self._read_counts)
+            self._tell_of_no_samples()
 
     # What `mh.ParallelChains` calls.
 

@@ -343,6 +343,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         steps = (self.params["epochs"] - epoch) * (self.params.get("steps") or math.inf)
         if self._sampler is not None:
             self._sampler.model_states.follow(self.model)
+            self._sampler.watch_samples()
             planned = self._sampler.planned_warm_up(self.burn_in, steps)
             self._warm_up = self._sampler.warm_up if planned is None else planned
         self._check_reachable(self._iteration + steps)

@@ -70,3 +70,17 @@ def test_how_long_a_first_phase_is(name, longest):
 def test_what_was_given_stays():
     sampler = mh.CSGLD(0.1, pilot_steps=40, **ARGUMENTS)
     assert sampler.plan_warm_up(0, 16) == 40
+
+
+def test_a_fit_that_keeps_nothing_says_so_once():
+    model = compiled(mh.SGLD(0.1, **ARGUMENTS))
+    with pytest.warns(UserWarning, match="kept no sample of the posterior"):
+        model.fit(X, Y, 8, 1, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.fit(X, Y, 8, 1, 0)
+    model = compiled(mh.SGLD(0.1, **ARGUMENTS))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, Y, 8, 1, 0, callbacks=[mh.PosteriorSamples()])
+    assert not any("kept no sample" in str(w.message) for w in caught)
