@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 __all__ = [
+    "data_of_step",
     "error_leaves_fit",
     "fitted_data",
     "fitting_frame",
@@ -65,6 +66,18 @@ def fitted_data(model: keras.Model) -> dict[str, Any] | None:
     if frame is None:
         return None
     return {name: frame.f_locals[name] for name in _DATA}
+
+
+def data_of_step() -> Any:
+    """Return the mini-batch of the training step that runs, None outside of one."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        code = frame.f_code
+        is_model = isinstance(frame.f_locals.get("self"), keras.Model)
+        if is_model and code.co_name == "train_step":
+            return frame.f_locals[code.co_varnames[1]]
+        frame = frame.f_back
+    return None
 
 
 def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:

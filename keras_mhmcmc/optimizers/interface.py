@@ -263,7 +263,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
         warn(
             f"This `fit` with {type(self).__name__} kept no sample of the posterior: "
             "the model has the last state of the chain alone. Pass "
-            "`callbacks=[posterior]` with `posterior = mh.PosteriorSamples()` to `fit`, "
+            "`callbacks=[posterior]` with `posterior = mh.PosteriorSamples()`, "
             "and predict with `posterior.ensemble(model)`."
         )
 

@@ -204,8 +204,15 @@ class Sampler(SamplerInterface):
             update = _backend.compiled_update(update, weights)
         update = _backend.on_each_replica(update, weights)
         rate = ops.cast(self.learning_rate, "float32")
-        update(gradients, loss, rate)
-        self.iterations.assign_add(1)
+
+        def step() -> None:
+            update(gradients, loss, rate)
+            self.iterations.assign_add(1)
+
+        if self.num_chains is None:
+            _backend.with_examples(step)
+        else:  # chains in a `StatelessScope`, where no branch may assign
+            step()
 
     def _update(
         self, idle: list[int], gradient: Position, loss: Tensor, rate: Tensor

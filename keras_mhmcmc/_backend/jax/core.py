@@ -30,6 +30,7 @@ __all__ = [
     "steps_if",
     "uncompiled",
     "value_and_gradient",
+    "with_examples",
     "write",
     "write_copies",
 ]
@@ -113,6 +114,11 @@ def donated(variables, values):
 def dense(gradients, variables):
     """Return gradients as ordinary tensors."""
     return list(gradients)
+
+
+def with_examples(step):
+    """Run `step()`: each mini-batch has examples."""
+    step()
 
 
 def uncompiled(function):

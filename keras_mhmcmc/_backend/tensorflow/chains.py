@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
 from keras_mhmcmc._backend.keras_internals import writing_to_keras_variables
+from keras_mhmcmc._backend.tensorflow.core import examples_of
 from keras_mhmcmc._backend.tensorflow.random import draw_from
 
 __all__ = [
@@ -140,7 +141,10 @@ class ChainTrainer(TrainerHooks):
     def _step(self, data, training):
         variables = self._step_variables(training)
         values = [tf.convert_to_tensor(variable.value) for variable in variables]
-        logs, values = self._run_step(values, data, training)
-        for variable, value in zip(variables, values, strict=True):
+        logs, new = self._run_step(values, data, training)
+        count = examples_of(data)
+        if count is not None:
+            new = [tf.where(count > 0, *pair) for pair in zip(new, values, strict=True)]
+        for variable, value in zip(variables, new, strict=True):
             variable.assign(value)
         return logs

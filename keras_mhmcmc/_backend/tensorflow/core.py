@@ -9,6 +9,7 @@ from tensorflow.python.eager import context
 
 from keras_mhmcmc._backend import loss_observer
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
+from keras_mhmcmc._backend.running_fit import data_of_step
 
 __all__ = [
     "DataTrainer",
@@ -30,6 +31,7 @@ __all__ = [
     "steps_if",
     "uncompiled",
     "value_and_gradient",
+    "with_examples",
     "write",
     "write_copies",
 ]
@@ -143,6 +145,26 @@ def steps_if(condition, step, variables):
     if condition:
         step()
     return True
+
+
+def examples_of(data):
+    """Return the number of examples in a mini-batch, None if it cannot be 0.
+
+    At the end of data of unknown length, Keras makes one more step of an epoch, with
+    an empty mini-batch. It has no gradient, but a sampler would add noise.
+    """
+    leaves = [x for x in tf.nest.flatten(data) if tf.is_tensor(x)]
+    is_open = leaves and leaves[0].shape.rank and leaves[0].shape[0] is None
+    return tf.shape(leaves[0])[0] if is_open else None
+
+
+def with_examples(step):
+    """Run `step()`, which assigns variables, unless the mini-batch is empty."""
+    count = examples_of(data_of_step())
+    if count is None or tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        step()
+    else:
+        tf.cond(count > 0, lambda: step() is None, lambda: True)
 
 
 def compiled_update(update, variables):

@@ -30,6 +30,7 @@ __all__ = [
     "steps_if",
     "uncompiled",
     "value_and_gradient",
+    "with_examples",
     "write",
     "write_copies",
 ]
@@ -82,6 +83,11 @@ def write(variables, values):
                 pairs.append((old, x))
         if pairs:
             torch._foreach_copy_(*zip(*pairs, strict=True))
+
+
+def with_examples(step):
+    """Run `step()`: each mini-batch has examples."""
+    step()
 
 
 def uncompiled(function):
