@@ -328,6 +328,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._epoch_diagnostics = sampler.diagnostics()
             self._acceptance = self._epoch_diagnostics.get("acceptance")
             model.stop_training |= sampler.has_stopped()
+            self._runaway.end_epoch(model, sampler)
         if self.every is None and iteration > max(self.burn_in, self._warm_up):
             self._keep(model, iteration)
         records = self._store.records

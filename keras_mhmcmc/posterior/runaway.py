@@ -49,8 +49,8 @@ class Runaway:
     """The losses of the samples of a `fit`, beside that of a constant prediction."""
 
     def __init__(self) -> None:
-        # Losses, (chains,): of the first mini-batch of the chain, the lowest of a
-        # sample, and that of the newest sample.
+        # Losses, (chains,): of the first mini-batch of the chain, the lowest of an
+        # epoch, and that of the newest sample.
         self._first: Array | None = None
         self._lowest: Array | None = None
         self._last: Array | None = None
@@ -69,7 +69,15 @@ class Runaway:
         """
         self._is_known = self._is_told = False
         if is_new or self._first is None:
-            self._first = self._lowest = _mean_losses(model, sampler)
+            self._first, self._lowest = _mean_losses(model, sampler), None
+
+    def end_epoch(self, model: keras.Model, sampler: Sampler) -> Array | None:
+        """Take the mean losses of the epoch so far, and return them, (chains,)."""
+        losses = _mean_losses(model, sampler)
+        if losses is not None:
+            before = losses if self._lowest is None else self._lowest
+            self._lowest = np.fmin(before, losses)
+        return losses
 
     def excess(self, model: keras.Model, sampler: Sampler) -> list[float] | None:
         """Return how far the loss of each chain is above the limit, nats an example.
@@ -78,10 +86,10 @@ class Runaway:
         """
         if not self._is_known:
             self._constant, self._is_known = _constant_loss(model), True
-        losses = _mean_losses(model, sampler)
+        losses = self.end_epoch(model, sampler)
         if losses is None or self._first is None or self._lowest is None:
             return None
-        self._last, self._lowest = losses, np.fmin(self._lowest, losses)
+        self._last = losses
         slack = _slack(model, sampler)
         limit: Any = None
         if self._constant is None:  # far above the start
@@ -89,8 +97,10 @@ class Runaway:
         elif not sampler.algorithm.traits.takes_prior:  # the noise is learned
             limit = self._constant + max(slack, abs(self._constant))
         else:
-            # A chain that never was below has not come down yet.
+            # A chain that never was below has not come down yet: it may stay near its
+            # start, whose loss one mini-batch shows.
             height = 2.0 * np.maximum(self._first - self._constant, 0.0)
+            height = height + max(abs(self._constant), 1.0)
             limit = self._constant + slack
             limit = np.where(self._lowest < self._constant, limit, limit + height)
         excess = np.where(np.isfinite(losses), losses - limit, math.inf)

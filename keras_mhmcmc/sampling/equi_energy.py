@@ -25,6 +25,7 @@ from keras_mhmcmc.sampling.ladder import Ladder
 from keras_mhmcmc.sampling.ladder import Settings
 from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.plans import checked_plan
+from keras_mhmcmc.sampling.plans import in_float32
 from keras_mhmcmc.sampling.rings import collected
 
 tree = keras.tree
@@ -35,6 +36,7 @@ _ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 _NAME = "equi_energy"
 
 
+@in_float32
 def equi_energy(
     init: Any,
     *,

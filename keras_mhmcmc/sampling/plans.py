@@ -1,7 +1,32 @@
 """How long `mh.sample` and its like run and what they keep, checked."""
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+from typing import TypeVar
+
+import keras
+
 from keras_mhmcmc import _validate
 from keras_mhmcmc.sampling import loop
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_float32(function: Callable[P, R]) -> Callable[P, R]:
+    """Return `function` with float32 as the float of Keras, in which chains run."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        own = keras.config.floatx()
+        keras.config.set_floatx("float32")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            keras.config.set_floatx(own)
+
+    return run
 
 
 def check_warm_up(

@@ -25,6 +25,7 @@ from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.initial_positions import starting_positions
 from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.plans import checked_plan
+from keras_mhmcmc.sampling.plans import in_float32
 from keras_mhmcmc.sampling.run import Program
 from keras_mhmcmc.sampling.run import bound_to_weights
 
@@ -32,6 +33,7 @@ tree = keras.tree
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 
 
+@in_float32
 def replica_exchange(
     kernel: Diffusion | Metropolis,
     init: Any,

@@ -1,5 +1,7 @@
-"""What some algorithms add to `Draws.info`."""
+"""What some algorithms add to `Draws.info`, and warnings about draws of all."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,8 +14,14 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import contour_sampler
 from keras_mhmcmc.algorithms import spike_slab
+from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import named_leaves
+from keras_mhmcmc.sampling.resume import spacing
 
+_FEWEST_DRAWS = 10  # fewer show no deviation
+_SPACINGS = 4.0  # of float32 in a deviation: fewer are too coarse
+_LARGE = 1e-3  # a spacing at which a chain may stand still by rounding
+_FAR = 10.0  # times the usual height above the mode: no chain of a posterior is there
 _BLOCK = 2**17  # energies that are looked at together; they fit into the cache
 
 
@@ -110,3 +118,54 @@ def of_spike_slab(
         for i, spike in zip(algorithm.sparse, state.latents.spike, strict=True)
     }
     return {"inclusion_probabilities": probabilities}
+
+
+def told_of_rounding(draws: Draws) -> Draws:
+    """Return the draws, and warn if rounding to float32 decides where they lie."""
+    for name, array in named_leaves(draws.position).items():
+        numbers = np.asarray(array, "float64").reshape(-1, *array.shape[2:])
+        if len(numbers) < _FEWEST_DRAWS or not np.isfinite(numbers).all():
+            continue
+        wide, apart = numbers.std(axis=0), spacing(np.abs(numbers).max(axis=0))
+        is_coarse = (wide < _SPACINGS * apart) & ((wide > 0.0) | (apart > _LARGE))
+        if is_coarse.any():
+            size = np.abs(numbers[:, is_coarse]).max()
+            warn(
+                f"The draws of {name!r} have a deviation of "
+                f"{wide[is_coarse].min():.3g} at values of {size:.4g}, where the "
+                f"float32 numbers of a chain are {apart[is_coarse].max():.3g} apart: "
+                "rounding decides where they lie. Sample the difference from a value "
+                "near them, in units of its size."
+            )
+    return draws
+
+
+def warn_of_runaway_chains(
+    start: Array | None, energy: Array, temperature: Any, position: Sequence[Array]
+) -> None:
+    """Warn of chains whose late draws lie far above the start. Call it after a run.
+
+    A chain that starts at the mode rises by T/2 for each number of its position.
+
+    Args:
+        start: energy of each chain at the start, nats, (K,). None: unknown.
+        energy: of the draws, nats, (chain, draw).
+        temperature: of the target.
+        position: the draws, (chain, draw, ...).
+    """
+    late = energy[:, -(energy.shape[1] // 3) :]
+    if start is None or late.shape[1] == 0 or len(start) != len(late):
+        return
+    numbers = sum(math.prod(x.shape[2:]) for x in position)
+    usual = 0.5 * numbers * float(ops.convert_to_numpy(temperature))
+    rise = late.mean(axis=1) - start
+    is_far = np.isfinite(rise) & (rise > _FAR * usual + np.abs(start))
+    if is_far.any():
+        warn(
+            f"{is_far.sum()} of {len(is_far)} chains ran away: their late draws have "
+            f"an energy of {late[is_far].mean():.4g} nats, and the start had "
+            f"{start[is_far].mean():.4g}. A posterior of {numbers} numbers lies about "
+            f"{usual:.3g} nats above its mode. Their draws are useless. Lower the "
+            "learning rate or step size, or use `mh.kernels.mhbt`, which rejects such "
+            "moves."
+        )

@@ -1,10 +1,8 @@
 """The state that a run starts from, and the state that it leaves."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -27,7 +25,6 @@ from keras_mhmcmc.sampling.initial_positions import Check
 from keras_mhmcmc.sampling.log_density import LogDensity
 
 _MANY = 100  # steps after which a chain that accepted none stands still
-_FAR = 10.0  # times the usual height above the mode: no chain of a posterior is there
 
 tree = keras.tree
 
@@ -336,37 +333,6 @@ def warn_of_lost_chains(energy: Array, target: LogDensity) -> None:
             f"useless. {count_of_nonfinite(target)}Lower the learning rate, transform "
             "to variables without limits, or use `mh.kernels.mhbt`, which rejects "
             "such moves.",
-        )
-
-
-def warn_of_runaway_chains(
-    start: Array | None, energy: Array, temperature: Any, position: Sequence[Array]
-) -> None:
-    """Warn of chains whose late draws lie far above the start. Call it after a run.
-
-    A chain that starts at the mode rises by T/2 for each number of its position.
-
-    Args:
-        start: energy of each chain at the start, nats, (K,). None: unknown.
-        energy: of the draws, nats, (chain, draw).
-        temperature: of the target.
-        position: the draws, (chain, draw, ...).
-    """
-    late = energy[:, -(energy.shape[1] // 3) :]
-    if start is None or late.shape[1] == 0 or len(start) != len(late):
-        return
-    numbers = sum(math.prod(x.shape[2:]) for x in position)
-    usual = 0.5 * numbers * float(ops.convert_to_numpy(temperature))
-    rise = late.mean(axis=1) - start
-    is_far = np.isfinite(rise) & (rise > _FAR * usual + np.abs(start))
-    if is_far.any():
-        warn(
-            f"{is_far.sum()} of {len(is_far)} chains ran away: their late draws have "
-            f"an energy of {late[is_far].mean():.4g} nats, and the start had "
-            f"{start[is_far].mean():.4g}. A posterior of {numbers} numbers lies about "
-            f"{usual:.3g} nats above its mode. Their draws are useless. Lower the "
-            "learning rate or step size, or use `mh.kernels.mhbt`, which rejects such "
-            "moves."
         )
 
 

@@ -46,6 +46,7 @@ _WAYS: tuple[bool | str, ...] = ("auto", True, False)
 BoundAlgorithm = TypeVar("BoundAlgorithm", bound=Algorithm)
 
 
+@plans.in_float32
 def sample(
     kernel: Algorithm | Transition,
     init: Any,
@@ -233,7 +234,7 @@ def sample(
             ),
         ),
     )
-    return program.draws(outcome, seed, start)
+    return reports.told_of_rounding(program.draws(outcome, seed, start))
 
 
 class Weight(NamedTuple):
@@ -380,7 +381,7 @@ class Program:
         resume.warn_of_lost_chains(energy, self.target)
         if log_weights is None:  # otherwise the chain visits all energies alike
             temperature = at_step(self.algorithm.temperature, steps - 1)
-            resume.warn_of_runaway_chains(self._start, energy, temperature, position)
+            reports.warn_of_runaway_chains(self._start, energy, temperature, position)
         resume.warn_of_coarse_energies(energy, self.algorithm.energy_unit(steps - 1))
         if isinstance(self.algorithm, Metropolis):
             resume.warn_of_still_chains(self.counted(outcome))

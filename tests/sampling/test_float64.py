@@ -1,0 +1,102 @@
+"""Under a float64 policy chains run in float32, and say where that is too coarse."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import keras_mhmcmc as mh
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    own = keras.config.floatx()
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx(own)
+
+
+def far(position):
+    """The log density of N(1e6, 0.001^2)."""
+    return -0.5 * ((position["x"] - 1e6) / 1e-3) ** 2
+
+
+def near(position):
+    return -0.5 * keras.ops.sum(position["x"] ** 2)
+
+
+KERNELS = {
+    "hmc": lambda: mh.kernels.hmc(step_size=0.5, warm_up=0),
+    "mclmc": lambda: mh.kernels.mclmc(0.3, warm_up=0),
+    "sgld": lambda: mh.kernels.sgld(0.1),
+    "psgld": lambda: mh.kernels.psgld(0.1),
+    "sghmc": lambda: mh.kernels.sghmc(0.1),
+    "sgnht": lambda: mh.kernels.sgnht(0.1),
+    "mhbt": lambda: mh.kernels.mhbt(0.1),
+    "rsgld": lambda: mh.kernels.rsgld(0.1, beta=1.5),
+    "csgld": lambda: mh.kernels.csgld(0.1, pilot_steps=20),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_kernel_draws_what_it_draws_under_float32(name):
+    def draws():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return mh.sample(
+                KERNELS[name](),
+                {"x": np.ones(3)},
+                log_density=near,
+                num_steps=40,
+                num_chains=2,
+                burn_in=20,
+                progress=False,
+            ).position["x"]
+
+    found = draws()
+    assert keras.config.floatx() == "float64"
+    keras.config.set_floatx("float32")
+    np.testing.assert_array_equal(found, draws())
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-7], ids=["rounded", "still"])
+def test_rounding_is_told(rate):
+    kernel = mh.kernels.hmc(step_size=rate, warm_up=0)
+    if rate == 1e-7:
+        kernel = mh.kernels.sgld(rate)
+    with pytest.warns(UserWarning, match="rounding decides where they lie"):
+        mh.sample(
+            kernel,
+            {"x": np.float64(1e6)},
+            log_density=far,
+            num_steps=100,
+            num_chains=2,
+            progress=False,
+        )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mh.SGLD(0.01, train_size=32, seed=0),
+        lambda: mh.RSGLD(0.05, train_size=32, batch_size=8, warm_up=2, seed=0),
+        lambda: mh.CSGHMC(0.01, train_size=32, pilot_steps=20, seed=0),
+    ],
+    ids=["SGLD", "RSGLD", "CSGHMC"],
+)
+def test_a_network_of_float64_is_sampled_and_attacked(make):
+    keras.utils.set_random_seed(0)
+    x = np.random.default_rng(0).normal(size=(32, 3))
+    y = (x.sum(1) > 0).astype("int64")
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(make(), loss)
+    posterior = mh.PosteriorSamples()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(x, y, 8, 8, 0, callbacks=[posterior])
+    ensemble = posterior.ensemble(model)
+    assert ensemble.predict(x, verbose=0).shape == (32, 2)
+    attacked = mh.adversarial.fgsm(ensemble, x, 0.1, y=y, clip=None)
+    assert np.abs(attacked - x).max() <= 0.1 + 1e-6
