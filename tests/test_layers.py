@@ -22,6 +22,7 @@ ROOMS = [
     "_types",
     "_names",
     "_validate",
+    "_data",
     "_serialize",
     "_warn",
     "_layer_calls",

@@ -11,9 +11,9 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import kernels
+from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.bayesian.data import rows
 from keras_mhmcmc.bayesian.members import Plan
 from keras_mhmcmc.bayesian.members import give_weights
 from keras_mhmcmc.bayesian.scores import Nats

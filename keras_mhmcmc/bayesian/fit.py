@@ -1,6 +1,7 @@
 """The phases of one `BayesianEnsemble.fit`."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -10,7 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
+from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.bayesian import scores
@@ -21,8 +24,6 @@ from keras_mhmcmc.bayesian.chains import Setting
 from keras_mhmcmc.bayesian.data import LEAST_HELD_OUT
 from keras_mhmcmc.bayesian.data import check_finite
 from keras_mhmcmc.bayesian.data import checked_size
-from keras_mhmcmc.bayesian.data import read
-from keras_mhmcmc.bayesian.data import rows
 from keras_mhmcmc.bayesian.members import RATES
 from keras_mhmcmc.bayesian.members import Members
 from keras_mhmcmc.bayesian.members import Plan
@@ -97,11 +98,13 @@ class Fit:
             split: part that is held out.
             held_out: `(x, y)` in its place, or None.
         """
-        if y is None:
-            x, y, weights = read(x)
-        x, y, weights = tree.map_structure(
-            lambda a: None if a is None else np.asarray(a), (x, y, weights)
-        )
+        if y is None and not _data.is_dataset(x):
+            raise ValueError(
+                "Argument `x` must be given with `y`, or be a loader whose batches are "
+                f"pairs (x, y). Received: x={_validate.shown(x)}, y=None"
+            )
+        read = functools.partial(_data.read, needs_targets=True)
+        x, y, weights = _data.as_arrays(tuple(read(x, y, weights)))
         size = checked_size((x, y))
         check_finite({"x": x, "y": y, "sample_weight": weights})
         is_training = np.ones(size, bool)
@@ -112,10 +115,10 @@ class Fit:
             order = np.random.default_rng(self._seed).permutation(size)
             is_training[order[:count]] = False
             held_out = rows((x, y), ~is_training)
-        elif not isinstance(held_out, tuple | list):
+        elif _data.is_dataset(held_out):
             held_out = read(held_out)
         self._data, self._is_training = (x, y, weights), is_training
-        held_x, held_y = tree.map_structure(np.asarray, held_out[:2])
+        held_x, held_y = _data.as_arrays(tuple(held_out[:2]))
         self._held_out = scores.HeldOut(self._model, held_x, held_y)
         losses = scores.Nats(self._model).losses
         for loss, targets in zip(losses, tree.flatten(y), strict=True):

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.bayesian.data import rows
 from keras_mhmcmc.bayesian.scores import HeldOut
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.store import host_copy

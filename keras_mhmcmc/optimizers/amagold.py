@@ -7,11 +7,11 @@ import keras
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._data import Batch as Data
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.amagold_path import AmagoldPath
 from keras_mhmcmc.optimizers import compiled_loss
-from keras_mhmcmc.optimizers.full_data import Data
 from keras_mhmcmc.optimizers.full_data import FullLoss
 from keras_mhmcmc.optimizers.full_data import OrderWatch
 from keras_mhmcmc.optimizers.network_defaults import WARM_UP

@@ -1,30 +1,21 @@
 """The mean training loss over all of the data, for a test that needs all of it."""
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
-from typing import NamedTuple
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
+from keras_mhmcmc._data import Batch as Data
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 
 # Examples that are evaluated at once, of data in arrays.
 _BATCH_SIZE = 512
-
-
-class Data(NamedTuple):
-    """What `fit` takes: arrays, or in `x` a data set that can be read again."""
-
-    x: Any
-    y: Any = None
-    sample_weight: Any = None
 
 
 class FullLoss:
@@ -82,7 +73,7 @@ class OrderWatch:
 
     def look(self, x: Any, shuffle: Any) -> None:
         """Look at the arguments `x` and `shuffle` of `fit`."""
-        if self._has_told or _is_dataset(x):
+        if self._has_told or _data.is_dataset(x):
             return
         if shuffle is False:
             reason = "`fit` has shuffle=False"
@@ -111,65 +102,21 @@ def batches(data: Data) -> Iterator[Data]:
     Raises:
         ValueError: the data can be read only once.
     """
-    x = data.x
-    if isinstance(x, keras.utils.PyDataset):
-        indices = range(x.num_batches or len(x))
-        yield from (_as_tensors(x[index]) for index in indices)
-        return
-    if not _is_dataset(x):
-        arrays = keras.tree.map_structure(_as_array, tuple(data))
-        size = len(keras.tree.flatten(arrays)[0])
-        for start in range(0, size, _BATCH_SIZE):
-            rows = slice(start, start + _BATCH_SIZE)
-            part = [_rows(structure, rows) for structure in arrays]
-            yield _as_tensors(tuple(part))
-        return
-    if not isinstance(x, Iterable) or iter(x) is x:
+    if isinstance(data.x, Iterator):
         raise ValueError(
             "Argument `x` of `fit` must be arrays, or a data set that can be read "
             "again, such as a `tf.data.Dataset`, a `DataLoader` or a "
             "`keras.utils.PyDataset`: the test of a path needs all examples. Or give "
             "them to the optimizer: `optimizer.use_data(x, y)`. "
-            f"Received: x={_validate.shown(x)}"
+            f"Received: x={_validate.shown(data.x)}"
         )
-    yield from (_as_tensors(batch) for batch in x)
-
-
-def _rows(structure: Any, rows: slice) -> Any:
-    return keras.tree.map_structure(
-        lambda array: None if array is None else array[rows], structure
-    )
-
-
-def _as_tensors(batch: Any) -> Data:
-    parts = keras.utils.unpack_x_y_sample_weight(batch)
 
     def tensor(value: Any) -> Any:
-        return None if value is None else ops.convert_to_tensor(_as_array(value))
+        return None if value is None else ops.convert_to_tensor(value)
 
-    return Data(*(keras.tree.map_structure(tensor, part) for part in parts))
-
-
-def _is_dataset(x: Any) -> bool:
-    """Return whether `x` is no structure of arrays."""
-    leaves = keras.tree.flatten(x)
-    return len(leaves) == 1 and leaves[0] is x and not _is_array(x)
-
-
-def _is_array(value: Any) -> bool:
-    """Return whether Keras takes `value` for an array of examples."""
-    return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
-
-
-def _as_array(value: Any) -> Any:
-    """Return `value` as an array, floats in the precision of Keras. None stays."""
-    if value is None:
-        return None
-    is_tensor = ops.is_tensor(value)
-    array = ops.convert_to_numpy(value) if is_tensor else np.asarray(value)
-    if array.dtype.kind != "f":
-        return array
-    return array.astype(keras.config.floatx(), copy=False)  # all of the data
+    for batch in _data.batches(*data, batch_size=_BATCH_SIZE):
+        arrays = _data.in_floatx(tuple(batch))
+        yield Data(*keras.tree.map_structure(tensor, arrays))
 
 
 def _variables(model: keras.Model) -> list[keras.Variable]:

@@ -1,0 +1,181 @@
+"""One walk over data: arrays, or a data set that `fit` takes, batch by batch."""
+
+import itertools
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _validate
+
+_STRUCTURES = (Mapping, list, tuple, str, bytes, memoryview)
+
+
+class Batch(NamedTuple):
+    """What `fit` takes: arrays in any structure, or in `x` a data set."""
+
+    x: Any
+    y: Any = None
+    sample_weight: Any = None
+
+
+def is_dataset(x: Any) -> bool:
+    """Return whether `x` is a data set that holds batches, and no structure of arrays.
+
+    Data sets are a `tf.data.Dataset`, a `DataLoader`, a `keras.utils.PyDataset`, and
+    any other iterable of batches, such as a generator.
+    """
+    # As Keras does, take for arrays what NumPy can read, such as a pandas.DataFrame.
+    if isinstance(x, _STRUCTURES) or hasattr(x, "__array__"):
+        return False
+    return isinstance(x, Iterable | keras.utils.PyDataset)
+
+
+def batches(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    batch_size: int | None = None,
+    needs_targets: bool = False,
+) -> Iterator[Batch]:
+    """Yield the batches of data as NumPy arrays, in their own order.
+
+    Args:
+        x: arrays in any structure, with N examples along their first axes, or a data
+            set.
+        y: targets of arrays in `x`, or None. A data set has its own.
+        sample_weight: as `y`.
+        batch_size: number of examples in a batch of arrays. Defaults to None, all. A
+            data set has batches of its own.
+        needs_targets: whether to refuse a data set without targets.
+
+    Raises:
+        ValueError: a data set has no batches, no targets although they are needed, or
+            is given together with `y`.
+    """
+    if not is_dataset(x):
+        arrays = as_arrays((x, y, sample_weight))
+        count = len(keras.tree.flatten(arrays)[0])
+        for start in range(0, count, batch_size or count):
+            yield Batch(*rows(arrays, slice(start, start + (batch_size or count))))
+        return
+    if y is not None:
+        raise ValueError(
+            "Argument `y` must be None if `x` is a data set, which has the targets in "
+            f"its batches. Received: y={_validate.shown(y)} with x={type(x).__name__}"
+        )
+    is_empty = True
+    for given in _given(x):
+        is_empty = False
+        batch = Batch(*as_arrays(keras.utils.unpack_x_y_sample_weight(given)))
+        if any(a is not None and a.ndim == 0 for a in keras.tree.flatten(tuple(batch))):
+            raise ValueError(
+                "Argument `x` must be a data set of batches, arrays with a row for "
+                "each example. Make batches of single examples first, such as "
+                "`dataset.batch(32)` or `DataLoader(dataset, batch_size=32)`. "
+                f"Received: x={_validate.shown(x)}, with a number in place of an array"
+            )
+        if needs_targets and batch.y is None:
+            raise ValueError(
+                "Argument `x` must be a data set whose batches are pairs (x, y), since "
+                "the targets are needed. Put them in, such as by `tf.data.Dataset.zip("
+                "(inputs, targets))`, or pass arrays as `x` and `y`. "
+                f"Received: x={_validate.shown(x)}, with batches without targets"
+            )
+        # A loader makes a list of several inputs, and never of examples.
+        yield batch._replace(x=tuple(batch.x) if type(batch.x) is list else batch.x)
+    if is_empty:
+        raise ValueError(
+            "Argument `x` must be a data set with at least one batch. A generator can "
+            "be read only once: make it again, or pass a data set that can be read "
+            f"again. Received: x={_validate.shown(x)}, without batches"
+        )
+
+
+def _given(x: Any) -> Iterator[Any]:
+    """Return the batches of a data set as it gives them."""
+    if not isinstance(x, keras.utils.PyDataset):
+        return iter(x)
+    count = x.num_batches  # None if it has no end
+    return (x[i] for i in (itertools.count() if count is None else range(count)))
+
+
+def read(
+    x: Any, y: Any = None, sample_weight: Any = None, *, needs_targets: bool = False
+) -> Batch:
+    """Return arrays as they are, and the batches of a data set joined in memory.
+
+    The arguments are those of `batches`.
+    """
+    if not is_dataset(x):
+        return Batch(x, y, sample_weight)
+    parts = batches(x, y, sample_weight, needs_targets=needs_targets)
+    return Batch(*joined(map(tuple, parts)))
+
+
+def predicted(
+    predict: Callable[[Any], Any], x: Any, y: Any = None, *, needs_targets: bool = True
+) -> tuple[Any, Any]:
+    """Return what `predict` makes of inputs, and the targets.
+
+    The inputs of a data set are read once, one batch at a time. What is made of them
+    is joined, and so are its targets.
+
+    Args:
+        predict: function from inputs to arrays in any structure.
+        x: as in `batches`.
+        y: as in `batches`.
+        needs_targets: as in `batches`. If False, no targets are returned.
+    """
+    if not is_dataset(x):
+        return predict(x), y
+    walk = batches(x, y, needs_targets=needs_targets)
+    found: tuple[Any, Any] = joined(
+        (predict(batch.x), batch.y if needs_targets else None) for batch in walk
+    )
+    return found
+
+
+def joined(parts: Iterable[Any]) -> Any:
+    """Return arrays in a structure, joined along their first axes. None stays."""
+    return keras.tree.map_structure(
+        lambda *arrays: None if arrays[0] is None else np.concatenate(arrays), *parts
+    )
+
+
+def rows(structure: Any, chosen: Any) -> Any:
+    """Return some rows of each array. None stays."""
+    return keras.tree.map_structure(
+        lambda array: None if array is None else array[chosen], structure
+    )
+
+
+def as_arrays(structure: Any) -> Any:
+    """Return NumPy arrays in a structure. None stays."""
+
+    def as_array(value: Any) -> Any:
+        if value is None:
+            return None
+        is_tensor = ops.is_tensor(value)
+        return ops.convert_to_numpy(value) if is_tensor else np.asarray(value)
+
+    return keras.tree.map_structure(as_array, structure)
+
+
+def in_floatx(structure: Any) -> Any:
+    """Return arrays with floats in the precision of Keras. None stays."""
+    return keras.tree.map_structure(
+        lambda array: (
+            array
+            if array is None or array.dtype.kind != "f"
+            else array.astype(keras.config.floatx(), copy=False)
+        ),
+        structure,
+    )
