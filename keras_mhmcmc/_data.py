@@ -120,6 +120,18 @@ def read(
     return Batch(*joined(map(tuple, parts)))
 
 
+def peeked(x: Any, y: Any = None, *, needs_targets: bool = False) -> tuple[Any, Any]:
+    """Return the first inputs, and the data in place of `x`, of which nothing is lost.
+
+    The arguments are those of `batches`.
+    """
+    if not is_dataset(x):
+        return x, x
+    walk = batches(x, y, needs_targets=needs_targets)
+    first = next(walk)
+    return first.x, itertools.chain([first], walk)
+
+
 def predicted(
     predict: Callable[[Any], Any], x: Any, y: Any = None, *, needs_targets: bool = True
 ) -> tuple[Any, Any]:

@@ -1,6 +1,7 @@
 """Names for types that many signatures share."""
 
 import os
+from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,4 +12,7 @@ Tensor = Any
 Array = npt.NDArray[Any]
 # Inputs of a model: an array, or a dict or list of arrays for several inputs.
 InputsLike = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+# Inputs, or a data set that `fit` takes: a `tf.data.Dataset`, a `DataLoader`, a
+# `keras.utils.PyDataset`, or another iterable of batches, such as a generator.
+DataLike = InputsLike | Iterable[Any]
 PathLike = str | os.PathLike[str]

@@ -23,6 +23,7 @@ ROOMS = [
     "_names",
     "_validate",
     "_data",
+    "_inputs",
     "_serialize",
     "_warn",
     "_layer_calls",

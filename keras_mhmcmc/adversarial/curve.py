@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.adversarial import doubts
+from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
-from keras_mhmcmc.adversarial.inputs import refuse_integers
 from keras_mhmcmc.adversarial.strongest_of import checked_attacks
 from keras_mhmcmc.adversarial.strongest_of import strongest
 from keras_mhmcmc.adversarial.strongest_of import strongest_and_each
@@ -40,8 +41,8 @@ WITH_STRONGEST: dict[str, Callable[..., Array]] = {
 
 def robustness_curve(
     models: Mapping[str, keras.Model | Classifier],
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None,
     epsilons: Sequence[float],
     *,
     attack: Attack = "fgsm",
@@ -63,8 +64,10 @@ def robustness_curve(
     Args:
         models: dict from names to models: built `keras.Model`s as in `fgsm`, such as
             an `mh.Ensemble` or an `mh.MCDropout`, or `mh.Classifier`s.
-        x: finite inputs, shape (N, ...).
+        x: finite inputs, shape (N, ...), or a data set of pairs (x, y) that `fit` takes
+            and that ends. It is read into memory.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
+            None for a data set.
         epsilons: strengths of the attack, the largest change of an input, in units of
             `x`, each at least 0. 0 scores the clean inputs.
         attack: "fgsm", "pgd", "apgd", "square" or "strongest", the functions of these
@@ -120,7 +123,7 @@ def robustness_curve(
     The warnings: Carlini et al. (2019), "On evaluating adversarial robustness",
     section 4, and AutoAttack (Croce and Hein, 2020).
     """
-    x, limits = checks.inputs_and_limits(x, clip)
+    x, y, limits = inputs.examples(x, y, clip, needs_targets=True)
     is_row = isinstance(epsilons, (list, tuple)) or np.ndim(epsilons) == 1
     if not is_row or len(epsilons) == 0:
         raise ValueError(
@@ -144,7 +147,7 @@ def robustness_curve(
     member_of = {name: c.check_member(member) for name, c in classifiers.items()}
     if any(known.name for known in attacks):  # a function of the user's may move words
         for classifier in classifiers.values():
-            refuse_integers(classifier)
+            inputs.refuse_integers(classifier)
     bar = None
     if verbose == 1:
         count = len(classifiers) * len(strengths)

@@ -11,13 +11,13 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.inputs import refuse_integers
 from keras_mhmcmc.evaluation.checks import Limits
-from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
 

@@ -17,17 +17,17 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 
 def fgsm(
     model: keras.Model | Classifier,
-    x: npt.ArrayLike,
+    x: DataLike,
     epsilon: float,
     *,
     y: npt.ArrayLike | None = None,
@@ -48,11 +48,12 @@ def fgsm(
         model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
             or to the probability of class 1 of two, shape (N, 1). For many calls pass
             an `mh.Classifier` of the model, which is compiled once.
-        x: finite inputs, shape (N, ...).
+        x: finite inputs, shape (N, ...), or a data set that `fit` takes and that ends.
+            It is read into memory.
         epsilon: largest change of an input, in units of `x`, at least 0.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            Defaults to None: the attack uses the model's own predictions, and needs no
-            labels.
+            Defaults to None: the labels of a data set that has some, or else the
+            model's own predictions.
         member: index of the member of an `mh.Ensemble` or `mh.MCDropout` whose loss
             the attack raises. Defaults to None: the loss of the mean probability.
         from_logits: whether the model outputs logits instead of probabilities.
@@ -81,7 +82,7 @@ def fgsm(
     Reference: Goodfellow, Shlens and Szegedy (2015), section 4.
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
-    x, limits = checks.inputs_and_limits(x, clip)
+    x, y, limits = inputs.examples(x, y, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     labels = inputs.attacked_labels(classifier, x, y)

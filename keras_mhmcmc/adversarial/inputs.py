@@ -1,11 +1,28 @@
 """Checks of the arguments that all attacks share."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _data
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
+
+
+def examples(
+    x: DataLike, y: Any, clip: Any, *, needs_targets: bool = False
+) -> tuple[Array, Any, checks.Limits]:
+    """Return inputs in float32, labels as they are given, and the limits of inputs.
+
+    A data set is read into memory, with its labels if it has some.
+    """
+    x, y, _ = _data.read(x, y, needs_targets=needs_targets)
+    x, limits = checks.inputs_and_limits(x, clip)
+    return x, y, limits
 
 
 def attacked_labels(classifier: Classifier, x: Array, y: npt.ArrayLike | None) -> Array:

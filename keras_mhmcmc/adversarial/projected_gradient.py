@@ -22,20 +22,20 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import best_point
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.best_point import Best
-from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 
 def pgd(
     model: keras.Model | Classifier,
-    x: npt.ArrayLike,
+    x: DataLike,
     epsilon: float,
     *,
     y: npt.ArrayLike | None = None,
@@ -69,11 +69,12 @@ def pgd(
         model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
             or to the probability of class 1 of two, shape (N, 1). For many calls pass
             an `mh.Classifier` of the model, which is compiled once.
-        x: finite inputs, shape (N, ...).
+        x: finite inputs, shape (N, ...), or a data set that `fit` takes and that ends.
+            It is read into memory.
         epsilon: largest change of an input in the norm, in units of `x`, at least 0.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            Defaults to None: the attack uses the model's own predictions, and needs no
-            labels.
+            Defaults to None: the labels of a data set that has some, or else the
+            model's own predictions.
         steps: number of steps, at least 1. Defaults to 20.
         step_size: length of a step, in units of `x`, at least 0. Defaults to None,
             2.5 epsilon / steps: from any start, every point of the ball is in reach.
@@ -132,7 +133,7 @@ def pgd(
             f"keep_strongest={keep_strongest}"
         )
     seed = _validate.seed(seed)
-    x, limits = checks.inputs_and_limits(x, clip)
+    x, y, limits = inputs.examples(x, y, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     labels = inputs.attacked_labels(classifier, x, y).astype("int32")

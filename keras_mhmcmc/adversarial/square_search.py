@@ -19,6 +19,7 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.adversarial import balls
@@ -38,7 +39,7 @@ LOOK_EVERY = 100  # queries between two looks whether all examples fool the mode
 
 def square(
     model: keras.Model | Classifier,
-    x: npt.ArrayLike,
+    x: DataLike,
     epsilon: float,
     *,
     y: npt.ArrayLike | None = None,
@@ -69,11 +70,12 @@ def square(
         model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
             or to the probability of class 1 of two, shape (N, 1). For many calls pass
             an `mh.Classifier` of the model, which is compiled once.
-        x: finite inputs, shape (N, ...).
+        x: finite inputs, shape (N, ...), or a data set that `fit` takes and that ends.
+            It is read into memory.
         epsilon: largest change of an input in the norm, in units of `x`, at least 0.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            Defaults to None: the attack uses the model's own predictions, and needs no
-            labels.
+            Defaults to None: the labels of a data set that has some, or else the
+            model's own predictions.
         queries: number of predictions for each example after that of the clean input,
             at least 1. Defaults to 5000.
         norm: "linf" limits the change of each number of an input, "l2" the Euclidean
@@ -115,7 +117,7 @@ def square(
     norm = _validate.choice("norm", norm, balls.NORMS)
     initial_share = _validate.number("initial_share", initial_share, SHARE)
     seed = _validate.seed(seed)
-    x, limits = checks.inputs_and_limits(x, clip)
+    x, y, limits = inputs.examples(x, y, clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     clean, labels = inputs.clean_and_labels(classifier, x, y)

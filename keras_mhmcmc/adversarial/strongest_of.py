@@ -9,20 +9,20 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.named_attacks import Attack
-from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 
 def strongest(
     model: keras.Model | Classifier,
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None,
     epsilon: float,
     *,
     attacks: Sequence[Attack] = ("pgd", "apgd", "apgd_margin", "square"),
@@ -42,9 +42,10 @@ def strongest(
         model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
             or to the probability of class 1 of two, shape (N, 1). For many calls pass
             an `mh.Classifier` of the model, which is compiled once.
-        x: finite inputs, shape (N, ...).
+        x: finite inputs, shape (N, ...), or a data set of pairs (x, y) that `fit` takes
+            and that ends. It is read into memory.
         y: true labels, integers of shape (N,) or (N, 1), or one-hot rows of shape
-            (N, C).
+            (N, C). None for a data set.
         epsilon: largest change of an input, in units of `x`, at least 0.
         attacks: sequence of at least one attack. "fgsm", "pgd", "apgd" and "square"
             are the functions of these names with their defaults, and "apgd_margin" is
@@ -89,8 +90,8 @@ def strongest(
 
 def strongest_and_each(
     model: keras.Model | Classifier,
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None,
     epsilon: float,
     attacks: Sequence[Attack],
     seed: int,
@@ -106,7 +107,7 @@ def strongest_and_each(
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     attacks = checked_attacks(attacks, member)
     seed = _validate.seed(seed)
-    x, limits = checks.inputs_and_limits(x, clip)
+    x, y, limits = inputs.examples(x, y, clip, needs_targets=True)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     member = classifier.check_member(member)
     if y is None:

@@ -8,9 +8,10 @@ import keras
 import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.adversarial import curve
+from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial.transfer_table import TransferTable
-from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
@@ -20,8 +21,8 @@ from keras_mhmcmc.evaluation.classifiers import as_classifiers
 def transfer(
     sources: Mapping[str, keras.Model | Classifier],
     targets: Mapping[str, keras.Model | Classifier],
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None,
     epsilon: float,
     *,
     attack: curve.Attack = "pgd",
@@ -40,9 +41,10 @@ def transfer(
         sources: dict from names to the models that are attacked: built `keras.Model`s
             as in `fgsm`, such as an `mh.Ensemble`, or `mh.Classifier`s.
         targets: dict from names to the models that are scored. A model may be in both.
-        x: finite inputs, shape (N, ...).
+        x: finite inputs, shape (N, ...), or a data set of pairs (x, y) that `fit` takes
+            and that ends. It is read into memory.
         y: true labels, integers of shape (N,) or (N, 1), or one-hot rows of shape
-            (N, C).
+            (N, C). None for a data set.
         epsilon: strength of the attack, the largest change of an input, in units of
             `x`, at least 0.
         attack: name or function as in `robustness_curve`. Defaults to "pgd".
@@ -83,7 +85,7 @@ def transfer(
     learning", section 3.
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
-    x, limits = checks.inputs_and_limits(x, clip)
+    x, y, limits = inputs.examples(x, y, clip, needs_targets=True)
     curve.check_attack(attack, options)
     flags = _flags(sources, targets, from_logits)
     made = [

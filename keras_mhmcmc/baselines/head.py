@@ -11,6 +11,8 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
+from keras_mhmcmc import _inputs
 from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation.checks import as_labels
@@ -27,6 +29,7 @@ class Head:
     features: Floats  # (N, F), and a last column of ones if the layer has a bias
     values: Floats  # kernel and bias, (F, C) or (F + 1, C)
     link: str  # "linear", "softmax" or "sigmoid"
+    targets: Any = None  # of the N examples, as they are given
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -74,19 +77,28 @@ _ACTIVATIONS = (
 )
 
 
-def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
+def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
     """Return the last dense layer of a model, with its inputs for the examples `x`.
 
+    Args:
+        model: the model.
+        x: inputs that the model takes, or a data set.
+        batch_size: number of examples to compute at a time.
+        y: targets, or None.
+
     Raises:
-        ValueError: the outputs are not those of the layer, or the features are not
-            finite.
+        ValueError: the model does not take `x`, its outputs are not those of the layer,
+            or the features are not finite.
     """
+    first, x = _data.peeked(x, y, needs_targets=True)
+    first = _inputs.as_model_inputs("x", first, model)
+    _inputs.check_taken(first, model)
     dense = [
         layer
         for layer in _backend.inner_layers(model)
         if isinstance(layer, keras.layers.Dense)
     ]
-    layer = _last_called(model, dense, _rows_of(x, slice(0, 1)))
+    layer = _last_called(model, dense, _inputs.tensors(first, slice(0, 1)))
     if layer is None:
         raise _refusal("no `Dense` layer")
     # With LoRA or quantisation, `kernel` is no weight of the model.
@@ -96,21 +108,23 @@ def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
         raise _refusal(
             f"a last `Dense` layer with the activation {layer.activation.__name__!r}"
         )
-    count = len(keras.tree.flatten(x)[0])
     seen: list[Any] = []
-    features, outputs = [], []
-    with noted(layer, seen.append):
-        for start in range(0, count, batch_size):
-            batch = _rows_of(x, slice(start, start + batch_size))
-            found = model(batch, training=False)
+
+    def features_and_outputs(x: Any) -> Any:
+        parts = []
+        x = _inputs.as_model_inputs("x", x, model)
+        for batch in _data.batches(x, batch_size=batch_size):
+            found = model(_inputs.tensors(batch.x, slice(None)), training=False)
             if keras.tree.is_nested(found) or len(seen) != 1 or len(seen[0].shape) != 2:
                 raise _refusal(
                     "a model with several outputs, or whose last `Dense` layer is not "
                     "called once on features of shape (N, F)"
                 )
-            features.append(_float64(seen.pop()))
-            outputs.append(_float64(found))
-    inputs = np.concatenate(features)
+            parts.append((_float64(seen.pop()), _float64(found)))
+        return _data.joined(parts)
+
+    with noted(layer, seen.append):
+        (inputs, outputs), targets = _data.predicted(features_and_outputs, x, y)
     if not np.isfinite(inputs).all():
         raise ValueError(
             "Argument `x` must give finite features before the last layer. Scale it as "
@@ -119,9 +133,10 @@ def head_of(model: keras.Model, x: Any, batch_size: int) -> Head:
         )
     values = _float64(layer.kernel)
     if layer.use_bias:
-        inputs = np.concatenate([inputs, np.ones((count, 1))], axis=1)
+        inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
         values = np.concatenate([values, _float64(layer.bias)[None]])
-    return Head(layer, inputs, values, _link(inputs @ values, np.concatenate(outputs)))
+    link = _link(inputs @ values, outputs)
+    return Head(layer, inputs, values, link, targets)
 
 
 def check_loss(model: keras.Model, head: Head, hint: str) -> None:
@@ -154,7 +169,7 @@ def _of_several_labels(received: str) -> ValueError:
     )
 
 
-def checked_labels(y: Any, head: Head, hint: str) -> Array:
+def checked_labels(head: Head, hint: str) -> Array:
     """Return the labels of a classifier, shape (N,), or raise a `ValueError`.
 
     An error for numbers that are no labels ends with `hint`.
@@ -162,7 +177,7 @@ def checked_labels(y: Any, head: Head, hint: str) -> Array:
     classes = head.values.shape[1]
     if head.link != "linear" and (head.link == "sigmoid") != (classes == 1):
         raise _of_several_labels(f"{head.link} of {classes} units")
-    return as_labels("y", y, len(head.features), max(classes, 2), hint)
+    return as_labels("y", head.targets, len(head.features), max(classes, 2), hint)
 
 
 def softmax(logits: Floats) -> Floats:
@@ -213,11 +228,6 @@ def _last_called(
 
 def _append(found: list[Any], value: Any, _: Any) -> None:
     found.append(value)
-
-
-def _rows_of(x: Any, rows: slice) -> Any:
-    """Return some examples of a structure of arrays, as tensors."""
-    return keras.tree.map_structure(lambda a: ops.convert_to_tensor(a[rows]), x)
 
 
 def _float64(value: Any) -> Array:

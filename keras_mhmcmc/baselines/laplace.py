@@ -26,7 +26,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines.head import Floats
 from keras_mhmcmc.baselines.head import Head
-from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.of_samples import ensemble_of
@@ -41,7 +40,7 @@ LARGEST_MATRIX = 6000  # rows; a matrix of float64 then takes 288 MB
 def last_layer_laplace(
     model: keras.Model,
     x: Any,
-    y: Any,
+    y: Any = None,
     *,
     prior: Gaussian,
     noise_std: float | None = None,
@@ -66,9 +65,11 @@ def last_layer_laplace(
         model: built `keras.Model` that ends in a `keras.layers.Dense`, with a linear
             activation, a softmax, or a sigmoid of one unit, also as a layer after it.
         x: training inputs with N examples along the first axis, or a structure of such
-            arrays. All of them: the posterior is that of these N examples.
+            arrays. Or a data set that `fit` takes, of pairs (x, y), that ends. All of
+            them: the posterior is that of these N examples.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C); in
-            a regression targets of shape (N, C), or (N,) for one output.
+            a regression targets of shape (N, C), or (N,) for one output. None for a
+            data set.
         prior: `mh.priors.Gaussian` of the kernel and the bias. Patterns match the paths
             of these two.
         noise_std: standard deviation of the noise of a regression, greater than 0, in
@@ -126,21 +127,17 @@ def last_layer_laplace(
     members = _validate.integer("members", members, 1)
     seed = _validate.seed(seed)
     batch_size = _validate.integer("batch_size", batch_size, 1)
-    x = recalibration.checked_inputs(x)
-    if isinstance(x, np.ndarray):
-        _validate.examples("x", x.shape, model)
-    recalibration.check_taken(x, model)
-    head = heads.head_of(model, x, batch_size)
+    head = heads.head_of(model, x, batch_size, y)
     tau = head.precisions(prior.bind(head.variables).precisions)
     rng = np.random.default_rng(seed)
     if noise_std is None:
         # The Hessian does not depend on the labels.
         heads.check_loss(model, head, _HINT)
-        heads.checked_labels(y, head, _HINT)
+        heads.checked_labels(head, _HINT)
         draws = _draws_of_classifier(head, tau, members, rng)
         activation = head.to_probabilities if activation is None else activation
     else:
-        targets = _checked_targets(y, head, noise_std)
+        targets = _checked_targets(head, noise_std)
         draws = _draws_of_regression(head, tau, targets, noise_std, members, rng)
     return ensemble_of(
         model, head.stacked(model, draws), np.ones(members), activation, chunk
@@ -253,7 +250,7 @@ def _check_size(rows: int) -> None:
         )
 
 
-def _checked_targets(y: Any, head: Head, noise_std: float) -> Floats:
+def _checked_targets(head: Head, noise_std: float) -> Floats:
     """Return the targets of a regression, shape (N, C), or raise a `ValueError`."""
     if head.link != "linear":
         raise ValueError(
@@ -262,7 +259,7 @@ def _checked_targets(y: Any, head: Head, noise_std: float) -> Floats:
             f"Received: noise_std={noise_std!r}, and a head with a {head.link}"
         )
     shape = (len(head.features), head.values.shape[1])
-    targets = _validate.array("Argument `y`", y)
+    targets = _validate.array("Argument `y`", head.targets)
     if targets.shape == shape[:1] and shape[1] == 1:
         targets = targets[:, None]
     if targets.shape != shape or not np.isfinite(targets).all():

@@ -19,7 +19,6 @@ from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines import whitened_head
 from keras_mhmcmc.baselines.head import Floats
 from keras_mhmcmc.baselines.whitened_head import WhitenedHead
-from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.of_samples import ensemble_of
@@ -41,7 +40,7 @@ LARGEST_R_HAT, SMALLEST_ESS = 1.1, 50.0
 def sample_last_layer(
     model: keras.Model,
     x: Any,
-    y: Any,
+    y: Any = None,
     *,
     prior: Gaussian,
     method: Literal["hmc", "tuna"] = "hmc",
@@ -77,8 +76,9 @@ def sample_last_layer(
         model: built `keras.Model`, a classifier that ends in a `keras.layers.Dense`
             with a softmax, a sigmoid of one unit, or logits, also as a layer after it.
         x: training inputs with N examples along the first axis, or a structure of such
-            arrays.
+            arrays. Or a data set that `fit` takes, of pairs (x, y), that ends.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
+            None for a data set.
         prior: `mh.priors.Gaussian` of the kernel and the bias. Patterns match the paths
             of these two.
         method: "hmc" or "tuna". Defaults to "hmc".
@@ -151,13 +151,9 @@ def sample_last_layer(
     seed = _validate.seed(seed)
     batch_size = _validate.integer("batch_size", batch_size, 1)
     _validate.choice("progress", progress, (True, False))
-    x = recalibration.checked_inputs(x)
-    if isinstance(x, np.ndarray):
-        _validate.examples("x", x.shape, model)
-    recalibration.check_taken(x, model)
-    head = heads.head_of(model, x, batch_size)
+    head = heads.head_of(model, x, batch_size, y)
     heads.check_loss(model, head, _HINT)
-    labels = heads.checked_labels(y, head, _HINT)
+    labels = heads.checked_labels(head, _HINT)
     tau = head.precisions(prior.bind(head.variables).precisions)
     if not np.all(tau > 0.0):
         raise ValueError(

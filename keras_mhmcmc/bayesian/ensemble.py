@@ -10,9 +10,11 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.transition import Transition
@@ -264,37 +266,44 @@ class BayesianEnsemble(WithEnsemble):
 
         The arguments are those of `keras.Model.predict`.
         """
-        loss = self.loss
-        if not isinstance(loss, Likelihood):
+        if not isinstance(self.loss, Likelihood):
             return super().predict(x, batch_size, **options)
-        outputs = self.predict_members(x, batch_size)
-        means = loss.mixture(outputs).mean
+        return self._mean(self.predict_members(x, batch_size))
+
+    def _mean(self, outputs: Array) -> Array:
+        """Return the predictive mean, given the outputs of each network."""
+        means = self.loss.mixture(outputs).mean
         return np.tensordot(self.ensemble.averaging_weights, means, axes=1)
 
     def evaluate(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         batch_size: int | None = None,
         return_dict: bool = False,
         **options: Any,
     ) -> Any:
         """Return the loss of the mixture, and metrics of the predictive mean.
 
-        The arguments are those of `keras.Model.evaluate`, with arrays.
+        The arguments are those of `keras.Model.evaluate`.
         """
         if not isinstance(self.loss, Likelihood):
             return self.ensemble.evaluate(
                 x, y, batch_size, return_dict=return_dict, **options
             )
-        outputs = self.predict_members(x, batch_size)
+
+        def predict(x: Any) -> Any:  # examples first
+            return np.moveaxis(self.predict_members(x, batch_size), 1, 0)
+
+        outputs, y = _data.predicted(predict, x, y)
+        outputs = np.moveaxis(outputs, 1, 0)
         nats = nats_of_members(Nats(self.model), np.asarray(y), outputs)
         weights = self.ensemble.averaging_weights
         found = {"loss": float(np.mean(mixture(nats, weights)))}
         metrics = (self._untracked.compiled or {}).get("metrics")
         for given in keras.tree.flatten(metrics or []):
             metric = keras.metrics.get(given)
-            metric.update_state(y, self.predict(x, batch_size))
+            metric.update_state(y, self._mean(outputs))
             found[metric.name] = float(metric.result())
         values = list(found.values())
         return found if return_dict else values if len(values) > 1 else values[0]

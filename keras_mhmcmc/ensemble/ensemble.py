@@ -267,9 +267,11 @@ class Ensemble(StoredModel):
 
         Args:
             x: inputs, usually those of training, with N examples along the first axis,
-                or a structure of such arrays.
-            batch_size: number of examples that are normalised together, at least 1.
-                Use that of training. Defaults to 256.
+                or a dict, list or tuple of such arrays. Or a data set that `fit` takes
+                and that ends. It is read once, and targets are left out.
+            batch_size: number of examples of arrays that are normalised together, at
+                least 1. Use that of training, as the batches of a data set should.
+                Defaults to 256.
 
         Raises:
             ValueError: an argument is outside its range, or the members have no batch
@@ -279,9 +281,6 @@ class Ensemble(StoredModel):
         better generalization", section 3.2, for why this is needed.
         """
         batch_size = _validate.integer("batch_size", batch_size, 1)
-        x = recalibration.checked_inputs(x)
-        if isinstance(x, np.ndarray):
-            _validate.examples("x", x.shape, self.member)
         values = [ops.convert_to_numpy(variable) for variable in self._values]
 
         def of_member(i: int) -> list[Array]:
@@ -290,10 +289,8 @@ class Ensemble(StoredModel):
                 for index, value in enumerate(values)
             ]
 
-        members = map(of_member, range(self.num_members))
-        found = list(
-            recalibration.moving_statistics(self.member, members, x, batch_size)
-        )
+        members = [of_member(i) for i in range(self.num_members)]
+        found = recalibration.moving_statistics(self.member, members, x, batch_size)
         common = sorted(set(found[0]) & set(self.shared))
         if common:
             raise ValueError(

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -14,60 +13,20 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc import _validate
+from keras_mhmcmc import _data
+from keras_mhmcmc import _inputs
 from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 
 # Mean and variance of one layer, tensors of shape (channels,).
 Moments = tuple[Tensor, Tensor]
-# Sums of m and v + m^2 over batches, arrays of shape (channels,).
+# Sums of m and v + m^2 over examples, arrays of shape (channels,).
 Sums = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 # (weights, other states, batch) -> (moments of each layer, new other states).
 BatchMoments = Callable[
     [list[Tensor], list[Tensor], Any], tuple[list[Moments], list[Tensor]]
 ]
-
-
-def checked_inputs(x: Any, name: str = "x") -> Any:
-    """Return `x` as an array of N finite examples, or a structure of such arrays.
-
-    Raises:
-        ValueError: `x` has no examples, values that are not finite, or arrays with
-            different numbers of examples.
-    """
-    x = keras.tree.map_structure(
-        lambda part: _validate.array(f"Argument `{name}`", part, dtype=None), x
-    )
-    shapes = [array.shape for array in keras.tree.flatten(x)]
-    lengths = {shape[0] if shape else 0 for shape in shapes}
-    if len(lengths) != 1 or lengths == {0}:
-        raise ValueError(
-            f"Argument `{name}` must have at least one example along the first axis, "
-            "and the same number in each of its arrays. "
-            f"Received: arrays of shapes {shapes}"
-        )
-    for array in keras.tree.flatten(x):
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError(
-                f"Argument `{name}` must be finite. Drop the examples that are not, or "
-                f"fill in numbers. Received: {np.sum(~np.isfinite(array))} values "
-                "that are NaN or infinite"
-            )
-    return x
-
-
-def check_taken(x: Any, model: keras.Model) -> None:
-    """Raise unless `model` takes the first example of `x`, a structure of arrays."""
-    first = keras.tree.map_structure(lambda a: ops.convert_to_tensor(a[:1]), x)
-    try:
-        model(first)
-    except (KeyError, TypeError, ValueError) as error:
-        shapes = keras.tree.map_structure(lambda a: a.shape, x)
-        raise ValueError(
-            "Argument `x` must be an array, or a structure of arrays, that the model "
-            f"takes as inputs. Received: arrays of shapes {shapes}"
-        ) from error
 
 
 def _normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
@@ -104,7 +63,7 @@ def _refuse_shared(layers: Sequence[Any], model: keras.Model, x: Any) -> None:
     with contextlib.ExitStack() as stack:
         for index, layer in enumerate(layers):
             stack.enter_context(noted(layer, functools.partial(note, index)))
-        check_taken(x, model)
+        _inputs.check_taken(x, model)
     shared = [x.name for x, count in zip(layers, counts, strict=True) if count > 1]
     if shared:
         raise ValueError(
@@ -116,21 +75,22 @@ def _refuse_shared(layers: Sequence[Any], model: keras.Model, x: Any) -> None:
 
 
 def moving_statistics(
-    model: keras.Model, members: Iterable[Sequence[Array]], x: Any, batch_size: int
-) -> Iterator[dict[int, npt.NDArray[np.float64]]]:
-    """Yield the mean and variance of `x` in each normalisation layer, by member.
+    model: keras.Model, members: Sequence[Sequence[Array]], x: Any, batch_size: int
+) -> list[dict[int, npt.NDArray[np.float64]]]:
+    """Return the mean and variance of `x` in each normalisation layer, by member.
 
     The model runs as in training: each layer normalises by the batch, and dropout is
     active. With m and v the moments of a batch, the moments of all of `x` are E[m] and
-    E[v + m^2] - E[m]^2.
+    E[v + m^2] - E[m]^2, with a batch of n examples counted n times.
 
     Args:
         model: built `keras.Model`.
         members: for each member a list of one array for each of `model.weights`.
-        x: inputs with N examples along the first axis, or a structure of such arrays.
-        batch_size: largest number of examples that are normalised together.
+        x: inputs with N examples along the first axis, or a structure of such arrays,
+            or a data set, which is read once.
+        batch_size: largest number of examples of arrays that are normalised together.
 
-    Yields:
+    Returns:
         For each member a dict from positions in `model.weights` to arrays. Layers that
         the model calls in inference mode are left out.
 
@@ -139,7 +99,13 @@ def moving_statistics(
             them several times.
     """
     layers = _normalisations(model)
-    _refuse_shared(layers, model, x)
+    first, x = _data.peeked(x)
+    first = _inputs.as_model_inputs("x", first, model)
+    _refuse_shared(layers, model, first)
+    if not _data.is_dataset(x):
+        x, examples = first, len(keras.tree.flatten(first)[0])
+        # Of nearly equal sizes: each batch gets nearly the same weight.
+        batch_size = -(-examples // -(-examples // batch_size))
     moments = [(layer.moving_mean, layer.moving_variance) for layer in layers]
     places = {id(variable): i for i, variable in enumerate(model.weights)}
     # For example the generator states of dropout.
@@ -156,37 +122,36 @@ def moving_statistics(
         return pairs, [after(v) for v in others]
 
     batch_moments: BatchMoments = _backend.compile_function(of_batch)
-    examples = len(keras.tree.flatten(x)[0])
-    # Sizes differ by one example at most: each batch gets nearly the same weight.
-    parts = np.array_split(np.arange(examples), -(-examples // batch_size))
     states = [ops.convert_to_tensor(v) for v in others]
     moving: list[bool] | None = None
+    start: Sums = (np.zeros(()), np.zeros(()))
+    sums = [[start] * len(layers) for _ in members]
+    count = 0
     with _momentum_of_zero(layers):
-        for arrays in members:
-            values = [ops.convert_to_tensor(array) for array in arrays]
-            if moving is None:
-                variances = [places[id(variance)] for _, variance in moments]
-                batch = _batch_of(x, parts[0])
-                moving = _which_move(batch_moments, values, states, batch, variances)
-            sums: list[Sums] = [(np.zeros(()), np.zeros(()))] * len(layers)
-            for rows in parts:
-                pairs, states = batch_moments(values, states, _batch_of(x, rows))
-                sums = [
-                    _added(total, pair, len(rows) / examples)
-                    for total, pair in zip(sums, pairs, strict=True)
-                ]
-            found = {}
-            for moves, variables, total in zip(moving, moments, sums, strict=True):
-                if moves:
-                    mean, variance = (places[id(variable)] for variable in variables)
-                    first, second = total
-                    found[mean], found[variance] = first, second - first**2
-            yield found
-
-
-def _batch_of(x: Any, rows: npt.NDArray[np.intp]) -> Any:
-    """Return the examples `rows` of a structure of arrays, as tensors."""
-    return keras.tree.map_structure(lambda a: ops.convert_to_tensor(a[rows]), x)
+        for batch in _data.batches(x, batch_size=batch_size):
+            inputs = _inputs.as_model_inputs("x", batch.x, model)
+            size = len(keras.tree.flatten(inputs)[0])
+            inputs, count = _inputs.tensors(inputs, slice(None)), count + size
+            for member, arrays in enumerate(members):
+                values = [ops.convert_to_tensor(array) for array in arrays]
+                if moving is None:
+                    variances = [places[id(variance)] for _, variance in moments]
+                    moving = _which_move(
+                        batch_moments, values, states, inputs, variances
+                    )
+                pairs, states = batch_moments(values, states, inputs)
+                totals = zip(sums[member], pairs, strict=True)
+                sums[member] = [_added(total, pair, size) for total, pair in totals]
+    found = []
+    for of_member in sums:
+        means = {}
+        for moves, pair, total in zip(moving or [], moments, of_member, strict=True):
+            if moves:
+                mean, variance = (places[id(variable)] for variable in pair)
+                means[mean] = total[0] / count
+                means[variance] = total[1] / count - means[mean] ** 2
+        found.append(means)
+    return found
 
 
 def _which_move(
@@ -219,12 +184,12 @@ def _which_move(
     return moves
 
 
-def _added(total: Sums, moments: Moments, share: float) -> Sums:
-    """Add the moments of one more batch, which has this share of the examples."""
+def _added(total: Sums, moments: Moments, size: int) -> Sums:
+    """Add the moments of one more batch of this size."""
     mean, variance = (
         np.asarray(ops.convert_to_numpy(moment), "float64") for moment in moments
     )
-    return total[0] + share * mean, total[1] + share * (variance + mean**2)
+    return total[0] + size * mean, total[1] + size * (variance + mean**2)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Checks of inputs, labels and class probabilities."""
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
@@ -23,41 +23,6 @@ SEVERAL_LABELS = (
     "Several yes-or-no labels of an example are no classes: score each column k with "
     "`mh.metrics`, such as `mh.metrics.nll(p[:, k], y[:, k])`."
 )
-
-
-def are_several(name: str, x: Any) -> bool:
-    """Return whether `x` holds several arrays, and not the examples of one."""
-    if isinstance(x, Mapping):
-        return True
-    if isinstance(x, tuple) and x:
-        return _validate.array(f"Argument `{name}`", x[0]).ndim > 1
-    if isinstance(x, list):  # of examples, if their shapes are the same
-        arrays = [e for e in x if isinstance(e, np.ndarray) or ops.is_tensor(e)]
-        shapes = {tuple(each.shape) for each in arrays}
-        return len(shapes) > 1 and min(map(len, shapes)) > 1
-    return False
-
-
-def as_inputs(name: str, x: Any) -> Array:
-    """Return `x` as float32 inputs of shape (N, ...), N >= 1, or raise."""
-    if are_several(name, x):
-        raise ValueError(
-            f"Argument `{name}` must be one array. Models with several inputs can be "
-            "scored with `mh.evaluate`, but not attacked or given corrupted inputs. "
-            "Received: several arrays"
-        )
-    x = _validate.array(f"Argument `{name}`", x, "float32")
-    if x.ndim == 0 or x.size == 0:
-        raise ValueError(
-            f"Argument `{name}` must have at least one example along its first axis. "
-            f"Received: shape {x.shape}"
-        )
-    if not np.all(np.isfinite(x)):
-        raise ValueError(
-            f"Argument `{name}` must be finite. Remove or repair the other examples. "
-            f"Received: {np.sum(~np.isfinite(x))} values that are NaN or infinite"
-        )
-    return x
 
 
 def as_outputs(subject: str, result: Any, rank: int) -> Tensor:
@@ -152,6 +117,27 @@ def as_probabilities(
             f"{remedy} Received: a sum of {sums[worst]:.6g} in row {worst}"
         )
     return values
+
+
+def outputs_as_probabilities(subject: str, outputs: Array) -> Array:
+    """Return outputs of a model as float64 probabilities of shape (N, C), C >= 2.
+
+    `subject` begins the error, and names the model.
+    """
+    remedy = (
+        "If the model outputs logits, pass from_logits=True. For several models pass a "
+        'dict, such as {"network": True, "ensemble": False}. A regression model has no '
+        "classes. Attacks do not take it; to score it, pass `noise_std` to "
+        "`mh.evaluate`."
+    )
+    if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
+        remedy = f"Let the model end in a softmax. {SEVERAL_LABELS}"
+    subject = f"{subject} has outputs that should be probabilities. They"
+    # A softmax in half precision needs the larger tolerance.
+    values = as_probabilities(subject, outputs.astype("float64"), 1e-2, remedy)
+    if outputs.shape[1] == 1:  # 1 - p of one column is known to float32 only
+        values[:, 0] = np.maximum(values[:, 0], ROUNDED)
+    return values / np.sum(values, axis=1, keepdims=True)
 
 
 def are_rounded(shares: Array) -> npt.NDArray[np.bool_]:

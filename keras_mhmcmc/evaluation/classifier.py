@@ -10,8 +10,14 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
+from keras_mhmcmc import _inputs
 from keras_mhmcmc import _validate
+from keras_mhmcmc._inputs import Inputs
+from keras_mhmcmc._inputs import as_model_inputs
+from keras_mhmcmc._inputs import declares_integers
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import InputsLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.compile import takes_logits
@@ -19,17 +25,12 @@ from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.ensemble.wrapper import WithEnsemble
 from keras_mhmcmc.evaluation import metrics
-from keras_mhmcmc.evaluation.checks import ROUNDED
-from keras_mhmcmc.evaluation.checks import SEVERAL_LABELS
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_outputs
-from keras_mhmcmc.evaluation.checks import as_probabilities
+from keras_mhmcmc.evaluation.checks import outputs_as_probabilities
 from keras_mhmcmc.evaluation.checks import warn_of_probabilities
 from keras_mhmcmc.evaluation.logits import WITH_MEMBERS
 from keras_mhmcmc.evaluation.logits import checked_from_logits
-from keras_mhmcmc.evaluation.model_inputs import Inputs
-from keras_mhmcmc.evaluation.model_inputs import as_model_inputs
-from keras_mhmcmc.evaluation.model_inputs import declares_integers
 from keras_mhmcmc.evaluation.scaled import TemperatureScaled
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
@@ -102,11 +103,12 @@ class Classifier:
         self._variables += [one for one in inner if id(one) not in known]
         self._compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
-    def probabilities(self, x: InputsLike) -> Array:
+    def probabilities(self, x: DataLike) -> Array:
         """Return the class probabilities of inputs.
 
         Args:
-            x: finite inputs, shape (N, ...), or a dict or list of them.
+            x: finite inputs, shape (N, ...), or a dict or list of them; or a data set
+                that `fit` takes and that ends, of which the targets are left out.
 
         Returns:
             A float64 array of shape (N, C), C >= 2.
@@ -115,10 +117,17 @@ class Classifier:
             ValueError: `x` has another type or shape, or the model's outputs are not
                 probabilities.
         """
-        inputs = self.checked_inputs(x)
-        return self._as_probabilities(self.map(self.compiled(_mean_outputs), inputs))
+        return self.as_probabilities(self.mean_outputs(x))
 
-    def redrawn(self, x: InputsLike) -> Array:
+    def mean_outputs(self, x: DataLike) -> Array:
+        """Return the outputs, neither checked nor converted, shape (N, columns).
+
+        Args:
+            x: as in `probabilities`.
+        """
+        return self._over(self.compiled(_mean_outputs), x)
+
+    def redrawn(self, x: DataLike) -> Array:
         """Return class probabilities as `probabilities` does, with new random numbers.
 
         A model that draws random numbers in inference mode draws others than in
@@ -126,12 +135,11 @@ class Classifier:
         seed. The model's state does not change.
 
         Args:
-            x: finite inputs, shape (N, ...).
+            x: as in `probabilities`.
 
         Raises:
             ValueError: as in `probabilities`.
         """
-        inputs = self.checked_inputs(x)
         function = self.compiled(_mean_outputs)
         layers = _backend.inner_layers(self.model)
         masks = [x.mask_seeds.state for x in layers if isinstance(x, MCDropout)]
@@ -145,73 +153,67 @@ class Classifier:
             ]
             return function(x, others)
 
-        return self._as_probabilities(self.map(evaluate, inputs))
+        return self.as_probabilities(self._over(evaluate, x))
 
-    def probabilities_and_information(
-        self, x: InputsLike
-    ) -> tuple[Array, Array | None]:
-        """Return class probabilities and the mutual information, from one pass.
+    def outputs_and_information(self, x: InputsLike) -> tuple[Array, Array | None]:
+        """Return `mean_outputs` and the mutual information, from one pass.
 
         Args:
-            x: finite inputs, shape (N, ...).
+            x: finite inputs, shape (N, ...), or a dict or list of them.
 
         Returns:
-            `(probabilities, information)`: the probabilities as in `probabilities`,
-            and an array of shape (N,) as in `mh.metrics.mutual_information`, or None
-            if the model has no members.
+            `(outputs, information)`: the outputs as in `mean_outputs`, and an array of
+            shape (N,) as in `mh.metrics.mutual_information`, or None if the model has
+            no members.
 
         Raises:
             ValueError: as in `probabilities`.
         """
         if not self.has_members:
-            return self.probabilities(x), None
-        inputs = self.checked_inputs(x)
+            return self.mean_outputs(x), None
         weights = self.model.averaging_weights
-        probabilities, information = [], []
+        parts = []
+        inputs = self.checked_inputs(x)
         for outputs in self.batches(self.compiled(_member_outputs), inputs):
             mean = np.tensordot(weights, outputs.astype("float64"), axes=(0, 1))
-            probabilities.append(self._as_probabilities(mean))
             shape = (-1, outputs.shape[2])
-            members = self._as_probabilities(outputs.reshape(shape))
+            members = self.as_probabilities(outputs.reshape(shape))
             members = members.reshape(*outputs.shape[:2], -1)
             members = np.moveaxis(members, 1, 0)
-            information.append(metrics.mutual_information(members, weights))
-        return np.concatenate(probabilities), np.concatenate(information)
+            parts.append((mean, metrics.mutual_information(members, weights)))
+        pair: tuple[Array, Array] = _data.joined(parts)
+        return pair
 
-    def output_arrays(self, x: InputsLike) -> Array:
+    def output_arrays(self, x: DataLike) -> Array:
         """Return the outputs of each member as they are, neither checked nor converted.
 
         Args:
-            x: finite inputs, shape (N, ...).
+            x: as in `probabilities`.
 
         Returns:
-            A float64 array of shape (members, N, columns). A model without members
+            A float64 array of shape (N, members, columns). A model without members
             counts as one member.
 
         Raises:
             ValueError: `x` has another type or shape.
         """
         of = _member_outputs if self.has_members else _mean_outputs
-        outputs = self.map(self.compiled(of), self.checked_inputs(x))
-        outputs = outputs.astype("float64")
-        return np.moveaxis(outputs, 1, 0) if self.has_members else outputs[None]
+        outputs = self._over(self.compiled(of), x).astype("float64")
+        return outputs if self.has_members else outputs[:, None]
 
-    def logits(self, x: InputsLike) -> Array:
+    def logits(self, x: DataLike) -> Array:
         """Return the logits of inputs, a float64 array of shape (N, C), C >= 2.
 
         They are the logarithms of the probabilities, raised to 1.2e-38, if the model
         outputs probabilities.
 
         Args:
-            x: finite inputs, shape (N, ...).
+            x: as in `probabilities`.
 
         Raises:
             ValueError: as in `probabilities`.
         """
-        if not self.from_logits:
-            return np.log(np.clip(self.probabilities(x), SMALLEST, 1.0))
-        of = self.compiled(_mean_outputs)
-        return self._as_logits(self.map(of, self.checked_inputs(x)))
+        return self.as_logits(self.mean_outputs(x))
 
     def checked_inputs(self, x: InputsLike, name: str = "x") -> Inputs:
         """Return `x` as inputs that the model takes, or raise a `ValueError`.
@@ -335,9 +337,7 @@ class Classifier:
         for start in range(0, count, size):
             # The last row is repeated to fill the last batch: one shape, one compile.
             rows = np.minimum(np.arange(start, start + size), count - 1)
-            parts = keras.tree.map_structure(
-                lambda array, rows=rows: ops.convert_to_tensor(array[rows]), arrays
-            )
+            parts = [_inputs.tensors(array, rows) for array in arrays]
             outputs = function(*parts, values)
             yield keras.tree.map_structure(
                 lambda part, stop=count - start: ops.convert_to_numpy(part)[:stop],
@@ -351,32 +351,29 @@ class Classifier:
             function: as in `batches`.
             *arrays: as in `batches`.
         """
-        parts = list(self.batches(function, *arrays))
-        return keras.tree.map_structure(lambda *rows: np.concatenate(rows), *parts)
+        return _data.joined(self.batches(function, *arrays))
 
-    def _as_probabilities(self, outputs: Array) -> Array:
+    def _over(self, function: Callable[..., Any], x: DataLike) -> Array:
+        """Return `map` over inputs, or over the batches of a data set."""
+
+        def of_arrays(x: InputsLike) -> Any:
+            return self.map(function, self.checked_inputs(x))
+
+        outputs: Array = _data.predicted(of_arrays, x, needs_targets=False)[0]
+        return outputs
+
+    def as_probabilities(self, outputs: Array) -> Array:
         """Convert outputs to float64 probabilities of shape (N, C), C >= 2."""
         if not self.from_logits:
-            remedy = (
-                "If the model outputs logits, pass from_logits=True. For several "
-                'models pass a dict, such as {"network": True, "ensemble": False}. A '
-                "regression model has no classes. Attacks do not take it; to score it, "
-                "pass `noise_std` to `mh.evaluate`."
-            )
-            if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
-                remedy = f"Let the model end in a softmax. {SEVERAL_LABELS}"
-            subject = f"{self.subject} has outputs that should be probabilities. They"
-            # A softmax in half precision needs the larger tolerance.
-            values = as_probabilities(subject, outputs.astype("float64"), 1e-2, remedy)
-            if outputs.shape[1] == 1:  # 1 - p of one column is known to float32 only
-                values[:, 0] = np.maximum(values[:, 0], ROUNDED)
-            return values / np.sum(values, axis=1, keepdims=True)
-        outputs = self._as_logits(outputs)
+            return outputs_as_probabilities(self.subject, outputs)
+        outputs = self.as_logits(outputs)
         powers = np.exp(outputs - np.max(outputs, axis=1, keepdims=True))
         return powers / np.sum(powers, axis=1, keepdims=True)
 
-    def _as_logits(self, outputs: Array) -> Array:
+    def as_logits(self, outputs: Array) -> Array:
         """Convert outputs to finite float64 logits of shape (N, C), C >= 2."""
+        if not self.from_logits:
+            return np.log(np.clip(self.as_probabilities(outputs), SMALLEST, 1.0))
         if not takes_logits(self.model):
             warn_of_probabilities(self.subject, outputs)
         outputs = outputs.astype("float64")

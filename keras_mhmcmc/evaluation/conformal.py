@@ -15,9 +15,10 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc._types import InputsLike
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_targets
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
@@ -52,11 +53,11 @@ class ConformalSets:
         self.level = level
         self.threshold = threshold
 
-    def predict(self, x: InputsLike) -> Array:
+    def predict(self, x: DataLike) -> Array:
         """Return the sets of classes of inputs.
 
         Args:
-            x: finite inputs, shape (N, ...), or a dict or list of them.
+            x: finite inputs, shape (N, ...), a dict or list of them, or a data set.
 
         Returns:
             A boolean array of shape (N, C), True for the classes in the set. A set may
@@ -98,11 +99,11 @@ class ConformalIntervals:
         self.method = method
         self.likelihood = likelihood
 
-    def predict(self, x: InputsLike) -> tuple[Array, Array]:
+    def predict(self, x: DataLike) -> tuple[Array, Array]:
         """Return the ends of the intervals of inputs.
 
         Args:
-            x: finite inputs, shape (N, ...), or a dict or list of them.
+            x: finite inputs, shape (N, ...), a dict or list of them, or a data set.
 
         Returns:
             `(low, high)`, two float64 arrays of shape (N,).
@@ -110,8 +111,9 @@ class ConformalIntervals:
         Raises:
             ValueError: `x` has another type or shape, or the outputs are not finite.
         """
+        outputs = self.classifier.output_arrays(x)
         low, high, scale = _ends(
-            self.classifier, x, self.likelihood, self.method, self.level
+            self.classifier, outputs, self.likelihood, self.method, self.level
         )
         width = self.threshold * scale
         sizes = np.maximum(np.abs(low), np.abs(high))
@@ -121,8 +123,8 @@ class ConformalIntervals:
 
 def conformal_sets(
     model: keras.Model | Classifier,
-    x: InputsLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None = None,
     *,
     level: float = 0.9,
     from_logits: bool = False,
@@ -147,8 +149,9 @@ def conformal_sets(
             (N, C), or to the probability of class 1 of two, shape (N, 1); for example
             an `mh.Ensemble`. It may also be an `mh.Classifier`.
         x: finite calibration inputs, shape (n, ...), that neither trained the model
-            nor chose its settings.
+            nor chose its settings; or a data set that `fit` takes, of pairs (x, y).
         y: labels, integers of shape (n,) or (n, 1), or one-hot rows of shape (n, C).
+            None for a data set.
         level: probability in (0, 1). It needs at least level / (1 - level) examples.
             Defaults to 0.9.
         from_logits: whether the model outputs logits instead of probabilities.
@@ -180,7 +183,8 @@ def conformal_sets(
     """
     level = _validate.number("level", level, LEVEL)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    probabilities = classifier.probabilities(x)
+    outputs, y = _data.predicted(classifier.mean_outputs, x, y)
+    probabilities = classifier.as_probabilities(outputs)
     labels = as_labels("y", y, *probabilities.shape)
     scores = 1.0 - probabilities[np.arange(len(labels)), labels]
     return ConformalSets(classifier, level, _threshold(scores, level))
@@ -188,8 +192,8 @@ def conformal_sets(
 
 def conformal_intervals(
     model: keras.Model,
-    x: InputsLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None = None,
     *,
     level: float = 0.9,
     method: Method = "absolute",
@@ -218,8 +222,8 @@ def conformal_intervals(
         model: built `keras.Model` for one target: it maps inputs to a mean, shape
             (N, 1), or to what its likelihood needs; for example an `mh.Ensemble`.
         x: finite calibration inputs, shape (n, ...), that neither trained the model
-            nor chose its settings.
-        y: finite targets, shape (n,) or (n, 1).
+            nor chose its settings; or a data set that `fit` takes, of pairs (x, y).
+        y: finite targets, shape (n,) or (n, 1). None for a data set.
         level: probability in (0, 1). It needs at least level / (1 - level) examples.
             Defaults to 0.9.
         method: "absolute", "normalised", or "quantile", which is conformalized
@@ -264,7 +268,8 @@ def conformal_intervals(
             f"Received: method={method!r}, likelihood=None"
         )
     likelihood = likelihood or GaussianNLL(1.0)  # of which the mean is used
-    low, high, scale = _ends(classifier, x, likelihood, method, level)
+    outputs, y = _data.predicted(classifier.output_arrays, x, y)
+    low, high, scale = _ends(classifier, outputs, likelihood, method, level)
     y = as_targets("y", y, low.shape)
     threshold = _threshold(np.maximum(low - y, y - high) / scale, level)
     return ConformalIntervals(classifier, level, threshold, method, likelihood)
@@ -285,13 +290,13 @@ def _threshold(scores: Array, level: float) -> float:
 
 def _ends(
     classifier: Classifier,
-    x: InputsLike,
+    outputs: Array,
     likelihood: Likelihood,
     method: Method,
     level: float,
 ) -> tuple[Array, Array, Array]:
     """Return the ends of the intervals before calibration, and the unit of scores."""
-    prediction = distribution(classifier, x, likelihood)
+    prediction = distribution(classifier, outputs, likelihood)
     mean = prediction.mean()
     if mean.shape[1] != 1:
         raise ValueError(

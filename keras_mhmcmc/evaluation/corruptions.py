@@ -13,10 +13,11 @@ from typing import cast
 
 import keras
 import numpy as np
-import numpy.typing as npt
 
+from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.evaluation.checks import inputs_and_limits
 from keras_mhmcmc.evaluation.checks import warn_of_channels
 
@@ -28,7 +29,7 @@ _TRANSLATION = (0.04, 0.08, 0.12, 0.17, 0.23)  # shares of height or width
 
 
 def corrupt(
-    x: npt.ArrayLike,
+    x: DataLike,
     corruption: str,
     severity: int,
     *,
@@ -49,7 +50,8 @@ def corrupt(
 
     Args:
         x: finite images in `clip`, shape (N, H, W) or (N, H, W, C); (N, C, H, W) if
-            `keras.config.image_data_format()` is "channels_first".
+            `keras.config.image_data_format()` is "channels_first"; or a data set that
+            `fit` takes and that ends. It is read into memory, without its targets.
         corruption: name of the corruption.
         severity: an integer from 1 to 5.
         seed: integer seed of the noise and of the directions, at least 0. Severities
@@ -76,7 +78,7 @@ def corrupt(
     _validate.choice("corruption", corruption, tuple(CORRUPTIONS))
     severity = _validate.integer("severity", severity, 1, high=5)
     seed = _validate.seed(seed)
-    x, limits = inputs_and_limits(x, clip, is_bounded=True)
+    x, limits = inputs_and_limits(_data.read(x).x, clip, is_bounded=True)
     low, high = cast(tuple[float, float], limits)
     if x.ndim not in (3, 4):
         raise ValueError(

@@ -9,28 +9,32 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _data
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
+from keras_mhmcmc._inputs import Inputs
+from keras_mhmcmc._inputs import as_inputs
+from keras_mhmcmc._inputs import example_shapes
 from keras_mhmcmc._types import Array
-from keras_mhmcmc._types import InputsLike
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import regression
-from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
-from keras_mhmcmc.evaluation.model_inputs import Inputs
-from keras_mhmcmc.evaluation.model_inputs import example_shapes
 from keras_mhmcmc.evaluation.tables import EvaluationTable
 from keras_mhmcmc.evaluation.tables import RegressionTable
+
+# Outputs (N, columns), and the mutual information (N,) of a model with members.
+Outputs = tuple[Array, Array | None]
 
 
 def evaluate(
     models: Mapping[str, keras.Model | Classifier],
-    x: InputsLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None = None,
     *,
-    ood: InputsLike | Mapping[str, InputsLike] | None = None,
+    ood: DataLike | Mapping[str, DataLike] | None = None,
     bins: int = 15,
     from_logits: bool | Mapping[str, bool] = False,
     batch_size: int = 256,
@@ -56,21 +60,25 @@ def evaluate(
             It may also be an `mh.Classifier`. A regression outputs what its likelihood
             needs, such as means, shape (N, D).
         x: finite inputs, shape (N, ...). For models with several inputs a dict or list
-            of such arrays.
+            of such arrays. Or a data set that `fit` takes and that ends: a
+            `tf.data.Dataset`, a `DataLoader`, a `keras.utils.PyDataset` or a generator
+            of pairs (x, y). It is read once, a batch at a time. Its sample weights do
+            not count.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            For a regression, finite targets of shape (N,) or (N, D).
+            For a regression, finite targets of shape (N,) or (N, D). None for a data
+            set.
         ood: inputs of other data, shape (M, ...) with examples shaped like those of
-            `x`; or a dict from names to such inputs. A dict with the keys of `x` is
-            one set of inputs. None leaves these columns out. A
-            regression takes no such inputs.
+            `x`, or a data set, whose targets are left out; or a dict from names to
+            such inputs. A dict with the keys of `x` is one set of inputs. None leaves
+            these columns out. A regression takes no such inputs.
         bins: number of bins of the calibration errors of classifiers, at least 1.
             Defaults to 15.
         from_logits: whether the models output logits instead of probabilities, a bool
             or a dict from the models' names to bools. Defaults to False.
         batch_size: number of examples computed at a time, at least 1. Memory use
             grows with it. Defaults to 256.
-        verbose: 1 shows a progress bar that counts models, 0 shows nothing. Defaults
-            to 0.
+        verbose: 1 shows a progress bar that counts the models' predictions, 0 shows
+            nothing. Defaults to 0.
         noise_std: standard deviation of the noise of regressions, in units of `y`,
             greater than 0; or a dict from the models' names to such numbers. Defaults
             to None, the likelihood of each model's loss, or no regression.
@@ -111,34 +119,53 @@ def evaluate(
     _validate.choice("verbose", verbose, (0, 1))
     classifiers = as_classifiers(models, from_logits, batch_size)
     likelihoods = regression.likelihood_of_each(classifiers, noise_std)
-    first = next(iter(classifiers.values()))
-    inputs = first.checked_inputs(x)
-    bar = keras.utils.Progbar(len(models), unit_name="model") if verbose else None
     if likelihoods is not None:
         regression.refuse_options(classifiers, ood)
-    others = _others(ood, inputs, first)
+    first = next(iter(classifiers.values()))
+    example, x = _data.peeked(x, y, needs_targets=True)
+    others = _others(ood, first.checked_inputs(example), first)
+    count = None  # of a data set, nobody knows it
+    if not any(map(_data.is_dataset, [x, *others.values()])):
+        count = len(models) * (1 + len(others))
+    bar = keras.utils.Progbar(count, unit_name="prediction") if verbose else None
+
+    def predict(inputs: Inputs) -> list[Any]:
+        outputs: list[Any] = []
+        for classifier in classifiers.values():
+            if likelihoods is None:
+                outputs.append(classifier.outputs_and_information(inputs))
+            else:
+                outputs.append(classifier.output_arrays(inputs))
+            if bar is not None:
+                bar.add(1)
+        return outputs
+
+    found, y = _data.predicted(predict, x, y)
+    of_others = {
+        other: _data.predicted(predict, inputs, needs_targets=False)[0]
+        for other, inputs in others.items()
+    }
     rows = []
-    for name, classifier in classifiers.items():
+    for place, (name, classifier) in enumerate(classifiers.items()):
+        own = found[place]
         if likelihoods is None:
-            rows.append(_scores(name, classifier, inputs, y, others, bins))
+            outside = {other: each[place] for other, each in of_others.items()}
+            rows.append(_scores(name, classifier, own, y, outside, bins))
         else:
-            own = likelihoods[name]
-            rows.append(regression.scores(name, classifier, inputs, y, own))
-        if bar is not None:
-            bar.add(1)
+            rows.append(regression.scores(name, classifier, own, y, likelihoods[name]))
     return EvaluationTable(rows) if likelihoods is None else RegressionTable(rows)
 
 
 def _scores(
     name: str,
     classifier: Classifier,
-    x: Inputs,
+    outputs: Outputs,
     y: npt.ArrayLike,
-    others: Mapping[str, Inputs],
+    others: Mapping[str, Outputs],
     bins: int,
 ) -> _table.Row:
     """Return the row of an `EvaluationTable`."""
-    probabilities, entropy, information = _uncertainty(classifier, x)
+    probabilities, entropy, information = _uncertainty(classifier, *outputs)
     hint = " If they are the targets of a regression, pass `noise_std`."
     labels = as_labels("y", y, *probabilities.shape, hint=hint)
     row = {
@@ -154,8 +181,8 @@ def _scores(
         "entropy": float(np.mean(entropy)),
         "mutual_information": float(np.mean(information)),
     }
-    for other, inputs in others.items():
-        _, outside, disagreement = _uncertainty(classifier, inputs)
+    for other, of_other in others.items():
+        _, outside, disagreement = _uncertainty(classifier, *of_other)
         row[f"auroc_{other}"] = _area(metrics.auroc, entropy, outside)
         row[f"auroc_mi_{other}"] = _area(metrics.auroc, information, disagreement)
         row[f"aupr_{other}"] = _area(metrics.aupr, entropy, outside)
@@ -163,7 +190,7 @@ def _scores(
     return row
 
 
-def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Inputs]:
+def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
     """Return the out-of-distribution inputs as a dict, or raise a `ValueError`."""
     if ood is None:
         return {}
@@ -178,13 +205,14 @@ def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Inputs]:
                 f"Received: {name!r} and {f'mi_{name}'!r}"
             )
     shape = example_shapes(x)
-    others: dict[str, Inputs] = {}
+    others = {}
     for name, inputs in ood.items():
+        example, others[name] = _data.peeked(inputs)
         if isinstance(x, np.ndarray):  # another shape has its own error
-            others[name] = as_inputs("ood", inputs)
+            example = as_inputs("ood", example)
         else:
-            others[name] = classifier.checked_inputs(inputs, "ood")
-        found = example_shapes(others[name])
+            example = classifier.checked_inputs(example, "ood")
+        found = example_shapes(example)
         if found != shape:
             raise ValueError(
                 f"Argument `ood` must have examples shaped like those of `x`, {shape}. "
@@ -193,9 +221,11 @@ def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Inputs]:
     return others
 
 
-def _uncertainty(classifier: Classifier, x: Inputs) -> tuple[Array, Array, Array]:
+def _uncertainty(
+    classifier: Classifier, outputs: Array, information: Array | None
+) -> tuple[Array, Array, Array]:
     """Return probabilities (N, C), entropy (N,) and mutual information or NaN (N,)."""
-    probabilities, information = classifier.probabilities_and_information(x)
+    probabilities = classifier.as_probabilities(outputs)
     if information is None:
         information = np.full(len(probabilities), np.nan)
     return probabilities, metrics.predictive_entropy(probabilities), information

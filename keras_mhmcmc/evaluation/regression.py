@@ -11,7 +11,7 @@ import numpy.typing as npt
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc._types import InputsLike
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
@@ -29,7 +29,7 @@ _REMEDY = (
 
 def predict_distribution(
     model: keras.Model,
-    x: InputsLike,
+    x: DataLike,
     *,
     likelihood: Likelihood | None = None,
     noise_std: float | None = None,
@@ -44,7 +44,7 @@ def predict_distribution(
     Args:
         model: built `keras.Model` whose outputs, shape (N, columns), are those that
             the likelihood needs; for example an `mh.Ensemble` or an `mh.MCDropout`.
-        x: finite inputs, shape (N, ...), or a dict or list of them.
+        x: finite inputs, shape (N, ...), a dict or list of them, or a data set.
         likelihood: one of `mh.losses`. Defaults to None: the loss that the model, or
             the member of an ensemble, was compiled with.
         noise_std: standard deviation of the noise, in units of the target, greater
@@ -89,14 +89,13 @@ def predict_distribution(
             f"Argument `likelihood` must be given for this model. {_REMEDY} "
             f"Received: likelihood=None, noise_std=None, model={model!r}"
         )
-    return distribution(classifier, x, likelihood)
+    return distribution(classifier, classifier.output_arrays(x), likelihood)
 
 
 def distribution(
-    classifier: Classifier, x: InputsLike, likelihood: Likelihood
+    classifier: Classifier, outputs: Array, likelihood: Likelihood
 ) -> PredictiveMixture:
-    """Return the predictive distribution of a compiled model."""
-    outputs = classifier.output_arrays(x)  # (S, N, columns)
+    """Return the predictive distribution of a compiled model's `output_arrays`."""
     if not np.all(np.isfinite(outputs)):
         raise ValueError(
             f"{classifier.subject} must output finite numbers. Check its weights. "
@@ -104,7 +103,7 @@ def distribution(
             "infinite"
         )
     weights = classifier.model.averaging_weights if classifier.has_members else None
-    return PredictiveMixture(likelihood.mixture(outputs), weights)
+    return PredictiveMixture(likelihood.mixture(np.moveaxis(outputs, 1, 0)), weights)
 
 
 def compiled_likelihood(model: keras.Model) -> Likelihood | None:
@@ -180,12 +179,12 @@ def refuse_options(classifiers: Mapping[str, Classifier], ood: Any) -> None:
 def scores(
     name: str,
     classifier: Classifier,
-    x: InputsLike,
+    outputs: Array,
     y: npt.ArrayLike,
     likelihood: Likelihood,
 ) -> _table.Row:
     """Return the row of a `RegressionTable`."""
-    prediction = distribution(classifier, x, likelihood)
+    prediction = distribution(classifier, outputs, likelihood)
     crps = float(np.mean(prediction.crps(y)))
     row = {
         "model": name,

@@ -12,12 +12,14 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _data
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
+from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.evaluation import metrics
-from keras_mhmcmc.evaluation.checks import as_inputs
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
@@ -35,8 +37,8 @@ _TITLES = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE"}
 
 def evaluate_shift(
     models: Mapping[str, keras.Model | Classifier],
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None = None,
     *,
     corruptions: Sequence[str] | Mapping[str, Any] | None = None,
     severities: Sequence[int] = (1, 2, 3, 4, 5),
@@ -57,8 +59,10 @@ def evaluate_shift(
         models: dict from names to models: built `keras.Model`s, such as an
             `mh.Ensemble`, or `mh.Classifier`s, as in `mh.evaluate`.
         x: finite images in `clip`, shape (N, H, W) or (N, H, W, C); or rows of pixels
-            with `image_shape`.
+            with `image_shape`; or a data set of pairs (x, y) that `fit` takes and that
+            ends. It is read into memory.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
+            None for a data set.
         corruptions: names of corruptions of `mh.corrupt`; or a dict from names to
             functions `(x, severity) -> x`, or to dicts from severities to inputs with
             the shape of `x`, such as those of CIFAR-10-C. Defaults to None: all of
@@ -101,6 +105,7 @@ def evaluate_shift(
     Reference: Ovadia et al. (2019), "Can you trust your model's uncertainty?
     Evaluating predictive uncertainty under dataset shift".
     """
+    x, y, _ = _data.read(x, y, needs_targets=True)
     x = as_inputs("x", x)
     levels = _levels(severities)
     bins = _validate.integer("bins", bins, 1)

@@ -6,8 +6,9 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _data
 from keras_mhmcmc._types import Array
-from keras_mhmcmc._types import InputsLike
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
@@ -20,8 +21,8 @@ _HALVINGS = 50  # of the logarithm of the range: the result is exact to 2e-14
 
 def temperature_scaling(
     model: keras.Model | Classifier,
-    x: InputsLike,
-    y: npt.ArrayLike,
+    x: DataLike,
+    y: npt.ArrayLike | None = None,
     *,
     from_logits: bool = False,
     batch_size: int = BATCH_SIZE,
@@ -37,8 +38,10 @@ def temperature_scaling(
         model: built `keras.Model` that maps inputs to class probabilities, shape
             (N, C), or to the probability of class 1 of two, shape (N, 1); for example
             an `mh.Ensemble`. It may also be an `mh.Classifier`.
-        x: finite held-out inputs, shape (N, ...), or a dict or list of them.
+        x: finite held-out inputs, shape (N, ...), or a dict or list of them; or a data
+            set that `fit` takes, of pairs (x, y).
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
+            None for a data set.
         from_logits: whether the model outputs logits instead of probabilities.
             Defaults to False.
         batch_size: number of examples computed at a time, at least 1. Defaults to 256.
@@ -67,7 +70,8 @@ def temperature_scaling(
     4.2.
     """
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    logits = classifier.logits(x)
+    outputs, y = _data.predicted(classifier.mean_outputs, x, y)
+    logits = classifier.as_logits(outputs)
     labels = as_labels("y", y, *logits.shape)
     temperature = best_temperature(logits, labels)
     return TemperatureScaled(classifier.model, temperature, classifier.from_logits)

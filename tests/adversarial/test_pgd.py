@@ -282,7 +282,7 @@ class TestClassifier:
         classifier, x, _ = case
         expected = numpy(classifier.model(x))
         np.testing.assert_allclose(classifier.probabilities(x), expected, atol=1e-6)
-        assert classifier.probabilities_and_information(x)[1] is None
+        assert classifier.outputs_and_information(x)[1] is None
 
 
 @pytest.mark.parametrize(

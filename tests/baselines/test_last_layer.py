@@ -40,10 +40,10 @@ def network(units=CLASSES, activation="softmax", **options):
 
 def coordinates(model, x=X, y=Y):
     """The head of a model and its posterior in whitened coordinates."""
-    head = heads.head_of(model, x, 64)
+    head = heads.head_of(model, x, 64, y)
     prior = PRIOR if head.layer.use_bias else mh.priors.Gaussian(0.7)
     tau = head.precisions(prior.bind(head.variables).precisions)
-    labels = heads.checked_labels(y, head, "")
+    labels = heads.checked_labels(head, "")
     return head, tau, whitened_head.whitened(head, tau, labels)
 
 

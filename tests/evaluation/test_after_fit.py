@@ -208,5 +208,7 @@ def test_names_of_classes_and_pipelines_have_a_remedy():
     x = np.ones((2, 2))
     with pytest.raises(ValueError, match="`y`.*np.unique"):
         mh.evaluate({"model": model}, x, ["cat", "dog"])
-    with pytest.raises(ValueError, match="`x`.*np.concatenate"):
-        mh.evaluate({"model": model}, (row for row in x), [0, 1])
+    with pytest.raises(ValueError, match="`x`.*dataset.batch"):
+        mh.evaluate({"model": model}, ((row, 0) for row in [0.5]))
+    with pytest.raises(ValueError, match="`labels`.*np.concatenate"):
+        mh.metrics.nll(np.full((2, 2), 0.5), (label for label in [0, 1]))

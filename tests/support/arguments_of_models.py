@@ -129,7 +129,7 @@ TABLE = {
     "Classifier": row(lambda: dict(model=network())),
     "Classifier.probabilities": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
     "Classifier.redrawn": row(lambda: dict(self=classifier(), x=X4), x=INPUTS),
-    "Classifier.probabilities_and_information": row(
+    "Classifier.outputs_and_information": row(
         lambda: dict(self=classifier(), x=X4), x=INPUTS
     ),
     "Ensemble": row(
