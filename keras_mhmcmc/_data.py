@@ -66,11 +66,13 @@ def batches(
         for start in range(0, count, batch_size or count):
             yield Batch(*rows(arrays, slice(start, start + (batch_size or count))))
         return
-    if y is not None:
-        raise ValueError(
-            "Argument `y` must be None if `x` is a data set, which has the targets in "
-            f"its batches. Received: y={_validate.shown(y)} with x={type(x).__name__}"
-        )
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
+        if value is not None:
+            raise ValueError(
+                f"Argument `{name}` must be None if `x` is a data set, which has "
+                f"`{name}` in its batches. "
+                f"Received: {name}={_validate.shown(value)} with x={type(x).__name__}"
+            )
     is_empty = True
     for given in _given(x):
         is_empty = False
