@@ -153,7 +153,7 @@ class Sampler(SamplerInterface):
             self.iterations,
             self._counts,
             self._evaluation,
-            lambda: ops.convert_to_tensor(self.learning_rate),
+            lambda: ops.cast(self.learning_rate, "float32"),
             self.temperature_now,
         )
         self._chain.build(self._parts, self._add_per_chain)

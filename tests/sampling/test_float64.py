@@ -11,10 +11,12 @@ import keras_mhmcmc as mh
 
 @pytest.fixture(autouse=True)
 def float64():
-    own = keras.config.floatx()
+    own, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     yield
     keras.config.set_floatx(own)
+    keras.config.set_dtype_policy(policy)
 
 
 def far(position):
