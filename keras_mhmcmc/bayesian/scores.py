@@ -10,8 +10,8 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.ensemble.compile import losses_of
 from keras_mhmcmc.ensemble.ensemble import Ensemble
+from keras_mhmcmc.ensemble.outputs import Outputs
 
 tree = keras.tree
 
@@ -27,11 +27,10 @@ class Nats:
     """
 
     def __init__(self, model: keras.Model) -> None:
-        self.losses = losses_of(model)
+        outputs = Outputs(model)
+        self.losses = outputs.listed(model.loss)
         weights = _backend.compile_arguments(model).get("loss_weights")
-        self._weights = [1.0] * len(self.losses)
-        if weights is not None:
-            self._weights = [float(w) for w in tree.flatten(weights)]
+        self._weights = [1.0 if w is None else w for w in outputs.listed(weights)]
 
     def nats(self, y: Any, outputs: Any) -> Tensor:
         """Return the negative log-likelihood of each example in nats, shape (N,)."""

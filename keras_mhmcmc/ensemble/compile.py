@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,6 +13,7 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.activations import Activations
+from keras_mhmcmc.ensemble.outputs import Outputs
 
 # What `compile` takes for one output: a `keras.losses.Loss`, a function, a name, None.
 Loss = Any
@@ -67,22 +70,7 @@ def _check_axis(loss: Loss) -> None:
 
 def losses_of(model: keras.Model) -> list[Loss]:
     """Return the loss of each output, in the order of `keras.tree.flatten`."""
-    losses = model.loss
-    if isinstance(losses, dict) and isinstance(model, keras.Function):
-        # Keras finds them by the names of outputs. Some outputs may have no loss.
-        outputs = model.output
-        names = sorted(outputs) if isinstance(outputs, dict) else model.output_names
-        losses = [losses.get(name) for name in names]
-    return _flat(losses)
-
-
-def _flat(losses: Any) -> list[Loss]:
-    """Return the leaves in the order of `keras.tree.flatten`, None included."""
-    if isinstance(losses, dict):
-        return [leaf for name in sorted(losses) for leaf in _flat(losses[name])]
-    if isinstance(losses, list | tuple):
-        return [leaf for loss in losses for leaf in _flat(loss)]
-    return [losses]
+    return Outputs(model).listed(model.loss)
 
 
 def _activation_of(loss: Loss) -> str | None:
@@ -97,13 +85,13 @@ def _activation_of(loss: Loss) -> str | None:
     return None
 
 
-def _of_probabilities(loss: Loss) -> Loss:
-    """Return a loss like `loss` that takes probabilities instead of logits."""
-    if isinstance(loss, functools.partial):
+def _of_probabilities(value: Any) -> Any:
+    """Return a loss or metric like this one that takes probabilities, not logits."""
+    if isinstance(value, functools.partial):
         return functools.partial(
-            loss.func, *loss.args, **(loss.keywords | {"from_logits": False})
+            value.func, *value.args, **(value.keywords | {"from_logits": False})
         )
-    return type(loss).from_config(loss.get_config() | {"from_logits": False})
+    return type(value).from_config(value.get_config() | {"from_logits": False})
 
 
 def _warn_of_unknown_losses(model: keras.Model) -> None:
@@ -139,9 +127,11 @@ def _warn_of_linear_outputs(model: keras.Model) -> None:
 
 def warn_of_second_activation(model: keras.Model, activation: ActivationLike) -> None:
     """Warn if an activation is for logits, and the loss takes probabilities."""
-    if not model.compiled or activations.is_linear(activations.checked(activation)):
+    if not model.compiled:
         return
-    if any(map(_takes_probabilities, losses_of(model))):
+    outputs, is_new = _activated(model, activations.checked(activation))
+    losses = outputs.listed(model.loss)
+    if any(map(_takes_probabilities, itertools.compress(losses, is_new))):
         warn(
             "The loss of the model takes probabilities, and `activation` would be a "
             "second softmax or sigmoid: the ensemble then averages probabilities that "
@@ -184,53 +174,61 @@ def arguments(model: keras.Model, activation: Activations) -> dict[str, Any]:
         activation: the ensemble's activation. After it, outputs that were logits may
             be probabilities, and the loss and metrics follow.
     """
+    outputs, is_new = _activated(model, activation)
     # The objects themselves: not all of them are registered with Keras.
     config = _backend.compile_arguments(model)
-    losses = losses_of(model)
-    functions = activations.of_each(activation, len(losses))
-    changed = {
-        id(loss): _of_probabilities(loss)
-        for loss, function in zip(losses, functions, strict=True)
-        if _activation_of(loss) and function is not keras.activations.linear
-    }
-    loss = keras.tree.map_structure(lambda x: changed.get(id(x), x), model.loss)
-    of_probabilities = bool(changed)
+
+    def changed(name: str, change: Callable[[Any, Any], Any]) -> Any:
+        return outputs.changed(config[name], change, is_new)
+
     return {
-        "loss": loss,
-        "loss_weights": config["loss_weights"],
-        "metrics": _new_metrics(config["metrics"], of_probabilities),
-        "weighted_metrics": _new_metrics(config["weighted_metrics"], of_probabilities),
+        "loss": outputs.changed(model.loss, _new_loss, is_new),
+        "loss_weights": changed("loss_weights", lambda _, weight: weight),
+        "metrics": changed("metrics", _new_metric),
+        "weighted_metrics": changed("weighted_metrics", _new_metric),
     }
 
 
-def _new_metrics(metrics: Any, of_probabilities: bool) -> Any:
-    """Return new metrics like these, since the model's metrics hold its own sums."""
-    if isinstance(metrics, dict):
-        return {
-            name: _new_metrics(metric, of_probabilities)
-            for name, metric in metrics.items()
-        }
-    if isinstance(metrics, list | tuple):
-        # An inner list stays, even if empty: there is one for each output.
-        new = [_new_metrics(metric, of_probabilities) for metric in metrics]
-        return [metric for metric in new if metric is not None]
-    if of_probabilities and _is_for_logits(metrics):
+def _activated(
+    model: keras.Model, activation: Activations
+) -> tuple[Outputs, list[bool]]:
+    """Return the outputs of a model, and whether each has an activation."""
+    outputs = Outputs(model, len(activation) if isinstance(activation, tuple) else 1)
+    functions = activations.of_each(activation, outputs.count)
+    return outputs, [function is not keras.activations.linear for function in functions]
+
+
+def _new_loss(of_probabilities: bool, loss: Loss) -> Loss:
+    """Return the loss of an output that has, or has not, become probabilities."""
+    return (
+        _of_probabilities(loss) if of_probabilities and _activation_of(loss) else loss
+    )
+
+
+def _new_metric(of_probabilities: bool, metric: Any) -> Any:
+    """Return a new metric like this one, since the model's metric holds its own sums.
+
+    Return None, with a warning, if that is not possible.
+    """
+    if of_probabilities and _is_for_logits(metric):
         warn(
             "The model has logits, and the ensemble has probabilities: a metric for "
             "logits gives wrong numbers in `ensemble.evaluate`. Compile the ensemble "
             'with a metric for probabilities, or pass activation="linear" to average '
-            f"logits. Received: metric={metrics!r}"
+            f"logits. Received: metric={metric!r}"
         )
-    if not isinstance(metrics, keras.metrics.Metric):
-        return metrics  # names and functions have no state
-    config = metrics.get_config()
-    if of_probabilities and "from_logits" in config:
-        config["from_logits"] = False
+    if isinstance(metric, functools.partial):
+        takes_logits = of_probabilities and metric.keywords.get("from_logits")
+        return _of_probabilities(metric) if takes_logits else metric
+    if not isinstance(metric, keras.metrics.Metric):
+        return metric  # names and functions have no state
     try:
-        return type(metrics).from_config(config)
+        if of_probabilities and "from_logits" in metric.get_config():
+            return _of_probabilities(metric)
+        return type(metric).from_config(metric.get_config())
     except (TypeError, ValueError) as error:
         warn(
-            f"The metric {metrics.name!r} cannot be rebuilt from its `get_config`, so "
+            f"The metric {metric.name!r} cannot be rebuilt from its `get_config`, so "
             "the ensemble is compiled without it. Give its class a `get_config` with "
             "the arguments of its constructor, and register functions with "
             f"`keras.saving.register_keras_serializable`. Received: {error}"
