@@ -22,15 +22,16 @@ from keras_mhmcmc._backend.keras_internals import mask_of
 from keras_mhmcmc._backend.keras_internals import network_of
 from keras_mhmcmc._backend.keras_internals import put_back_values
 from keras_mhmcmc._backend.keras_internals import record_loss
-from keras_mhmcmc._backend.keras_internals import renormalises
 from keras_mhmcmc._backend.keras_internals import return_values
 from keras_mhmcmc._backend.keras_internals import step_outputs
 from keras_mhmcmc._backend.keras_internals import values_kept
+from keras_mhmcmc._backend.keras_internals import wrap_batches
 from keras_mhmcmc._backend.model_files import made_again
 from keras_mhmcmc._backend.model_files import model_in_file
 from keras_mhmcmc._backend.model_files import portable
 from keras_mhmcmc._backend.model_files import refuse_legacy_file
 from keras_mhmcmc._backend.running_fit import error_leaves_fit
+from keras_mhmcmc._backend.running_fit import fitted_batches
 from keras_mhmcmc._backend.running_fit import fitted_data
 from keras_mhmcmc._backend.running_fit import fitting_frame
 from keras_mhmcmc._backend.running_fit import is_fitting

@@ -6,6 +6,7 @@ Each function stands for something that Keras 3 does without offering it. A test
 
 import contextlib
 import inspect
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -38,11 +39,11 @@ __all__ = [
     "network_of",
     "put_back_values",
     "record_loss",
-    "renormalises",
     "return_values",
     "step_outputs",
     "stored_value",
     "values_kept",
+    "wrap_batches",
     "writing_to_keras_variables",
 ]
 
@@ -113,14 +114,6 @@ def give_masks(outputs: Any, model: keras.Model, x: Any) -> None:
         mask = get_keras_mask(own)
         if mask is not None:
             set_keras_mask(output, mask)
-
-
-def renormalises(layer: keras.layers.BatchNormalization) -> bool:
-    """Return whether a layer uses batch renormalisation.
-
-    Keras 3.10 has neither the argument nor the attribute.
-    """
-    return getattr(layer, "renorm", False)
 
 
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
@@ -195,6 +188,12 @@ def input_signature(model: keras.Model) -> list[Any]:
 
 
 # The training step.
+
+
+def wrap_batches(batches: Any, wrap: Callable[[Any], Any]) -> None:
+    """Make the `fitted_batches` of a `fit` wrap(batches) of each epoch."""
+    read = batches._get_iterator
+    batches._get_iterator = lambda: wrap(read())
 
 
 def return_values(optimizer: keras.optimizers.Optimizer) -> None:

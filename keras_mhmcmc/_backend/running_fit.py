@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -10,9 +11,11 @@ import keras
 __all__ = [
     "data_of_step",
     "error_leaves_fit",
+    "fitted_batches",
     "fitted_data",
     "fitting_frame",
     "is_fitting",
+    "noted_weights",
     "training_model",
 ]
 
@@ -78,6 +81,19 @@ def data_of_step() -> Any:
             return frame.f_locals[code.co_varnames[1]]
         frame = frame.f_back
     return None
+
+
+def fitted_batches(model: keras.Model) -> Any:
+    """Return what gives the mini-batches of a `model.fit` that runs, or None."""
+    frame = fitting_frame(model, inspect.currentframe())
+    return None if frame is None else frame.f_locals.get("epoch_iterator")
+
+
+def noted_weights(batches: Any, note: Callable[[Any], None]) -> Any:
+    """Yield the mini-batches, after note(weights of the examples) of each."""
+    for batch in batches:
+        note(keras.utils.unpack_x_y_sample_weight(batch)[2])
+        yield batch
 
 
 def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:

@@ -42,7 +42,8 @@ def _normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]
         for layer in _backend.inner_layers(model)
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
     ]
-    renormalised = [layer.name for layer in layers if _backend.renormalises(layer)]
+    # Keras 3.10 has no batch renormalisation.
+    renormalised = [layer.name for layer in layers if getattr(layer, "renorm", False)]
     if not layers or renormalised:
         raise ValueError(
             "Argument `member` of the ensemble must have batch normalisation layers "

@@ -227,6 +227,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._has_seen_batch = False
         self._watch = ChainWatch()
         self._interrupts.begin(self.model)
+        if sampler is not None:
+            self._sizes.weights.begin(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._iteration = progress.iteration_of(self.model)
@@ -255,6 +257,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             is_burnt = self._started + self.burn_in + self._warm_up > 0
             self._watch.begin(self.model, self._sampler, not is_burnt)
             self._runaway.begin(self.model, self._sampler, self._started == 0)
+        self._sizes.weights.check(is_whole=False)
         is_last = batch + 1 >= (self.params.get("steps") or math.inf)
         at = self._iteration + batch + 1
         if self._sampler is not None and not is_last:

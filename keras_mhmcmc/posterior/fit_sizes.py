@@ -13,7 +13,7 @@ from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
 from keras_mhmcmc.optimizers.compiled_loss import OF_MEAN_SQUARES
 from keras_mhmcmc.optimizers.compiled_loss import name_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
-from keras_mhmcmc.posterior.example_weights import warn_of_weights
+from keras_mhmcmc.posterior.example_weights import ExampleWeights
 from keras_mhmcmc.posterior.loss_scale import network_of
 from keras_mhmcmc.posterior.loss_scale import output_shape
 from keras_mhmcmc.posterior.loss_scale import warn_of_sum
@@ -32,6 +32,7 @@ class FitSizes:
 
     def __init__(self) -> None:
         self._warned: set[str] = set()
+        self.weights = ExampleWeights()
         self._batch: int | None = None  # examples in a mini-batch of this `fit`
 
     def check_batch(self, model: keras.Model, batches: int) -> None:
@@ -39,7 +40,7 @@ class FitSizes:
         if "sum" not in self._warned:
             self._warned.add("sum")
             warn_of_sum(model)
-            warn_of_weights(model)
+            self.weights.check_first(model)
             _warn_of_grid(model)
         expected, seen = model.optimizer.batch_size, _examples_seen(model)
         self._batch = None
@@ -61,6 +62,7 @@ class FitSizes:
 
     def check_epoch(self, model: keras.Model, steps: int) -> None:
         """Compare the number of examples, after an epoch of `steps` mini-batches."""
+        self.weights.check(is_whole=True)
         seen, batch, sampler = _examples_seen(model), self._batch, model.optimizer
         if batch is None:
             return

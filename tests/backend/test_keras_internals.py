@@ -15,7 +15,6 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import keras_internals
-from tests.support.models import KERAS_VERSION
 
 pytestmark = pytest.mark.every_backend
 
@@ -179,12 +178,6 @@ def test_the_layers_inside_layers_are_found():
     model(np.ones((1, 2), "float32"))
     kinds = {type(x) for x in _backend.inner_layers(model)}
     assert {Nested, keras.Sequential, keras.layers.Dense, keras.layers.Dropout} <= kinds
-
-
-def test_a_layer_with_batch_renormalisation():
-    assert not _backend.renormalises(keras.layers.BatchNormalization())
-    if KERAS_VERSION > (3, 10):
-        assert _backend.renormalises(keras.layers.BatchNormalization(renorm=True))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import keras_mhmcmc as mh
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
+from tests.support.models import KERAS_VERSION
 from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
@@ -105,6 +106,12 @@ def test_a_frozen_layer_keeps_its_statistics():
     model.get_layer("norm").trainable = False
     with pytest.raises(ValueError, match="batch normalisation"):
         sampled(model).recalibrate(data()[0])
+
+
+@pytest.mark.skipif(KERAS_VERSION <= (3, 10), reason="Keras 3.10 has no `renorm`")
+def test_batch_renormalisation_is_refused():
+    with pytest.raises(ValueError, match=r"\['norm'\] with renorm=True"):
+        sampled(network(renorm=True), epochs=2).recalibrate(data()[0])
 
 
 def test_bad_arguments_are_named():

@@ -8,6 +8,7 @@ import keras
 from keras_mhmcmc._backend import loss_observer
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 from keras_mhmcmc._backend.keras_internals import stored_value
+from keras_mhmcmc._backend.running_fit import noted_weights
 from keras_mhmcmc._warn import warn
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "gradient_and_more",
     "hold_values",
     "map_members",
+    "noted_weights",
     "read",
     "refuse_export",
     "repeats_shuffles",

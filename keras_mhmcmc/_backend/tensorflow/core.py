@@ -25,6 +25,7 @@ __all__ = [
     "gradient_and_more",
     "hold_values",
     "map_members",
+    "noted_weights",
     "read",
     "refuse_export",
     "repeats_shuffles",
@@ -74,6 +75,24 @@ def _replica():
 
 def refuse_export(format):
     """Do nothing: Keras exports everything."""
+
+
+def noted_weights(batches, note):
+    """Return the dataset, which calls note(weights of the examples) of each batch.
+
+    The training step reads it inside its graph. What `tf.distribute` has split, or has
+    no weights, is returned as it is.
+    """
+    spec = getattr(batches, "element_spec", ())
+    if not isinstance(batches, tf.data.Dataset) or len(spec) < 3 or spec[2] is None:
+        return batches
+
+    def noted(*batch):
+        flat = [part for part in tf.nest.flatten(batch[2]) if part is not None]
+        tf.py_function(lambda *weights: note(weights), flat, [])
+        return batch
+
+    return batches.map(noted)
 
 
 def hold_values(variables):

@@ -7,6 +7,7 @@ from keras import tree
 
 from keras_mhmcmc._backend import loss_observer
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
+from keras_mhmcmc._backend.running_fit import noted_weights
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
 
@@ -24,6 +25,7 @@ __all__ = [
     "gradient_and_more",
     "hold_values",
     "map_members",
+    "noted_weights",
     "read",
     "refuse_export",
     "repeats_shuffles",
