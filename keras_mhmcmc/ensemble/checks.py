@@ -12,6 +12,9 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import importance
+from keras_mhmcmc.ensemble import activations
+from keras_mhmcmc.ensemble.compile import is_unknown
+from keras_mhmcmc.losses import Likelihood
 
 
 def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:
@@ -88,6 +91,40 @@ def checked_values(
             )
         values.append(value)
     return values
+
+
+def mean_of_parameters(ensemble: Any, y: Any, y_pred: Any) -> str | None:
+    """Return what to say if a loss takes a mean of what may be parameters, or None.
+
+    Targets that are real numbers, with more outputs than targets, have outputs other
+    than means, such as a log variance.
+
+    Args:
+        ensemble: a compiled `mh.Ensemble`.
+        y: targets of a mini-batch.
+        y_pred: outputs of the ensemble.
+    """
+    losses, targets, outputs = map(keras.tree.flatten, (ensemble.loss, y, y_pred))
+    losses = losses * len(outputs) if len(losses) == 1 else losses
+    functions = activations.of_each(ensemble.activation, len(outputs))
+    for loss, function, target, output in zip(
+        losses, functions, targets, outputs, strict=False
+    ):
+        is_doubtful = is_unknown(loss) or isinstance(loss, Likelihood)
+        if not is_doubtful or function is not keras.activations.linear:
+            continue
+        columns = target.shape[-1] if len(target.shape) == len(output.shape) else 1
+        if output.shape[-1] > columns and keras.backend.is_float_dtype(target.dtype):
+            return (
+                "The loss of the ensemble is that of the mean of its members' outputs, "
+                f"{output.shape[-1]} for each {columns} of the targets. If some are "
+                "parameters of a distribution, such as a log variance, their mean is "
+                "not what the ensemble predicts, which is the mixture of its members' "
+                "distributions. Compile the model with one of `mh.losses`, and score "
+                "it with `mh.evaluate`, or use `predict_members`. "
+                f"Received: loss={loss!r}"
+            )
+    return None
 
 
 def warn_of_few(weights: Array) -> None:

@@ -97,13 +97,16 @@ def _of_probabilities(value: Any) -> Any:
 def _warn_of_unknown_losses(model: keras.Model) -> None:
     """Warn if a loss of the user does not say whether it takes logits."""
     losses = keras.tree.flatten(model.loss)
-    unknown = [loss for loss in losses if _is_unknown(loss)]
+    unknown = [loss for loss in losses if is_unknown(loss)]
     if unknown:
         warn(
             "The loss does not say whether the model's outputs are logits. The "
             "ensemble averages them as they are. If they are logits, pass "
-            'activation="softmax" or "sigmoid"; otherwise pass activation="linear", '
-            f"which stops this warning. Received: loss={unknown[0]!r}"
+            'activation="softmax" or "sigmoid". If some are other parameters of a '
+            "distribution, such as a log variance, compile the model with one of "
+            "`mh.losses` and call `mh.predict_distribution`, or use the ensemble's "
+            '`predict_members`. Otherwise pass activation="linear", which stops this '
+            f"warning. Received: loss={unknown[0]!r}"
         )
 
 
@@ -150,20 +153,21 @@ def _takes_probabilities(loss: Loss) -> bool:
     return loss in _ACTIVATION_OF_FUNCTION
 
 
-def _is_unknown(loss: Loss) -> bool:
-    """Return whether `loss` is the user's own, and may take logits."""
-    if inspect.isroutine(loss):
-        return not loss.__module__.startswith("keras.")
+def is_unknown(loss: Loss) -> bool:
+    """Return whether `loss` is the user's own, and may take outputs of any meaning."""
     if not isinstance(loss, keras.losses.Loss):
-        return False
+        function = loss.func if isinstance(loss, functools.partial) else loss
+        return callable(loss) and not function.__module__.startswith("keras.")
     if isinstance(loss, keras.losses.CTC):
         return True  # takes logits, and has no option that says so
     ours = ("keras", __name__.partition(".")[0])
     kinds = type(loss).__mro__
     base = next(kind for kind in kinds if kind.__module__.partition(".")[0] in ours)
-    # A subclass of one of Keras's own losses takes what that loss takes.
-    says_no = loss.get_config().get("from_logits") is False
-    return base is keras.losses.Loss and not says_no
+    # A subclass of one of Keras's own losses takes what that loss takes, unless it
+    # computes something else.
+    own = any("call" in vars(kind) for kind in kinds[: kinds.index(base)])
+    says = loss.get_config().get("from_logits") is False or _activation_of(loss)
+    return (base is keras.losses.Loss or own) and not says
 
 
 def arguments(model: keras.Model, activation: Activations) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from keras_mhmcmc._stored_model import StoredModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble import checks
@@ -222,6 +223,22 @@ class Ensemble(StoredModel):
             )
         return keras.tree.map_structure(lambda y: np.moveaxis(y, 1, 0), outputs)
 
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        """Return the metrics of a mini-batch, as `keras.Model` does."""
+        if self._untracked.doubt is None:
+            self._untracked.doubt = checks.mean_of_parameters(self, y, y_pred)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def evaluate(self, *args: Any, **options: Any) -> Any:
+        """Return the loss and the metrics, as `keras.Model.evaluate` does."""
+        results = super().evaluate(*args, **options)
+        if self._untracked.doubt:
+            warn(self._untracked.doubt)
+            self._untracked.doubt = ""
+        return results
+
     def set_members(self, stacked: Sequence[Array], weights: Any) -> None:
         """Set the samples and their weights in the mean.
 
@@ -359,6 +376,7 @@ class _Untracked:
     member: keras.Model
     weights: list[keras.Variable]  # of the member when the ensemble was made
     members_second: "_MembersSecond | None" = None
+    doubt: str | None = None  # about the loss, empty if it has been told
 
 
 class _MembersSecond(keras.Model):

@@ -127,8 +127,8 @@ def outputs_as_probabilities(subject: str, outputs: Array) -> Array:
     remedy = (
         "If the model outputs logits, pass from_logits=True. For several models pass a "
         'dict, such as {"network": True, "ensemble": False}. A regression model has no '
-        "classes. Attacks do not take it; to score it, pass `noise_std` to "
-        "`mh.evaluate`."
+        "classes. Attacks do not take it; to score it, use a loss of `mh.losses`, or "
+        "pass `noise_std` to `mh.evaluate`."
     )
     if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
         remedy = f"Let the model end in a softmax. {SEVERAL_LABELS}"
@@ -252,7 +252,9 @@ def as_targets(name: str, values: Any, shape: tuple[int, ...]) -> Array:
     if shape not in fits:
         raise ValueError(
             f"Argument `{name}` must have one target for each predicted mean, in the "
-            f"shape {shape}, apart from a last axis of length 1. "
+            f"shape {shape}, apart from a last axis of length 1. If some outputs are "
+            "no means, such as a log variance, compile the model with one of "
+            "`mh.losses`, which knows them. "
             f"Received: shape {values.shape}"
         )
     ranks = (values.ndim,)

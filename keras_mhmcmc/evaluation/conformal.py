@@ -301,7 +301,9 @@ def _ends(
     if mean.shape[1] != 1:
         raise ValueError(
             f"{classifier.subject} must output one number for each example, or what "
-            "its likelihood needs for one target. Calibrate each target by itself. "
+            "its likelihood needs for one target. Calibrate each target by itself. If "
+            "an output is no target, such as a log variance, compile the model with "
+            "one of `mh.losses`. "
             f"Received: {mean.shape[1]} targets"
         )
     low, high = (mean, mean) if method != "quantile" else prediction.interval(level)
