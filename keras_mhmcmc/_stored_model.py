@@ -1,6 +1,7 @@
 """Models of this package that users save, each in one file for all backends."""
 
 from typing import Any
+from typing import Self
 
 import keras
 
@@ -75,3 +76,15 @@ class StoredModel(keras.Model):
                 "network itself, with the weights of one of them."
             )
         super().quantize(*args, **options)
+
+
+class WrapperModel(StoredModel):
+    """Abstract: a model with an argument `model`, which its configuration holds."""
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Return the model with these arguments. Its weights are loaded later."""
+        model = _backend.made_again("model", config["model"], custom_objects)
+        return cls(**(config | {"model": model}))

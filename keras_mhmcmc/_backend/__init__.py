@@ -6,6 +6,7 @@ The folders `jax`, `tensorflow` and `torch` define functions of the same names.
 import keras
 from keras import ops  # replaced below on PyTorch
 
+from keras_mhmcmc._backend.data_sizes import count_examples
 from keras_mhmcmc._backend.keras_internals import adding_layers
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows
 from keras_mhmcmc._backend.keras_internals import assign_after_loading

@@ -18,10 +18,10 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.ensemble.wrapper import check_trains_as_keras
 from keras_mhmcmc.evaluation import checks
 

@@ -12,12 +12,12 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.activations import Activation
 from keras_mhmcmc.ensemble.activations import at_least_float32
 from keras_mhmcmc.ensemble.compile import activation_of
-from keras_mhmcmc.ensemble.wrapper import WrapperModel
 
 
 @serializable

@@ -1,28 +1,12 @@
 """Models that hold another model, and are saved with it."""
 
-from typing import Any
-from typing import Self
-
 import keras
 
-from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._stored_model import StoredModel
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 
 _OWN_STEPS = ("compute_loss", "compute_metrics", "train_step")
-
-
-class WrapperModel(StoredModel):
-    """Abstract: a model with an argument `model`, which its configuration holds."""
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
-        """Return the model with these arguments. Its weights are loaded later."""
-        model = _backend.made_again("model", config["model"], custom_objects)
-        return cls(**(config | {"model": model}))
 
 
 class WithEnsemble(StoredModel):

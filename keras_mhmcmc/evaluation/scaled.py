@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.ensemble.wrapper import WrapperModel
 from keras_mhmcmc.evaluation.checks import ROUNDED
 from keras_mhmcmc.evaluation.checks import SMALLEST
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 
 import keras
 
@@ -52,7 +53,8 @@ class AMAGOLD(Sampler):
         learning_rate: as in `mh.SGHMC`, a number greater than 0. A change takes effect
             when `mh.PosteriorSamples` begins the next path. Put a callback that changes
             the rate before it.
-        train_size: number of training examples, N. It sets the scale of the noise.
+        train_size: number of training examples, N. It sets the scale of the
+            noise. Defaults to "auto", which reads it from `fit`.
         momentum: share of the velocity that each step keeps, in [0, 1). Defaults to
             0.9.
         steps_per_test: steps of a path, at least 1. Defaults to None: a path is an
@@ -95,7 +97,7 @@ class AMAGOLD(Sampler):
         self,
         learning_rate: float,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         momentum: float = 0.9,
         steps_per_test: int | None = None,
         warm_up: int | None = None,
@@ -127,7 +129,7 @@ class AMAGOLD(Sampler):
             options=options,
         )
         self._steps_per_test = steps_per_test
-        self._full_loss = FullLoss(self.train_size)
+        self._full_loss = FullLoss()
         self._data: Data | None = None
         self._order = OrderWatch()
 
@@ -179,7 +181,7 @@ class AMAGOLD(Sampler):
     def _full_energy(self) -> float:
         """Return U at the weights of the model, on all of the data."""
         model, data = self._model_and_data()
-        energy = self.train_size * self._full_loss.mean(model, data)
+        energy = self.train_size * self._full_loss.mean(model, data, self.train_size)
         if self._bound_prior is not None:
             weights = _backend.read(self.sampled_variables)
             like = self._parts.state.structure.energy.value

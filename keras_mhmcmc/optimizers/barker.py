@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 
 import keras
 
@@ -61,7 +62,8 @@ class Barker(Sampler):
         learning_rate: standard deviation of a proposal, in units of the weights. A
             number greater than 0, or a schedule. Longer moves need more examples for
             each test.
-        train_size: number of training examples, N.
+        train_size: number of training examples, N. Defaults to "auto",
+            which reads it from `fit`.
         min_examples: smallest number of examples that decides a test, an integer of at
             least 2. If N is smaller, all of the data decide. A larger number lowers the
             bias. Defaults to 100.
@@ -88,7 +90,7 @@ class Barker(Sampler):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         min_examples: int = 100,
         temperature: float = 1.0,
         prior: Prior | None = None,

@@ -36,6 +36,7 @@ class Parts(NamedTuple):
     evaluate: Callable[[Position, Position, Tensor, Tensor], Evaluation]
     learning_rate: Callable[[], Tensor]
     temperature: Callable[[], float]
+    algorithm: Callable[[], Any]  # with the sizes of the data, once they are known
 
 
 class Chain(abc.ABC):

@@ -34,7 +34,8 @@ class CSGLD(ContourOptimizer):
     Args:
         learning_rate: factor of the gradient of the mean loss, as in
             `keras.optimizers.SGD`. A number of at least 0, or a schedule.
-        train_size: number of training examples, N.
+        train_size: number of training examples, N. Defaults to "auto",
+            which reads it from `fit`.
         partition: "auto", or an `mh.EnergyPartition`, the subregions of the energy in
             nats. With "auto", the first steps are a pilot: plain steps of SGLD. The
             energies of its second half make a partition of 100 subregions. It begins at
@@ -97,7 +98,7 @@ class CSGLD(ContourOptimizer):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         partition: EnergyPartition | Literal["auto"] = "auto",
         pilot_steps: int | None = None,
         zeta: float = 0.75,
@@ -154,7 +155,8 @@ class CSGHMC(ContourOptimizer):
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
             0, or a schedule.
-        train_size: number of training examples, N.
+        train_size: number of training examples, N. Defaults to "auto",
+            which reads it from `fit`.
         partition: "auto", or an `mh.EnergyPartition`, the subregions of the energy in
             nats. `mh.CSGLD` describes this argument and all arguments up to `adapt`,
             except `momentum`, in detail.
@@ -200,7 +202,7 @@ class CSGHMC(ContourOptimizer):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         partition: EnergyPartition | Literal["auto"] = "auto",
         pilot_steps: int | None = None,
         zeta: float = 0.75,

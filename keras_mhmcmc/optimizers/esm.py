@@ -1,6 +1,7 @@
 """Expectation stochastic-maximization as a Keras optimizer."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import adam
@@ -28,6 +29,7 @@ class ESM(SpikeSlabOptimizer):
             schedule.
         train_size: number of training examples, N. With "gaussian" and several outputs,
             the number of targets: the mean squared error is a mean over all targets.
+            Defaults to "auto", which reads it from `fit`.
         prior: `mh.priors.SpikeSlab`, which chooses the sparse kernels.
         likelihood: "categorical" for a loss that is a mean negative log-likelihood,
             such as a cross-entropy. "gaussian" for the mean squared error; sigma is
@@ -64,7 +66,7 @@ class ESM(SpikeSlabOptimizer):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         prior: SpikeSlab,
         likelihood: str = "categorical",
         beta_1: float = 0.9,

@@ -19,19 +19,14 @@ _BATCH_SIZE = 512
 
 
 class FullLoss:
-    """The mean loss of a model over all of its data, in inference mode.
+    """The mean loss of a model over all of its data, in inference mode."""
 
-    Args:
-        train_size: number of examples, N.
-    """
-
-    def __init__(self, train_size: int) -> None:
-        self._train_size = train_size
+    def __init__(self) -> None:
         self._model: keras.Model | None = None
         self._key: Any = None  # of the loss that `_compiled` has
         self._compiled: Callable[..., Tensor]
 
-    def mean(self, model: keras.Model, data: Data) -> float:
+    def mean(self, model: keras.Model, data: Data, train_size: int) -> float:
         """Return the mean loss at the current weights of `model`, in float64.
 
         Layers are in inference mode. What layers add to the loss counts, as in `fit`.
@@ -52,14 +47,14 @@ class FullLoss:
             loss = self._compiled(values, *batch)
             total += size * float(ops.convert_to_numpy(loss))
             count, largest = count + size, max(largest, size)
-            if count >= self._train_size:  # a data set may repeat for ever
+            if count >= train_size:  # a data set may repeat for ever
                 break
         # A data set may leave out the last examples, which do not fill a mini-batch.
-        if count == 0 or not -largest < count - self._train_size < 1:
+        if count == 0 or not -largest < count - train_size < 1:
             raise ValueError(
                 "Argument `train_size` must be the number of examples in the data of "
                 "`fit`, since the test of a path needs all of them. "
-                f"Received: train_size={self._train_size}, and data of {count} "
+                f"Received: train_size={train_size}, and data of {count} "
                 "examples or more"
             )
         return total / count

@@ -8,15 +8,18 @@ import keras
 import numpy as np
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.energies import over_chains
+from keras_mhmcmc.optimizers.loss_terms import found_size
 from keras_mhmcmc.optimizers.model_states import ModelStates
 from keras_mhmcmc.optimizers.network_defaults import longest_warm_up
 from keras_mhmcmc.optimizers.replicas import Replicas
@@ -47,15 +50,44 @@ class SamplerInterface(keras.optimizers.Optimizer):
     model_states: ModelStates
     _has_keeper = False
     _counts: keras.Variable  # sums of what the algorithm counts
-    _train_size: int
+    _train_size: int | None  # None: no `fit` has told it yet
     _batch_size: int | None
     _prior: Prior | SpikeSlab | None
     _seed: int | None
 
     @property
     def train_size(self) -> int:
-        """N, the number of training examples."""
-        return self._train_size
+        """N, the number of training examples.
+
+        Raises:
+            ValueError: it is "auto", and no `fit` tells it.
+        """
+        self._look_for_train_size()
+        return self._train_size  # type: ignore[return-value]
+
+    def find_train_size(self, model: keras.Model | None, x: Any) -> None:
+        """Take N from the data `x` of a compiled model, unless it is known."""
+        if self._train_size is None:
+            is_compared = isinstance(self.algorithm, Metropolis)
+            self._use_train_size(found_size(model, x, is_of_examples=is_compared))
+
+    def _look_for_train_size(self, is_needed: bool = True) -> None:
+        """Take N from the `fit` that runs, unless it is known."""
+        if self._train_size is not None:
+            return
+        model, data = _backend.training_model(self), None
+        if model is not None and self.processes == 1:  # others may have other data
+            data = _backend.fitted_data(model)
+        if is_needed or data is not None:
+            self.find_train_size(model, data and data["x"])
+
+    def _use_train_size(self, value: Any) -> None:
+        hint = 'Or "auto", which reads it from `fit`.'
+        size = _validate.integer("train_size", value, 1, hint)
+        if isinstance(self.algorithm, Metropolis):
+            _validate.batch_size(self._batch_size, size)
+        self.algorithm = self.algorithm.bind_data_size(size, self._batch_size)
+        self._train_size = self._given["train_size"] = size
 
     @property
     def batch_size(self) -> int | None:

@@ -1,6 +1,7 @@
 """Mini-batch Metropolis-Hastings as Keras optimizers: MHBT and MINT."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc import proposals
 from keras_mhmcmc._serialize import serializable
@@ -28,7 +29,8 @@ class MHBT(Sampler):
         learning_rate: step of the proposal, as in `keras.optimizers.SGD`; for
             `RandomWalk`, the standard deviation of the step. A number of at least 0, or
             a schedule.
-        train_size: number of training examples, N.
+        train_size: number of training examples, N. Defaults to "auto",
+            which reads it from `fit`.
         batch_size: number of examples in a mini-batch, m.
         proposal: one of `mh.proposals`. None is `RandomWalk()`.
         temperature: T, greater than 0, or a schedule. None is N/m: energies of two
@@ -72,7 +74,7 @@ class MHBT(Sampler):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         batch_size: int,
         proposal: proposals.Proposal | None = None,
         temperature: float | Schedule | None = None,
@@ -113,7 +115,8 @@ class MINT(Sampler):
 
     Args:
         learning_rate: step of the proposal, as in `MHBT`.
-        train_size: number of training examples, N, at least 2.
+        train_size: number of training examples, N, at least 2. Defaults to "auto",
+            which reads it from `fit`.
         batch_size: number of examples in a mini-batch, m.
         alpha: in (0, 1]. A smaller alpha gives a higher temperature and a smaller bias;
             0.5 is c_n = sqrt(m). Defaults to 0.99. At the default the samples are wider
@@ -146,7 +149,7 @@ class MINT(Sampler):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         batch_size: int,
         alpha: float = 0.99,
         proposal: proposals.Proposal | None = None,

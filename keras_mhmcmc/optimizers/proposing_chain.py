@@ -34,8 +34,7 @@ from keras_mhmcmc.optimizers.standstill import reason_of_loss
 class ProposingChain(Chain):
     """The chain of a Metropolis-Hastings sampler."""
 
-    def __init__(self, algorithm: metropolis.Metropolis) -> None:
-        self._algorithm = algorithm
+    def __init__(self) -> None:
         self._accepted: Tensor = None
         self._keeps = False  # whether some weights have no gradient
         self._changes = 0  # of the state, between steps
@@ -44,10 +43,10 @@ class ProposingChain(Chain):
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
         self._parts = parts
         self._slots = parts.state.structure
-        self._watch = Standstill(parts.name, self._algorithm.refresh_probability)
+        self._watch = Standstill(parts.name, parts.algorithm().refresh_probability)
 
     def use_warm_up(self, steps: int) -> None:
-        self._algorithm = self._algorithm.with_warm_up(steps)
+        """Do nothing: each look at the algorithm is at the sampler's own."""
 
     def run(
         self,
@@ -168,9 +167,9 @@ class ProposingChain(Chain):
         evaluation = parts.evaluate(state.point, [], None, parts.learning_rate())
         # The move of the last step is drawn again.
         evaluation = evaluation._replace(number=evaluation.number - 1)
-        current = self._algorithm.resume(state, has_state)
+        current = self._parts.algorithm().resume(state, has_state)
         start = _backend.donated(parts.state.weights, current.position)
-        new = self._algorithm.move(current._replace(position=start), evaluation)
+        new = self._parts.algorithm().move(current._replace(position=start), evaluation)
         self.store(new)
 
     def mark_sample(self, listener: Callable[[], None] | None) -> None:
@@ -208,7 +207,7 @@ class ProposingChain(Chain):
         temperature, watch = self._parts.temperature(), self._watch
         rate = float(ops.convert_to_numpy(self._parts.learning_rate()))
         watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
-        if self._steps() <= self._algorithm.traits.warm_up:
+        if self._steps() <= self._parts.algorithm().traits.warm_up:
             return
         watch.look_at_energy(ops.convert_to_numpy(self._slots.energy), temperature)
         if self._is_adapting().all():
@@ -244,8 +243,9 @@ class ProposingChain(Chain):
         self._counted = now
         if not self._watch.has_looked:
             self.look_at_epoch(new)
-        if not self._watch.has_looked and self._steps() > self._algorithm.warm_up:
+        warm_up = self._parts.algorithm().warm_up
+        if not self._watch.has_looked and self._steps() > warm_up:
             # No sample was kept: the rate adapted to the end.
             self._look_at_acceptance(new)
         self._watch.has_looked = False
-        self._watch.look_at_warm_up(self._steps(), self._algorithm.traits)
+        self._watch.look_at_warm_up(self._steps(), self._parts.algorithm().traits)

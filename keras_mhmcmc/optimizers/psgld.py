@@ -1,6 +1,7 @@
 """Preconditioned SGLD as a Keras optimizer."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import psgld
@@ -23,7 +24,8 @@ class PSGLD(Sampler):
     Args:
         learning_rate: factor of the preconditioned gradient of the mean loss, as in
             `keras.optimizers.RMSprop`. A number of at least 0, or a schedule.
-        train_size: number of training examples, N.
+        train_size: number of training examples, N. Defaults to "auto",
+            which reads it from `fit`.
         decay: share of the second moment that each step keeps, in [0, 1). Defaults to
             0.99.
         epsilon: number added to the root of the second moment, greater than 0. The
@@ -54,7 +56,7 @@ class PSGLD(Sampler):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         decay: float = 0.99,
         epsilon: float = 1e-5,
         temperature: float | Schedule = 1.0,

@@ -1,6 +1,7 @@
 """Reversible SGLD with an adapted beta as a Keras optimizer."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
@@ -36,7 +37,8 @@ class RSGLD(Sampler):
     Args:
         learning_rate: epsilon, as in `keras.optimizers.SGD`. A number of at least 0, or
             a schedule.
-        train_size: number of training examples, N.
+        train_size: number of training examples, N. Defaults to "auto",
+            which reads it from `fit`.
         batch_size: number of examples in a mini-batch, m.
         temperature: T, greater than 0, or a schedule. None is N / (2 sqrt(m)), so that
             c_n = 2 sqrt(m): refreshes are then accepted as often with any m. The paper
@@ -96,7 +98,7 @@ class RSGLD(Sampler):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         batch_size: int,
         temperature: float | Schedule | None = None,
         forward_probability: float = 0.9,

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
 from typing import Self
 
 import keras
@@ -65,7 +66,7 @@ class Sampler(SamplerInterface):
         learning_rate: float | Schedule | Callable[[], Any],
         *,
         algorithm: Algorithm,
-        train_size: int,
+        train_size: int | Literal["auto"],
         batch_size: int | None = None,
         prior: Prior | SpikeSlab | None = None,
         seed: int | None,
@@ -88,11 +89,12 @@ class Sampler(SamplerInterface):
             )
         name = _validate.scope_name(name)
         super().__init__(learning_rate=learning_rate, name=name)
-        self._train_size = _validate.integer("train_size", train_size, 1)
-        self._batch_size = batch_size
+        self._train_size, self._batch_size = None, batch_size
+        self.algorithm = algorithm
         if isinstance(algorithm, Metropolis):
-            self._batch_size = _validate.batch_size(batch_size, self.train_size)
-        self.algorithm = algorithm.bind_data_size(self.train_size, self.batch_size)
+            self._batch_size = _validate.integer("batch_size", batch_size, 1)
+        if not (isinstance(train_size, str) and train_size == "auto"):
+            self._use_train_size(train_size)
         self._prior = prior
         # A spike-and-slab prior is part of its algorithm.
         if algorithm.traits.takes_prior:
@@ -103,7 +105,7 @@ class Sampler(SamplerInterface):
         self.model_states = ModelStates()
         self._observer = _backend.LossObserver()
         if chain is None and isinstance(self.algorithm, Metropolis):
-            chain = ProposingChain(self.algorithm)
+            chain = ProposingChain()
         self._chain: Chain = chain or MovingChain(nan_policy, watch)
         self._replicas = Replicas()
         self._has_moved = False
@@ -155,6 +157,7 @@ class Sampler(SamplerInterface):
             self._evaluation,
             lambda: ops.cast(self.learning_rate, "float32"),
             self.temperature_now,
+            lambda: self.algorithm,
         )
         self._chain.build(self._parts, self._add_per_chain)
 
@@ -314,6 +317,7 @@ class Sampler(SamplerInterface):
 
     def _check_loss(self, is_step: bool = True) -> None:
         self._check.look(self, self.sampled_variables, is_step)
+        self._look_for_train_size(is_step)
 
     def _check_replicas(self, gradients: Position) -> None:
         state = [*self._parts.state.weights, *self._parts.state.all, self._noise_state]
@@ -377,7 +381,7 @@ class Sampler(SamplerInterface):
 
     def recorded_arguments(self) -> dict[str, Any]:
         """Return the arguments of the constructor for people to read and compare."""
-        given = dict(self._given)
+        given = self._given | {"train_size": self.train_size}
         if "temperature" in given:  # as a number where it follows from the sizes
             given["temperature"] = self.temperature
         return recorded(type(self), given)

@@ -1,6 +1,7 @@
 """Stochastic gradient Hamiltonian Monte Carlo as a Keras optimizer."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import sghmc
@@ -39,7 +40,8 @@ class SGHMC(Sampler):
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
             0, or a schedule.
-        train_size: number of training examples, N. It sets the scale of the noise.
+        train_size: number of training examples, N. It sets the scale of the
+            noise. Defaults to "auto", which reads it from `fit`.
         momentum: share of the velocity that each step keeps, in [0, 1). The friction is
             1 - momentum with "euler", and -log(momentum) in each step with "baoab".
             Defaults to 0.9.
@@ -78,7 +80,7 @@ class SGHMC(Sampler):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         momentum: float = 0.9,
         temperature: float | Schedule = 1.0,
         integrator: str = "euler",

@@ -1,6 +1,7 @@
 """Stochastic gradient Langevin dynamics as a Keras optimizer."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import sgld
@@ -25,7 +26,8 @@ class SGLD(Sampler):
     Args:
         learning_rate: factor of the gradient of the mean loss, as in
             `keras.optimizers.SGD`. A number of at least 0, or a schedule.
-        train_size: number of training examples, N. It sets the scale of the noise.
+        train_size: number of training examples, N. It sets the scale of the
+            noise. Defaults to "auto", which reads it from `fit`.
         temperature: T, at least 0, or a schedule. 1 gives the posterior, 0 gives SGD.
             Defaults to 1.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
@@ -46,7 +48,7 @@ class SGLD(Sampler):
     >>> import keras_mhmcmc as mh
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     >>> model.compile(
-    ...     optimizer=mh.SGLD(0.1, train_size=1000),
+    ...     optimizer=mh.SGLD(0.1),
     ...     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     ... )
 
@@ -58,7 +60,7 @@ class SGLD(Sampler):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         temperature: float | Schedule = 1.0,
         prior: Prior | None = None,
         seed: int | None = None,

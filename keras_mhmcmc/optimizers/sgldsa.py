@@ -1,6 +1,7 @@
 """SGLD-SA and SGHMC-SA as Keras optimizers."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import sghmc
@@ -31,6 +32,7 @@ class SGLDSA(SpikeSlabOptimizer):
             schedule, such as `mh.schedules.PowerDecay`.
         train_size: number of training examples, N. With "gaussian" and several outputs,
             the number of targets: the mean squared error is a mean over all targets.
+            Defaults to "auto", which reads it from `fit`.
         prior: `mh.priors.SpikeSlab`, which chooses the sparse kernels.
         likelihood: "categorical" for a loss that is a mean negative log-likelihood,
             such as a cross-entropy. "gaussian" for the mean squared error; sigma is
@@ -69,7 +71,7 @@ class SGLDSA(SpikeSlabOptimizer):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         prior: SpikeSlab,
         likelihood: str = "categorical",
         step_size: float | Schedule | None = None,
@@ -109,6 +111,7 @@ class SGHMCSA(SpikeSlabOptimizer):
             0, or a schedule, such as `mh.schedules.PowerDecay`.
         train_size: number of training examples, N. With "gaussian" and several outputs,
             the number of targets: the mean squared error is a mean over all targets.
+            Defaults to "auto", which reads it from `fit`.
         prior: `mh.priors.SpikeSlab`, which chooses the sparse kernels.
         likelihood: "categorical" for a loss that is a mean negative log-likelihood,
             such as a cross-entropy. "gaussian" for the mean squared error; sigma is
@@ -148,7 +151,7 @@ class SGHMCSA(SpikeSlabOptimizer):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         prior: SpikeSlab,
         likelihood: str = "categorical",
         momentum: float = 0.9,

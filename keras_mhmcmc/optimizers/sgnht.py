@@ -1,6 +1,7 @@
 """The stochastic gradient Nose-Hoover thermostat as a Keras optimizer."""
 
 from typing import Any
+from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import sgnht
@@ -43,7 +44,8 @@ class SGNHT(Sampler):
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
             0, or a schedule.
-        train_size: number of training examples, N. It sets the scale of the noise.
+        train_size: number of training examples, N. It sets the scale of the
+            noise. Defaults to "auto", which reads it from `fit`.
         momentum: share of the velocity that a step keeps without gradient noise, in
             [0, 1). 1 - momentum is the first value of the thermostat. Defaults to 0.9.
         temperature: T, at least 0, or a schedule. 1 gives the posterior. At 0 the
@@ -78,7 +80,7 @@ class SGNHT(Sampler):
         self,
         learning_rate: float | Schedule,
         *,
-        train_size: int,
+        train_size: int | Literal["auto"] = "auto",
         momentum: float = 0.9,
         temperature: float | Schedule = 1.0,
         thermostat_rate: float | None = None,

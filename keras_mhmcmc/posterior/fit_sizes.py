@@ -7,15 +7,13 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.losses import Likelihood
-from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
-from keras_mhmcmc.optimizers.compiled_loss import OF_MEAN_SQUARES
-from keras_mhmcmc.optimizers.compiled_loss import name_of
+from keras_mhmcmc.optimizers.loss_terms import positions_of_an_example
+from keras_mhmcmc.optimizers.loss_terms import terms_of_an_example
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior.example_weights import ExampleWeights
-from keras_mhmcmc.posterior.loss_scale import network_of
-from keras_mhmcmc.posterior.loss_scale import output_shape
 from keras_mhmcmc.posterior.loss_scale import warn_of_sum
 
 # Smallest last mini-batch of an epoch, as a share of the others. A smaller one widens
@@ -75,7 +73,7 @@ class FitSizes:
         expected = sampler.train_size
         length = _length_of_arrays(model)
         exact = seen if length is None else length
-        factor = _terms_of_an_example(model)
+        factor = terms_of_an_example(model)
         sizes = self._possible_sizes(model, exact, expected)
         if factor is not None:
             sizes = {factor * exact}
@@ -108,7 +106,7 @@ class FitSizes:
         self, model: keras.Model, examples: int, expected: int
     ) -> set[int]:
         """Return all sizes that may stand for these examples and their positions."""
-        factors = _positions_of_an_example(model)
+        factors = positions_of_an_example(model)
         if factors is None:  # any multiple may be right
             factors = {max(1, round(expected / examples))}
         return {examples * factor for factor in factors}
@@ -139,11 +137,9 @@ def _length_of_arrays(model: keras.Model) -> int | None:
     In one of several processes, the others may have other examples.
     """
     data = _backend.fitted_data(model)
-    if data is None or model.optimizer.processes > 1:
+    if data is None or model.optimizer.processes > 1 or _data.is_dataset(data["x"]):
         return None
-    first = keras.tree.flatten(data["x"])[0]
-    is_array = isinstance(first, np.ndarray) or ops.is_tensor(first)
-    return int(first.shape[0]) if is_array and len(first.shape) > 0 else None
+    return _backend.count_examples(data["x"])
 
 
 def _with_terms(examples: int, factor: int | None) -> str:
@@ -156,23 +152,6 @@ def _with_terms(examples: int, factor: int | None) -> str:
     )
 
 
-def _terms_of_an_example(model: keras.Model) -> int | None:
-    """Return the number of terms of one example in the loss, None if it is unknown.
-
-    It is known for cross-entropies, the mean squared error and the `mh.losses`
-    of one output. With a mask it depends on the data.
-    """
-    losses, shape = keras.tree.flatten(model.loss), output_shape(model)
-    if shape is None or len(losses) != 1 or _backend.makes_masks(network_of(model)):
-        return None
-    name = name_of(losses[0])
-    if name in ("categoricalcrossentropy", "sparsecategoricalcrossentropy"):
-        return math.prod(shape[:-1])
-    if name in (OF_LABELS, *OF_MEAN_SQUARES):
-        return math.prod(shape)
-    return 1 if isinstance(losses[0], Likelihood) else None
-
-
 def _warn_of_grid(model: keras.Model) -> None:
     """Warn of targets with few distinct values under a density, if `fit` has arrays."""
     data, losses = _backend.fitted_data(model), keras.tree.flatten(model.loss)
@@ -180,25 +159,6 @@ def _warn_of_grid(model: keras.Model) -> None:
         return
     if isinstance(data["y"], np.ndarray) or ops.is_tensor(data["y"]):
         losses[0].warn_of_grid(np.asarray(ops.convert_to_numpy(data["y"])))
-
-
-def _positions_of_an_example(model: keras.Model) -> set[int] | None:
-    """Return the numbers of terms that the loss of one example may be a mean over.
-
-    None stands for an unknown number.
-    """
-    names = [name_of(loss) for loss in keras.tree.flatten(model.loss)]
-    model = network_of(model)
-    if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
-        return None
-    shapes = [output.shape[1:] for output in model.outputs]
-    if any(None in shape for shape in shapes):
-        return None
-    positions = {math.prod(shape[:-1]) for shape in shapes}
-    outputs = {math.prod(shape) for shape in shapes}
-    # A cross-entropy of several classes is never a mean over the classes.
-    is_categorical = all("categorical" in name for name in names)
-    return {1} | positions - {0} | (set() if is_categorical else outputs - {0})
 
 
 def _better_size(examples: int, batch: int) -> int:

@@ -11,8 +11,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.ensemble.wrapper import WrapperModel
-from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.optimizers.loss_terms import output_shape
 
 _ROWS = 2  # enough to tell a sum from a mean
 
@@ -75,21 +74,3 @@ def _first_targets(model: keras.Model) -> Array | None:
         return None
     first: Array = np.asarray(ops.convert_to_numpy(y[:_ROWS]))
     return first
-
-
-def network_of(model: keras.Model) -> keras.Model:
-    """Return the network of chains side by side, or of a wrapper, or the model."""
-    if isinstance(model, StackedModel):
-        return model.template
-    return model.model if isinstance(model, WrapperModel) else model
-
-
-def output_shape(model: keras.Model) -> tuple[int, ...] | None:
-    """Return the shape of the only output for one example, None if it is not known."""
-    model = network_of(model)
-    if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
-        return None
-    shapes = [tuple(output.shape[1:]) for output in model.outputs]
-    if len(shapes) != 1 or None in shapes[0]:
-        return None
-    return shapes[0]

@@ -25,10 +25,9 @@ from keras_mhmcmc.losses import Likelihood
 from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
 from keras_mhmcmc.optimizers.compiled_loss import OF_REGRESSIONS
 from keras_mhmcmc.optimizers.compiled_loss import name_of
+from keras_mhmcmc.optimizers.loss_terms import output_shape
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
-from keras_mhmcmc.posterior.loss_scale import network_of
-from keras_mhmcmc.posterior.loss_scale import output_shape
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.tuning.batches import batches_of
 
@@ -219,7 +218,7 @@ def _constant_loss(model: keras.Model) -> float | None:
         return None
     if len(losses) != 1 or losses[0][1] != 1.0 or shape is None:
         return None
-    if _backend.makes_masks(network_of(model)):
+    if _backend.makes_masks(_backend.network_of(model)):
         return None
     found = _targets(data)
     if found is None:

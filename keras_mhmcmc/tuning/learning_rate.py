@@ -101,7 +101,7 @@ def suggest_learning_rate(
     >>> rates = suggest_learning_rate(model, x, 3.0 * x, rates=[0.5, 10.0], steps=40)
     >>> rates.rate
     0.5
-    >>> sampler = mh.SGHMC(rates.rate, train_size=32)
+    >>> sampler = mh.SGHMC(rates.rate)
 
     Reference: Smith (2017), "Cyclical learning rates for training neural networks",
     section 3.3, for a short run over rates. The rule is this package's own.
@@ -126,6 +126,8 @@ def suggest_learning_rate(
     if not model.built:
         model(first)
     trial = at_rate(optimizer, tried[0], seed)
+    if isinstance(trial, Sampler):
+        trial.find_train_size(model, x)
     if isinstance(own, LossScaleOptimizer) and not isinstance(
         trial, LossScaleOptimizer | Sampler
     ):

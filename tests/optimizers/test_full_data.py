@@ -124,9 +124,9 @@ def without_sizes(patch):
     """The mean over mini-batches, whatever their sizes."""
     real = full_data.FullLoss.mean
 
-    def mean(self, model, data):
+    def mean(self, model, data, train_size):
         parts = list(full_data.batches(data))
-        losses = [real(full_data.FullLoss(len(p.x)), model, p) for p in parts]
+        losses = [real(full_data.FullLoss(), model, p, len(p.x)) for p in parts]
         return np.mean(losses)
 
     patch.setattr(full_data.FullLoss, "mean", mean)
@@ -168,9 +168,9 @@ def test_a_planted_bug_is_seen(plant, case, monkeypatch):
 def test_a_model_that_is_compiled_anew_has_its_new_loss():
     optimizer = mh.AMAGOLD(0.02, train_size=N, warm_up=0, seed=0)
     model, (x, y) = model_of(optimizer), data()
-    full_loss, given = full_data.FullLoss(N), full_data.Data(x, y)
+    full_loss, given = full_data.FullLoss(), full_data.Data(x, y)
     for weight in (1.0, 3.0):
         model.compile("sgd", loss_of_logits(), loss_weights=[weight])
         expected = weight * expected_energy(model, x, y)
-        found = N * full_loss.mean(model, given)
+        found = N * full_loss.mean(model, given, N)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
