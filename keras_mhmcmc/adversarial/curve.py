@@ -30,6 +30,7 @@ from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.classifiers import Models
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
 
 Attack = named_attacks.Attack | Literal["strongest"]
@@ -40,7 +41,7 @@ WITH_STRONGEST: dict[str, Callable[..., Array]] = {
 
 
 def robustness_curve(
-    models: Mapping[str, keras.Model | Classifier],
+    models: Models,
     x: DataLike,
     y: npt.ArrayLike | None,
     epsilons: Sequence[float],
@@ -62,8 +63,9 @@ def robustness_curve(
     warnings, if there is a reason to doubt that the attack is strong enough.
 
     Args:
-        models: dict from names to models: built `keras.Model`s as in `fgsm`, such as
-            an `mh.Ensemble` or an `mh.MCDropout`, or `mh.Classifier`s.
+        models: a model, a list of models, or a dict from names to models, as in
+            `mh.evaluate`: built `keras.Model`s as in `fgsm`, such as an `mh.Ensemble`
+            or an `mh.MCDropout`, or `mh.Classifier`s.
         x: finite inputs, shape (N, ...), or a data set of pairs (x, y) that `fit` takes
             and that ends. It is read into memory.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).

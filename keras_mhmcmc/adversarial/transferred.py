@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy.typing as npt
 
 from keras_mhmcmc import _validate
@@ -14,13 +13,14 @@ from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial.transfer_table import TransferTable
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.classifiers import Models
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
+from keras_mhmcmc.evaluation.classifiers import named
 
 
 def transfer(
-    sources: Mapping[str, keras.Model | Classifier],
-    targets: Mapping[str, keras.Model | Classifier],
+    sources: Models,
+    targets: Models,
     x: DataLike,
     y: npt.ArrayLike | None,
     epsilon: float,
@@ -38,9 +38,10 @@ def transfer(
     such as one who has a single network, while an ensemble is in use.
 
     Args:
-        sources: dict from names to the models that are attacked: built `keras.Model`s
-            as in `fgsm`, such as an `mh.Ensemble`, or `mh.Classifier`s.
-        targets: dict from names to the models that are scored. A model may be in both.
+        sources: the models that are attacked, as in `mh.evaluate`: one, a list, or a
+            dict from names to models: built `keras.Model`s as in `fgsm`, such as an
+            `mh.Ensemble`, or `mh.Classifier`s.
+        targets: the models that are scored, likewise. A model may be in both.
         x: finite inputs, shape (N, ...), or a data set of pairs (x, y) that `fit` takes
             and that ends. It is read into memory.
         y: true labels, integers of shape (N,) or (N, 1), or one-hot rows of shape
@@ -87,6 +88,7 @@ def transfer(
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     x, y, limits = inputs.examples(x, y, clip, needs_targets=True)
     curve.check_attack(attack, options)
+    sources, targets = named(sources, "sources"), named(targets, "targets")
     flags = _flags(sources, targets, from_logits)
     made = [
         as_classifiers(models, flag, batch_size, argument)
@@ -130,8 +132,7 @@ def _flags(
     """Return `from_logits` of the sources and of the targets."""
     if not isinstance(from_logits, Mapping):
         return [from_logits, from_logits]
-    groups = [group for group in (sources, targets) if isinstance(group, Mapping)]
-    names = list(dict.fromkeys(name for group in groups for name in group))
+    names = list(dict.fromkeys([*sources, *targets]))
     if from_logits.keys() != set(names):
         raise ValueError(
             "Argument `from_logits` must be True, False, or a dict with the names of "

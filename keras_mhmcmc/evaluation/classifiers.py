@@ -1,16 +1,22 @@
-"""Models as classifiers: one, or a dict of several."""
+"""Models as classifiers: one, or several with their names."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import keras
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._names import distinct
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 
+Model: TypeAlias = keras.Model | Classifier
+Models: TypeAlias = Model | Sequence[Model] | Mapping[str, Model]
+
 
 def as_classifier(
-    subject: str, model: keras.Model | Classifier, from_logits: bool, batch_size: int
+    subject: str, model: Model, from_logits: bool, batch_size: int
 ) -> Classifier:
     """Return a `Classifier` of a model. A `Classifier` stays as it is."""
     if not isinstance(model, Classifier):
@@ -27,21 +33,13 @@ def as_classifier(
 
 
 def as_classifiers(
-    models: Mapping[str, keras.Model | Classifier],
+    models: Models,
     from_logits: bool | Mapping[str, bool],
     batch_size: int,
     argument: str = "models",
 ) -> dict[str, Classifier]:
-    """Return a `Classifier` for each name of a dict of models.
-
-    `argument` names the dict in errors.
-    """
-    if not isinstance(models, Mapping) or not models:
-        raise ValueError(
-            f"Argument `{argument}` must be a dict from names to models, with at least "
-            'one model, such as {"ensemble": model}. Received: '
-            f"{argument}={_validate.shown(models)}"
-        )
+    """Return a `Classifier` for each name, as `named` has them."""
+    models = named(models, argument)
     if not isinstance(from_logits, Mapping):
         from_logits = dict.fromkeys(models, from_logits)
     if from_logits.keys() != models.keys():
@@ -56,3 +54,22 @@ def as_classifiers(
         )
         for name, model in models.items()
     }
+
+
+def named(models: Models, argument: str = "models") -> Mapping[str, Model]:
+    """Return models by name: a model, and each of a list, has its own name.
+
+    `argument` names them in errors.
+    """
+    given = [models] if isinstance(models, Model) else models
+    if isinstance(given, list | tuple) and all(isinstance(x, Model) for x in given):
+        networks = [x.model if isinstance(x, Classifier) else x for x in given]
+        names = distinct(network.name for network in networks)
+        models = dict(zip(names, given, strict=True))
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError(
+            f"Argument `{argument}` must be a model, a list of models, or a dict from "
+            'names to models, with at least one model, such as {"ensemble": model}. '
+            f"Received: {argument}={_validate.shown(models)}"
+        )
+    return models

@@ -21,6 +21,7 @@ from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import regression
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.classifiers import Models
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
 from keras_mhmcmc.evaluation.tables import EvaluationTable
 from keras_mhmcmc.evaluation.tables import RegressionTable
@@ -30,7 +31,7 @@ Outputs = tuple[Array, Array | None]
 
 
 def evaluate(
-    models: Mapping[str, keras.Model | Classifier],
+    models: Models,
     x: DataLike,
     y: npt.ArrayLike | None = None,
     *,
@@ -54,10 +55,11 @@ def evaluate(
     information.
 
     Args:
-        models: dict from names to models. A model is a built `keras.Model` that maps
-            inputs to class probabilities, shape (N, C), or to the probability of class
-            1 of two, shape (N, 1); for example an `mh.Ensemble` or an `mh.MCDropout`.
-            It may also be an `mh.Classifier`. A regression outputs what its likelihood
+        models: a model, a list of models, whose names the table has, or a dict from
+            names to models. A model is a built `keras.Model` that maps inputs to class
+            probabilities, shape (N, C), or to the probability of class 1 of two, shape
+            (N, 1); for example an `mh.Ensemble` or an `mh.MCDropout`. It may also be an
+            `mh.Classifier`. A regression outputs what its likelihood
             needs, such as means, shape (N, D).
         x: finite inputs, shape (N, ...). For models with several inputs a dict or list
             of such arrays. Or a data set that `fit` takes and that ends: a
@@ -99,7 +101,7 @@ def evaluate(
     >>> model = keras.Sequential([keras.Input((1,)), layer])
     >>> model.set_weights([np.array([[-9.0, 9.0]]), np.array([4.5, -4.5])])
     >>> x = np.array([[0.0], [0.25], [0.75], [1.0]])
-    >>> table = evaluate({"small": model}, x, [0, 0, 1, 1], ood=[[0.5], [0.45]])
+    >>> table = evaluate(model, x, [0, 0, 1, 1], ood=[[0.5], [0.45]])
     >>> table.column("accuracy"), table.column("auroc_ood")
     (array([1.]), array([1.]))
 
@@ -126,7 +128,7 @@ def evaluate(
     others = _others(ood, first.checked_inputs(example), first)
     count = None  # of a data set, nobody knows it
     if not any(map(_data.is_dataset, [x, *others.values()])):
-        count = len(models) * (1 + len(others))
+        count = len(classifiers) * (1 + len(others))
     bar = keras.utils.Progbar(count, unit_name="prediction") if verbose else None
 
     def predict(inputs: Inputs) -> list[Any]:

@@ -21,7 +21,7 @@ from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.classifiers import Models
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
 from keras_mhmcmc.evaluation.corruptions import CORRUPTIONS
 from keras_mhmcmc.evaluation.corruptions import corrupt
@@ -36,7 +36,7 @@ _TITLES = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE"}
 
 
 def evaluate_shift(
-    models: Mapping[str, keras.Model | Classifier],
+    models: Models,
     x: DataLike,
     y: npt.ArrayLike | None = None,
     *,
@@ -56,8 +56,9 @@ def evaluate_shift(
     stays calibrated. All models see the same corrupted inputs.
 
     Args:
-        models: dict from names to models: built `keras.Model`s, such as an
-            `mh.Ensemble`, or `mh.Classifier`s, as in `mh.evaluate`.
+        models: a model, a list of models, or a dict from names to models, as in
+            `mh.evaluate`: built `keras.Model`s, such as an `mh.Ensemble`, or
+            `mh.Classifier`s.
         x: finite images in `clip`, shape (N, H, W) or (N, H, W, C); or rows of pixels
             with `image_shape`; or a data set of pairs (x, y) that `fit` takes and that
             ends. It is read into memory.

@@ -268,7 +268,7 @@ def chain_state_in(model: keras.Model) -> Iterator[None]:
 
     The proposal returns to the model at the end of the `with` block.
     """
-    if not isinstance(model.optimizer, Sampler):
+    if not model.compiled or not isinstance(model.optimizer, Sampler):
         yield
         return
     # Not `model.trainable_variables`: layers may have been frozen since `build`.

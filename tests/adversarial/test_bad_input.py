@@ -35,7 +35,7 @@ FGSM = [
     ("model", [lambda x: x, keras.Sequential()], "must be a `keras.Model` that is"),
 ]
 CURVE = [
-    ("models", [{}, None], "must be a dict from names to models"),
+    ("models", [{}, None], "must be a model, a list of models, or a dict"),
     ("epsilons", [[], 0.1], "must be a sequence of at least one number"),
     ("epsilons", [[0.1, -0.1], [NAN], ["1"]], "must be a number that is finite and at"),
     ("from_logits", [{"other": True}], "must be.*the names of `models`"),

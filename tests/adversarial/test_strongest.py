@@ -249,8 +249,8 @@ class TestTransfer:
     @pytest.mark.parametrize(
         "options, text",
         [
-            ({"sources": {}}, "`sources` must be a dict from names to models"),
-            ({"targets": None}, "`targets` must be a dict from names to models"),
+            ({"sources": {}}, "`sources` must be a model, a list"),
+            ({"targets": None}, "`targets` must be a model, a list"),
             ({"sources": {"a": 1}}, r"`sources\['a'\]` must be a `keras.Model`"),
             ({"from_logits": {"b": True}}, "`from_logits` must be.*the names of `sour"),
             ({"attack": "cw"}, "`attack` must be 'fgsm', 'pgd', .* or a function"),

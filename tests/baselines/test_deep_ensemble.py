@@ -52,3 +52,29 @@ def test_chains_that_were_not_trained_are_refused():
     chains.compile("adam", "mse")
     with pytest.raises(ValueError, match="`chains` must be trained"):
         mh.deep_ensemble(chains)
+
+
+@pytest.mark.every_backend
+def test_a_list_of_models_and_one_of_them():
+    """One that was never compiled, and one with a proposal of its chain in it."""
+    models, x = [sequential(seed) for seed in (1, 2)], data()[0]
+    expected = np.stack([model.predict(x, verbose=0) for model in models])
+    ensemble = mh.deep_ensemble(models)
+    np.testing.assert_allclose(ensemble.predict_members(x), expected, atol=1e-6)
+    found = mh.deep_ensemble(models[1]).predict(x, verbose=0)
+    np.testing.assert_allclose(found, expected[1], atol=1e-6)
+    sampler = mh.MHBT(0.5, batch_size=16, seed=0)
+    fit(compiled(sampler, models[0]))
+    sampler.propose()
+    states = [numpy(state) for state in sampler.state_values()]
+    ensemble = mh.deep_ensemble(models)
+    for found, state in zip(ensemble.weights[:-1], states, strict=True):
+        np.testing.assert_array_equal(numpy(found)[0], state)
+    _, accuracy = ensemble.evaluate(*data(), verbose=0)  # compiled, as the first is
+    assert 0.0 <= accuracy <= 1.0
+
+
+def test_models_of_two_architectures_are_refused():
+    other = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match="`chains` must have built models of the same"):
+        mh.deep_ensemble([sequential(), other])

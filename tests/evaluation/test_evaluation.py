@@ -239,7 +239,7 @@ def test_an_ensemble_is_traced_once():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"models": {}}, "`models` must be a dict"),
+        ({"models": {}}, "`models` must be a model, a list"),
         ({"models": {"a": None}}, r"`models\['a'\]` must be a `keras.Model`"),
         ({"x": np.full((40, 12), np.nan)}, "`x` must be finite"),
         ({"x": [np.zeros((40, 12)), np.zeros((40, 2))]}, "several inputs"),

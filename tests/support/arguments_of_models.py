@@ -108,6 +108,7 @@ NO_OPTIMIZERS += [keras.optimizers.Adafactor(), "sgdd", 1, [], True, mh.SGLD]
 NO_STARTS = [network(), "a.keras", 1, True, {}, [], [network()], [1, 2], ["a", "b"]]
 NO_STARTS += [["no such file.keras"] * 2, [network(), network(Normalisation)]]
 NO_STARTS += [[network(), NO_MODELS[-1]], np.zeros((2, 3))]
+NO_LISTS = [[network(), network(Normalisation)], [network(), 1], NO_MODELS[-1:]]
 NO_FOLDERS = ["no such folder", __file__, "", 1, None, True, b"folder", {}, {"a": 1}]
 NO_FOLDERS += [[], (), [None], [1], [["folder"]], ["no such folder"], range(2), 0.5]
 NO_SPARSE = [mh.SGLDSA, keras.optimizers.SGD(), mh.SGLD(0.1, train_size=4), "SGLDSA"]
@@ -266,7 +267,7 @@ TABLE = {
     ),
     "deep_ensemble": row(
         lambda: dict(chains=chains()),
-        chains=listed(*NO_MODELS, network(), mh.ParallelChains(network(), 2)),
+        chains=listed(*NO_MODELS, mh.ParallelChains(network(), 2), [], *NO_LISTS),
         activation=ACTIVATION.or_none,
     ),
     "suggest_learning_rate": row(
