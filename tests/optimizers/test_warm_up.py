@@ -75,7 +75,7 @@ def test_an_epoch_that_ends_in_the_warm_up_gives_no_sample():
 
 
 def test_a_fit_that_ends_in_the_warm_up_is_refused_or_told():
-    model = compiled(make())
+    model = compiled(make(warm_up=500))
     with pytest.raises(
         ValueError, match=r"`fit` ends at iteration 12, .*`warm_up` of .*warm_up=500"
     ):

@@ -32,6 +32,8 @@ def test_a_kernel_has_the_law_of_its_optimizer(sampler):
     build, config = row.sampler.kernel, optimizer.get_config()
     shared = inspect.signature(build).parameters.keys() & config.keys()
     arguments = {name: config[name] for name in shared}
+    if "pilot_steps" in shared:  # None follows from the run
+        arguments["pilot_steps"] = optimizer.warm_up_argument[1] or 20
     if "proposal" in shared:
         arguments["proposal"] = optimizer.algorithm.proposal
     if "refresh_probability" in shared:  # None follows from the proposal

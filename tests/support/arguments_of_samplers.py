@@ -67,7 +67,6 @@ OF_SAMPLERS = {
     "MINT": dict(train_size=kinds.integer(2), **OF_A_START),  # log N must not be 0
     "CSGLD": CONTOUR | OF_A_PILOT,
     "CSGHMC": CONTOUR | OF_A_PILOT,
-    "AMAGOLD": dict(warm_up=kinds.INTEGER.or_none),
     "SGLDSA": SPARSE,
     "SGHMCSA": SPARSE,
     "ESM": SPARSE | dict(epsilon=kinds.POSITIVE),
@@ -114,6 +113,7 @@ PARTS = {
     "AMAGOLD": row(
         dict(learning_rate=0.1, train_size=100),
         call=mh.AMAGOLD,
+        warm_up=kinds.INTEGER.or_none,
         learning_rate=kinds.POSITIVE,
         temperature=kinds.POSITIVE,
         steps_per_test=kinds.COUNT.or_none,
