@@ -212,10 +212,7 @@ class Sampler(SamplerInterface):
             update(gradients, loss, rate)
             self.iterations.assign_add(1)
 
-        if self.num_chains is None:
-            _backend.with_examples(step)
-        else:  # chains in a `StatelessScope`, where no branch may assign
-            step()
+        _backend.with_examples(step, has_chains=self.num_chains is not None)
 
     def _update(
         self, idle: list[int], gradient: Position, loss: Tensor, rate: Tensor

@@ -129,8 +129,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         self._sampler: Sampler | None = None
         self._awaited: AwaitedSample | None = None
         self._reason: str | None = None  # why there was nothing to keep
-        self._is_training = False
-        self._is_open = False
+        self._is_training = self._is_open = False
         self._warm_up = 0  # of the sampler
 
     @classmethod
@@ -221,10 +220,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         elif self._awaited is None or self._awaited.sampler is not sampler:
             self._awaited = AwaitedSample(self._store, sampler)
         self._executed = int(self.model.steps_per_execution)
-        self._is_open = False
-        self._is_training = True
-        self._is_epoch_finished = True
-        self._has_seen_batch = False
+        self._is_open = self._has_seen_batch = False
+        self._is_training = self._is_epoch_finished = True
         self._watch = ChainWatch()
         self._interrupts.begin(self.model)
         if sampler is not None:

@@ -118,7 +118,7 @@ def dense(gradients, variables):
     return list(gradients)
 
 
-def with_examples(step):
+def with_examples(step, has_chains):
     """Run `step()`: each mini-batch has examples."""
     step()
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
 from keras_mhmcmc._backend.keras_internals import writing_to_keras_variables
-from keras_mhmcmc._backend.tensorflow.core import examples_of
+from keras_mhmcmc._backend.tensorflow.core import _examples_of
 from keras_mhmcmc._backend.tensorflow.random import draw_from
 
 __all__ = [
@@ -142,7 +142,7 @@ class ChainTrainer(TrainerHooks):
         variables = self._step_variables(training)
         values = [tf.convert_to_tensor(variable.value) for variable in variables]
         logs, new = self._run_step(values, data, training)
-        count = examples_of(data)
+        count = _examples_of(data)
         if count is not None:
             new = [tf.where(count > 0, *pair) for pair in zip(new, values, strict=True)]
         for variable, value in zip(variables, new, strict=True):

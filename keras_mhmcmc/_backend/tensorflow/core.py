@@ -166,7 +166,7 @@ def steps_if(condition, step, variables):
     return True
 
 
-def examples_of(data):
+def _examples_of(data):
     """Return the number of examples in a mini-batch, None if it cannot be 0.
 
     At the end of data of unknown length, Keras makes one more step of an epoch, with
@@ -177,9 +177,12 @@ def examples_of(data):
     return tf.shape(leaves[0])[0] if is_open else None
 
 
-def with_examples(step):
-    """Run `step()`, which assigns variables, unless the mini-batch is empty."""
-    count = examples_of(data_of_step())
+def with_examples(step, has_chains):
+    """Run `step()`, which assigns variables, unless the mini-batch is empty.
+
+    Chains run in a `StatelessScope`, where no branch may assign: see `ChainTrainer`.
+    """
+    count = None if has_chains else _examples_of(data_of_step())
     if count is None or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         step()
     else:

@@ -87,7 +87,7 @@ def write(variables, values):
             torch._foreach_copy_(*zip(*pairs, strict=True))
 
 
-def with_examples(step):
+def with_examples(step, has_chains):
     """Run `step()`: each mini-batch has examples."""
     step()
 
