@@ -29,6 +29,7 @@ from keras_mhmcmc.parallel.initial_values import initial_values
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.parallel.stacked_values import stacked_variable
 from keras_mhmcmc.parallel.starts import Start
+from keras_mhmcmc.parallel.starts import checked_count
 from keras_mhmcmc.parallel.starts import values_of
 from keras_mhmcmc.parallel.steps import ChainStep
 from keras_mhmcmc.parallel.steps import Value
@@ -66,7 +67,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             trainable weights that its initializers draw, and from its frozen weights
             and moving statistics. `compile` also compiles this model,
             with the same loss and metrics. It keeps the optimizer of this model.
-        num_chains: number of chains, K, an integer that is at least 1.
+        num_chains: number of chains, K, at least 1. Defaults to the number in `start`.
         seed: integer that makes the first weights repeatable. Defaults to None, which
             draws a seed. The noise of the chains comes from the sampler's own seed.
         strategy: how to evaluate the chains. "vmap" evaluates all of them in one
@@ -77,18 +78,17 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             (JAX) or 100,000 weights (TensorFlow, PyTorch), else "loop". "auto" also
             changes to "loop", and says so, if a layer cannot be vectorised.
         name: name of the model. Defaults to "parallel_chains".
-        start: trained networks whose weights the chains start from, also those that
-            are not trained: an `mh.ParallelChains` with `num_chains` chains, or a list
-            of `num_chains` models or paths of `.keras` or `.weights.h5` files. The
-            optimizers of these networks have no effect, and random generators get new
+        start: networks whose weights the chains start from, also frozen weights: an
+            `mh.ParallelChains` with `num_chains` chains, or a list of `num_chains`
+            models or paths of `.keras` or `.weights.h5` files. They need not be
+            compiled. Their optimizers have no effect, and random generators get new
             states. Defaults to None.
 
     Raises:
         ValueError: an argument is outside its range, `model` is not built, has
             constraints or a `train_step` of its own, or cannot be rebuilt from its
-            configuration, `start` has networks of another number or
-            architecture, or there are several processes or replicas; or, in `compile`,
-            the optimizer would mix the chains.
+            configuration, `start` has networks of another number or architecture, or
+            there are several processes or replicas. In `compile`: it mixes the chains.
 
     Example:
 
@@ -112,7 +112,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
     def __init__(
         self,
         model: keras.Model,
-        num_chains: int,
+        num_chains: int | None = None,
         seed: int | None = None,
         strategy: Strategy = "auto",
         name: str = "parallel_chains",
@@ -128,7 +128,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
                 f"call it on some data first. Received: model={model}"
             )
         check_template(model)
-        self.num_chains = _validate.integer("num_chains", num_chains, 1)
+        self.num_chains = checked_count(num_chains, start)
         self.seed = None if seed is None else _validate.seed(seed)
         self._asked: Strategy = _validate.choice(
             "strategy", strategy, ("auto", "vmap", "loop")

@@ -1,4 +1,4 @@
-"""First weights of chains, taken from networks that were trained before."""
+"""First weights of chains, taken from other networks."""
 
 import io
 import os
@@ -28,6 +28,16 @@ _MUST_BE = (
     "Argument `start` must be None, an `mh.ParallelChains`, or a list with a built "
     "`keras.Model`, or the path of a `.keras` or `.weights.h5` file, for each chain."
 )
+
+
+def checked_count(num_chains: Any, start: Any) -> int:
+    """Return K, by default the number of networks in `start`."""
+    if num_chains is None and isinstance(start, StackedModel):
+        return start.num_chains
+    if num_chains is None and isinstance(start, list | tuple):
+        num_chains = len(start)
+    hint = "Or pass a network for each chain in `start`."
+    return _validate.integer("num_chains", num_chains, 1, hint)
 
 
 def values_of(
@@ -86,7 +96,7 @@ def _weights_of_each(
             if not entry.built:
                 raise ValueError(
                     "Argument `start` must have built models: give this model an input "
-                    "shape, or call it on some data, and train it first. "
+                    "shape, or call it on some data. "
                     f"Received: {name}, which is not built"
                 )
             yield _current_weights(entry)

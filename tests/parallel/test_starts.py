@@ -171,6 +171,21 @@ def test_saved_chains_have_their_weights_and_no_start(tmp_path):
     assert rebuilt.num_chains == 2
 
 
+@pytest.mark.every_backend
+@pytest.mark.parametrize("kind", ["never compiled", "compiled", "chains"])
+def test_models_that_were_never_trained_give_the_number_of_chains(kind):
+    models = [with_state() for _ in range(2)]
+    if kind == "compiled":
+        for model in models:
+            compiled(mh.RSGLD(0.1, batch_size=BATCH_SIZE), model)
+    start = mh.ParallelChains(models[0], start=models) if kind == "chains" else models
+    chains = mh.ParallelChains(with_state(), start=start)
+    check_rows(chains, models)
+    fit(compiled(mh.SGLD(0.01, seed=0), chains))
+    assert chains.num_chains == 2
+    assert mh.deep_ensemble(chains).num_members == 2
+
+
 class TestRefused:
     def refuse(self, start, match, model=None):
         with pytest.raises(ValueError, match=match):
@@ -180,6 +195,14 @@ class TestRefused:
         models = [sequential() for _ in range(3)]
         self.refuse(models, r"`num_chains=3`.*Received: 3 networks, num_chains=2")
         self.refuse(mh.ParallelChains(sequential(), 3), "3 networks, num_chains=2")
+
+    def test_no_number_of_chains(self):
+        for start in (None, [], "a.keras"):
+            match = (
+                "`num_chains` must be an integer .*network for each chain in `start`"
+            )
+            with pytest.raises(ValueError, match=match):
+                mh.ParallelChains(sequential(), start=start)
 
     def test_other_shapes(self):
         other = keras.Sequential([keras.Input((5,)), keras.layers.Dense(7)])
