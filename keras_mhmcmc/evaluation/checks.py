@@ -32,11 +32,12 @@ def as_outputs(subject: str, result: Any, rank: int) -> Tensor:
     """
     if not ops.is_tensor(result) or len(result.shape) != rank:
         shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
+        first = repr(next(iter(result))) if isinstance(result, dict) else 0
         raise ValueError(
             f"{subject} must output one tensor of shape (examples, columns). Of "
             "several outputs take one: `keras.Model(model.inputs, model.outputs[0])`; "
-            "of an ensemble, score `ensemble.predict(x)[0]` with `mh.metrics`. For a "
-            "class at each position, reshape the predictions to rows, and use "
+            f"of an ensemble, score `ensemble.predict(x)[{first}]` with `mh.metrics`. "
+            "For a class at each position, reshape the predictions to rows, and use "
             f"`mh.metrics` as well. Received: outputs of shape {shapes}"
         )
     return ops.cast(result, "float32")

@@ -84,12 +84,13 @@ def predict_distribution(
         likelihood = GaussianNLL(noise_std)
     else:
         likelihood = compiled_likelihood(model)
+    outputs = classifier.output_arrays(x)  # refuses several outputs
     if likelihood is None:
         raise ValueError(
             f"Argument `likelihood` must be given for this model. {_REMEDY} "
             f"Received: likelihood=None, noise_std=None, model={model!r}"
         )
-    return distribution(classifier, classifier.output_arrays(x), likelihood)
+    return distribution(classifier, outputs, likelihood)
 
 
 def distribution(

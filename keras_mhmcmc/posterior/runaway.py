@@ -28,6 +28,7 @@ from keras_mhmcmc.optimizers.compiled_loss import name_of
 from keras_mhmcmc.optimizers.loss_terms import output_shape
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.posterior.lag import warn_of_lag
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.tuning.batches import batches_of
 
@@ -86,6 +87,8 @@ class Runaway:
         if not self._is_known:
             self._constant, self._is_known = _constant_loss(model), True
         losses = self.end_epoch(model, sampler)
+        if losses is not None and self._last is None:
+            warn_of_lag(model, float(losses[0]))
         if losses is None or self._first is None or self._lowest is None:
             return None
         self._last = losses

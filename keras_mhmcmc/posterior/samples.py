@@ -120,6 +120,7 @@ class Samples:
         model: keras.Model,
         activation: ActivationLike = None,
         chunk: int | None = None,
+        recalibrate: Any = None,
     ) -> Ensemble:
         """Return an `mh.Ensemble` of the samples.
 
@@ -133,6 +134,9 @@ class Samples:
                 identity otherwise. If the outputs need different functions, pass a
                 list with one for each output.
             chunk: number of members to evaluate side by side, as in `mh.Ensemble`.
+            recalibrate: inputs of training, or a data set, for `Ensemble.recalibrate`:
+                each member then has the batch normalisation statistics of its own
+                weights. Defaults to None: those of the run, which lag behind.
 
         Returns:
             An `mh.Ensemble`, compiled with the loss and metrics of `model`.
@@ -150,7 +154,10 @@ class Samples:
         stacked, weights, single = sample_reading.members(
             self._store, model, self.weights
         )
-        return ensemble_of(single, stacked, weights, activation, chunk)
+        ensemble = ensemble_of(single, stacked, weights, activation, chunk)
+        if recalibrate is not None:
+            ensemble.recalibrate(recalibrate)
+        return ensemble
 
     def to_arviz(self, model: keras.Model | None = None) -> Any:
         """Return the samples as an ArviZ object, with variables named by their paths.
