@@ -17,7 +17,6 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.bayesian.members import Plan
 from keras_mhmcmc.bayesian.members import give_weights
 from keras_mhmcmc.bayesian.scores import Nats
-from keras_mhmcmc.optimizers.psgld import PSGLD
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.callback import PosteriorSamples
@@ -27,6 +26,7 @@ from keras_mhmcmc.sampling.run import sample
 tree = keras.tree
 
 ENERGY_ERROR = 0.1  # per dimension, as in Sommer and others (2025)
+_RATES = (0.3, 1.0, 3.0, 10.0)  # on mini-batches, times the usual one
 _TOO_LARGE = 10.0  # times what was asked for: such a chain gives no sample
 _KEPT_OF_A_PILOT = 25  # samples of a chain
 
@@ -173,7 +173,7 @@ class MiniBatches:
         data: `(x, y, sample_weight)` arrays.
         is_training: which of the examples are not held out, (N,).
         batch_size: examples of a mini-batch.
-        sampler: an optimizer that samples; None: PSGLD.
+        sampler: an optimizer that samples, or a class of them, which gets the setting.
         seed: of the first run.
     """
 
@@ -186,13 +186,16 @@ class MiniBatches:
         data: tuple[Any, Any, Any],
         is_training: Array,
         batch_size: int,
-        sampler: Sampler | None,
+        sampler: Sampler | type[Sampler],
         seed: int,
     ) -> None:
-        self._model, self._compiled, self._sampler = model, compiled, sampler
+        self._model, self._compiled = model, compiled
+        self._sampler: Any = sampler
         self._data, self._is_training = data, is_training
         self._batch_size, self._seed = batch_size, seed
-        self.is_own = sampler is None
+        self.rates: list[float] = []  # to try: a sampler of the user's has its own
+        if isinstance(sampler, type):
+            self.rates = [factor * sampler.usual_rate for factor in _RATES]
 
     def run(
         self,
@@ -231,10 +234,11 @@ class MiniBatches:
         return Samples(ensemble.stacked_values(), steps=steps)
 
     def _made(self, setting: Setting, size: int) -> Sampler:
-        if self._sampler is not None:
+        if isinstance(self._sampler, Sampler):
             config = self._sampler.get_config() | {"train_size": size}
             return type(self._sampler).from_config(config)
-        return PSGLD(
+        kind: Callable[..., Sampler] = self._sampler
+        return kind(
             setting.rate,
             train_size=size,
             temperature=setting.temperature,

@@ -18,6 +18,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.transition import Transition
+from keras_mhmcmc.bayesian.fit import BY_NAME
 from keras_mhmcmc.bayesian.fit import Choice
 from keras_mhmcmc.bayesian.fit import Fit
 from keras_mhmcmc.bayesian.members import Plan
@@ -52,7 +53,8 @@ class BayesianEnsemble(WithEnsemble):
         num_members: trained networks, and chains. Defaults to 4.
         sampler: "auto", a kernel of `mh.kernels`, or an optimizer of this package that
             samples. "auto" takes microcanonical Langevin dynamics where a gradient of
-            all data is cheap, else PSGLD. Defaults to "auto".
+            all data is cheap, else "psgld". A name, "sgld", "psgld", "sghmc" or
+            "sgnht", lets `fit` choose the rate, too. Defaults to "auto".
         temperature: T, or "auto": 1 for regressions, chosen for classes.
         prior: standard deviation of the normal prior of each weight, or "auto": 1 for
             regressions, chosen for classes.
@@ -108,8 +110,13 @@ class BayesianEnsemble(WithEnsemble):
         if given:
             model, num_members = given[0], len(given)
         self.num_members = _validate.integer("num_members", num_members, 1)
-        hint = 'a kernel of `mh.kernels`, an optimizer that samples, or "auto"'
-        if not _is_auto(sampler):
+        hint = (
+            "a kernel of `mh.kernels`, an optimizer that samples, or a name: auto, "
+            f"{', '.join(BY_NAME)}"
+        )
+        is_name = isinstance(sampler, str) and sampler.lower() in BY_NAME
+        sampler = sampler.lower() if is_name else sampler
+        if not is_name and not _is_auto(sampler):
             _validate.instance(
                 "sampler", sampler, (Sampler, Algorithm, Transition), hint
             )

@@ -31,6 +31,7 @@ from keras_mhmcmc.bayesian.members import Trainer
 from keras_mhmcmc.bayesian.report import Report
 from keras_mhmcmc.losses.likelihood import Likelihood
 from keras_mhmcmc.optimizers.compiled_loss import name_of
+from keras_mhmcmc.optimizers.names import NAMED
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.chains import ParallelChains
 
@@ -39,13 +40,17 @@ tree = keras.tree
 _MOST_STEPS, _MOST_EPOCHS = 6000, 100  # the longer of both, of a member
 _STEPS = (3000, 8000)  # of chains on all data, the fewest and the most
 _PILOT = 0.25  # steps of a trial, as a part of those of the last chains
+# Samplers whose rate, temperature and prior the held-out examples choose. Those with
+# weights, a pilot or tests are given as an object.
+BY_NAME: dict[str, type[Sampler]] = {
+    name: NAMED[name] for name in ("sgld", "psgld", "sghmc", "sgnht")
+}
 _CHEAP = 2e7  # examples times weights: all data in one gradient
 _SHARES = (0.0, 0.1, 0.5, 1.0)  # of the trained members in the mean
 _KEPT = 200  # samples
 # What is tried for classes, around the first setting.
 _TEMPERATURES = (0.01, 0.03, 0.1, 1.0)
 _PRIORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-_RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # of PSGLD
 _NUMBERS_KEPT = 40_000_000  # of all samples together
 
 
@@ -238,14 +243,17 @@ class Fit:
             len(self._is_training) * model.count_params() <= _CHEAP
             and not model.non_trainable_variables
         )
-        if isinstance(sampler, Sampler) or (sampler == "auto" and not is_cheap):
+        if sampler == "auto" and not is_cheap:
+            sampler = "psgld"
+        sampler = BY_NAME.get(sampler, sampler) if isinstance(sampler, str) else sampler
+        if isinstance(sampler, Sampler | type):
             return MiniBatches(
                 model,
                 self._compiled,
                 self._data,
                 self._is_training,
                 self._plan.batch_size,
-                sampler if isinstance(sampler, Sampler) else None,
+                sampler,
                 self._seed,
             )
         kernel = None if sampler == "auto" else sampler
@@ -254,9 +262,9 @@ class Fit:
     def _start(self, phase: AllData | MiniBatches, choice: Choice) -> Setting:
         """Return the first setting: what the user gave, or what is usual."""
         is_regression = not _has_classes(self._model)
-        is_own = isinstance(phase, MiniBatches) and phase.is_own
+        rates = phase.rates if isinstance(phase, MiniBatches) else []
         usual = Setting(0.03, 2.0) if isinstance(phase, AllData) else Setting(0.03, 0.5)
-        if is_regression or not is_own and isinstance(phase, MiniBatches):
+        if is_regression or not rates and isinstance(phase, MiniBatches):
             usual = Setting()
         given = {
             name: float(value)
@@ -266,18 +274,18 @@ class Fit:
             )
             if value != "auto"
         }
-        rate = _RATES[1] if is_own else None
+        rate = rates[1] if rates else None
         return dataclasses.replace(usual, rate=rate, **given)
 
     def _axes(
         self, phase: AllData | MiniBatches, choice: Choice
-    ) -> dict[str, tuple[float, ...]]:
+    ) -> dict[str, Sequence[float]]:
         """Return the values that are tried of each part of a setting."""
-        axes: dict[str, tuple[float, ...]] = {}
+        axes: dict[str, Sequence[float]] = {}
         if isinstance(phase, MiniBatches):
-            if not phase.is_own:
+            if not phase.rates:
                 return {}
-            axes["rate"] = _RATES
+            axes["rate"] = phase.rates
         if _has_classes(self._model):
             if choice.temperature == "auto":
                 axes["temperature"] = _TEMPERATURES
@@ -361,7 +369,7 @@ class Fit:
 def _lowest(
     score: Callable[[Setting], float],
     start: Setting,
-    axes: dict[str, tuple[float, ...]],
+    axes: dict[str, Sequence[float]],
 ) -> Setting:
     """Return the setting that no neighbour on an axis beats, one axis after another."""
     best = start

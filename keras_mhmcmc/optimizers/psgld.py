@@ -52,6 +52,8 @@ class PSGLD(Sampler):
     Langevin dynamics for deep neural networks", algorithm 1.
     """
 
+    usual_rate = 0.001
+
     def __init__(
         self,
         learning_rate: float | Schedule,

@@ -54,6 +54,8 @@ class Sampler(SamplerInterface):
     where U is N times the training loss minus the log prior.
     """
 
+    usual_rate = 0.03  # of a sampler that is asked for by its name
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         sampler = super().__new__(cls)
         # Not by assignment: Keras refuses attributes before its own constructor ran.
@@ -387,11 +389,14 @@ class Sampler(SamplerInterface):
     def from_config(
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> Self:
-        """Return the optimizer with these arguments; objects are restored."""
+        """Return the optimizer with these arguments; objects are restored.
+
+        Without a learning rate it has the usual one.
+        """
         restored = {
             key: keras.saving.deserialize_keras_object(value, custom_objects)
             if isinstance(value, dict) and "class_name" in value
             else value
             for key, value in config.items()
         }
-        return cls(**restored)
+        return cls(**{"learning_rate": cls.usual_rate} | restored)

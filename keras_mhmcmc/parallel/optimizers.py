@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc.optimizers.names import NAMED
 from keras_mhmcmc.optimizers.sampler import Sampler
 
 # These treat every weight by itself, so that a leading chain axis changes nothing.
@@ -32,21 +33,23 @@ _REFUSED = {
 
 def checked(optimizer: Any) -> keras.optimizers.Optimizer | None:
     """Return the optimizer, or raise a `ValueError` if it would mix the chains."""
+    names = [*NAMED, *(kind.__name__.lower() for kind in _ELEMENTWISE)]
     try:
-        optimizer = keras.optimizers.get(optimizer)
+        is_name = isinstance(optimizer, str)
+        optimizer = keras.optimizers.get(optimizer.lower() if is_name else optimizer)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             "Argument `optimizer` must be an optimizer, such as mh.SGLD(...), or the "
-            "name of one of `keras.optimizers`. "
+            f"name of one: {', '.join(names)}. "
             f"Received: optimizer={_validate.shown(optimizer)}"
         ) from error
     if optimizer is None or isinstance(optimizer, Sampler):
         return optimizer
     if not isinstance(optimizer, _ELEMENTWISE):
-        names = ", ".join(kind.__name__ for kind in _ELEMENTWISE)
+        kinds = ", ".join(kind.__name__ for kind in _ELEMENTWISE)
         raise ValueError(
             "Argument `optimizer` must be a sampler of this package, or one of Keras' "
-            f"optimizers that treat every weight by itself: {names}. Other optimizers "
+            f"optimizers that treat every weight by itself: {kinds}. Other optimizers "
             f"would mix the chains. Received: optimizer={type(optimizer).__name__}"
         )
     for option, remedy in _REFUSED.items():

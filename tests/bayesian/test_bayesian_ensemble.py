@@ -236,6 +236,22 @@ def test_loaders_are_read_once():
     )
 
 
+@THIRDS
+def test_a_sampler_by_its_name():
+    """The held-out examples choose its rate, around the usual one."""
+    x, y = blobs()
+    ensemble = mh.BayesianEnsemble(
+        network(2, 2), 2, sampler="SGHMC", temperature=0.1, prior=1.0, seed=0
+    )
+    assert ensemble.get_config()["sampler"] == "sghmc"
+    ensemble.compile(CLASSES(from_logits=True), keras.optimizers.Adam(0.05))
+    report = ensemble.fit(x, y, epochs=5, sampling=0.1, verbose=0)
+    trials = repr(report)
+    assert "prior=1, rate=0.03 " in trials and "prior=1, rate=0.09 " in trials
+    with pytest.raises(ValueError, match="auto, sgld, psgld, sghmc, sgnht"):
+        mh.BayesianEnsemble(network(2, 2), sampler="mint")
+
+
 def test_samples_that_are_worse_are_not_averaged():
     """A sampler that destroys the networks leaves the trained members."""
     x, y = blobs()

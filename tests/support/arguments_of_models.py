@@ -183,7 +183,7 @@ TABLE = {
         lambda: dict(model=network(), num_members=2),
         model=MODEL,
         num_members=kinds.COUNT,
-        sampler=listed(None, 1, "sgld", keras.optimizers.SGD(0.1), mh.SGLD),
+        sampler=listed(None, 1, "mint", "AUTO", keras.optimizers.SGD(0.1), mh.SGLD),
         temperature=kinds.POSITIVE.but("auto"),
         prior=kinds.POSITIVE.but("auto"),
         max_samples=kinds.COUNT.or_none,
