@@ -89,11 +89,10 @@ class Sampler(SamplerInterface):
                 _validate.NOT_NEGATIVE,
                 hint="A `LearningRateSchedule` will do as well.",
             )
-        name = _validate.scope_name(name)
-        super().__init__(learning_rate=learning_rate, name=name)
+        super().__init__(learning_rate=learning_rate, name=_validate.scope_name(name))
         self._train_size, self._batch_size = None, batch_size
-        self.algorithm = algorithm
-        if isinstance(algorithm, Metropolis):
+        self.algorithm, is_compared = algorithm, isinstance(algorithm, Metropolis)
+        if is_compared:
             self._batch_size = _validate.integer("batch_size", batch_size, 1)
         if not (isinstance(train_size, str) and train_size == "auto"):
             self._use_train_size(train_size)
@@ -106,13 +105,11 @@ class Sampler(SamplerInterface):
         self.num_chains: int | None = None
         self.model_states = ModelStates()
         self._observer = _backend.LossObserver()
-        if chain is None and isinstance(self.algorithm, Metropolis):
+        if chain is None and is_compared:
             chain = ProposingChain()
         self._chain: Chain = chain or MovingChain(nan_policy, watch)
         self._replicas = Replicas()
-        self._has_moved = False
-        self._planned = None
-        is_compared = isinstance(algorithm, Metropolis)
+        self._has_moved, self._planned = False, None
         self._check = LossCheck(check_model, check_step, is_compared)
         self._first_seed = self.seed if self.seed is not None else fresh_seed()
 
