@@ -347,7 +347,10 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._sampler.watch_samples()
             planned = self._sampler.planned_warm_up(self.burn_in, steps)
             self._warm_up = self._sampler.warm_up if planned is None else planned
-        self._check_reachable(self._iteration + steps)
+        if len(self) == 0:
+            end, due = self._iteration + steps, self._next_due(self._passed())
+            asked = self.burn_in, self.every, self._warm_up
+            progress.check_reachable(end, due, *asked, self._sampler)
         if self._sampler is not None:
             self._warm_up = self._sampler.plan_warm_up(self.burn_in, steps)
         self._store.open(self.model, self._iteration)
@@ -391,9 +394,3 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         is_lost = bool(sampler.lost_chains().all())
         self._reason = sampler.reason_of_loss() if is_lost else None
         return is_lost
-
-    def _check_reachable(self, end: float) -> None:
-        """Refuse a `fit` that ends before the first sample; warn of a short rest."""
-        due = self._next_due(self._passed())
-        if len(self) == 0:
-            progress.check_reachable(end, due, self.burn_in, self.every, self._sampler)

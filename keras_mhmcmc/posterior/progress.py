@@ -107,7 +107,12 @@ def warn_of_early_end(model: keras.Model, first: int, burn_in: int) -> None:
 
 
 def check_reachable(
-    last: float, first: int, burn_in: int, every: int | None, sampler: Sampler | None
+    last: float,
+    first: int,
+    burn_in: int,
+    every: int | None,
+    warm_up: int,
+    sampler: Sampler | None,
 ) -> None:
     """Refuse a `fit` that keeps no sample, and warn of one that is mostly warm-up.
 
@@ -116,18 +121,17 @@ def check_reachable(
         first: the iteration of the first sample.
         burn_in: as in `mh.PosteriorSamples`.
         every: as in `mh.PosteriorSamples`.
+        warm_up: first steps of the sampler that give no sample.
         sampler: the optimizer; None if it is not one of ours.
 
     Raises:
         ValueError: the first sample comes after the last iteration.
     """
-    warm_up, argument = 0, ("", 0)
-    if sampler is not None and sampler.warm_up > burn_in:
-        warm_up, argument = sampler.warm_up, sampler.warm_up_argument
-    name, value = argument
+    name = "" if sampler is None else sampler.warm_up_argument[0]
+    warm_up = warm_up if warm_up > burn_in else 0
     if last < first:
         lower = f"`{name}` of the optimizer" if warm_up else "them"
-        also = f", {name}={value}" if warm_up else ""
+        also = f", {name}={sampler.warm_up_argument[1]}" if warm_up and sampler else ""
         raise ValueError(
             "Arguments `burn_in` and `every` must leave an iteration to keep: this "
             f"`fit` ends at iteration {last}, and the first sample would be kept "
@@ -137,6 +141,6 @@ def check_reachable(
     if last < 1.5 * warm_up:
         warn(
             f"This `fit` ends at iteration {last}, and its first {warm_up} iterations "
-            f"give no samples: `{name}` of the optimizer is {value}. Train for more "
-            f"epochs, or lower `{name}`."
+            f"give no samples, by `{name}` of the optimizer. Train for more epochs, or "
+            f"lower `{name}`."
         )
