@@ -1,6 +1,7 @@
 """A warning about batch normalisation whose statistics lag behind the weights."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
@@ -38,8 +39,9 @@ def warn_of_lag(model: keras.Model, training: float) -> None:
         x, y, _ = next(batches_of(data["x"], data["y"], _EXAMPLES, seed=0)())
     except ValueError:  # a generator, whose mini-batches belong to `fit`
         return
-    loss = losses[0][0](ops.convert_to_tensor(y), model(x, training=False))
-    inference = float(ops.convert_to_numpy(loss))
+    # Not by `Loss.__call__`, which divides by the number of replicas.
+    values = losses[0][0].call(ops.convert_to_tensor(y), model(x, training=False))
+    inference = float(np.mean(ops.convert_to_numpy(values)))
     if inference > _FACTOR * training + _NATS:
         warn(
             f"At the first sample the mean loss is {training:.3g} nats in training, "

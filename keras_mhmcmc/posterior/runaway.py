@@ -105,7 +105,8 @@ class Runaway:
             height = height + max(abs(self._constant), 1.0)
             limit = self._constant + slack
             limit = np.where(self._lowest < self._constant, limit, limit + height)
-        excess = np.where(np.isfinite(losses), losses - limit, math.inf)
+        # A chain whose loss is not finite is lost, and gives no sample.
+        excess = np.where(np.isfinite(losses), losses - limit, -math.inf)
         is_above = bool((excess > 0.0).all())
         self._in_a_row = self._in_a_row + 1 if is_above else 0
         return [float(x) for x in excess]
@@ -232,7 +233,11 @@ def _constant_loss(model: keras.Model) -> float | None:
         return None
     outputs = np.broadcast_to(outputs, (len(y), *shape)).astype("float32")
     y_true, y_pred = ops.convert_to_tensor(y), ops.convert_to_tensor(outputs)
-    return float(ops.convert_to_numpy(losses[0][0](y_true, y_pred, weights)))
+    # Not by `Loss.__call__`, which divides by the number of replicas.
+    values = ops.convert_to_numpy(losses[0][0].call(y_true, y_pred))
+    if weights is not None:
+        values = values * weights.reshape(len(weights), *[1] * (values.ndim - 1))
+    return float(np.mean(values))
 
 
 def _targets(data: dict[str, Any]) -> tuple[Array, Array | None] | None:
