@@ -50,6 +50,7 @@ EXEMPT = {
     "metrics.IntervalCalibration": "a result",
     "p*.Pr*": "abstract",
     "losses.Likelihood": "abstract",
+    "losses.Likelihood.constant": INNER,
     "losses.Likelihood.mixture": INNER,
     "losses.Likelihood.warn_of_grid": INNER,
     "metrics.PredictiveMixture.*mean": "takes nothing",
