@@ -242,18 +242,15 @@ def _constant_loss(model: keras.Model) -> float | None:
 
 def _targets(data: dict[str, Any]) -> tuple[Array, Array | None] | None:
     """Return targets of some examples and their weights, None if they are no arrays."""
+    if data["sample_weight"] is not None:
+        return None
     try:
         stream = batches_of(data["x"], data["y"], _BATCH, seed=0)
+        batches = list(itertools.islice(stream(), _EXAMPLES // _BATCH))
     except ValueError:  # a generator, whose mini-batches belong to `fit`
         return None
-    targets, weights, count = [], [], 0
-    for _, y, weight in itertools.islice(stream(), _EXAMPLES // _BATCH):
-        if not isinstance(y, np.ndarray) or y.ndim == 0:
-            return None
-        targets.append(y)
-        weights.append(weight)
-        count += len(y)
-    if data["sample_weight"] is not None:
+    targets, weights = [y for _, y, _ in batches], [weight for *_, weight in batches]
+    if not all(isinstance(y, np.ndarray) and y.ndim > 0 for y in targets):
         return None
     joined = None if weights[0] is None else np.concatenate(weights)
     return np.concatenate(targets), joined
