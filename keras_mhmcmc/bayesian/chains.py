@@ -14,12 +14,14 @@ from keras_mhmcmc import kernels
 from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.bayesian.members import Plan
+from keras_mhmcmc.bayesian.data import Shuffled
 from keras_mhmcmc.bayesian.members import give_weights
+from keras_mhmcmc.bayesian.progress import Progress
 from keras_mhmcmc.bayesian.scores import Nats
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.callback import PosteriorSamples
+from keras_mhmcmc.posterior.runaway import NoSampleError
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.sampling.run import sample
 
@@ -66,9 +68,8 @@ class AllData:
         is_training: which of the examples are not held out, (N,).
         kernel: of `mh.kernels`. None: microcanonical Langevin dynamics.
         seed: of the first run.
+        progress: whether to show bars.
     """
-
-    unit = "gradients of all data"
 
     def __init__(
         self,
@@ -77,8 +78,10 @@ class AllData:
         is_training: Array,
         kernel: Any,
         seed: int,
+        progress: Progress,
     ) -> None:
         self._model, self._kernel, self._seed = model, kernel, seed
+        self._progress = progress
         self._data, self._is_training = data, is_training
         self._likelihood = Nats(model)
         self._log_likelihood = self._make_log_likelihood()
@@ -90,7 +93,6 @@ class AllData:
         steps: int,
         kept: int,
         is_pilot: bool,
-        progress: bool = False,
     ) -> Samples:
         """Return samples of exp(-U/T), of which the last `steps` give `kept` a chain.
 
@@ -100,7 +102,6 @@ class AllData:
             steps: after the warm-up, which is as long again, 5,000 at most.
             kept: samples of a chain.
             is_pilot: whether the held-out examples do not count.
-            progress: whether to show a bar.
         """
         model = self._model
         places = {id(v): place for place, v in enumerate(model.weights)}
@@ -130,7 +131,7 @@ class AllData:
             burn_in=warm_up,
             every=max(1, steps // kept),
             seed=self._seed,
-            progress=progress,
+            progress=self._progress.is_shown,
         )
         is_sound, left_out, returns = np.ones(count, bool), {}, {}
         if self._kernel is None:
@@ -175,9 +176,8 @@ class MiniBatches:
         batch_size: examples of a mini-batch.
         sampler: an optimizer that samples, or a class of them, which gets the setting.
         seed: of the first run.
+        progress: is told of each epoch.
     """
-
-    unit = "mini-batches"
 
     def __init__(
         self,
@@ -188,11 +188,13 @@ class MiniBatches:
         batch_size: int,
         sampler: Sampler | type[Sampler],
         seed: int,
+        progress: Progress,
     ) -> None:
         self._model, self._compiled = model, compiled
         self._sampler: Any = sampler
         self._data, self._is_training = data, is_training
         self._batch_size, self._seed = batch_size, seed
+        self._progress = progress
         self.rates: list[float] = []  # to try: a sampler of the user's has its own
         if isinstance(sampler, type):
             self.rates = [factor * sampler.usual_rate for factor in _RATES]
@@ -204,33 +206,41 @@ class MiniBatches:
         steps: int,
         kept: int,
         is_pilot: bool,
-        progress: bool = False,
     ) -> Samples:
         """Return samples of the second half of `steps`, as `AllData.run` does."""
         data = self._data
         if is_pilot:
             data = rows(data, self._is_training)
         size = len(tree.flatten(data)[0])
-        own = Plan(size, self._batch_size, None)
-        epochs = max(1, -(-steps // own.epoch))
-        steps = epochs * own.epoch
+        batches = Shuffled(data, self._batch_size, self._seed)
+        epochs = max(1, -(-steps // len(batches)))
+        steps = epochs * len(batches)
         chains = ParallelChains(self._model, len(starts[0]), seed=self._seed)
         chains.compile(self._made(setting, size), **self._compiled)
         give_weights(chains, starts)
         burn_in = steps // 2
         every = max(1, (steps - burn_in) // kept)
         posterior = PosteriorSamples(burn_in=burn_in, every=every)
-        x, y, weights = data
+        phase = f"{'trial' if is_pilot else 'samples'} {setting}"
+
+        def tell(epoch: int, logs: dict[str, Any]) -> None:
+            loss = float(np.mean(logs["loss"]))
+            self._progress.tell(phase, epoch + 1, epochs, loss=loss)
+
+        told = keras.callbacks.LambdaCallback(on_epoch_end=tell)
         chains.fit(
-            x,
-            y,
-            sample_weight=weights,
-            batch_size=self._batch_size,
+            batches,
             epochs=epochs,
-            callbacks=[posterior],
-            verbose="auto" if progress else 0,
+            shuffle=False,  # Keras draws from the state of all programs
+            callbacks=[posterior, told],
+            verbose=0,
         )
-        ensemble = posterior.ensemble(chains)
+        if not len(posterior):
+            return Samples([np.zeros(0)])
+        try:
+            ensemble = posterior.ensemble(chains)
+        except NoSampleError:
+            return Samples([np.zeros(0)])
         return Samples(ensemble.stacked_values(), steps=steps)
 
     def _made(self, setting: Setting, size: int) -> Sampler:

@@ -1,26 +1,68 @@
 """Examples of a `BayesianEnsemble`: checked before they are divided."""
 
+import functools
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_mhmcmc import _data
+from keras_mhmcmc import _validate
+from keras_mhmcmc._data import rows
+from keras_mhmcmc._types import Array
+
 tree = keras.tree
 
-LEAST_HELD_OUT = 10  # examples
+_LEAST_HELD_OUT = 10  # examples
 
 
-def checked_size(data: Any) -> int:
+def divided(
+    x: Any, y: Any, weights: Any, split: float, held_out: Any, seed: int
+) -> tuple[tuple[Any, Any, Any], Array, tuple[Any, Any]]:
+    """Return the data, which of their examples are for training, and those held out.
+
+    Args:
+        x: inputs, or a loader of pairs.
+        y: targets.
+        weights: of the examples, or None.
+        split: part that is held out.
+        held_out: `(x, y)` in its place, or None.
+        seed: of the division.
+    """
+    if y is None and not _data.is_dataset(x):
+        raise ValueError(
+            "Argument `x` must be given with `y`, or be a loader whose batches are "
+            f"pairs (x, y). Received: x={_validate.shown(x)}, y=None"
+        )
+    read = functools.partial(_data.read, needs_targets=True)
+    x, y, weights = _data.as_arrays(tuple(read(x, y, weights)))
+    size = _checked_size((x, y))
+    _check_finite({"x": x, "y": y, "sample_weight": weights})
+    is_training = np.ones(size, bool)
+    if held_out is None:
+        interval = _validate.Interval(0.0, 1.0, low_open=True)
+        split = _validate.number("validation_split", split, interval)
+        count = min(max(_LEAST_HELD_OUT, round(split * size)), size // 2)
+        order = np.random.default_rng(seed).permutation(size)
+        is_training[order[:count]] = False
+        held_out = rows((x, y), ~is_training)
+    elif _data.is_dataset(held_out):
+        held_out = read(held_out)
+    held_x, held_y = _data.as_arrays(tuple(held_out[:2]))
+    return (x, y, weights), is_training, (held_x, held_y)
+
+
+def _checked_size(data: Any) -> int:
     sizes = {len(array) for array in tree.flatten(data)}
-    if len(sizes) != 1 or min(sizes) < 2 * LEAST_HELD_OUT:
+    if len(sizes) != 1 or min(sizes) < 2 * _LEAST_HELD_OUT:
         raise ValueError(
             "Arguments `x` and `y` must have as many examples as one another, at "
-            f"least {2 * LEAST_HELD_OUT}. Received: {sorted(sizes)}"
+            f"least {2 * _LEAST_HELD_OUT}. Received: {sorted(sizes)}"
         )
     return sizes.pop()
 
 
-def check_finite(data: dict[str, Any]) -> None:
+def _check_finite(data: dict[str, Any]) -> None:
     for name, value in data.items():
         for array in tree.flatten(value):
             if array is None or array.dtype.kind != "f":
@@ -32,3 +74,31 @@ def check_finite(data: dict[str, Any]) -> None:
                     f"fill in the values. Received: {bad} of {array.size} values that "
                     "are NaN or infinite"
                 )
+
+
+class Shuffled(keras.utils.PyDataset):
+    """Mini-batches in an order that `seed` alone decides, a new one each epoch.
+
+    Args:
+        data: `(x, y, sample_weight)` arrays; the last may be None.
+        batch_size: examples of a batch; the last batch may be short.
+        seed: of the order.
+    """
+
+    def __init__(self, data: tuple[Any, Any, Any], batch_size: int, seed: int) -> None:
+        super().__init__()
+        self._data = data if data[2] is not None else data[:2]
+        self._size = len(tree.flatten(data)[0])
+        self._batch_size, self._rng = batch_size, np.random.default_rng(seed)
+        self.on_epoch_end()
+
+    def __len__(self) -> int:
+        return -(-self._size // self._batch_size)
+
+    def __getitem__(self, place: int) -> Any:
+        first = place * self._batch_size
+        return rows(self._data, self._order[first : first + self._batch_size])
+
+    def on_epoch_end(self) -> None:
+        """Draw a new order."""
+        self._order = self._rng.permutation(self._size)

@@ -1,5 +1,6 @@
 """`BayesianEnsemble`: train networks, sample from them, choose on held-out data."""
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.transition import Transition
-from keras_mhmcmc.bayesian.fit import BY_NAME
-from keras_mhmcmc.bayesian.fit import Choice
+from keras_mhmcmc.bayesian.choices import BY_NAME
+from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.fit import Fit
 from keras_mhmcmc.bayesian.members import Plan
+from keras_mhmcmc.bayesian.progress import Progress
 from keras_mhmcmc.bayesian.report import Report
 from keras_mhmcmc.bayesian.scores import Nats
 from keras_mhmcmc.bayesian.scores import mixture
@@ -197,6 +199,8 @@ class BayesianEnsemble(WithEnsemble):
         sampling: float | str = "auto",
         refit: bool = True,
         sample_weight: Any = None,
+        callbacks: Any = None,
+        directory: str | None = None,
         verbose: int | str = "auto",
     ) -> Report:
         """Train, sample and choose. Return the report.
@@ -218,7 +222,15 @@ class BayesianEnsemble(WithEnsemble):
             refit: whether the last chains learn from the held-out examples as well.
                 Defaults to True.
             sample_weight: number of times that an example counts, (N,).
+            callbacks: of Keras. Each round of members, and each trial, is an epoch to
+                them, with the logs "loss" and "val_loss", in nats of an example. One
+                that sets `stop_training` ends `fit` as Ctrl-C does.
+            directory: folder for all that is finished. The same call goes on from
+                there after a kill, and gives what it would have given. Defaults to
+                None.
             verbose: 0 is silent. Defaults to "auto", which tells each phase.
+
+        Ctrl-C ends `fit` with what was best so far by the held-out examples.
 
         Raises:
             ValueError: an argument is outside its range, or the data do not fit.
@@ -231,23 +243,40 @@ class BayesianEnsemble(WithEnsemble):
         _validate.choice("refit", refit, (True, False))
         if not _is_auto(sampling):
             sampling = _validate.number("sampling", sampling, _validate.NOT_NEGATIVE)
-        seed = random.randint(0, 2**31 - 1) if self.seed is None else self.seed
-        run = Fit(
-            self.model,
-            self._untracked.compiled,
-            self._untracked.optimizer,
-            Plan(0, batch_size, epochs),
-            seed,
-            verbose,
-        )
+        seed = self.seed
+        if seed is None:
+            if directory is not None:
+                raise ValueError(
+                    "Argument `directory` of `fit` needs a `seed` of the ensemble, so "
+                    "that a fit can go on: BayesianEnsemble(model, seed=0). Received: "
+                    f"directory={directory!r}, seed=None"
+                )
+            seed = random.randint(0, 2**31 - 1)
+        progress = Progress(self, callbacks, verbose)
+        plan = Plan(0, batch_size, epochs)
+        compiled, optimizer = self._untracked.compiled, self._untracked.optimizer
+        run = Fit(self.model, compiled, optimizer, plan, seed, progress)
         run.divide(x, y, sample_weight, validation_split, validation_data)
+        run.keep_in(
+            directory,
+            {
+                "model": json.dumps(self.get_config() | {"averaged": None}),
+                "compile": json.dumps(self.get_compile_config()),
+                "epochs": repr(epochs),
+                "batch_size": repr(batch_size),
+                "sampling": repr(sampling),
+                "refit": repr(refit),
+            },
+        )
+        progress.begin()
         trained = self._untracked.trained
         members = run.take(trained) if trained else run.train(self.num_members)
         choice = Choice(self.sampler, self.temperature, self.prior, self.max_samples)
-        stacked, weights = run.sample(members, choice, sampling, refit)
+        average = run.sample(members, choice, sampling, refit)
         self.report = run.report
-        self._averaged = ensemble_of(self.model, stacked, weights, None)
+        self._averaged = ensemble_of(self.model, average.stacked, average.weights, None)
         self.predict_function = self.test_function = None
+        progress.end()
         return self.report
 
     def get_compile_config(self) -> dict[str, Any]:

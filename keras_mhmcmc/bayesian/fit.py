@@ -1,18 +1,13 @@
 """The phases of one `BayesianEnsemble.fit`."""
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_mhmcmc import _data
-from keras_mhmcmc import _validate
 from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
@@ -21,47 +16,31 @@ from keras_mhmcmc.bayesian.chains import AllData
 from keras_mhmcmc.bayesian.chains import MiniBatches
 from keras_mhmcmc.bayesian.chains import Samples
 from keras_mhmcmc.bayesian.chains import Setting
-from keras_mhmcmc.bayesian.data import LEAST_HELD_OUT
-from keras_mhmcmc.bayesian.data import check_finite
-from keras_mhmcmc.bayesian.data import checked_size
+from keras_mhmcmc.bayesian.choices import Choice
+from keras_mhmcmc.bayesian.choices import Phase
+from keras_mhmcmc.bayesian.choices import has_classes
+from keras_mhmcmc.bayesian.choices import sampler_of
+from keras_mhmcmc.bayesian.choices import steps_of
+from keras_mhmcmc.bayesian.data import divided
+from keras_mhmcmc.bayesian.members import DECAYS
 from keras_mhmcmc.bayesian.members import RATES
 from keras_mhmcmc.bayesian.members import Members
 from keras_mhmcmc.bayesian.members import Plan
 from keras_mhmcmc.bayesian.members import Trainer
+from keras_mhmcmc.bayesian.members import Training
+from keras_mhmcmc.bayesian.progress import Progress
 from keras_mhmcmc.bayesian.report import Report
+from keras_mhmcmc.bayesian.saved import Saved
+from keras_mhmcmc.bayesian.scores import Average
+from keras_mhmcmc.bayesian.scores import averaged
 from keras_mhmcmc.losses.likelihood import Likelihood
-from keras_mhmcmc.optimizers.compiled_loss import name_of
-from keras_mhmcmc.optimizers.names import NAMED
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.chains import ParallelChains
 
 tree = keras.tree
 
 _MOST_STEPS, _MOST_EPOCHS = 6000, 100  # the longer of both, of a member
-_STEPS = (3000, 8000)  # of chains on all data, the fewest and the most
 _PILOT = 0.25  # steps of a trial, as a part of those of the last chains
-# Samplers whose rate, temperature and prior the held-out examples choose. Those with
-# weights, a pilot or tests are given as an object.
-BY_NAME: dict[str, type[Sampler]] = {
-    name: NAMED[name] for name in ("sgld", "psgld", "sghmc", "sgnht")
-}
-_CHEAP = 2e7  # examples times weights: all data in one gradient
-_SHARES = (0.0, 0.1, 0.5, 1.0)  # of the trained members in the mean
-_KEPT = 200  # samples
-# What is tried for classes, around the first setting.
-_TEMPERATURES = (0.01, 0.03, 0.1, 1.0)
-_PRIORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-_NUMBERS_KEPT = 40_000_000  # of all samples together
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The arguments of a `BayesianEnsemble` that "auto" leaves to held-out data."""
-
-    sampler: Any
-    temperature: float | str
-    prior: float | str
-    max_samples: int | None
 
 
 class Fit:
@@ -73,7 +52,7 @@ class Fit:
         optimizer: of the members.
         plan: sizes; its number of examples is found by `divide`.
         seed: of everything.
-        verbose: 0 is silent.
+        progress: is told of each round, and of each run of chains.
     """
 
     def __init__(
@@ -83,13 +62,13 @@ class Fit:
         optimizer: Any,
         plan: Plan,
         seed: int,
-        verbose: int | str,
+        progress: Progress,
     ) -> None:
         self.report = Report()
         self._model, self._compiled, self._optimizer = model, compiled, optimizer
-        self._plan, self._seed, self._verbose = plan, seed, verbose
-        self._begin = time.monotonic()
-        self._samples: Samples | None = None  # of the last chains
+        self._plan, self._seed, self._progress = plan, seed, progress
+        self._saved = Saved(None, {})
+        self._is_interrupted = False
 
     # Data.
 
@@ -103,67 +82,112 @@ class Fit:
             split: part that is held out.
             held_out: `(x, y)` in its place, or None.
         """
-        if y is None and not _data.is_dataset(x):
-            raise ValueError(
-                "Argument `x` must be given with `y`, or be a loader whose batches are "
-                f"pairs (x, y). Received: x={_validate.shown(x)}, y=None"
-            )
-        read = functools.partial(_data.read, needs_targets=True)
-        x, y, weights = _data.as_arrays(tuple(read(x, y, weights)))
-        size = checked_size((x, y))
-        check_finite({"x": x, "y": y, "sample_weight": weights})
-        is_training = np.ones(size, bool)
-        if held_out is None:
-            interval = _validate.Interval(0.0, 1.0, low_open=True)
-            split = _validate.number("validation_split", split, interval)
-            count = min(max(LEAST_HELD_OUT, round(split * size)), size // 2)
-            order = np.random.default_rng(self._seed).permutation(size)
-            is_training[order[:count]] = False
-            held_out = rows((x, y), ~is_training)
-        elif _data.is_dataset(held_out):
-            held_out = read(held_out)
-        self._data, self._is_training = (x, y, weights), is_training
-        held_x, held_y = _data.as_arrays(tuple(held_out[:2]))
+        parts = divided(x, y, weights, split, held_out, self._seed)
+        self._data, self._is_training, (held_x, held_y) = parts
         self._held_out = scores.HeldOut(self._model, held_x, held_y)
         losses = scores.Nats(self._model).losses
-        for loss, targets in zip(losses, tree.flatten(y), strict=True):
+        for loss, targets in zip(losses, tree.flatten(self._data[1]), strict=True):
             if isinstance(loss, Likelihood):
                 loss.warn_of_grid(targets)
         labels = tree.flatten(held_y)
-        if _has_classes(self._model) and any(len(np.unique(y)) == 1 for y in labels):
+        if has_classes(self._model) and any(len(np.unique(y)) == 1 for y in labels):
             warn(
                 "The held-out examples have one class alone, and choose badly: pass a "
                 "larger `validation_split`, or `validation_data` with all classes. "
                 f"Now: {len(labels[0])} held-out examples"
             )
-        self._plan.size = int(is_training.sum())
+        self._plan.size = int(self._is_training.sum())
+
+    def keep_in(self, directory: str | None, arguments: dict[str, Any]) -> None:
+        """Keep what is finished in a folder, and take from there what is.
+
+        Args:
+            directory: folder, or None.
+            arguments: a text for each that must be the same when a fit goes on.
+        """
+        data = (self._data, self._is_training, self._held_out.x, self._held_out.y)
+        arrays = [array for array in tree.flatten(data) if array is not None]
+        self._saved = Saved(directory, arguments | {"data": arrays})
 
     # Members.
 
     def train(self, count: int) -> Members:
-        """Return the trained members."""
-        begin = time.monotonic()
+        """Return the trained members. For classes, several weight decays are tried."""
+        found: dict[Training, tuple[Members, Array]] = {}
+
+        def nll(training: Training) -> float:
+            if training not in found:
+                rate = next((members.rate for members, _ in found.values()), None)
+                found[training] = self._trained(count, training, rate)
+                if found[training][0].is_interrupted:
+                    raise KeyboardInterrupt
+            return float(np.mean(scores.mixture(found[training][1])))
+
+        axes: dict[str, Sequence[float]] = {}
+        start = Training()
+        if self._optimizer == "adamw" and has_classes(self._model):
+            start, axes = Training(decay=DECAYS[2]), {"decay": DECAYS}
+        try:
+            best = scores.lowest(nll, start, axes)
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            self._is_interrupted = True
+            best = min(found, key=nll)
+        members, self._members_nats = found[best]
+        return members
+
+    def _trained(
+        self, count: int, training: Training, rate: float | None
+    ) -> tuple[Members, Array]:
+        """Return members, and their nats of the held-out examples.
+
+        Args:
+            count: of members.
+            training: decay of the weights.
+            rate: that was best before. None: several are tried, if the optimizer has
+                none of its own.
+        """
+        part, begin = f"members {training}", time.monotonic()
+        saved = self._saved.get(part)
+        if saved is not None:
+            self.report.rows.append(saved["row"])
+            return Members(**saved["members"]), saved["nats"]
         chains = ParallelChains(self._model, count, seed=self._seed)
-        is_name = isinstance(self._optimizer, str)
-        optimizer = self._optimizer
-        if not is_name:
+        optimizer: Any = self._optimizer
+        rates: Sequence[float] = RATES if rate is None else (rate,)
+        if training.decay is not None:
+            optimizer = keras.optimizers.AdamW(weight_decay=training.decay)
+        elif not isinstance(optimizer, str):
             optimizer = type(optimizer).from_config(optimizer.get_config())
+            rates = ()
         chains.compile(optimizer, **self._compiled)
         data = rows(self._data, self._is_training)
         trainer = Trainer(
-            chains, data, self._held_out, self._plan, self._seed, self._told
+            chains,
+            data,
+            self._held_out,
+            self._plan,
+            self._seed,
+            self._progress,
+            self._saved,
+            part,
         )
-        members = trainer.train(RATES if is_name else (), self._most())
+        members = trainer.train(rates, self._most())
         if not np.isfinite(members.nats).all():
             raise ValueError(
                 "No member has finite losses on the held-out examples: check the data "
                 "for NaN, and scale inputs and targets to a deviation of about 1. "
                 f"Received: held-out losses {members.nats.tolist()}"
             )
-        self._members_nats = self._held_out.nats(members.stacked)
-        setting = "" if members.rate is None else f"rate={members.rate:g}"
-        self._add("members", setting, members.steps, begin, self._members_nats)
-        return members
+        nats = self._held_out.nats(members.stacked)
+        given = (("rate", members.rate), ("decay", training.decay))
+        setting = ", ".join(f"{name}={v:g}" for name, v in given if v is not None)
+        row = self._add("members", setting, members.steps, begin, nats)
+        if not members.is_interrupted:
+            values = {"members": dataclasses.asdict(members), "nats": nats, "row": row}
+            self._saved.put(part, values)
+        return members, nats
 
     def _most(self) -> int:
         return max(_MOST_STEPS, _MOST_EPOCHS * self._plan.epoch)
@@ -176,175 +200,120 @@ class Fit:
         self._add("members", "given", 0, time.monotonic(), self._members_nats)
         return Members(stacked, np.mean(self._members_nats, axis=1), None, self._most())
 
-    def _told(self, phase: str, logs: dict[str, float]) -> None:
-        if self._verbose:
-            seconds = time.monotonic() - self._begin
-            print(
-                f"\r{phase}: round {logs['round'] + 1:.0f}, loss {logs['loss']:.4f}, "
-                f"{seconds:.0f} s",
-                end="",
-                flush=True,
-            )
-
     # Samples.
 
     def sample(
         self, members: Members, choice: Choice, sampling: float | str, refit: bool
-    ) -> tuple[list[Array], Array]:
-        """Return the networks that are averaged, and their weights in the mean."""
-        count = len(members.stacked[0])
-        alone = members.stacked, np.full(count, 1.0 / count)
-        if sampling == 0:
-            return alone
-        phase = self._phase(choice.sampler)
-        steps = members.steps
-        if sampling != "auto":
-            steps = max(1, int(float(sampling) * steps))
-        elif isinstance(phase, AllData):
-            # Long chains where a gradient is cheap: millions of examples times weights.
-            cost = len(self._is_training) * self._model.count_params() / 1e6
-            steps = int(np.clip(_STEPS[1] / np.sqrt(cost), *_STEPS))
-        kept = self._kept(choice.max_samples, count)
+    ) -> Average:
+        """Return the networks that are averaged."""
+        model, count = self._model, len(members.nats)
+        weights = np.full(count, 1.0 / count)
+        nll = float(np.mean(scores.mixture(self._members_nats)))
+        best = Average(members.stacked, weights, nll)
+        if self._is_interrupted:
+            _warn_of_interruption(best)
+        if sampling == 0 or self._is_interrupted:
+            return best
+        size = len(self._is_training)
+        phase = self._phase(sampler_of(choice, model, size))
+        steps = steps_of(phase, model, size, members.steps or self._most(), sampling)
+        kept = choice.kept(model, count)
         pilot = max(2 * kept, int(_PILOT * steps))
         tried: dict[Setting, Array | None] = {}
 
-        def nll(setting: Setting) -> float:
+        def score(setting: Setting) -> float:
+            nonlocal best
             if setting not in tried:
-                tried[setting] = self._run(
-                    phase, members.stacked, setting, pilot, kept, True
-                )
+                samples, nats = self._run(phase, members, setting, pilot, kept, True)
+                tried[setting] = nats
+                if samples is not None and nats is not None:
+                    share, nll = scores.share_of_members(self._members_nats, nats)
+                    if nll < best.nll:
+                        best = averaged(members.stacked, samples.stacked, share, nll)
             nats = tried[setting]
             return np.inf if nats is None else float(np.mean(scores.mixture(nats)))
 
-        setting = _lowest(nll, self._start(phase, choice), self._axes(phase, choice))
-        nats = tried[setting]
-        share = 1.0 if nats is None else self._share(nats)
-        samples = None
-        if share < 1.0:
-            self._run(phase, members.stacked, setting, steps, kept, not refit)
-            samples = self._samples
-        if samples is None:
-            note = "No chain was sound" if nats is None else "Sampling did not pay here"
+        try:
+            axes = choice.axes(model, phase)
+            setting = scores.lowest(score, choice.start(model, phase), axes)
+            nats = tried[setting]
+            note = "No chain was sound"
+            if nats is not None:
+                share, nll = scores.share_of_members(self._members_nats, nats)
+                self.report.notes.append(f"Part of the members in the mean: {share:g}.")
+                note = "Sampling did not pay here"
+                if share < 1.0:
+                    samples, _ = self._run(
+                        phase, members, setting, steps, kept, not refit
+                    )
+                    if samples is not None:
+                        return averaged(members.stacked, samples.stacked, share, nll)
+                    note = "No chain was sound"
             self.report.notes.append(f"{note}: these are the trained members.")
-            return alone
-        number = len(samples)
-        if share == 0.0:
-            return samples.stacked, np.full(number, 1.0 / number)
-        pairs = zip(samples.stacked, members.stacked, strict=True)
-        stacked = [np.concatenate(pair) for pair in pairs]
-        weights = np.concatenate(
-            [np.full(number, (1.0 - share) / number), np.full(count, share / count)]
-        )
-        return stacked, weights
+            return Average(members.stacked, weights, nll)
+        except KeyboardInterrupt:
+            _warn_of_interruption(best)
+            return best
 
-    def _phase(self, sampler: Any) -> AllData | MiniBatches:
-        model = self._model
-        is_cheap = (
-            len(self._is_training) * model.count_params() <= _CHEAP
-            and not model.non_trainable_variables
-        )
-        if sampler == "auto" and not is_cheap:
-            sampler = "psgld"
-        sampler = BY_NAME.get(sampler, sampler) if isinstance(sampler, str) else sampler
+    def _phase(self, sampler: Any) -> Phase:
         if isinstance(sampler, Sampler | type):
             return MiniBatches(
-                model,
+                self._model,
                 self._compiled,
                 self._data,
                 self._is_training,
                 self._plan.batch_size,
                 sampler,
                 self._seed,
+                self._progress,
             )
-        kernel = None if sampler == "auto" else sampler
-        return AllData(model, self._data, self._is_training, kernel, self._seed)
-
-    def _start(self, phase: AllData | MiniBatches, choice: Choice) -> Setting:
-        """Return the first setting: what the user gave, or what is usual."""
-        is_regression = not _has_classes(self._model)
-        rates = phase.rates if isinstance(phase, MiniBatches) else []
-        usual = Setting(0.03, 2.0) if isinstance(phase, AllData) else Setting(0.03, 0.5)
-        if is_regression or not rates and isinstance(phase, MiniBatches):
-            usual = Setting()
-        given = {
-            name: float(value)
-            for name, value in (
-                ("temperature", choice.temperature),
-                ("prior", choice.prior),
-            )
-            if value != "auto"
-        }
-        rate = rates[1] if rates else None
-        return dataclasses.replace(usual, rate=rate, **given)
-
-    def _axes(
-        self, phase: AllData | MiniBatches, choice: Choice
-    ) -> dict[str, Sequence[float]]:
-        """Return the values that are tried of each part of a setting."""
-        axes: dict[str, Sequence[float]] = {}
-        if isinstance(phase, MiniBatches):
-            if not phase.rates:
-                return {}
-            axes["rate"] = phase.rates
-        if _has_classes(self._model):
-            if choice.temperature == "auto":
-                axes["temperature"] = _TEMPERATURES
-            if choice.prior == "auto":
-                axes["prior"] = _PRIORS
-        return axes
-
-    def _kept(self, most: int | None, chains: int) -> int:
-        """Return the samples of a chain that are kept."""
-        if most is None:
-            most = min(_KEPT, _NUMBERS_KEPT // max(1, self._model.count_params()))
-        return max(1, most // chains)
+        data = self._data, self._is_training
+        return AllData(self._model, *data, sampler, self._seed, self._progress)
 
     def _run(
         self,
-        phase: AllData | MiniBatches,
-        starts: Sequence[Array],
+        phase: Phase,
+        members: Members,
         setting: Setting,
         steps: int,
         kept: int,
         is_pilot: bool,
-    ) -> Array | None:
-        """Run chains, report them, and return the held-out nats of their samples."""
-        begin = time.monotonic()
-        samples = phase.run(starts, setting, steps, kept, is_pilot, bool(self._verbose))
-        for chain, error in samples.left_out.items():
-            self.report.notes.append(
-                f"Chain {chain} at {setting} is left out: its energy error is "
-                f"{error:.3g}, more than ten times what was asked for."
-            )
-        for chain, times in samples.returns.items():
-            self.report.notes.append(
-                f"Chain {chain} at {setting} was sent back {times} times, and had "
-                "half of the step from then on."
-            )
-        self._samples = samples if len(samples) else None
-        if self._samples is None:
-            return None
-        nats = self._held_out.nats(samples.stacked) if is_pilot else None
-        name = "trial" if is_pilot else "samples"
-        self._add(name, str(setting), samples.steps, begin, nats, len(samples))
-        return nats
+    ) -> tuple[Samples | None, Array | None]:
+        """Run chains, and return their samples and the held-out nats of a trial.
 
-    def _share(self, nats: Array) -> float:
-        """Return the members' part of the mean with the lowest held-out nats."""
-        of_members = -scores.mixture(self._members_nats)
-        of_samples = -scores.mixture(nats)
-        with np.errstate(divide="ignore"):
-            found = {
-                share: -np.mean(
-                    np.logaddexp(
-                        np.log(share) + of_members, np.log1p(-share) + of_samples
-                    )
-                )
-                for share in _SHARES
-            }
-        share = min(found, key=found.__getitem__)
-        self.report.notes.append(f"Part of the members in the mean: {share:g}.")
-        return share
+        A trial that a folder has is not run again, and gives its nats alone.
+        """
+        name, begin = "trial" if is_pilot else "samples", time.monotonic()
+        part = f"{name} {setting}, {steps} steps"
+        saved = self._saved.get(part)
+        if saved is not None:
+            self.report.rows.append(saved["row"])
+            self.report.notes.extend(saved["notes"])
+            stacked = saved["stacked"]
+            return None if stacked is None else Samples(stacked), saved["nats"]
+        samples = phase.run(members.stacked, setting, steps, kept, is_pilot)
+        notes = [
+            f"Chain {chain} at {setting} is left out: its energy error is {error:.3g}, "
+            "more than ten times what was asked for."
+            for chain, error in samples.left_out.items()
+        ]
+        notes += [
+            f"Chain {chain} at {setting} was sent back {times} times, and had half of "
+            "the step from then on."
+            for chain, times in samples.returns.items()
+        ]
+        self.report.notes.extend(notes)
+        if not len(samples):
+            return None, None
+        nats = self._held_out.nats(samples.stacked) if is_pilot else None
+        row = self._add(name, str(setting), samples.steps, begin, nats, len(samples))
+        stacked = None if is_pilot else list(samples.stacked)
+        values = {"stacked": stacked, "nats": nats, "row": row, "notes": notes}
+        self._saved.put(part, values)
+        if nats is not None:
+            nll = float(np.mean(scores.mixture(nats)))
+            self._progress.tell(f"trial {setting}", 1, 1, val_loss=nll)
+        return samples, nats
 
     def _add(
         self,
@@ -354,39 +323,23 @@ class Fit:
         begin: float,
         nats: Array | None,
         networks: int | None = None,
-    ) -> None:
+    ) -> dict[str, Any]:
         row: dict[str, Any] = dict(phase=phase, setting=setting, steps=steps)
         row["seconds"] = time.monotonic() - begin
         row["networks"] = networks if nats is None else len(nats)
         if nats is not None:
             each = scores.mixture(nats)
+            row["nll"] = float(np.mean(each))
+        if nats is not None and phase == "trial":
             gains = scores.mixture(self._members_nats) - each
-            row |= {"nll": float(np.mean(each)), "gain": float(np.mean(gains))}
+            row["gain"] = float(np.mean(gains))
             row["error"] = float(np.std(gains) / np.sqrt(len(gains)))
-        self.report.add(**row)
+        return self.report.add(**row)
 
 
-def _lowest(
-    score: Callable[[Setting], float],
-    start: Setting,
-    axes: dict[str, Sequence[float]],
-) -> Setting:
-    """Return the setting that no neighbour on an axis beats, one axis after another."""
-    best = start
-    for name, values in axes.items():
-        for step in (1, -1):
-            while True:
-                place = values.index(getattr(best, name)) + step
-                if not 0 <= place < len(values):
-                    break
-                other = dataclasses.replace(best, **{name: values[place]})
-                if not score(other) < score(best):
-                    break
-                best = other
-    score(best)
-    return best
-
-
-def _has_classes(model: keras.Model) -> bool:
-    losses = scores.Nats(model).losses
-    return any("entropy" in name_of(loss) for loss in losses if loss is not None)
+def _warn_of_interruption(best: Average) -> None:
+    warn(
+        f"`fit` was interrupted. What was best so far predicts: {len(best.weights)} "
+        f"networks, with {best.nll:.4g} held-out nats an example. With `directory`, "
+        "the same call of `fit` goes on."
+    )

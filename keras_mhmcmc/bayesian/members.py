@@ -1,6 +1,7 @@
 """The first phase: networks side by side, each stopped where held-out data say."""
 
-from collections.abc import Callable
+import dataclasses
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from keras import ops
 
 from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.bayesian.progress import Progress
+from keras_mhmcmc.bayesian.saved import Saved
 from keras_mhmcmc.bayesian.scores import HeldOut
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.store import host_copy
@@ -18,12 +21,12 @@ from keras_mhmcmc.posterior.store import host_copy
 tree = keras.tree
 
 RATES = (1e-2, 3e-3, 1e-3)  # the first that are tried
+DECAYS = (0.004, 0.03, 0.1, 0.3, 1.0)  # of AdamW, tried for classes
 _STEPS = 200  # of a round at least: an epoch of Keras costs up to .2 seconds by itself
 _PATIENCE = 5  # rounds without a better network before the rate falls
 _FALL = 0.3  # factor of the rate
 _FALLS = 2
-
-Told = Callable[[str, dict[str, float]], None]  # of each round: phase and logs
+_SAVE_EVERY = 60.0  # seconds
 
 
 @dataclass
@@ -32,8 +35,16 @@ class Members:
 
     stacked: list[Array]  # (members, ...) for each of `model.weights`
     nats: Array  # held out, mean over the examples, (members,)
-    rate: float | None  # that was chosen, None if the user gave an optimizer
+    rate: float | None = None  # that was chosen; None: the optimizer's own
     steps: int = 0
+    is_interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the held-out examples choose before a member is trained."""
+
+    decay: float | None = None  # of the weights by AdamW; None: the optimizer's own
 
 
 @dataclass
@@ -61,6 +72,16 @@ class Plan:
         return max(1, -(-steps // self.round))
 
 
+@dataclass
+class _State:
+    """How far the training has come."""
+
+    best: Members
+    waits: Array  # rounds without a better network, (members,)
+    falls: int = 0  # of the rate
+    rounds: int = 0
+
+
 class Trainer:
     """Trains the networks of an `mh.ParallelChains` round by round.
 
@@ -70,7 +91,9 @@ class Trainer:
         held_out: scores the networks.
         plan: steps.
         seed: of the order of the examples.
-        told: is called after each round.
+        progress: is told of each round.
+        saved: keeps the state, to go on after a kill.
+        part: name of this training.
     """
 
     def __init__(
@@ -80,10 +103,13 @@ class Trainer:
         held_out: HeldOut,
         plan: Plan,
         seed: int,
-        told: Told,
+        progress: Progress,
+        saved: Saved,
+        part: str,
     ) -> None:
         self._chains, self._data, self._held_out = chains, data, held_out
-        self._plan, self._told = plan, told
+        self._plan, self._progress = plan, progress
+        self._saved, self._part = saved, f"{part}, unfinished"
         self._order = np.random.default_rng(seed)
 
     def train(self, rates: Sequence[float], most: int) -> Members:
@@ -93,45 +119,80 @@ class Trainer:
             rates: of the optimizer. Empty: it keeps its own.
             most: steps without an argument `epochs`.
         """
-        chains, optimizer = self._chains, self._chains.optimizer
+        chains, most_rounds = self._chains, self._plan.rounds(most)
         chains.build_optimizer()
-        first = _values(chains)
-        best = Members(self._stacked(), np.full(chains.num_chains, np.inf), None)
-        rate = None
-        if rates:
-            rate = self._tried(rates, first)
-            optimizer.learning_rate = rate
-        best.rate = rate
-        waits = np.zeros(chains.num_chains, int)
-        falls = 0
-        for number in range(self._plan.rounds(most)):
-            self._round("members", number)
-            best.steps += self._plan.round
-            is_better = self._keep(best)
-            waits = np.where(is_better, 0, waits + 1)
-            if (waits < _PATIENCE).any():
-                continue
-            if rate is None or falls == _FALLS:
-                break
-            falls, rate = falls + 1, rate * _FALL
-            waits[:] = 0
-            optimizer.learning_rate = rate
-            give_weights(chains, best.stacked)
+        state = self._restored() or self._first(rates)
+        best, saved_at = state.best, time.monotonic()
+        for number in range(state.rounds, most_rounds):
+            try:
+                loss = self._round()
+                state.waits = np.where(self._keep(best), 0, state.waits + 1)
+                best.steps += self._plan.round
+                nll = float(np.mean(best.nats))
+                self._progress.tell(
+                    "members", number + 1, most_rounds, loss=loss, val_loss=nll
+                )
+            except KeyboardInterrupt:
+                if not np.isfinite(best.nats).all():
+                    raise
+                best.is_interrupted = True
+                return best
+            if (state.waits >= _PATIENCE).all():
+                if best.rate is None or state.falls == _FALLS:
+                    break
+                state.falls += 1
+                state.waits = np.zeros_like(state.waits)
+                chains.optimizer.learning_rate = best.rate * _FALL**state.falls
+                give_weights(chains, best.stacked)
+            state.rounds = number + 1
+            if time.monotonic() - saved_at >= _SAVE_EVERY:
+                self._save(state)
+                saved_at = time.monotonic()
+        self._saved.remove(self._part)
         return best
+
+    def _first(self, rates: Sequence[float]) -> _State:
+        """Return the state before the first round, after the trial of the rates."""
+        chains = self._chains
+        first = _values(chains)
+        count = chains.num_chains
+        best = Members(self._stacked(), np.full(count, np.inf))
+        if rates:
+            best.rate = rates[0] if len(rates) == 1 else self._tried(rates, first)
+            chains.optimizer.learning_rate = best.rate
+        return _State(best, np.zeros(count, int))
+
+    def _save(self, state: _State) -> None:
+        values = dataclasses.asdict(state)
+        values["variables"] = _values(self._chains)
+        values["order"] = self._order.bit_generator.state
+        self._saved.put(self._part, values)
+
+    def _restored(self) -> _State | None:
+        values = self._saved.get(self._part)
+        if values is None:
+            return None
+        pairs = zip(_variables(self._chains), values.pop("variables"), strict=True)
+        for variable, value in pairs:
+            variable.assign(value)
+        self._order.bit_generator.state = values.pop("order")
+        return _State(**values | {"best": Members(**values["best"])})
 
     def _tried(self, rates: Sequence[float], first: list[Array]) -> float:
         """Return the rate with the best networks after a round from the start."""
         chains, found = self._chains, {}
         for number, rate in enumerate(rates):
             chains.optimizer.learning_rate = rate
-            self._round("rates", number)
+            loss = self._round()
+            self._progress.tell("rates", number + 1, len(rates), loss=loss)
             nats = np.mean(self._held_out.nats(self._stacked()), axis=1)
             found[rate] = np.inf if not np.isfinite(nats).all() else np.median(nats)
             for variable, value in zip(_variables(chains), first, strict=True):
                 variable.assign(value)
         return min(found, key=found.__getitem__)
 
-    def _round(self, phase: str, number: int) -> None:
+    def _round(self) -> float:
+        """Train for a round, and return the mean loss."""
         plan, chains = self._plan, self._chains
         kept = min(plan.epoch * plan.batch_size, plan.size)
         order = np.concatenate(
@@ -150,7 +211,7 @@ class Trainer:
             shuffle=False,
             verbose=0,
         )
-        self._told(phase, {"loss": history.history["loss"][-1], "round": number})
+        return float(np.mean(history.history["loss"][-1]))
 
     def _keep(self, best: Members) -> Array:
         """Keep the networks that are better than before, and return which are."""
@@ -168,7 +229,7 @@ class Trainer:
 
 
 def _variables(chains: ParallelChains) -> list[keras.Variable]:
-    variables = [*chains.weights, *chains.optimizer.variables]
+    variables = [*chains.variables, *chains.optimizer.variables]
     return list({id(v): v for v in variables}.values())
 
 

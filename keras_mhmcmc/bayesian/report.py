@@ -25,9 +25,10 @@ class Report(_table.PrintedTable):
     rows: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, **row: Any) -> None:
-        """Add a row; columns that it lacks are empty."""
+    def add(self, **row: Any) -> dict[str, Any]:
+        """Add a row, and return it; columns that it lacks are empty."""
         self.rows.append({name: row.get(name) for name in _NAMES})
+        return self.rows[-1]
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the rows as a `pandas.DataFrame`."""

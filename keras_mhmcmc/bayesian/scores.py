@@ -1,6 +1,9 @@
 """Negative log-likelihoods of single examples, by network and of mixtures."""
 
+import dataclasses
+from collections.abc import Callable
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -14,6 +17,8 @@ from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.outputs import Outputs
 
 tree = keras.tree
+
+_SHARES = (0.0, 0.1, 0.5, 1.0)  # of the trained members in the mean
 
 _ROWS = 200_000  # network outputs that are scored at a time
 _BATCH = 1024  # examples of a prediction
@@ -113,3 +118,65 @@ def mixture(nats: Array, weights: Array | None = None) -> Array:
     if weights is not None:
         log_weights = np.log(np.maximum(weights, 1e-300))
     return -np.logaddexp.reduce(log_weights[:, None] - nats, axis=0)
+
+
+def lowest(
+    score: Callable[[Any], float], start: Any, axes: dict[str, Sequence[float]]
+) -> Any:
+    """Return the setting that no neighbour on an axis beats, one axis after another.
+
+    Args:
+        score: of a setting, a frozen dataclass.
+        start: the first setting.
+        axes: name of a field, and the values that are tried of it.
+    """
+    best, nll = start, score(start)
+    for name, values in axes.items():
+        for step in (1, -1):
+            while True:
+                place = values.index(getattr(best, name)) + step
+                if not 0 <= place < len(values):
+                    break
+                other = dataclasses.replace(best, **{name: values[place]})
+                if not score(other) < nll:
+                    break
+                best, nll = other, score(other)
+    return best
+
+
+@dataclass
+class Average:
+    """Networks, their weights in the mean, and what the held-out examples say."""
+
+    stacked: Sequence[Array]  # (networks, ...) for each of `model.weights`
+    weights: Array  # (networks,), their sum is 1
+    nll: float
+
+
+def share_of_members(members: Array, samples: Array) -> tuple[float, float]:
+    """Return the members' part of the mean with the lowest nats, and these.
+
+    Args:
+        members: nats of held-out examples under each, (members, N).
+        samples: the same, (samples, N).
+    """
+    of_members, of_samples = -mixture(members), -mixture(samples)
+    found = {}
+    with np.errstate(divide="ignore"):
+        for share in _SHARES:
+            pair = np.log(share) + of_members, np.log1p(-share) + of_samples
+            found[share] = -float(np.mean(np.logaddexp(*pair)))
+    share = min(found, key=found.__getitem__)
+    return share, found[share]
+
+
+def averaged(
+    members: Sequence[Array], samples: Sequence[Array], share: float, nll: float
+) -> Average:
+    """Return the mean of the members, which get `share` of it, and the samples."""
+    counts = len(members[0]), len(samples[0])
+    parts = zip(counts, (share, 1.0 - share), (members, samples), strict=True)
+    used = [(np.full(n, part / n), stacked) for n, part, stacked in parts if part > 0]
+    arrays = zip(*(stacked for _, stacked in used), strict=True)
+    weights = np.concatenate([weights for weights, _ in used])
+    return Average([np.concatenate(a) for a in arrays], weights, nll)

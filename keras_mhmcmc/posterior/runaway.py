@@ -145,6 +145,10 @@ class Runaway:
         return True
 
 
+class NoSampleError(ValueError):
+    """All samples are of chains that ran away, or that have not come down."""
+
+
 def are_above(records: Sequence[Record], chains: int) -> npt.NDArray[np.bool_]:
     """Return which samples an ensemble leaves out, shape (samples, chains).
 
@@ -166,7 +170,7 @@ def tell_of_left_out(is_above: npt.NDArray[np.bool_], what: str) -> None:
         what: they are.
 
     Raises:
-        ValueError: none is left.
+        NoSampleError: none is left.
     """
     if not is_above.any():
         return
@@ -176,7 +180,7 @@ def tell_of_left_out(is_above: npt.NDArray[np.bool_], what: str) -> None:
         f"has not come down yet. {REMEDY}"
     )
     if is_above.all():
-        raise ValueError(f"There is no sample of a posterior: {found}")
+        raise NoSampleError(f"There is no sample of a posterior: {found}")
     warn(f"{found} They are left out.")
 
 
@@ -222,7 +226,8 @@ def _constant_loss(model: keras.Model) -> float | None:
         return None
     if len(losses) != 1 or losses[0][1] != 1.0 or shape is None:
         return None
-    if _backend.makes_masks(_backend.network_of(model)):
+    # An output without an axis for time has no mask.
+    if len(shape) > 1 and _backend.makes_masks(_backend.network_of(model)):
         return None
     found = _targets(data)
     if found is None:

@@ -8,7 +8,6 @@ import pytest
 from scipy import special
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.bayesian import fit as phases
 from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.chains import Setting
 
@@ -289,7 +288,7 @@ def test_the_search_ends_where_no_neighbour_is_better():
         asked.append(setting)
         return np.log10(setting.temperature) ** 2 + (setting.prior - 0.5) ** 2
 
-    assert phases._lowest(score, Setting(0.1, 2.0), axes) == Setting(1.0, 0.5)
+    assert scores.lowest(score, Setting(0.1, 2.0), axes) == Setting(1.0, 0.5)
     assert len(set(asked)) == 4
     assert dataclasses.replace(Setting(), rate=0.1).rate == 0.1
 

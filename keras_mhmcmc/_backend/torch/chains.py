@@ -10,6 +10,7 @@ from keras_mhmcmc._backend.keras_internals import stored_value
 from keras_mhmcmc._backend.torch.generator import rows_of
 from keras_mhmcmc._backend.torch.generator import seed_of
 from keras_mhmcmc._backend.torch.generator import shaped
+from keras_mhmcmc._backend.torch.vmap import vectorized
 
 __all__ = [
     "ChainTrainer",
@@ -115,9 +116,8 @@ def chain_outputs(function, values):
 
 
 def _vectorized(function, *values):
-    # vmap fails on Keras' convolutions, which ask for memory formats, and on Keras'
-    # dropout, which asks for Python numbers.
-    return torch.func.vmap(function, randomness="different")(*values)
+    # It fails on Keras' dropout with a seed, which asks for Python numbers.
+    return vectorized(function, randomness="different")(*values)
 
 
 def writable_optimizer(optimizer):

@@ -204,8 +204,8 @@ def gradient_and_more(function):
 def map_members(function, stacked, chunk):
     """Return `function(member)` of each slice of `stacked`, stacked.
 
-    A loop evaluates one slice at a time, whatever `chunk` is. `torch.func.vmap` fails
-    on Keras' convolutions, and is slower on a CPU.
+    A loop evaluates one slice at a time, whatever `chunk` is. `torch.func.vmap` is
+    slower on a CPU.
     """
     outputs = [
         function([tensor[i] for tensor in stacked]) for i in range(len(stacked[0]))

@@ -6,6 +6,7 @@ from keras import tree
 from keras_mhmcmc._backend.torch.compiled import CompiledStep
 from keras_mhmcmc._backend.torch.host import is_tracing
 from keras_mhmcmc._backend.torch.operands import WithArrays
+from keras_mhmcmc._backend.torch.vmap import vectorized
 
 __all__ = [
     "compile_chains",
@@ -61,7 +62,7 @@ def map_chains(function, constants, differentiate, auxiliary=False):
         return function(position, extra, constants)
 
     if not differentiate:
-        mapped = torch.func.vmap(value)
+        mapped = vectorized(value)
 
         def evaluate(position, extra):
             with torch.no_grad():
@@ -71,7 +72,7 @@ def map_chains(function, constants, differentiate, auxiliary=False):
         return evaluate
 
     gradient_of = torch.func.grad_and_value(value, has_aux=auxiliary)
-    mapped = torch.func.vmap(gradient_of)
+    mapped = vectorized(gradient_of)
 
     def evaluate(position, extra):
         gradient, values = mapped(position, extra)

@@ -1,0 +1,113 @@
+"""What a `BayesianEnsemble` tries, and for how long."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mhmcmc.bayesian import scores
+from keras_mhmcmc.bayesian.chains import AllData
+from keras_mhmcmc.bayesian.chains import MiniBatches
+from keras_mhmcmc.bayesian.chains import Setting
+from keras_mhmcmc.optimizers.compiled_loss import name_of
+from keras_mhmcmc.optimizers.names import NAMED
+from keras_mhmcmc.optimizers.sampler import Sampler
+
+Phase = AllData | MiniBatches
+
+# Samplers whose rate, temperature and prior the held-out examples choose. Those with
+# weights, a pilot or tests are given as an object.
+BY_NAME: dict[str, type[Sampler]] = {
+    name: NAMED[name] for name in ("sgld", "psgld", "sghmc", "sgnht")
+}
+_STEPS = (3000, 8000)  # of chains on all data, the fewest and the most
+_CHEAP = 2e7  # examples times weights: all data in one gradient
+_KEPT = 200  # samples
+_NUMBERS_KEPT = 40_000_000  # of all samples together
+# What is tried for classes, around the first setting.
+_TEMPERATURES = (0.01, 0.03, 0.1, 1.0)
+_PRIORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The arguments of a `BayesianEnsemble` that "auto" leaves to held-out data."""
+
+    sampler: Any
+    temperature: float | str
+    prior: float | str
+    max_samples: int | None
+
+    def kept(self, model: keras.Model, chains: int) -> int:
+        """Return how many samples of a chain are kept."""
+        most = self.max_samples
+        if most is None:
+            most = min(_KEPT, _NUMBERS_KEPT // max(1, model.count_params()))
+        return max(1, most // chains)
+
+    def start(self, model: keras.Model, phase: Phase) -> Setting:
+        """Return the first setting: what the user gave, or what is usual."""
+        rates = phase.rates if isinstance(phase, MiniBatches) else []
+        usual = Setting(0.03, 2.0) if isinstance(phase, AllData) else Setting(0.03, 0.5)
+        if not has_classes(model) or not rates and isinstance(phase, MiniBatches):
+            usual = Setting()
+        pairs = (("temperature", self.temperature), ("prior", self.prior))
+        given = {name: float(value) for name, value in pairs if value != "auto"}
+        return dataclasses.replace(usual, rate=rates[1] if rates else None, **given)
+
+    def axes(self, model: keras.Model, phase: Phase) -> dict[str, Sequence[float]]:
+        """Return the values that are tried of each part of a setting."""
+        axes: dict[str, Sequence[float]] = {}
+        if isinstance(phase, MiniBatches):
+            if not phase.rates:
+                return {}
+            axes["rate"] = phase.rates
+        if has_classes(model):
+            if self.temperature == "auto":
+                axes["temperature"] = _TEMPERATURES
+            if self.prior == "auto":
+                axes["prior"] = _PRIORS
+        return axes
+
+
+def sampler_of(choice: Choice, model: keras.Model, size: int) -> Any:
+    """Return the sampler or kernel, None for the default of chains on all data."""
+    sampler = choice.sampler
+    if not isinstance(sampler, str):
+        return sampler
+    if sampler == "auto":
+        is_cheap = size * model.count_params() <= _CHEAP
+        if is_cheap and not model.non_trainable_variables:
+            return None
+        sampler = "psgld"
+    return BY_NAME[sampler]
+
+
+def steps_of(
+    phase: Phase, model: keras.Model, size: int, trained: int, sampling: float | str
+) -> int:
+    """Return the steps of the chains.
+
+    Args:
+        phase: the chains.
+        model: one network.
+        size: examples.
+        trained: steps of a member.
+        sampling: as a multiple of these, or "auto".
+    """
+    if not isinstance(sampling, str):
+        return max(1, int(sampling * trained))
+    if isinstance(phase, MiniBatches):
+        return trained
+    # Long chains where a gradient is cheap: millions of examples times weights.
+    cost = size * model.count_params() / 1e6
+    return int(np.clip(_STEPS[1] / np.sqrt(cost), *_STEPS))
+
+
+def has_classes(model: keras.Model) -> bool:
+    """Return whether a loss of the model is a cross-entropy."""
+    losses = scores.Nats(model).losses
+    return any("entropy" in name_of(loss) for loss in losses if loss is not None)

@@ -1,0 +1,68 @@
+"""How far a `BayesianEnsemble.fit` has come, for the user and for callbacks."""
+
+import time
+from typing import Any
+
+import keras
+
+
+class Progress:
+    """Is told after each round of a phase, and after each run of chains.
+
+    Args:
+        ensemble: that is fitted, the `model` of the callbacks.
+        callbacks: of Keras. A round is one of their epochs, with the logs "loss" and
+            "val_loss", in nats of an example. One that sets `stop_training` ends `fit`
+            as Ctrl-C does: what was best so far predicts.
+        verbose: 0 is silent.
+    """
+
+    def __init__(
+        self, ensemble: keras.Model, callbacks: Any, verbose: int | str
+    ) -> None:
+        self._ensemble, self._verbose = ensemble, verbose
+        self._callbacks = keras.callbacks.CallbackList(callbacks, model=ensemble)
+        self._rounds, self._phase, self._begin = 0, "", time.monotonic()
+        ensemble.stop_training = False
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the user sees it."""
+        return bool(self._verbose)
+
+    def begin(self) -> None:
+        """Tell the callbacks that `fit` begins."""
+        self._callbacks.on_train_begin()
+
+    def end(self) -> None:
+        """Tell the callbacks that `fit` is over."""
+        if self._verbose:
+            print()
+        self._callbacks.on_train_end()
+
+    def tell(self, phase: str, done: int, most: int, **logs: float) -> None:
+        """Tell of a round.
+
+        Args:
+            phase: name and setting.
+            done: rounds of this phase.
+            most: rounds of this phase, if none is saved.
+            logs: what callbacks get.
+
+        Raises:
+            KeyboardInterrupt: a callback wants `fit` to end.
+        """
+        now = time.monotonic()
+        if phase != self._phase:
+            self._phase, self._begin = phase, now
+            self._first = done
+        elif self._verbose:
+            left = (now - self._begin) / max(1, done - self._first) * (most - done)
+            values = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
+            line = f"{phase}: {done} of at most {most}, {values}, {left:.0f} s left"
+            print(f"\r{line:<79}", end="", flush=True)
+        self._callbacks.on_epoch_begin(self._rounds)
+        self._callbacks.on_epoch_end(self._rounds, logs)
+        self._rounds += 1
+        if self._ensemble.stop_training:
+            raise KeyboardInterrupt
