@@ -8,6 +8,8 @@ import keras
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import PathLike
 
+_FOREIGN = (keras.layers.TorchModuleWrapper, keras.layers.TFSMLayer)
+
 
 def with_callback(
     callbacks: Any,
@@ -25,6 +27,31 @@ def with_callback(
         return callbacks
     given = [] if callbacks is None else callbacks
     return [*before, *keras.tree.flatten(given), own]
+
+
+def check_layers(name: str, model: keras.Model) -> None:
+    """Raise a `ValueError` if a network of several members would not be each member.
+
+    A layer may carry states from one mini-batch to the next, or calls code of another
+    library, which reads its own weights and not those of a member.
+    """
+    layers = _backend.inner_layers(model)
+    carry = [x.name for x in layers if isinstance(x, keras.layers.RNN) and x.stateful]
+    if carry:
+        raise ValueError(
+            f"Argument `{name}` must have no layers with `stateful=True`: they carry "
+            "states from one mini-batch to the next, and the members have no states "
+            "of their own. Pass the network built with `stateful=False`, which has the "
+            f"same weights, and whole sequences. Received: {', '.join(carry)}"
+        )
+    foreign = [x.name for x in layers if isinstance(x, _FOREIGN)]
+    if foreign:
+        raise ValueError(
+            f"Argument `{name}` must have no layers that wrap code of another library, "
+            "which reads its own weights for all members. Write them with layers of "
+            "Keras. Or fit one model for each chain, give it the weights of a sample "
+            f"with `set_weights`, and predict. Received: {', '.join(foreign)}"
+        )
 
 
 class StoredModel(keras.Model):

@@ -16,6 +16,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._stored_model import StoredModel
+from keras_mhmcmc._stored_model import check_layers
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
@@ -84,6 +85,7 @@ class Ensemble(StoredModel):
                 "Argument `member` must be a built model: call it on some data first. "
                 f"Received: member={member}"
             )
+        check_layers("member", member)
         hint = "For the samples of a chain, use `posterior.ensemble(model)`."
         self.num_members = _validate.integer("num_members", num_members, 1, hint)
         if chunk is not None:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc._stored_model import check_layers
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.ensemble import compile as ensemble_compile
 from keras_mhmcmc.ensemble.activations import ActivationLike
@@ -28,6 +29,7 @@ def ensemble_of(
         activation: as in `Ensemble`; None stands for what the model's loss needs.
         chunk: as in `Ensemble`.
     """
+    check_layers("model", model)
     if activation is None:
         activation = ensemble_compile.activation_of(model)
     else:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import check_layers
 
 _STEPS = ("train_step", "test_step")
 
@@ -19,6 +20,7 @@ def check_template(model: keras.Model) -> None:
             "`keras.losses.Loss`, with `add_loss` or as `compute_loss`. Received: a "
             f"{type(model).__name__}, whose class has {' and '.join(own)}"
         )
+    check_layers("model", model)
     for variable in model.trainable_variables:
         if variable.constraint is not None:
             raise ValueError(

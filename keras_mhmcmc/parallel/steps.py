@@ -162,8 +162,17 @@ def in_one_pass(
         return run(num_chains), "vmap"
     except Exception as error:  # frameworks have no type for what they cannot do
         failure = error
-    outputs = run(1)  # where the network itself is at fault, this raises its error
-    line = str(failure).strip().split("\n")[0]
+    try:
+        outputs = run(1)
+    except Exception as error:  # of the network itself
+        error.add_note(
+            "If one model trains without this error, a layer cannot be traced. Put it "
+            "into the pipeline of the data, or fit one model for each chain."
+        )
+        raise
+    # Keras names the layer in the first line, and has the reason in bold below.
+    parts = [part.strip().split("\n")[0] for part in str(failure).split("\x1b[1m")]
+    line = " ".join(parts[:2]).removesuffix("\x1b[0m")
     reason = f"{type(failure).__name__}: {line[:200]}"
     if asked == "vmap":
         raise ValueError(

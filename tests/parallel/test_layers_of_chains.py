@@ -23,15 +23,14 @@ BLOCKS = {
     "gru": layers.GRU(4),
     "lstm": layers.LSTM(4),
     "simple_rnn": layers.SimpleRNN(4, recurrent_dropout=0.2),
-    "stateful": layers.LSTM(4, stateful=True),
     "time_distributed": layers.TimeDistributed(layers.Dense(3)),
 }
 
 
-def text_model(block, states=False):
+def text_model(block):
     """A classifier of token sequences, with `block` between embedding and head."""
     keras.utils.set_random_seed(0)
-    inputs = keras.Input((STEPS,), batch_size=ROWS if states else None, dtype="int32")
+    inputs = keras.Input((STEPS,), batch_size=ROWS, dtype="int32")
     hidden = layers.Embedding(WORDS, 4)(inputs)
     if isinstance(block, layers.Layer):
         block = type(block).from_config(block.get_config())
@@ -62,12 +61,19 @@ def by_hand(chains, num_chains):
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.filterwarnings("ignore:The chains are evaluated:UserWarning")
 def test_each_chain_predicts_as_a_model_with_its_weights(name, num_chains):
-    chains = fitted(text_model(BLOCKS[name], name == "stateful"), num_chains)
+    chains = fitted(text_model(BLOCKS[name]), num_chains)
     expected = by_hand(chains, num_chains)
     outputs = chains.predict(TOKENS, batch_size=ROWS, verbose=0)
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
     if num_chains > 1:
         assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
+
+
+def test_networks_whose_layers_keep_states_are_refused():
+    model = text_model(layers.Bidirectional(layers.LSTM(4, stateful=True)))
+    for make in (mh.ParallelChains, mh.Ensemble):
+        with pytest.raises(ValueError, match="built with `stateful=False`.*Received"):
+            make(model, 2)
 
 
 def failing(monkeypatch, *chunks):

@@ -130,6 +130,20 @@ def writable_optimizer(optimizer):
 class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
+    def fit(self, *args, **options):
+        """Train all chains, or say that a step failed because it is vectorised."""
+        try:
+            return super().fit(*args, **options)
+        except tf.errors.OpError as error:
+            if "/pfor/" not in error.message:  # the name of what is vectorised
+                raise
+            raise ValueError(
+                'Argument `strategy` must be "loop" for this model, which has a layer '
+                "that cannot be vectorised. Received: "
+                f'strategy="{self.strategy}", and the error '
+                f"{error.message.strip().splitlines()[-1][:200]}"
+            ) from error
+
     def train_step(self, data):
         """Train all chains by one step."""
         return self._step(data, True)
