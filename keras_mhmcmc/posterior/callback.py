@@ -294,7 +294,8 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
         if self._sampler is not None:
             self._update_reason(self._sampler)
             self._sampler.tell_of_samples()
-            if not self._runaway.tell(self._store.records, is_over=True):
+            records = self._store.records
+            if not self._runaway.tell(self.model, records, is_over=True):
                 self._watch.end(self._sampler, self.weight_by is not None)
         self._store.close()
         if len(self) > 1:
@@ -328,13 +329,13 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._epoch_diagnostics = sampler.diagnostics()
             self._acceptance = self._epoch_diagnostics.get("acceptance")
             model.stop_training |= sampler.has_stopped()
-            self._runaway.end_epoch(model, sampler)
+            self._runaway.excess(model, sampler, is_sample=False)
         if self.every is None and iteration > max(self.burn_in, self._warm_up):
             self._keep(model, iteration)
         records = self._store.records
         is_kept = len(records) > 0 and records[-1].iteration > self._epoch_start
         self._watch.end_epoch(self._epoch_diagnostics, is_kept)
-        self._runaway.tell(records)
+        self._runaway.tell(model, records)
         self._is_epoch_finished = True
 
     def _open(self, epoch: int) -> None:

@@ -28,7 +28,6 @@ from keras_mhmcmc.optimizers.compiled_loss import name_of
 from keras_mhmcmc.optimizers.loss_terms import output_shape
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
-from keras_mhmcmc.posterior.lag import warn_of_lag
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.tuning.batches import batches_of
 
@@ -36,6 +35,9 @@ _EXAMPLES = 1000  # whose targets give the loss of a constant prediction
 _BATCH = 250
 _SMALLEST = 1e-7  # of a probability: the bound of Keras' cross-entropies
 _IN_A_ROW = 3  # samples above the limit that are told while `fit` runs
+_BELOW = 0.02  # of the constant loss: below it by so much is no constant prediction
+# The loss in inference may be larger by this factor, and by so many nats.
+_FACTOR, _NATS = 1.5, 0.1
 
 REMEDY = (
     "Lower the learning rate: `mh.suggest_learning_rate(model, x, y)` tries several. "
@@ -54,10 +56,9 @@ class Runaway:
         self._first: Array | None = None
         self._lowest: Array | None = None
         self._last: Array | None = None
+        self._has_fled: Any = False  # of each chain, and it has not come back
         self._constant: float | None = None
-        self._is_known = False
-        self._in_a_row = 0
-        self._is_told = False
+        self._is_known = self._is_told = False
 
     def begin(self, model: keras.Model, sampler: Sampler, is_new: bool) -> None:
         """Look at the loss of the first mini-batch of a `fit`.
@@ -70,51 +71,56 @@ class Runaway:
         self._is_known = self._is_told = False
         if is_new or self._first is None:
             self._first, self._lowest = _mean_losses(model, sampler), None
+            self._has_fled = False
 
-    def end_epoch(self, model: keras.Model, sampler: Sampler) -> Array | None:
-        """Take the mean losses of the epoch so far, and return them, (chains,)."""
-        losses = _mean_losses(model, sampler)
-        if losses is not None:
-            before = losses if self._lowest is None else self._lowest
-            self._lowest = np.fmin(before, losses)
-        return losses
-
-    def excess(self, model: keras.Model, sampler: Sampler) -> list[float] | None:
+    def excess(
+        self, model: keras.Model, sampler: Sampler, is_sample: bool = True
+    ) -> list[float] | None:
         """Return how far the loss of each chain is above the limit, nats an example.
 
         It is the mean over the epoch so far. None: the loss is not known.
         """
         if not self._is_known:
             self._constant, self._is_known = _constant_loss(model), True
-        losses = self.end_epoch(model, sampler)
-        if losses is not None and self._last is None:
-            warn_of_lag(model, float(losses[0]))
-        if losses is None or self._first is None or self._lowest is None:
+        losses = _mean_losses(model, sampler)
+        if losses is None or self._first is None:
             return None
-        self._last = losses
+        if is_sample and self._last is None:
+            _warn_of_lag(model, float(losses[0]))
+        before = losses if self._lowest is None else self._lowest
+        self._lowest = np.fmin(before, losses)
+        if is_sample:
+            self._last = losses
         slack = _slack(model, sampler)
-        limit: Any = None
-        if self._constant is None:  # far above the start
-            limit = self._first + np.maximum(slack, np.abs(self._first))
+        base: Any = self._constant
+        limit: Any
+        if base is None:  # far above the start
+            base, limit = self._first, np.maximum(slack, np.abs(self._first))
         elif not sampler.algorithm.traits.takes_prior:  # the noise is learned
-            limit = self._constant + max(slack, abs(self._constant))
+            limit = max(slack, abs(base))
         else:
             # A chain that never was below has not come down yet: it may stay near its
             # start, whose loss one mini-batch shows.
-            height = 2.0 * np.maximum(self._first - self._constant, 0.0)
-            height = height + max(abs(self._constant), 1.0)
-            limit = self._constant + slack
-            limit = np.where(self._lowest < self._constant, limit, limit + height)
+            scale = max(abs(base), 1.0)
+            far = 2.0 * np.maximum(self._first - base, 0.0) + scale
+            limit = slack + np.where(self._lowest < base, 0.0, far)
+            # A chain that runs away on its way down, and whose units die, falls to the
+            # constant. It has come down once it is clearly below.
+            is_below = self._lowest < base - _BELOW * scale
+            is_far = losses > base + slack + far
+            self._has_fled = (self._has_fled | is_far) & ~is_below
+            limit = np.where(self._has_fled, -_BELOW * scale, limit)
         # A chain whose loss is not finite is lost, and gives no sample.
-        excess = np.where(np.isfinite(losses), losses - limit, -math.inf)
-        is_above = bool((excess > 0.0).all())
-        self._in_a_row = self._in_a_row + 1 if is_above else 0
+        excess = np.where(np.isfinite(losses), losses - base - limit, -math.inf)
         return [float(x) for x in excess]
 
-    def tell(self, records: Sequence[Record], is_over: bool = False) -> bool:
+    def tell(
+        self, model: keras.Model, records: Sequence[Record], is_over: bool = False
+    ) -> bool:
         """Warn, once, of samples above the limit, and return whether there are any.
 
         Args:
+            model: trains.
             records: of all samples.
             is_over: whether `fit` ends. Before its end several in a row are needed.
         """
@@ -123,14 +129,20 @@ class Runaway:
         is_above = are_above(records, len(self._last))
         now, first = float(np.mean(self._last)), float(np.mean(self._first))
         if not is_above.any():
-            if is_over and self._constant is not None and now > self._constant:
-                warn(
-                    f"The newest samples have a mean loss of {now:.4g} nats, and a "
-                    f"prediction that ignores the inputs has {self._constant:.4g}: "
-                    f"the chain has not come down. {REMEDY}"
-                )
+            if is_over and self._constant is not None:
+                if isinstance(model.optimizer.algorithm, Metropolis):
+                    # Its energies are those of mini-batches that favoured the states.
+                    now = _loss_of_state(model)
+                if now > self._constant:
+                    warn(
+                        f"The newest samples have a mean loss of {now:.4g} nats, and a "
+                        "prediction that ignores the inputs has "
+                        f"{self._constant:.4g}: the chain has not come down. {REMEDY}"
+                    )
             return False
-        if self._is_told or not (is_over or self._in_a_row >= _IN_A_ROW):
+        newest = [record.excess or [-math.inf] for record in records[-_IN_A_ROW:]]
+        is_lasting = len(newest) == _IN_A_ROW and min(map(min, newest)) > 0.0
+        if self._is_told or not (is_over or is_lasting):
             return True
         self._is_told = True
         than = f"it was {first:.4g} at the start of this `fit`"
@@ -222,43 +234,94 @@ def _constant_loss(model: keras.Model) -> float | None:
     """
     data, losses = _backend.fitted_data(model), _backend.compiled_losses(model)
     shape = output_shape(model)
-    if data is None or data["class_weight"] is not None:
+    if data is None or any(
+        data[f"{k}_weight"] is not None for k in ("class", "sample")
+    ):
         return None
     if len(losses) != 1 or losses[0][1] != 1.0 or shape is None:
         return None
     # An output without an axis for time has no mask.
     if len(shape) > 1 and _backend.makes_masks(_backend.network_of(model)):
         return None
-    found = _targets(data)
-    if found is None:
+    batches = _read(model, _EXAMPLES // _BATCH)
+    targets = [y for _, y, _ in batches]
+    if not all(isinstance(y, np.ndarray) and y.ndim > 0 for y in targets):
         return None
-    y, weights = found
-    outputs = _constant(keras.tree.flatten(model.loss)[0], y, shape)
+    given = keras.tree.flatten(model.loss)[0]
+    outputs = _constant(given, np.concatenate(targets), shape) if targets else None
     if outputs is None:
         return None
-    outputs = np.broadcast_to(outputs, (len(y), *shape)).astype("float32")
+    outputs = outputs.astype("float32")
+    found = [
+        _loss(model, np.broadcast_to(outputs, (len(y), *shape)), y, weights)
+        for _, y, weights in batches
+    ]
+    return float(np.average(found, weights=list(map(len, targets))))
+
+
+def _loss_of_state(model: keras.Model) -> float:
+    """Return the mean loss of the state, over the data that gave the constant loss."""
+    found = []
+    for x, y, weights in _read(model, _EXAMPLES // _BATCH):
+        outputs = model(x, training=False)
+        is_stacked = isinstance(model, StackedModel)
+        members = ops.moveaxis(outputs, 1, 0) if is_stacked else outputs[None]
+        found += [_loss(model, member, y, weights) for member in members]
+    return float(np.mean(found))
+
+
+def _read(model: keras.Model, count: int) -> list[Any]:
+    """Return mini-batches of `fit`, none if they can be read only once."""
+    data = _backend.fitted_data(model)
+    if data is None:
+        return []
+    try:
+        stream = batches_of(data["x"], data["y"], _BATCH, seed=0)
+        return list(itertools.islice(stream(), count))
+    except ValueError:  # a generator, whose mini-batches belong to `fit`
+        return []
+
+
+def _loss(model: keras.Model, outputs: Any, y: Any, weights: Any = None) -> float:
+    """Return the mean loss of outputs."""
     y_true, y_pred = ops.convert_to_tensor(y), ops.convert_to_tensor(outputs)
     # Not by `Loss.__call__`, which divides by the number of replicas.
-    values = ops.convert_to_numpy(losses[0][0].call(y_true, y_pred))
+    loss = _backend.compiled_losses(model)[0][0]
+    values = np.asarray(ops.convert_to_numpy(loss.call(y_true, y_pred)))
     if weights is not None:
         values = values * weights.reshape(len(weights), *[1] * (values.ndim - 1))
     return float(np.mean(values))
 
 
-def _targets(data: dict[str, Any]) -> tuple[Array, Array | None] | None:
-    """Return targets of some examples and their weights, None if they are no arrays."""
-    if data["sample_weight"] is not None:
-        return None
-    try:
-        stream = batches_of(data["x"], data["y"], _BATCH, seed=0)
-        batches = list(itertools.islice(stream(), _EXAMPLES // _BATCH))
-    except ValueError:  # a generator, whose mini-batches belong to `fit`
-        return None
-    targets, weights = [y for _, y, _ in batches], [weight for *_, weight in batches]
-    if not all(isinstance(y, np.ndarray) and y.ndim > 0 for y in targets):
-        return None
-    joined = None if weights[0] is None else np.concatenate(weights)
-    return np.concatenate(targets), joined
+def _warn_of_lag(model: keras.Model, training: float) -> None:
+    """Warn if a model has a much larger loss in inference than in training.
+
+    The moving statistics of batch normalisation may lag behind the weights. Several
+    chains, several losses and data that can be read only once are left alone.
+
+    Args:
+        model: in a `fit`, with the weights of a sample.
+        training: its mean loss in this epoch, nats.
+    """
+    layers = [
+        layer.name
+        for layer in _backend.inner_layers(model)
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+    ]
+    is_one = len(_backend.compiled_losses(model)) == 1
+    if not layers or not is_one or isinstance(model, StackedModel):
+        return
+    for x, y, _ in _read(model, 1):
+        inference = _loss(model, model(x, training=False), y)
+        if inference > _FACTOR * training + _NATS:
+            warn(
+                f"At the first sample the mean loss is {training:.3g} nats in "
+                f"training, and {inference:.3g} in inference: the moving statistics of "
+                "batch normalisation lag behind the weights. Estimate those of each "
+                "sample with `posterior.ensemble(model, recalibrate=x)`, keep samples "
+                "later (`burn_in`), or give the layers a smaller `momentum`. "
+                f"Received: {', '.join(layers[:5])}"
+            )
 
 
 def _constant(loss: Any, y: Array, shape: tuple[int, ...]) -> Array | None:

@@ -103,6 +103,16 @@ def test_targets_in_their_own_units_are_never_reached():
     assert "standardise the targets" in told and "has not come down" in told
 
 
+def test_samples_of_slow_metropolis_steps_are_told():
+    """A state's energy is that of a mini-batch that favoured it, and is too low."""
+    model = regression(mh.MHBT(0.01, batch_size=32, **ARGUMENTS))
+    _, told = sampled(model, X, Y, epochs=20)
+    assert "has not come down" in told
+    model = regression(mh.RSGLD(0.1, batch_size=32, warm_up=20, **ARGUMENTS))
+    _, told = sampled(model, X, Y, epochs=40)
+    assert "ignores the inputs" not in told
+
+
 def test_a_sound_chain_is_left_alone():
     model = regression(mh.SGLD(0.01, **ARGUMENTS))
     posterior, told = sampled(model, X, Y, epochs=20)
@@ -111,13 +121,13 @@ def test_a_sound_chain_is_left_alone():
     assert ensemble.predict_members(X[:2]).shape[0] == len(posterior)
 
 
-def thrown(variable, row=...):
-    """A callback that throws a weight far away at the start of the eleventh epoch."""
+def thrown(variable, row=..., value=30.0, at=10):
+    """A callback that throws a weight far away at the start of an epoch."""
 
     def throw(epoch, logs):
-        if epoch == 10:
+        if epoch == at:
             values = np.array(keras.ops.convert_to_numpy(variable))
-            values[row] = 30.0
+            values[row] = value
             variable.assign(values)
 
     return keras.callbacks.LambdaCallback(on_epoch_begin=throw)
@@ -133,6 +143,19 @@ def test_a_burst_costs_its_own_samples(tmp_path):
         with pytest.warns(UserWarning, match=r"of 34 samples have a mean loss"):
             ensemble = kept.ensemble(model)
         assert 6 < len(ensemble.predict_members(X[:2])) < 34
+
+
+def test_a_network_that_ran_away_and_died_at_a_constant_gives_no_ensemble():
+    model = regression(mh.SGLD(0.01, **ARGUMENTS))
+    hidden, last = model.layers[0].bias, model.layers[-1].bias
+    posterior = mh.PosteriorSamples(42)
+    callbacks = [posterior, thrown(last, at=1), thrown(hidden, value=-1e4, at=1)]
+    with pytest.warns(UserWarning, match="leaves these samples out"):
+        model.fit(X, Y, 32, 60, 0, callbacks=callbacks)
+    newest = np.array([record.excess[0] for record in posterior._store.records[-9:]])
+    assert (newest > 0.0).all() and (newest < 0.3).all()  # at the constant
+    with pytest.raises(ValueError, match="no sample of a posterior"):
+        posterior.ensemble(model)
 
 
 def test_a_chain_of_several_that_ran_away_is_left_out():
