@@ -223,13 +223,6 @@ SEEDED += ("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", *_SEEDED_
 LOOPS = [
     (
         "torch",
-        "`torch.func.vmap` cannot arrange their memory",
-        "memory_format",
-        ("Conv2D", "Conv3D", "DepthwiseConv2D", "SeparableConv2D")
-        + ("ConvLSTM2D", "ConvLSTM3D"),
-    ),
-    (
-        "torch",
         "their moving statistics change in place",
         "inplace arithmetic",
         ("BatchNormalization",),
