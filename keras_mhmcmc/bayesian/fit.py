@@ -134,6 +134,7 @@ class Fit:
                 raise
             self._is_interrupted = True
             best = min(found, key=nll)
+        best = _strongest(best, {t: scores.mixture(n) for t, (_, n) in found.items()})
         members, self._members_nats = found[best]
         return members
 
@@ -335,6 +336,22 @@ class Fit:
             row["gain"] = float(np.mean(gains))
             row["error"] = float(np.std(gains) / np.sqrt(len(gains)))
         return self.report.add(**row)
+
+
+def _strongest(best: Training, nats: dict[Training, Array]) -> Training:
+    """Return the strongest decay within a standard error of the best.
+
+    Breiman and others (1984), "Classification and regression trees", section 3.4.3.
+
+    Args:
+        best: the training with the lowest mean.
+        nats: of each held-out example, for each training.
+    """
+    for training in sorted(nats, key=lambda t: -(t.decay or 0.0)):
+        worse = nats[training] - nats[best]
+        if np.mean(worse) <= np.std(worse) / np.sqrt(len(worse)):
+            return training
+    return best
 
 
 def _warn_of_interruption(best: Average) -> None:
