@@ -13,7 +13,7 @@ from tests.support.package_files import files
 from tests.support.package_files import frameworks_of
 
 HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
-HEAVY |= {"art", "eagerpy", "foolbox"}
+HEAVY |= {"art"}
 
 
 def start_import(statement):

@@ -13,7 +13,7 @@ from tests.support.package_files import files
 from tests.support.package_files import frameworks_of
 
 HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
-HEAVY |= {"art", "foolbox"}
+HEAVY |= {"art"}
 
 # The rooms of the package, the lowest first. A file imports from rooms below its own,
 # and from its siblings.
@@ -65,7 +65,7 @@ INSIDE_FUNCTIONS = {
     "diagnostics": {"arviz", "pandas"},
     "_table": {"pandas"},
     "evaluation": {"scipy"},
-    "adversarial": {"art", "eagerpy", "foolbox"},
+    "adversarial": {"art"},
     "plots": {"matplotlib"},
     "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }

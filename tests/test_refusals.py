@@ -95,7 +95,6 @@ UNCHECKED = {
 }
 NEEDS = {
     "adversarial.art_classifier*": ["art"],
-    "adversarial.foolbox_model": ["foolbox"],
     "plots.*": ["matplotlib"],
     "plots.[rt][ra][na][kc]*": ["arviz", "pandas"],
     "di*": ["arviz", "pandas"],

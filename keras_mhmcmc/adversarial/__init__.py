@@ -4,7 +4,6 @@ from keras_mhmcmc.adversarial.adversarial_training import training
 from keras_mhmcmc.adversarial.art_estimator import art_classifier
 from keras_mhmcmc.adversarial.auto_gradient import apgd
 from keras_mhmcmc.adversarial.curve import robustness_curve
-from keras_mhmcmc.adversarial.foolbox_wrapper import foolbox_model
 from keras_mhmcmc.adversarial.gradient_sign import fgsm
 from keras_mhmcmc.adversarial.projected_gradient import pgd
 from keras_mhmcmc.adversarial.square_search import square
@@ -19,7 +18,6 @@ __all__ = [
     "apgd",
     "art_classifier",
     "fgsm",
-    "foolbox_model",
     "pgd",
     "robustness_curve",
     "square",

@@ -1,4 +1,4 @@
-"""What estimators of ART and models of Foolbox refuse, and what they warn of."""
+"""What estimators of ART refuse, and what they warn of."""
 
 import sys
 import warnings
@@ -11,7 +11,6 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.adversarial import art_classifier
 from keras_mhmcmc.adversarial import art_estimator
-from keras_mhmcmc.adversarial import foolbox_model
 from tests.support import art_checks
 from tests.support.art_checks import evasion
 from tests.support.attack_tools import linear
@@ -41,25 +40,24 @@ def test_training_is_refused(trained):
             method(x, training_mode=True, **{method.__code__.co_varnames[2]: y})
 
 
-@pytest.mark.parametrize("make", [art_classifier, foolbox_model])
 class TestBadInput:
-    def test_a_regression_is_refused(self, make):
+    def test_a_regression_is_refused(self):
         model = linear(np.full((3, 1), 2.0), np.zeros(1), None)
         with pytest.raises(ValueError, match="`model` has outputs that should be prob"):
-            make(model)
+            art_classifier(model)
 
-    def test_a_model_that_is_not_built_is_refused(self, make):
+    def test_a_model_that_is_not_built_is_refused(self):
         with pytest.raises(ValueError, match="`model` must be a `keras.Model` that is"):
-            make(keras.Sequential([keras.layers.Dense(2)]))
+            art_classifier(keras.Sequential([keras.layers.Dense(2)]))
 
-    def test_a_model_without_gradient_is_refused(self, make):
+    def test_a_model_without_gradient_is_refused(self):
         inputs = keras.Input((4,))
         outputs = keras.layers.Dense(2, activation="softmax")
         model = keras.Model(inputs, outputs(ops.round(inputs)))
         with pytest.raises(ValueError, match="`model` must have a gradient"):
-            make(model).loss_gradient(np.full((3, 4), 0.7), [0, 1, 1])
+            art_classifier(model).loss_gradient(np.full((3, 4), 0.7), [0, 1, 1])
 
-    def test_a_shape_that_is_not_declared_must_be_given(self, make):
+    def test_a_shape_that_is_not_declared_must_be_given(self):
         class Own(keras.Model):
             def __init__(self):
                 super().__init__()
@@ -70,8 +68,8 @@ class TestBadInput:
 
         (model := Own())(np.zeros((1, 3)))
         with pytest.raises(ValueError, match="`input_shape` must be the shape of one"):
-            make(model)
-        make(model, input_shape=(3,))
+            art_classifier(model)
+        art_classifier(model, input_shape=(3,))
         free = keras.Sequential(
             [
                 keras.Input((None, 2)),
@@ -80,10 +78,10 @@ class TestBadInput:
             ]
         )
         with pytest.raises(ValueError, match=r"declares \(None, 2\)"):
-            make(free)
-        make(free, input_shape=(5, 2))
+            art_classifier(free)
+        art_classifier(free, input_shape=(5, 2))
         with pytest.raises(ValueError, match="`input_shape` must fit the model's inp"):
-            make(free, input_shape=(5, 3))
+            art_classifier(free, input_shape=(5, 3))
 
 
 def test_bad_arrays_are_refused(trained):

@@ -55,19 +55,11 @@ OF_LIBRARIES = dict(
     input_shape=listed(*SHAPES),
     from_logits=BY_NAME["from_logits"],
 )
-BOUNDS = [*NO_CLIPS, (0.0, np.inf), (-np.inf, np.inf)]
 LIBRARIES = {
     "adversarial.art_classifier": row(
         lambda: dict(model=network()),
         clip=array([0.0, 1.0], "[-inf, inf]", *NO_CLIPS, shapes=[1, 3]).or_none,
         also={"clip": {"model"}},  # whose outputs at large inputs may be NaN
-        **OF_LIBRARIES,
-    ),
-    "adversarial.foolbox_model": row(
-        lambda: dict(model=network()),
-        clip=array([0.0, 1.0], "(-inf, inf)", *BOUNDS, None, shapes=[1, 3]),
-        has_gradient=kinds.STRICT_FLAG,
-        also={"clip": {"model"}},
         **OF_LIBRARIES,
     ),
     "adversarial.art_classifier of a Classifier": row(
