@@ -1,30 +1,28 @@
 """Models as estimators of the Adversarial Robustness Toolbox (ART)."""
 
 import functools
+from collections.abc import Callable
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from typing import Any
-from typing import Literal
 from typing import NoReturn
 
 import keras
 import numpy as np
-import numpy.typing as npt
+from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
-from keras_mhmcmc._warn import warn
-from keras_mhmcmc.adversarial.derivatives import Derivatives
-from keras_mhmcmc.ensemble.mc_dropout import MCDropout
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.adversarial import inputs
+from keras_mhmcmc.adversarial import losses
+from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import as_classifier
 
-if TYPE_CHECKING:
-    from art.estimators.classification.classifier import ClassifierNeuralNetwork
-
-Reduction = Literal["none", "mean", "sum"]
-REDUCTIONS: tuple[Reduction, ...] = ("none", "mean", "sum")
+SMALLEST_SHARE = 1e-20  # of the other classes: the sign of the gradient remains
 
 
 def art_classifier(
@@ -34,36 +32,21 @@ def art_classifier(
     from_logits: bool = False,
     clip: Sequence[float] | None = (0.0, 1.0),
     batch_size: int = 256,
-) -> "ClassifierNeuralNetwork":
+) -> Any:
     """Return an estimator with which the attacks of ART attack a model.
 
-    ART is the Adversarial Robustness Toolbox. Its attacks take and return NumPy
-    arrays, so they run on every backend of Keras. The estimator has `predict`,
-    `compute_loss`, `loss_gradient` and `class_gradient`. `predict` returns logits. For
-    a model that outputs probabilities they are the logarithms of these, and for an
-    ensemble those of the mean probability. The loss is the cross-entropy. `fit`
-    refuses: train the model with Keras.
-
-    Each call reads the current weights. The model runs in inference mode, and need
-    not be compiled. ART's own batch sizes have no effect on the results, and at most
-    `batch_size` examples are computed at a time. `mh.MCDropout` is the exception: its
-    masks depend on the position of an example in its batch, and a warning says so.
+    It outputs logits: those of an ensemble are the logarithms of the mean probability.
+    Its loss is the cross-entropy. Each call reads the current weights, in inference
+    mode. For an `mh.MCDropout`, whose masks depend on the place in a batch, give the
+    attacks a `batch_size` of at least the number of examples.
 
     Args:
-        model: built `keras.Model` that maps inputs to class probabilities, shape
-            (N, C), or to the probability of class 1 of two, shape (N, 1). It may be an
-            `mh.Ensemble`, an `mh.MCDropout` or an `mh.Classifier`.
-        input_shape: shape of one input, such as (28, 28, 1). Defaults to None: the
-            shape that the model declares. A subclass of `keras.Model` declares none.
-        from_logits: whether the model outputs logits instead of probabilities.
-            Defaults to False.
-        clip: smallest and largest valid input, an increasing pair. Defaults to (0, 1);
-            None sets no limits, with which some attacks of ART do not run.
-        batch_size: number of examples computed at a time, at least 1. Defaults to 256.
-
-    Returns:
-        An estimator with ART's `BaseEstimator`, `NeuralNetworkMixin`,
-        `ClassifierMixin`, `LossGradientsMixin` and `ClassGradientsMixin`.
+        model: as in `fgsm`.
+        input_shape: shape of one input. Defaults to None: the one that the model
+            declares, as a subclass of `keras.Model` does not.
+        from_logits: whether the model outputs logits. Defaults to False.
+        clip: as in `fgsm`. Some attacks of ART do not run without limits.
+        batch_size: number of examples computed at a time. Defaults to 256.
 
     Raises:
         ValueError: an argument is outside its range, or the model's outputs are not
@@ -86,163 +69,110 @@ def art_classifier(
     """
     limits = checks.as_limits(clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    if isinstance(classifier.model, MCDropout):
-        warn(
-            "The masks of `mh.MCDropout` depend on the position of an example in its "
-            "batch. Attacks of ART that work in batches meet other masks than the "
-            "predictions that score them, and look weaker than they are. Give them a "
-            "`batch_size` of at least the number of examples, or use the attacks of "
-            "`mh.adversarial`, which keep the batches."
-        )
-    estimator = _estimator_class()
-    made: ClassifierNeuralNetwork = estimator(
-        Derivatives(classifier, input_shape, limits), limits
-    )
-    return made
+    inputs.refuse_integers(classifier)
+    declared = classifier.input_shape if input_shape is None else input_shape
+    hint = "the shape of one input"
+    lengths: Any = _validate.instance("input_shape", declared, (list, tuple), hint)
+    shape = [_validate.integer("input_shape", length, 1) for length in lengths]
+    return _estimator_class()(classifier, shape, limits)
 
 
 @functools.cache
 def _estimator_class() -> type:
     """Return the class of the estimators, or raise an error that names the package."""
     try:
-        from art.estimators.classification.classifier import ClassGradientsMixin
-        from art.estimators.classification.classifier import ClassifierMixin
-        from art.estimators.estimator import BaseEstimator
-        from art.estimators.estimator import LossGradientsMixin
-        from art.estimators.estimator import NeuralNetworkMixin
+        from art.estimators import estimator as parts
+        from art.estimators.classification import classifier as of_classifiers
     except ImportError as error:
         raise ImportError(
             "An estimator of the Adversarial Robustness Toolbox needs its package: "
             "pip install keras-mhmcmc[art]"
         ) from error
+    of_art = of_classifiers.ClassGradientsMixin, of_classifiers.ClassifierMixin
 
     class KerasEstimator(
-        ClassGradientsMixin,
-        ClassifierMixin,
-        LossGradientsMixin,
-        NeuralNetworkMixin,
-        BaseEstimator,
+        *of_art, parts.LossGradientsMixin, parts.NeuralNetworkMixin, parts.BaseEstimator
     ):
         """A Keras model for the attacks of ART. See `art_classifier`."""
 
-        estimator_params = (
-            BaseEstimator.estimator_params
-            + NeuralNetworkMixin.estimator_params
-            + ClassifierMixin.estimator_params
-        )
-
-        def __init__(self, derivatives: Derivatives, limits: checks.Limits) -> None:
-            layout = keras.config.image_data_format()
-            super().__init__(
-                model=derivatives.classifier.model,
-                clip_values=limits,
-                preprocessing=None,
-                channels_first=layout == "channels_first",
-            )
-            self._derivatives = derivatives
-            self._layer_names = None  # hidden layers are not shown to ART
-            self.nb_classes = derivatives.classes
+        def __init__(self, classifier: Classifier, shape: Any, limits: Any) -> None:
+            first = keras.config.image_data_format() == "channels_first"
+            given = {"model": classifier.model, "clip_values": limits}
+            super().__init__(channels_first=first, **given)
+            self._classifier, self._shape, self._layer_names = classifier, shape, None
+            middle = np.mean(np.clip(limits or (0.0, 1.0), -1e3, 1e3))
+            # This refuses a regression, whose outputs are no probabilities.
+            some = np.full((2, *shape), middle, "float32")
+            self.nb_classes = classifier.probabilities(some).shape[1]
 
         @property
         def input_shape(self) -> tuple[int, ...]:
-            """Shape of one input."""
-            return self._derivatives.input_shape
+            return tuple(self._shape)
 
-        def predict(self, x: npt.ArrayLike, batch_size: int = 128, **_: Any) -> Array:
-            """Return logits in float32, shape (N, C).
+        def predict(self, x: Any, batch_size: int = 128, **_: Any) -> Array:
+            (x,) = self._filled_up(size := len(x := self._inputs(x)), x)
+            return self._classifier.logits(x)[:size].astype("float32")
 
-            Args:
-                x: finite inputs, shape (N, ...).
-                batch_size: ignored; that of `art_classifier` counts.
-            """
-            return self._derivatives.logits(x)
+        def compute_loss(self, x: Any, y: Any, reduction: str = "none") -> Any:
+            loss = np.logaddexp(0.0, self._ascent(x, y)[1]).astype("float32")
+            return loss if reduction == "none" else getattr(np, reduction)(loss)
 
-        def compute_loss(
-            self,
-            x: npt.ArrayLike,
-            y: npt.ArrayLike,
-            reduction: Reduction = "none",
-            **_: Any,
-        ) -> Array:
-            """Return the cross-entropy -log p(y | x).
+        def loss_gradient(self, x: Any, y: Any, **_: Any) -> Array:
+            """Return (1 - p(y | x)) times the gradient of the log odds."""
+            gradients, odds, labels = self._ascent(x, y)
+            flat = gradients.reshape(len(labels), -1)
+            lost = int(np.sum(~flat.any(axis=1)))
+            broken = int(np.sum(~np.isfinite(flat)))
+            given = self._classifier, self._inputs(x), labels, lost, broken
+            # An attack may ask for one example at a time, of which one has none.
+            objective.check_gradients(*given, has_gradient=len(labels) == 1)
+            share = np.maximum(np.exp(-np.logaddexp(0.0, -odds)), SMALLEST_SHARE)
+            return (share[:, None] * flat).reshape(gradients.shape).astype("float32")
 
-            Args:
-                x: finite inputs, shape (N, ...).
-                y: labels, integers of shape (N,) or one-hot rows of shape (N, C).
-                reduction: "none" for the loss of each example, shape (N,), or "mean"
-                    or "sum". Defaults to "none".
-            """
-            reduction = _validate.choice("reduction", reduction, REDUCTIONS)
-            loss = self._derivatives.loss(x, y)
-            if reduction == "none":
-                return loss
-            return np.asarray(np.mean(loss) if reduction == "mean" else np.sum(loss))
-
-        def loss_gradient(
-            self,
-            x: npt.ArrayLike,
-            y: npt.ArrayLike,
-            training_mode: bool = False,
-            **_: Any,
-        ) -> Array:
-            """Return the gradient of each example's loss, in the shape of `x`.
-
-            Args:
-                x: finite inputs, shape (N, ...).
-                y: labels, integers of shape (N,) or one-hot rows of shape (N, C).
-                training_mode: must be False.
-            """
-            _check_mode(training_mode)
-            return self._derivatives.loss_gradient(x, y)
-
-        def class_gradient(
-            self,
-            x: npt.ArrayLike,
-            label: Any = None,
-            training_mode: bool = False,
-            **_: Any,
-        ) -> Array:
-            """Return gradients of logits, shape (N, C, ...), or (N, 1, ...).
-
-            Args:
-                x: finite inputs, shape (N, ...).
-                label: a class, a class of each example, or None for all classes.
-                    Defaults to None.
-                training_mode: must be False.
-            """
-            _check_mode(training_mode)
-            return self._derivatives.class_gradient(x, label)
+        def class_gradient(self, x: Any, label: Any = None, **_: Any) -> Array:
+            x = self._inputs(x)
+            asked = range(self.nb_classes) if label is None else [label]
+            rows = [np.broadcast_to(k, len(x)).astype("int32") for k in asked]
+            function = self._classifier.compiled(_gradient_of_logits)
+            return np.stack([self._map(function, x, k) for k in rows], axis=1)
 
         def fit(self, x: Any, y: Any, **_: Any) -> NoReturn:
-            """Refuse: the model is trained with Keras."""
-            raise NotImplementedError(
-                "The estimator of `mh.adversarial.art_classifier` cannot be trained. "
-                "Train the model with `model.fit`, or with "
-                "`mh.adversarial.training(model, epsilon).fit` on adversarial examples"
-            )
+            raise NotImplementedError("Train the model with Keras: `model.fit`")
 
-        def get_activations(self, x: Any, layer: Any, *_: Any, **__: Any) -> NoReturn:
-            """Refuse: only outputs of the model are known."""
-            raise NotImplementedError(
-                "The estimator of `mh.adversarial.art_classifier` has no activations "
-                "of hidden layers. Make a `keras.Model` that outputs them"
-            )
+        def get_activations(self, *_: Any, **__: Any) -> NoReturn:
+            raise NotImplementedError("Make a `keras.Model` that outputs activations")
 
-        def set_params(self, **changes: Any) -> NoReturn:
-            """Refuse: a change would be ignored."""
-            raise ValueError(
-                "An estimator of `mh.adversarial.art_classifier` must be made anew "
-                "with other arguments. It takes no defences of ART: put them into the "
-                f"model. Received: {_validate.shown(changes)}"
-            )
+        def _inputs(self, x: Any) -> Array:
+            return np.asarray(self._classifier.checked_inputs(as_inputs("x", x)))
+
+        def _ascent(self, x: Any, y: Any) -> tuple[Array, Array, Array]:
+            """Return the gradients of the log odds against labels, these, labels."""
+            x = self._inputs(x)
+            labels = checks.as_labels("y", y, len(x), self.nb_classes).astype("int32")
+            function = self._classifier.compiled(objective.ascent, False)
+            index = objective.index(None)
+            found = self._map(lambda x, y, v: function(x, y, index, v), x, labels)
+            return found[0], found[1].astype("float64"), labels
+
+        def _filled_up(self, count: int, *arrays: Array) -> list[Array]:
+            """Repeat the last row up to a power of two: few shapes are compiled."""
+            size = min(1 << (count - 1).bit_length(), self._classifier.batch_size)
+            rows = np.minimum(np.arange(max(count, size)), count - 1)
+            return [array[rows] for array in arrays]
+
+        def _map(self, function: Callable[..., Any], x: Array, y: Array) -> Any:
+            results = self._classifier.map(function, *self._filled_up(len(x), x, y))
+            return keras.tree.map_structure(lambda part: part[: len(x)], results)
 
     return KerasEstimator
 
 
-def _check_mode(training_mode: bool) -> None:
-    if training_mode:
-        raise ValueError(
-            "Argument `training_mode` must be False: the model runs in inference mode. "
-            "For active dropout pass an `mh.MCDropout`. "
-            f"Received: training_mode={training_mode!r}"
-        )
+def _gradient_of_logits(classifier: Classifier) -> Callable[..., Tensor]:
+    def chosen(x: Tensor, labels: Tensor, values: Any) -> tuple[Tensor, Tensor]:
+        outputs = classifier.outputs(x, values)
+        logits = losses.logit_of(outputs, labels, classifier.from_logits)
+        # The second term makes the gradient zero, not None, if outputs ignore x.
+        return ops.sum(logits) + 0.0 * ops.sum(x), logits
+
+    differentiate = _backend.gradient_and_more(chosen)
+    return lambda x, labels, values: differentiate(x, labels, values)[0]

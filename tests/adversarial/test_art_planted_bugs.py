@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.adversarial import art_estimator
 from keras_mhmcmc.adversarial import auto_gradient
 from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import square_search
-from keras_mhmcmc.adversarial.derivatives import Derivatives
 from tests.statistics.planting import wrap
 from tests.support import art_checks
 from tests.support.art_checks import APGD_BALLS
@@ -27,49 +27,49 @@ trained = art_checks.trained
 misled_by_art = art_checks.misled_by_art
 
 
+Estimator = art_estimator._estimator_class()
+
+
 def flipped(patch):
-    real = Derivatives.loss_gradient
-    patch.setattr(Derivatives, "loss_gradient", lambda *given: -real(*given))
+    real = Estimator.loss_gradient
+    patch.setattr(Estimator, "loss_gradient", lambda *given: -real(*given))
 
 
 def shifted(patch):
-    real = Derivatives._checked
-
-    def other(self, x, y):
-        x, labels = real(self, x, y)
-        return x, (labels + 1) % self.classes
-
-    patch.setattr(Derivatives, "_checked", other)
+    real = Estimator._ascent
+    around = lambda self, x, y: real(self, x, (np.asarray(y) + 1) % self.nb_classes)
+    patch.setattr(Estimator, "_ascent", around)
 
 
 def swapped(patch):
-    real = Derivatives.class_gradient
+    real = Estimator.class_gradient
 
     def other(self, x, label=None):
         found = real(self, x, label)
         return np.swapaxes(found, 0, 1) if label is None else found
 
-    patch.setattr(Derivatives, "class_gradient", other)
+    patch.setattr(Estimator, "class_gradient", other)
 
 
 def reversed_classes(patch):
-    real = Derivatives.class_gradient
+    real = Estimator.class_gradient
     around = lambda self, x, label=None: real(self, x, label)[:, ::-1]
-    patch.setattr(Derivatives, "class_gradient", around)
+    patch.setattr(Estimator, "class_gradient", around)
 
 
 def not_scaled(patch):
-    patch.setattr("keras_mhmcmc.adversarial.derivatives.SMALLEST_SHARE", 1.0)
+    patch.setattr(art_estimator, "SMALLEST_SHARE", 1.0)
 
 
 def other_batches(patch):
-    real = Derivatives._filled_up
-    patch.setattr(Derivatives, "_filled_up", lambda *given: real(*given)[::-1])
+    real = Estimator._filled_up
+    around = lambda *given: [array[::-1] for array in real(*given)]
+    patch.setattr(Estimator, "_filled_up", around)
 
 
 def probabilities(patch):
-    real = Derivatives.logits
-    patch.setattr(Derivatives, "logits", lambda *given: softmax(real(*given)))
+    real = Estimator.predict
+    patch.setattr(Estimator, "predict", lambda *given: softmax(real(*given)))
 
 
 def linf_pgd(trained):
