@@ -15,7 +15,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation import checks
@@ -69,7 +68,7 @@ def art_classifier(
     """
     limits = checks.as_limits(clip)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    inputs.refuse_integers(classifier)
+    objective.refuse_integers(classifier)
     declared = classifier.input_shape if input_shape is None else input_shape
     hint = "the shape of one input"
     lengths: Any = _validate.instance("input_shape", declared, (list, tuple), hint)

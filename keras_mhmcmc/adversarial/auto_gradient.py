@@ -10,10 +10,6 @@ d is the sign of the gradient in the L-infinity ball, and the gradient over its 
 in the L2 ball. P gives the nearest point that is in the ball and within the limits.
 alpha is 0.75, and 1 in the first step. eta begins at 2 epsilon. At some checkpoints it
 is halved, and the run goes on from its best point.
-
-Other programs project onto the L2 ball and clip to the limits, one after the other. A
-point that both move is not the nearest one. Runs of long steps then stop at points that
-are no maximum, where the loss rises by less than float32 resolves.
 """
 
 import functools
@@ -32,13 +28,10 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import balls
-from keras_mhmcmc.adversarial import best_point
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.adversarial.best_point import Best
+from keras_mhmcmc.adversarial.balls import Best
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 MOMENTUM = 0.75  # alpha
 SUCCESSES = 0.75  # rho: the share of steps that should raise the loss
@@ -67,45 +60,30 @@ def apgd(
     and closer, the attack looks back for each example. It halves the step size of an
     example if fewer than 75% of the steps raised its loss, or if neither its step size
     nor its highest loss has changed since the last checkpoint. Then the example goes
-    on from its best point.
-
-    The result is the strongest of the clean input and all points on the way, as in
-    `pgd`: a point that fools the model is stronger than one that does not; otherwise
-    the higher loss is stronger.
+    on from its best point. The result is the strongest point, as in `pgd`.
 
     Args:
-        model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
-            or to the probability of class 1 of two, shape (N, 1). For many calls pass
-            an `mh.Classifier` of the model, which is compiled once.
-        x: finite inputs, shape (N, ...), or a data set that `fit` takes and that ends.
-            It is read into memory.
-        epsilon: largest change of an input in the norm, in units of `x`, at least 0.
-        y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            Defaults to None: the labels of a data set that has some, or else the
-            model's own predictions.
+        model: as in `fgsm`.
+        x: as in `fgsm`.
+        epsilon: as in `pgd`.
+        y: as in `fgsm`.
         steps: number of steps of a run, at least 1. Defaults to 100.
         loss: what the attack raises. "cross_entropy" is -log p(y | x). "margin" is the
             largest other logit less that of the label. "dlr" is the margin over the
             distance of the largest and the third largest logit; it does not depend on
             the scale of the logits, and needs 3 classes. "targeted_dlr" is the same
             towards one other class, and needs 4 classes. Defaults to "cross_entropy".
-        norm: "linf" limits the change of each number of an input, "l2" the Euclidean
-            length of the change. Defaults to "linf".
+        norm: as in `pgd`.
         restarts: number of runs, each from a new random start, at least 1. The
             strongest point of all runs counts. With "targeted_dlr" the first run aims
             at the most probable other class, the next at the second, and so on. More
             than one run needs `random_start` or "targeted_dlr". Defaults to 1.
-        random_start: whether to draw the first point uniformly from the ball. If
-            False, it is the clean input. Defaults to True.
-        seed: integer in [0, 2**31) that makes the random start repeatable. Defaults
-            to 0.
-        member: index of the member of an `mh.Ensemble` or `mh.MCDropout` whose loss
-            the attack raises. Defaults to None: the loss of the mean probability.
-        from_logits: whether the model outputs logits instead of probabilities.
-            Defaults to False.
-        clip: smallest and largest valid input, an increasing pair. `x` must lie
-            between them. Defaults to (0, 1); None sets no limits.
-        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
+        random_start: as in `pgd`.
+        seed: as in `pgd`.
+        member: as in `fgsm`.
+        from_logits: as in `fgsm`.
+        clip: as in `fgsm`.
+        batch_size: as in `fgsm`.
 
     Returns:
         The adversarial examples, a float32 array with the shape of `x`.
@@ -126,45 +104,34 @@ def apgd(
 
     Reference: Croce and Hein (2020), algorithm 1 and equations (6) and (7).
     """
-    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     steps = _validate.integer("steps", steps, 1)
     loss = _validate.choice("loss", loss, tuple(losses.LOSSES))
     norm = _validate.choice("norm", norm, balls.NORMS)
     restarts = _validate.integer("restarts", restarts, 1)
     _validate.instance("random_start", random_start, bool, "True or False")
-    is_targeted = loss == "targeted_dlr"
-    if restarts > 1 and not (random_start or is_targeted):
-        raise ValueError(
-            "Argument `restarts` must be 1 unless `random_start` is True: other runs "
-            f"would be the same. Received: restarts={restarts}, random_start=False"
-        )
     seed = _validate.seed(seed)
-    x, y, limits = inputs.examples(x, y, clip)
-    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    member = classifier.check_member(member)
-    clean, labels = inputs.clean_and_labels(classifier, x, y)
-    classes = clean.shape[1]
-    if classes < losses.CLASSES.get(loss, 2):
+    given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
+    classifier, x, epsilon, labels, clean = given[:5]
+    needed, is_targeted = losses.CLASSES.get(loss, 2), loss == "targeted_dlr"
+    if clean.shape[1] < needed:
         raise ValueError(
-            f"Argument `loss` must be 'cross_entropy' or 'margin' for a model of "
-            f"{classes} classes. {loss!r} compares {losses.CLASSES[loss]} classes. "
+            "Argument `loss` must be 'cross_entropy' or 'margin' for a model of "
+            f"{clean.shape[1]} classes. {loss!r} compares {needed} classes. "
             f"Received: loss={loss!r}"
         )
-    if is_targeted and not random_start and restarts >= classes:
+    most = clean.shape[1] - 1 if is_targeted else 1
+    if restarts > most and not random_start:
         raise ValueError(
-            f"Argument `restarts` must be at most {classes - 1}, the number of other "
-            "classes, unless `random_start` is True: further runs would be the same. "
+            f"Argument `restarts` must be at most {most} unless `random_start` is "
+            "True: further runs would be the same. "
             f"Received: restarts={restarts}, random_start=False"
         )
     if epsilon == 0.0:
         return x.copy()
 
-    labels = labels.astype("int32")
-    others = _other_classes(clean, labels)
-    low, high = (-np.inf, np.inf) if limits is None else limits
     first_size = min(2.0 * epsilon, _validate.LARGEST_NUMBER)
     lengths = intervals(steps)
-    step = classifier.compiled(_step, member is not None, loss, norm)
+    step = classifier.compiled(_step, given.member is not None, loss, norm)
 
     def attack(
         is_first: bool,
@@ -179,12 +146,12 @@ def apgd(
         def take(
             point: Tensor, run: Run, best: Best, interval: int, alpha: float
         ) -> tuple[Tensor, Run, Best]:
-            is_checkpoint, needed = interval > 0, SUCCESSES * interval
-            numbers = np.array([epsilon, low, high, alpha, is_checkpoint, needed])
-            numbers = ops.convert_to_tensor(numbers.astype("float32"))
-            given = (x, labels, targets, objective.index(member), numbers, values)
-            new_point, run, best = step(point, run, best, *given)
-            return new_point, run, best
+            more = alpha, interval > 0, SUCCESSES * interval
+            numbers = np.array([epsilon, *given.ends, *more], "float32")
+            numbers = ops.convert_to_tensor(numbers)
+            fixed = x, labels, targets, objective.index(given.member), numbers, values
+            point, run, best = step(point, run, best, *fixed)
+            return point, run, best
 
         best = Best(*fields)
         if is_first:
@@ -195,10 +162,13 @@ def apgd(
             point, run, best = take(point, run, best, lengths.get(taken, 0), alpha)
         return best
 
-    best, rng, start = best_point.start(x), np.random.default_rng(seed), x
+    others = clean.copy()  # the other classes, the most probable first
+    others[np.arange(len(x)), labels] = -1.0
+    others = np.argsort(-others, axis=1, kind="stable")[:, :-1].astype("int32")
+    best, rng, start = balls.start(x), np.random.default_rng(seed), x
     for run in range(restarts):
         if random_start:
-            start = balls.random_start(rng, x, epsilon, limits, norm)
+            start = balls.random_start(rng, x, epsilon, given.limits, norm)
         targets = others[:, run % others.shape[1]] if is_targeted else labels
         from_here = functools.partial(attack, run == 0)
         best = classifier.map(from_here, x, start, labels, targets, *best)
@@ -256,19 +226,12 @@ def _new_run(start: Tensor, labels: Tensor, size: float) -> Run:
     )
 
 
-def _other_classes(clean: Array, labels: Array) -> Array:
-    """Return all classes but the labels, the most probable first, (N, C - 1)."""
-    ranked = clean.copy()
-    ranked[np.arange(len(clean)), labels] = -1.0
-    return np.argsort(-ranked, axis=1, kind="stable")[:, :-1].astype("int32")
-
-
 def _step(
     classifier: Classifier, by_member: bool, loss: losses.Loss, norm: balls.Norm
 ) -> Callable[..., tuple[Tensor, Run, Best]]:
     """Return the function that evaluates a point, looks back, and takes a step."""
     evaluate = objective.ascent(classifier, by_member, loss)
-    choose = best_point.choose
+    choose, nearest = balls.choose, balls.nearest
 
     def step(
         point: Tensor,
@@ -278,11 +241,11 @@ def _step(
         labels: Tensor,
         targets: Tensor,
         member: Tensor,
-        numbers: Tensor,  # (6,): see below
+        numbers: Tensor,  # (6,)
         values: Sequence[Tensor],
     ) -> tuple[Tensor, Run, Best]:
         gradient, score, fooled = evaluate(point, labels, member, values, targets)
-        best = best_point.remember(best, point, gradient, score, fooled)
+        best = balls.remember(best, point, gradient, score, fooled)
         epsilon, low, high, alpha, checkpoint, needed = (numbers[i] for i in range(6))
 
         successes = run.successes + ops.cast(score > run.value, "float32")
@@ -315,8 +278,8 @@ def _step(
         )
         rows = (-1, *[1] * (len(x.shape) - 1))
         moved = point + ops.reshape(size, rows) * balls.direction(gradient, norm)
-        ahead = balls.nearest(moved, x, epsilon, low, high, norm) - point
+        ahead = nearest(moved, x, epsilon, low, high, norm) - point
         moved = point + alpha * ahead + (1.0 - alpha) * (point - run.previous)
-        return balls.nearest(moved, x, epsilon, low, high, norm), after, best
+        return nearest(moved, x, epsilon, low, high, norm), after, best
 
     return step

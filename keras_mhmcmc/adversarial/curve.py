@@ -16,7 +16,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.adversarial import doubts
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_sign import signs
@@ -125,7 +124,7 @@ def robustness_curve(
     The warnings: Carlini et al. (2019), "On evaluating adversarial robustness",
     section 4, and AutoAttack (Croce and Hein, 2020).
     """
-    x, y, limits = inputs.examples(x, y, clip, needs_targets=True)
+    x, y, limits = objective.examples(x, y, clip, needs_targets=True)
     is_row = isinstance(epsilons, (list, tuple)) or np.ndim(epsilons) == 1
     if not is_row or len(epsilons) == 0:
         raise ValueError(
@@ -149,7 +148,7 @@ def robustness_curve(
     member_of = {name: c.check_member(member) for name, c in classifiers.items()}
     if any(known.name for known in attacks):  # a function of the user's may move words
         for classifier in classifiers.values():
-            inputs.refuse_integers(classifier)
+            objective.refuse_integers(classifier)
     bar = None
     if verbose == 1:
         count = len(classifiers) * len(strengths)

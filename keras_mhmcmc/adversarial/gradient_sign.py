@@ -1,12 +1,10 @@
 """Adversarial examples by the fast gradient sign method.
 
 Paper: Goodfellow, Shlens and Szegedy (2015), "Explaining and harnessing adversarial
-examples", section 4. The attack changes each input by at most `epsilon`. To first
-order, it moves in the direction that raises the loss of the label most:
+examples", section 4. To first order, the attack moves each input in the direction that
+raises the loss of the label most. For an ensemble, p is the mean probability:
 
     x_adv = clip(x + epsilon sign(grad_x -log p(y | x)))
-
-For an ensemble, p is the mean probability: the attack is on the whole ensemble.
 """
 
 from collections.abc import Sequence
@@ -15,14 +13,11 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 
 def fgsm(
@@ -54,8 +49,8 @@ def fgsm(
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             Defaults to None: the labels of a data set that has some, or else the
             model's own predictions.
-        member: index of the member of an `mh.Ensemble` or `mh.MCDropout` whose loss
-            the attack raises. Defaults to None: the loss of the mean probability.
+        member: index of the member of an `mh.Ensemble` or `mh.MCDropout` that the
+            attack misleads. Defaults to None: the mean probability.
         from_logits: whether the model outputs logits instead of probabilities.
             Defaults to False.
         clip: smallest and largest valid input, an increasing pair. `x` must lie
@@ -81,14 +76,11 @@ def fgsm(
 
     Reference: Goodfellow, Shlens and Szegedy (2015), section 4.
     """
-    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
-    x, y, limits = inputs.examples(x, y, clip)
-    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    member = classifier.check_member(member)
-    labels = inputs.attacked_labels(classifier, x, y)
-    if epsilon == 0.0:
-        return x.copy()
-    return objective.move(x, epsilon, signs(classifier, x, labels, member), limits)
+    given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
+    if given.epsilon == 0.0:
+        return given.x.copy()
+    directions = signs(given.classifier, given.x, given.labels, given.member)
+    return objective.move(given.x, given.epsilon, directions, given.limits)
 
 
 def signs(
@@ -98,10 +90,7 @@ def signs(
     member: int | None = None,
     gradients: Array | None = None,
 ) -> Array:
-    """Return the sign of the loss' gradient, a float32 array with the shape of `x`.
-
-    Gradients that are known already are not computed again.
-    """
+    """Return the sign of the loss' gradient (N, ...), which may be known."""
     if gradients is None:
         gradients = gradients_of(classifier, x, labels, member)
     broken = int(np.sum(~np.isfinite(gradients)))

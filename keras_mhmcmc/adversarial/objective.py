@@ -1,21 +1,105 @@
-"""The objective of attacks and its gradient, on a model or one of its members."""
+"""What attacks share: arguments, the objective and its gradient."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
+from keras_mhmcmc import _validate
 from keras_mhmcmc import _warn
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import losses
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import Limits
 from keras_mhmcmc.evaluation.checks import are_rounded
 from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.classifiers import as_classifier
+
+
+class Given(NamedTuple):
+    """The checked arguments that all attacks share."""
+
+    classifier: Classifier
+    x: Array  # clean inputs, (N, ...)
+    epsilon: float
+    labels: Array  # (N,): the classes whose loss the attack raises
+    clean: Array  # (N, C): probabilities of the clean inputs
+    limits: Limits
+    member: int | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Return the smallest and largest valid input."""
+        return (-np.inf, np.inf) if self.limits is None else self.limits
+
+
+def given(
+    model: keras.Model | Classifier,
+    x: DataLike,
+    epsilon: float,
+    y: Any,
+    member: int | None,
+    from_logits: bool,
+    clip: Any,
+    batch_size: int,
+    *,
+    needs_targets: bool = False,
+) -> Given:
+    """Check the arguments that all attacks share, and read a data set into memory.
+
+    The labels are `y`, or the model's own predictions if `y` is None.
+    """
+    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
+    x, y, limits = examples(x, y, clip, needs_targets=needs_targets)
+    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
+    member = classifier.check_member(member)
+    if needs_targets and y is None:
+        raise ValueError(
+            "Argument `y` must be the true labels. For the model's own predictions "
+            "pass their argmax. Received: y=None"
+        )
+    clean, labels = clean_and_labels(classifier, x, y)
+    return Given(classifier, x, epsilon, labels, clean, limits, member)
+
+
+def examples(
+    x: DataLike, y: Any, clip: Any, *, needs_targets: bool = False
+) -> tuple[Array, Any, Limits]:
+    """Return inputs in float32, labels as they are given, and the limits of inputs."""
+    x, y, _ = _data.read(x, y, needs_targets=needs_targets)
+    x, limits = checks.inputs_and_limits(x, clip)
+    return x, y, limits
+
+
+def clean_and_labels(classifier: Classifier, x: Array, y: Any) -> tuple[Array, Array]:
+    """Return the probabilities of clean inputs (N, C), and the attacked labels (N,)."""
+    refuse_integers(classifier)
+    clean = classifier.probabilities(x)
+    labels = np.argmax(clean, axis=1)
+    if y is not None:
+        labels = checks.as_labels("y", y, *clean.shape)
+    return clean, labels.astype("int32")
+
+
+def refuse_integers(classifier: Classifier) -> None:
+    """Raise a `ValueError` if the model takes integers, which attacks cannot move."""
+    if classifier.takes_integers:
+        raise ValueError(
+            f"{classifier.subject} must take floating-point numbers, because an attack "
+            "moves an input by a fraction. It takes integers, such as numbers of words "
+            "or pixels in bytes. For words attack the model after its embedding. For "
+            "images build it with a floating-point `keras.Input`. Received: an input "
+            "of integers"
+        )
 
 
 def ascent(

@@ -25,12 +25,9 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import balls
-from keras_mhmcmc.adversarial import best_point
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.adversarial.best_point import Best
+from keras_mhmcmc.adversarial.balls import Best
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 
 def pgd(
@@ -54,27 +51,21 @@ def pgd(
     """Attack a model with projected gradient descent, within `epsilon` of `x`.
 
     Each of `steps` steps moves by `step_size` along the sign of the gradient of
-    -log p(y | x), and then back into the ball and the limits. The docstring of `fgsm`
-    tells when probabilities hide the sign. With `norm="l2"` a step moves along the
-    gradient itself, and the FGSM point is one such step of length `epsilon`.
+    -log p(y | x), and then back into the ball and the limits. `fgsm` tells when
+    probabilities hide the sign. With `norm="l2"` a step moves along the gradient
+    itself, and the FGSM point is one such step of length `epsilon`.
 
-    A step of fixed size can lower the loss. So the last point may be a weaker
-    attack than an earlier point, or than FGSM. `keep_strongest` therefore returns the
+    A step of fixed size can lower the loss. `keep_strongest` therefore returns the
     strongest of the clean input, the FGSM point and all points on the way. A point
     that fools the model, which then predicts a class other than `y`, is stronger than
     one that does not; otherwise the higher loss is stronger. So the accuracy under
     attacks on the true labels is never above the accuracy under FGSM.
 
     Args:
-        model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
-            or to the probability of class 1 of two, shape (N, 1). For many calls pass
-            an `mh.Classifier` of the model, which is compiled once.
-        x: finite inputs, shape (N, ...), or a data set that `fit` takes and that ends.
-            It is read into memory.
+        model: as in `fgsm`.
+        x: as in `fgsm`.
         epsilon: largest change of an input in the norm, in units of `x`, at least 0.
-        y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            Defaults to None: the labels of a data set that has some, or else the
-            model's own predictions.
+        y: as in `fgsm`.
         steps: number of steps, at least 1. Defaults to 20.
         step_size: length of a step, in units of `x`, at least 0. Defaults to None,
             2.5 epsilon / steps: from any start, every point of the ball is in reach.
@@ -89,13 +80,10 @@ def pgd(
             point, as in the paper. Defaults to True.
         seed: integer in [0, 2**31) that makes the random start repeatable. Defaults
             to 0.
-        member: index of the member of an `mh.Ensemble` or `mh.MCDropout` whose loss
-            the attack raises. Defaults to None: the loss of the mean probability.
-        from_logits: whether the model outputs logits instead of probabilities.
-            Defaults to False.
-        clip: smallest and largest valid input, an increasing pair. `x` must lie
-            between them. Defaults to (0, 1); None sets no limits.
-        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
+        member: as in `fgsm`.
+        from_logits: as in `fgsm`.
+        clip: as in `fgsm`.
+        batch_size: as in `fgsm`.
 
     Returns:
         The adversarial examples, a float32 array with the shape of `x`.
@@ -116,11 +104,7 @@ def pgd(
 
     Reference: Madry et al. (2018), section 2.1.
     """
-    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     steps = _validate.integer("steps", steps, 1)
-    if step_size is None:
-        step_size = min(2.5 * epsilon / steps, _validate.LARGEST_NUMBER)
-    step_size = _validate.number("step_size", step_size, _validate.NOT_NEGATIVE)
     norm = _validate.choice("norm", norm, balls.NORMS)
     restarts = _validate.integer("restarts", restarts, 1)
     _validate.instance("random_start", random_start, bool, "True or False")
@@ -133,15 +117,15 @@ def pgd(
             f"keep_strongest={keep_strongest}"
         )
     seed = _validate.seed(seed)
-    x, y, limits = inputs.examples(x, y, clip)
-    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    member = classifier.check_member(member)
-    labels = inputs.attacked_labels(classifier, x, y).astype("int32")
+    given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
+    classifier, x, epsilon, labels = given[:4]
+    if step_size is None:
+        step_size = min(2.5 * epsilon / steps, _validate.LARGEST_NUMBER)
+    step_size = _validate.number("step_size", step_size, _validate.NOT_NEGATIVE)
     if epsilon == 0.0:
         return x.copy()
 
-    low, high = (-np.inf, np.inf) if limits is None else limits
-    step = classifier.compiled(_step, member is not None, norm)
+    step = classifier.compiled(_step, given.member is not None, norm)
 
     def attack(
         is_first: bool, x: Tensor, start: Tensor, labels: Tensor, *state: Any
@@ -149,11 +133,10 @@ def pgd(
         *fields, values = state
 
         def take(point: Tensor, size: float, best: Best) -> tuple[Tensor, Best]:
-            numbers = ops.convert_to_tensor(
-                np.array([epsilon, size, low, high], "float32")
-            )
-            given = (x, labels, objective.index(member), numbers, values)
-            new_point, best = step(point, best, *given)
+            numbers = np.array([epsilon, size, *given.ends], "float32")
+            numbers = ops.convert_to_tensor(numbers)
+            index = objective.index(given.member)
+            new_point, best = step(point, best, x, labels, index, numbers, values)
             return new_point, best
 
         best = Best(*fields)
@@ -167,10 +150,10 @@ def pgd(
             _, best = take(point, step_size, best)
         return point, best
 
-    best, rng, start = best_point.start(x), np.random.default_rng(seed), x
+    best, rng, start = balls.start(x), np.random.default_rng(seed), x
     for run in range(restarts):
         if random_start:
-            start = balls.random_start(rng, x, epsilon, limits, norm)
+            start = balls.random_start(rng, x, epsilon, given.limits, norm)
         from_here = functools.partial(attack, run == 0)
         last, best = classifier.map(from_here, x, start, labels, *best)
     counts = int(np.sum(best.stuck)), int(np.sum(best.broken))
@@ -194,7 +177,7 @@ def _step(
         values: Sequence[Tensor],
     ) -> tuple[Tensor, Best]:
         gradient, score, fooled = evaluate(point, labels, member, values)
-        best = best_point.remember(best, point, gradient, score, fooled)
+        best = balls.remember(best, point, gradient, score, fooled)
         epsilon, size, low, high = (numbers[i] for i in range(4))
         moved = point + size * balls.direction(gradient, norm)
         return balls.project(moved, x, epsilon, low, high, norm), best

@@ -23,13 +23,10 @@ from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.adversarial import balls
-from keras_mhmcmc.adversarial import best_point
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial import square_l2
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 SHARE = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 # After these of 10,000 queries, the share of the image that a square covers is halved.
@@ -67,30 +64,21 @@ def square(
     neighbouring numbers.
 
     Args:
-        model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
-            or to the probability of class 1 of two, shape (N, 1). For many calls pass
-            an `mh.Classifier` of the model, which is compiled once.
-        x: finite inputs, shape (N, ...), or a data set that `fit` takes and that ends.
-            It is read into memory.
-        epsilon: largest change of an input in the norm, in units of `x`, at least 0.
-        y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            Defaults to None: the labels of a data set that has some, or else the
-            model's own predictions.
+        model: as in `fgsm`.
+        x: as in `fgsm`.
+        epsilon: as in `pgd`.
+        y: as in `fgsm`.
         queries: number of predictions for each example after that of the clean input,
             at least 1. Defaults to 5000.
-        norm: "linf" limits the change of each number of an input, "l2" the Euclidean
-            length of the change. Defaults to "linf".
+        norm: as in `pgd`.
         initial_share: share of the image that the first squares cover, in (0, 1].
             Defaults to 0.8.
         seed: integer in [0, 2**31) that makes the search repeatable. Each example has
             random numbers of its own, whatever `batch_size` is. Defaults to 0.
-        member: index of the member of an `mh.Ensemble` or `mh.MCDropout` that the
-            attack misleads. Defaults to None: the mean probability.
-        from_logits: whether the model outputs logits instead of probabilities.
-            Defaults to False.
-        clip: smallest and largest valid input, an increasing pair. `x` must lie
-            between them. Defaults to (0, 1); None sets no limits.
-        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
+        member: as in `fgsm`.
+        from_logits: as in `fgsm`.
+        clip: as in `fgsm`.
+        batch_size: as in `fgsm`.
 
     Returns:
         The adversarial examples, a float32 array with the shape of `x`.
@@ -112,16 +100,12 @@ def square(
     Reference: Andriushchenko et al. (2020), algorithms 1 to 3. The default share and
     number of queries are those of AutoAttack (Croce and Hein, 2020).
     """
-    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     queries = _validate.integer("queries", queries, 1)
     norm = _validate.choice("norm", norm, balls.NORMS)
     initial_share = _validate.number("initial_share", initial_share, SHARE)
     seed = _validate.seed(seed)
-    x, y, limits = inputs.examples(x, y, clip)
-    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    member = classifier.check_member(member)
-    clean, labels = inputs.clean_and_labels(classifier, x, y)
-    labels = labels.astype("int32")
+    given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
+    classifier, x, epsilon, labels, clean = given[:5]
     if epsilon == 0.0:
         return x.copy()
 
@@ -130,18 +114,18 @@ def square(
         _warn_of_saturation(clean, labels)
     is_first = x.ndim == 4 and keras.config.image_data_format() == "channels_first"
     image = image_shape((*x.shape[2:], x.shape[1]) if is_first else x.shape[1:])
-    low, high = (-np.inf, np.inf) if limits is None else limits
-    numbers = np.array([epsilon, low, high], "float32")
+    numbers = np.array([epsilon, *given.ends], "float32")
     shares = [share(query, queries, initial_share) for query in range(1, queries)]
     search = _linf_search if norm == "linf" else _l2_search
     start, move = search(seed, image, queries, shares)
-    step = classifier.compiled(_step, member is not None, image, is_first, norm)
+    step = classifier.compiled(_step, given.member is not None, image, is_first, norm)
 
     def attack(
         x: Tensor, labels: Tensor, rows: Tensor, values: Sequence[Tensor]
     ) -> Tensor:
         draws = start(ops.convert_to_numpy(rows))
-        given = (x, labels, objective.index(member), ops.convert_to_tensor(numbers))
+        index = objective.index(given.member)
+        fixed = x, labels, index, ops.convert_to_tensor(numbers), values
         best: State = (
             x,
             ops.full(labels.shape, -np.inf),
@@ -152,7 +136,7 @@ def square(
             if query % LOOK_EVERY == 1 and ops.convert_to_numpy(best[2]).all():
                 break
             arrays = [ops.convert_to_tensor(part) for part in move(draws, query)]
-            best = step(best, arrays, *given, values)
+            best = step(best, arrays, *fixed)
         return best[0]
 
     moved: Array = classifier.map(attack, x, labels, np.arange(len(x), dtype="int32"))
@@ -312,10 +296,10 @@ def _step(
         moved = as_input(moved, x.shape)
         score, fooled = evaluate(moved, labels, member, values)
         fooled = ops.cast(fooled, "int32")
-        better = best_point.is_stronger(fooled, score, best_fooled, best_score)
+        better = balls.is_stronger(fooled, score, best_fooled, best_score)
         better = ops.logical_and(better, best_fooled == 0)  # what fools the model stays
         return (
-            best_point.choose(better, moved, point),
+            balls.choose(better, moved, point),
             ops.where(better, score, best_score),
             ops.maximum(fooled, best_fooled),
         )

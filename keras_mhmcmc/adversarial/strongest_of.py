@@ -11,12 +11,10 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.named_attacks import Attack
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
 
 
 def strongest(
@@ -39,11 +37,8 @@ def strongest(
     the accuracy is never above the accuracy under one of the attacks.
 
     Args:
-        model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
-            or to the probability of class 1 of two, shape (N, 1). For many calls pass
-            an `mh.Classifier` of the model, which is compiled once.
-        x: finite inputs, shape (N, ...), or a data set of pairs (x, y) that `fit` takes
-            and that ends. It is read into memory.
+        model: as in `fgsm`.
+        x: finite inputs, shape (N, ...), or a data set of pairs (x, y) as in `fgsm`.
         y: true labels, integers of shape (N,) or (N, 1), or one-hot rows of shape
             (N, C). None for a data set.
         epsilon: largest change of an input, in units of `x`, at least 0.
@@ -58,11 +53,9 @@ def strongest(
         member: index of the member of an `mh.Ensemble` or `mh.MCDropout` that the
             attacks mislead. All attacks must then be names. Defaults to None: the mean
             probability.
-        from_logits: whether the model outputs logits instead of probabilities.
-            Defaults to False.
-        clip: smallest and largest valid input, an increasing pair. `x` must lie
-            between them. Defaults to (0, 1); None sets no limits.
-        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
+        from_logits: as in `fgsm`.
+        clip: as in `fgsm`.
+        batch_size: as in `fgsm`.
 
     Returns:
         The adversarial examples, a float32 array with the shape of `x`.
@@ -104,31 +97,31 @@ def strongest_and_each(
 
     The second array of booleans has the shape (attacks, N).
     """
-    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     attacks = checked_attacks(attacks, member)
     seed = _validate.seed(seed)
-    x, y, limits = inputs.examples(x, y, clip, needs_targets=True)
-    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    member = classifier.check_member(member)
-    if y is None:
-        raise ValueError(
-            "Argument `y` must be the true labels. For the model's own predictions "
-            "pass their argmax. Received: y=None"
-        )
-    labels = inputs.attacked_labels(classifier, x, y).astype("int32")
+    checked = objective.given(
+        model,
+        x,
+        epsilon,
+        y,
+        member,
+        from_logits,
+        clip,
+        batch_size,
+        needs_targets=True,
+    )
+    classifier, x, epsilon, labels, clean, limits, member = checked
     if epsilon == 0.0:
-        clean = np.argmax(classifier.probabilities(x), axis=1)
-        return x.copy(), np.tile(clean != labels, (len(attacks), 1))
+        wrong = np.argmax(clean, axis=1) != labels
+        return x.copy(), np.tile(wrong, (len(attacks), 1))
 
     judge = classifier.compiled(objective.scores, member is not None)
 
     def score(
         moved: Tensor, labels: Tensor, values: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        result: tuple[Tensor, Tensor] = judge(
-            moved, labels, objective.index(member), values
-        )
-        return result
+        loss, fooled = judge(moved, labels, objective.index(member), values)
+        return loss, fooled
 
     best = x.copy()
     best_loss = np.full(len(x), -np.inf)

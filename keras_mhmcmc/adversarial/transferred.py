@@ -9,7 +9,7 @@ import numpy.typing as npt
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.adversarial import curve
-from keras_mhmcmc.adversarial import inputs
+from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.transfer_table import TransferTable
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
@@ -86,7 +86,7 @@ def transfer(
     learning", section 3.
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
-    x, y, limits = inputs.examples(x, y, clip, needs_targets=True)
+    x, y, limits = objective.examples(x, y, clip, needs_targets=True)
     curve.check_attack(attack, options)
     sources, targets = named(sources, "sources"), named(targets, "targets")
     flags = _flags(sources, targets, from_logits)

@@ -224,7 +224,7 @@ def test_bad_arguments(attack, name, value, text):
     [
         ({"loss": "cw"}, "`loss` must be one of 'cross_entropy', 'margin', 'dlr'"),
         ({"loss": "targeted_dlr"}, "`loss` must be 'cross_entropy' or 'margin' for a"),
-        ({"restarts": 2, "random_start": False}, "`restarts` must be 1 unless `rand"),
+        ({"restarts": 2, "random_start": False}, "`restarts` must be at most 1 unless"),
     ],
 )
 def test_bad_arguments_of_apgd(options, text):

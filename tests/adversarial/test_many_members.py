@@ -9,7 +9,7 @@ import pytest
 from keras import layers
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.adversarial import derivatives
+from keras_mhmcmc.adversarial.gradient_sign import gradients_of
 
 MEMBERS = 4
 
@@ -31,9 +31,7 @@ def gradient_of(model, stacked, repeats, x, y):
     ensemble = mh.Ensemble(model, MEMBERS * repeats, activation="softmax")
     values = [np.concatenate([array] * repeats) for array in stacked]
     ensemble.set_members(values, np.ones(MEMBERS * repeats))
-    return derivatives.Derivatives(mh.Classifier(ensemble), None, None).loss_gradient(
-        x, y
-    )
+    return gradients_of(mh.Classifier(ensemble), x, y)
 
 
 @pytest.mark.parametrize("repeats", [8, 9])  # 32 members and 36

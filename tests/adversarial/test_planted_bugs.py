@@ -6,10 +6,9 @@ from keras import ops
 from keras_mhmcmc.adversarial import apgd
 from keras_mhmcmc.adversarial import auto_gradient
 from keras_mhmcmc.adversarial import balls
-from keras_mhmcmc.adversarial import best_point
-from keras_mhmcmc.adversarial import inputs
 from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import named_attacks
+from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import square_search
 from keras_mhmcmc.evaluation import checks
@@ -135,13 +134,13 @@ def best_point_lost(monkeypatch):
     def around(real, best, point, *given):
         return real(best, point, *given)._replace(point=point)
 
-    wrap(monkeypatch, best_point, "remember", around)
+    wrap(monkeypatch, balls, "remember", around)
 
 
 @bug(kept, square_corner)
 def weakest_point_kept(monkeypatch):
     around = lambda real, *given: ops.logical_not(real(*given))
-    wrap(monkeypatch, best_point, "is_stronger", around)
+    wrap(monkeypatch, balls, "is_stronger", around)
 
 
 @bug(labels)
@@ -150,7 +149,7 @@ def labels_shifted(monkeypatch):
         clean, found = real(classifier, x, y)
         return clean, (found + 1) % clean.shape[1]
 
-    wrap(monkeypatch, inputs, "clean_and_labels", around)
+    wrap(monkeypatch, objective, "clean_and_labels", around)
 
 
 @bug(oracle)
