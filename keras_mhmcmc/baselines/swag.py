@@ -1,50 +1,57 @@
-"""`SWAG`: the callback that fits a Gaussian to the weights along a run."""
+"""`SWAG`: the callback that fits a Gaussian to the weights along a run.
 
-from collections.abc import Sequence
+Paper: Maddox, Garipov, Izmailov, Vetrov and Wilson (2019), "A simple baseline for
+Bayesian uncertainty in deep learning", section 3 and algorithm 1. With the mean m and
+the variance s of the kept states, and the last K deviations D, a matrix with K columns:
+
+    N(m, (diag(s) + D D^T / (K - 1)) / 2)    SWAG
+    N(m, diag(s))                            SWAG-Diagonal
+"""
+
 from typing import Any
 
 import keras
 import numpy as np
 import numpy.typing as npt
-from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.baselines.moments import Floats
-from keras_mhmcmc.baselines.moments import WeightMoments
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.of_samples import ensemble_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.posterior import progress
+from keras_mhmcmc.posterior.store import MemoryStore
+from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.posterior.store import chain_state_in
-from keras_mhmcmc.posterior.store import host_copy
+
+Floats = npt.NDArray[np.float64]
 
 
 class SWAG(keras.callbacks.Callback):
     """Fit a Gaussian to the weights of the model during `fit`.
 
-    The callback collects the mean of the trainable weights, the mean of their squares,
-    and their last `rank` deviations from the mean. `ensemble` draws members from the
-    Gaussian with these moments. The run itself does not change.
+    The callback keeps states of the weights. `ensemble` draws members from the Gaussian
+    with the mean and variance of the trainable weights, and their last `rank`
+    deviations from the mean of the states up to each. The run itself does not change.
 
     Any Keras optimizer works. The paper uses SGD with a large constant learning rate,
     after a usual training that `burn_in` leaves out. With a rate that goes to 0, the
     weights come to rest, and the Gaussian is too narrow. With a sampler the callback
     collects states of its chain, all with the same weight.
 
-    The moments are in memory alone. A second `fit` of the same run adds to them.
+    The states are in memory alone. A second `fit` of the same run adds to them.
 
     Args:
         burn_in: iterations of the optimizer before the first collected weights, an
             integer that is at least 0. Defaults to 0.
         every: iterations between collected weights, an integer that is at least 1.
             Defaults to None: once, at the end of each epoch.
-        rank: number of deviations to keep, K, an integer that is at least 2. Memory
-            grows with it: each is as large as the model, in float64. Defaults to 20.
+        rank: number of deviations, K, an integer that is at least 2. Defaults to 20.
 
     Raises:
         ValueError: an argument is outside its range; or, in `fit`, the model is an
-            `mh.ParallelChains`, or the callback has the moments of another run.
+            `mh.ParallelChains`, or the callback has states of another run.
 
     Example:
 
@@ -74,43 +81,44 @@ class SWAG(keras.callbacks.Callback):
         self.burn_in = _validate.integer("burn_in", burn_in, 0)
         self.every = None if every is None else _validate.integer("every", every, 1)
         self.rank = _validate.integer("rank", rank, 2)
-        self._moments = WeightMoments(self.rank)
-        self._iterations: list[int] = []
+        self._store = MemoryStore()
         self._places: list[int] = []  # of the trainable weights in `model.weights`
-        self._first: list[
-            Array
-        ] = []  # the other weights, when the first were collected
-        self._last: list[Array] = []  # all weights, when the last were collected
         self._is_checked = False
 
     def __len__(self) -> int:
         """Return the number of collected states of the weights."""
-        return len(self._iterations)
+        return len(self._store.records)
 
     @property
     def iterations(self) -> npt.NDArray[np.int_]:
         """Return the optimizer's iteration of each collected state, shape (states,)."""
-        return np.array(self._iterations, int)
+        return np.array([record.iteration for record in self._store.records], int)
 
     @property
     def mean(self) -> list[Floats]:
         """Return the mean of each trainable weight, a list of float64 arrays."""
-        return list(self._moments.mean)
+        return [states.mean(axis=0) for states in self._states()]
 
     @property
     def variance(self) -> list[Floats]:
         """Return the variance of each trainable weight, a list of float64 arrays."""
-        return self._moments.variance()
+        return [states.var(axis=0) for states in self._states()]
 
     @property
     def deviations(self) -> list[Floats]:
         """Return the last deviations from the mean, a list of arrays (K, ...).
 
-        K is the number of collected states, and at most `rank`.
+        Each is from the mean of the states up to its own, as in algorithm 1. K is the
+        number of collected states, and at most `rank`.
         """
-        return [
-            np.stack(arrays) for arrays in zip(*self._moments.deviations, strict=True)
-        ]
+        return [last_deviations(states, self.rank) for states in self._states()]
+
+    def _states(self) -> list[Floats]:
+        """Return the states (states, ...) of each trainable weight."""
+        if not len(self):
+            return []
+        every = self._store.read(self.model)
+        return [every[place].astype("float64") for place in self._places]
 
     def ensemble(
         self,
@@ -154,29 +162,6 @@ class SWAG(keras.callbacks.Callback):
         seed = _validate.seed(seed)
         scale = _validate.number("scale", scale, _validate.NOT_NEGATIVE)
         diagonal = _validate.choice("diagonal", diagonal, (True, False))
-        self._check_collected()
-        self._check_same_weights(model)
-        draws = self._moments.draw(members, seed, scale, diagonal)
-        return ensemble_of(
-            model, self._stacked(draws, members), np.ones(members), activation, chunk
-        )
-
-    def _stacked(self, draws: Sequence[Floats], members: int) -> list[Array]:
-        """Return one array (members, ...) for each weight of the model."""
-        drawn = dict(zip(self._places, draws, strict=True))
-        first = iter(self._first)
-        stacked = []
-        for i, last in enumerate(self._last):
-            shared = np.broadcast_to(last, (members, *last.shape))
-            if i in drawn:
-                stacked.append(drawn[i].astype(last.dtype))
-            elif np.array_equal(next(first), last):
-                stacked.append(shared)  # a frozen weight is stored once
-            else:
-                stacked.append(np.array(shared))  # statistics may be recalibrated
-        return stacked
-
-    def _check_collected(self) -> None:
         if len(self) < 2:
             raise ValueError(
                 "There must be at least two collected states of the weights. Pass this "
@@ -185,21 +170,26 @@ class SWAG(keras.callbacks.Callback):
                 f"Received: {len(self)} states with burn_in={self.burn_in}, "
                 f"every={self.every}"
             )
-        if not all(np.isfinite(square).all() for square in self._moments.mean_square):
+        kept = self._store.read(model)  # which refuses a model of other weights
+        states = [kept[place].astype("float64") for place in self._places]
+        if not all(np.isfinite(values).all() for values in states):
             raise ValueError(
                 "The collected weights must be finite. The run has diverged: lower its "
                 "learning rate, and train again with a new callback. Received: weights "
                 "that are NaN or infinite"
             )
-
-    def _check_same_weights(self, model: keras.Model) -> None:
-        shapes = [tuple(variable.shape) for variable in model.weights]
-        if not model.built or shapes != [array.shape for array in self._last]:
-            raise ValueError(
-                "Argument `model` must be the model that was trained, or a built one "
-                "of the same architecture. "
-                f"Received: a model with weights of shapes {shapes}"
-            )
+        rng = np.random.default_rng(seed)
+        drawn = draws(states, self.rank, rng, members, scale, diagonal)
+        # Weights that never changed are views, and are stored once.
+        stacked = [
+            np.broadcast_to(values[-1], (members, *values.shape[1:]))
+            if values.strides[0] == 0
+            else np.repeat(values[-1:], members, axis=0)
+            for values in kept
+        ]
+        for place, values in zip(self._places, drawn, strict=True):
+            stacked[place] = values.astype(kept[place].dtype)
+        return ensemble_of(model, stacked, np.ones(members), activation, chunk)
 
     # What Keras calls.
 
@@ -211,12 +201,11 @@ class SWAG(keras.callbacks.Callback):
                 f"Received: model={self.model!r}"
             )
         self._is_checked = False
-        self._executed = int(self.model.steps_per_execution)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._epoch_start = self._read_iteration()
+        self._epoch_start = progress.iteration_of(self.model)
         # Not in `on_train_begin`, where `BackupAndRestore` may load the model.
-        if not self._is_checked and len(self) and self._epoch_start < self._passed():
+        if not self._is_checked and self._epoch_start < self._passed():
             raise ValueError(
                 "The callback `mh.SWAG` must not mix two runs: make a new one for this "
                 f"`fit`. Received: a run at iteration {self._epoch_start}, and weights "
@@ -225,49 +214,63 @@ class SWAG(keras.callbacks.Callback):
         self._is_checked = True
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self.every is None:
-            return
         # On JAX each look at the model copies its state, so `batch` says when to look.
-        # With `steps_per_execution`, Keras 3.10 tells the number of the first step.
-        latest = self._epoch_start + batch + self._executed
-        due = self._next_due(self.every)
-        if latest >= due:
-            iteration = self._read_iteration()
+        executed = int(self.model.steps_per_execution)
+        batch = progress.last_batch(executed, batch, self.params.get("steps"))
+        passed = max(self._passed(), self._epoch_start)
+        due = progress.next_due(passed, self.burn_in, self.every)
+        if self.every is not None and self._epoch_start + batch + 1 >= due:
+            iteration = progress.iteration_of(self.model)
             if iteration >= due:
                 self._collect(iteration)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self.every is None:
-            iteration = self._read_iteration()
-            if iteration > self.burn_in:
-                self._collect(iteration)
+        iteration = progress.iteration_of(self.model)
+        if self.every is None and iteration > self.burn_in:
+            self._collect(iteration)
 
     def _passed(self) -> int:
-        return self._iterations[-1] if self._iterations else 0
-
-    def _next_due(self, every: int) -> int:
-        """Return the first iteration of this epoch that is due."""
-        passed = max(self._passed(), self._epoch_start)
-        return self.burn_in + every * (max(passed - self.burn_in, 0) // every + 1)
-
-    def _read_iteration(self) -> int:
-        return int(ops.convert_to_numpy(self.model.optimizer.iterations))
+        return int(self.iterations[-1]) if len(self) else 0
 
     def _collect(self, iteration: int) -> None:
         model = self.model
         trainable = {id(variable) for variable in model.trainable_weights}
         places = [i for i, v in enumerate(model.weights) if id(v) in trainable]
-        with chain_state_in(model):
-            values = [host_copy(variable) for variable in model.weights]
-        if not len(self):
-            self._places = places
-            self._first = [v for i, v in enumerate(values) if i not in places]
-        elif places != self._places:
+        if len(self) and places != self._places:
             raise ValueError(
                 "The callback `mh.SWAG` must see the same trainable weights in all of "
                 "the run. After layers were frozen or made trainable, use a new one. "
                 f"Received: {len(places)} trainable weights, before {len(self._places)}"
             )
-        self._moments.add([values[i] for i in places])
-        self._last = values
-        self._iterations.append(iteration)
+        self._places = places
+        with chain_state_in(model):
+            self._store.append(Record(iteration, 0.0), model)
+
+
+def last_deviations(states: Floats, rank: int) -> Floats:
+    """Return the last deviations (K, ...) of states (S, ...) from the running mean."""
+    counts = np.arange(1, len(states) + 1).reshape(-1, *[1] * (states.ndim - 1))
+    return (states - np.cumsum(states, axis=0) / counts)[-rank:]
+
+
+def draws(
+    states: list[Floats],
+    rank: int,
+    rng: np.random.Generator,
+    members: int,
+    scale: float,
+    diagonal: bool,
+) -> list[Array]:
+    """Return draws from the Gaussian, one array (members, ...) for each weight."""
+    share = scale if diagonal else 0.5 * scale
+    columns = min(rank, len(states[0]))
+    # (members, K): the same for all weights, which correlates them.
+    common = rng.standard_normal((members, columns)) * np.sqrt(share / (columns - 1))
+    drawn = []
+    for values in states:
+        draw = rng.standard_normal((members, *values.shape[1:]))
+        draw *= np.sqrt(share * values.var(axis=0))
+        if not diagonal:
+            draw += np.tensordot(common, last_deviations(values, rank), axes=1)
+        drawn.append(values.mean(axis=0) + draw)
+    return drawn
