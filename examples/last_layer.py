@@ -1,17 +1,17 @@
-"""The last layer of a network, sampled exactly: Laplace, HMC and TunaMH.
+"""The last layer of a network, sampled exactly: Laplace and HMC.
 
 Adam trains a small network on scikit-learn's digits. Its last layer then gets a
-posterior in three ways: the Gaussian of `mh.last_layer_laplace`, and the exact samples
-of `mh.sample_last_layer` with Hamiltonian Monte Carlo on all features, and with TunaMH
-on mini-batches. The width of the prior is the one with the lowest negative
-log-likelihood (NLL) of HMC on a fifth of the training images, which is held out for it.
+posterior in two ways: the Gaussian of `mh.last_layer_laplace`, and the exact samples of
+`mh.sample_last_layer` with Hamiltonian Monte Carlo on all features. The width of the
+prior is the one with the lowest negative log-likelihood (NLL) of HMC on a fifth of the
+training images, which is held out for it.
 
     python examples/last_layer.py --seeds 3
 
 The example prints the scores of the test images, the standard errors of the NLL's
-differences to HMC over the seeds, how far the predictions are from those of HMC
-(`mh.diagnostics.agreement`), and what a step of TunaMH costs. The rows go to `--out` as
-they come, and the same command goes on where it was stopped.
+differences to HMC over the seeds, and how far the predictions are from those of HMC
+(`mh.diagnostics.agreement`). The rows go to `--out` as they come, and the same command
+goes on where it was stopped.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import keras_mhmcmc as mh
 FEATURES, EPOCHS, BATCH = 8, 60, 100
 PRIORS = (0.3, 1.0, 3.0)
 CHOICE = 1000  # the seed of the runs that choose the prior
-NETWORK, LAPLACE, HMC, TUNA = "network", "Laplace", "HMC", "TunaMH"
+NETWORK, LAPLACE, HMC = "network", "Laplace", "HMC"
 
 
 def network(x, y, args, seed):
@@ -51,17 +51,14 @@ def network(x, y, args, seed):
     return model
 
 
-def sampled(model, x, y, prior, args, seed, method):
+def sampled(model, x, y, prior, seed):
     """An ensemble of exact samples, its diagnostics, and the seconds."""
     begin = time.perf_counter()
-    steps = args.tuna_steps if method == "tuna" else None
     ensemble, found = mh.sample_last_layer(
         model,
         x,
         y,
         prior=mh.priors.Gaussian(prior),
-        method=method,
-        num_steps=steps,
         seed=seed,
         progress=False,
     )
@@ -78,7 +75,7 @@ def choose(rows, data, args):
     if missing:
         model = network(x[kept], y[kept], args, CHOICE)
     for prior in missing:
-        ensemble, _ = sampled(model, x[kept], y[kept], prior, args, CHOICE, "hmc")
+        ensemble, _ = sampled(model, x[kept], y[kept], prior, CHOICE)
         probabilities = ensemble.predict(x[held_out], verbose=0)
         nlls[prior] = float(mh.metrics.nll(probabilities, y[held_out]))
         rows.add(seed=CHOICE, prior=prior, nll=nlls[prior])
@@ -95,16 +92,14 @@ def run(prior, data, args, seed):
         model, x, y, prior=width, members=200, seed=seed
     )
     extra = {NETWORK: {}, LAPLACE: {}}
-    for name, method in ((HMC, "hmc"), (TUNA, "tuna")):
-        models[name], extra[name] = sampled(model, x, y, prior, args, seed, method)
+    models[HMC], extra[HMC] = sampled(model, x, y, prior, seed)
     scored = mh.evaluate(models, x_test, y_test).rows
     reference = models[HMC].predict_members(x_test)
     # Other draws of the same sampler: what the Monte Carlo error alone gives.
-    second = sampled(model, x, y, prior, args, seed + 1, "hmc")[0]
+    second = sampled(model, x, y, prior, seed + 1)[0]
     members = {
         "HMC, again": second.predict_members(x_test),
         LAPLACE: models[LAPLACE].predict_members(x_test),
-        TUNA: models[TUNA].predict_members(x_test),
     }
     rows = []
     for row in scored:
@@ -145,7 +140,7 @@ def table(rows, seeds):
     lines = ["| method | accuracy | NLL | ECE | NLL minus that of HMC | seconds |"]
     lines.append("|---|---|---|---|---|---|")
     hmc = np.array([rows.of(seed, HMC)[0]["nll"] for seed in range(seeds)])
-    for method in (NETWORK, LAPLACE, HMC, TUNA):
+    for method in (NETWORK, LAPLACE, HMC):
         own = [rows.of(seed, method)[0] for seed in range(seeds)]
         scores = ("accuracy", "nll", "ece")
         means = [np.mean([row[key] for row in own]) for key in scores]
@@ -155,17 +150,16 @@ def table(rows, seeds):
         seconds = np.mean([row.get("seconds", math.nan) for row in own])
         cells = [method, *(f"{mean:.4f}" for mean in means), shown, f"{seconds:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
-    for name in ("HMC, again", LAPLACE, TUNA):
+    for name in ("HMC, again", LAPLACE):
         own = [rows.of(seed, f"agreement of {name}")[0] for seed in range(seeds)]
         keys = ("total_variation", "w1")
         distances = [np.mean([row[key] for row in own]) for key in keys]
         lines.append("{}: total variation {:.4f}, W1 {:.4f}".format(name, *distances))
-    for method in (HMC, TUNA):
-        for seed in range(seeds):
-            row = rows.of(seed, method)[0]
-            keys = ("acceptance", "batch_size", "num_steps", "r_hat", "ess")
-            shown = ", ".join(f"{key} {row[key]:.4g}" for key in keys)
-            lines.append(f"{method}, seed {seed}: {shown}")
+    for seed in range(seeds):
+        row = rows.of(seed, HMC)[0]
+        keys = ("acceptance", "num_steps", "r_hat", "ess")
+        shown = ", ".join(f"{key} {row[key]:.4g}" for key in keys)
+        lines.append(f"{HMC}, seed {seed}: {shown}")
     return "\n".join(lines)
 
 
@@ -173,7 +167,6 @@ def main(argv=None):
     """Run what is missing, and print the table. Returns the rows."""
     args = parse(argv)
     key = {"backend": keras.backend.backend(), "epochs": args.epochs}
-    key |= {"tuna_steps": args.tuna_steps}
     rows = Rows(args.out, key)
     train, test = mh.datasets.load("digits")
     data = (*train, *test)
@@ -194,7 +187,6 @@ def parse(argv):
     )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--tuna-steps", type=int, help="instead of the default rule")
     parser.add_argument("--out", default="out/last_layer.jsonl", help="the rows")
     return parser.parse_args(argv)
 

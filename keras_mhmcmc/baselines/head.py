@@ -13,10 +13,12 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _data
 from keras_mhmcmc import _inputs
+from keras_mhmcmc import _validate
 from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.priors import Gaussian
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,6 +70,22 @@ class Head:
             else:
                 stacked.append(np.broadcast_to(value, (len(draws), *value.shape)))
         return stacked
+
+
+def head_and_precisions(
+    model: keras.Model, x: Any, y: Any, prior: Gaussian, batch_size: int
+) -> tuple[Head, Floats]:
+    """Check the arguments, and return the head and the prior's precisions (F, C)."""
+    _validate.instance("model", model, keras.Model, "a built `keras.Model`")
+    if not model.built:
+        raise ValueError(
+            "Argument `model` must be a built model: call it on a batch of inputs "
+            f"first. Received: model={model!r}"
+        )
+    _validate.instance("prior", prior, Gaussian, "an `mh.priors.Gaussian`")
+    batch_size = _validate.integer("batch_size", batch_size, 1)
+    head = head_of(model, x, batch_size, y)
+    return head, head.precisions(prior.bind(head.variables).precisions)
 
 
 _ACTIVATIONS = (

@@ -113,32 +113,27 @@ def last_layer_laplace(
     For a regression: Bishop (2006), "Pattern recognition and machine learning",
     eqs. (3.50) and (3.51).
     """
-    _validate.instance("model", model, keras.Model, "a built `keras.Model`")
-    if not model.built:
-        raise ValueError(
-            "Argument `model` must be a built model: call it on a batch of inputs "
-            f"first. Received: model={model!r}"
-        )
-    _validate.instance("prior", prior, Gaussian, "an `mh.priors.Gaussian`")
-    if noise_std is None:
-        noise_std = compiled_noise(model)
-    else:
+    if noise_std is not None:
         noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
     members = _validate.integer("members", members, 1)
     seed = _validate.seed(seed)
-    batch_size = _validate.integer("batch_size", batch_size, 1)
-    head = heads.head_of(model, x, batch_size, y)
-    tau = head.precisions(prior.bind(head.variables).precisions)
+    head, tau = heads.head_and_precisions(model, x, y, prior, batch_size)
+    if noise_std is None:
+        noise_std = compiled_noise(model)
     rng = np.random.default_rng(seed)
     if noise_std is None:
         # The Hessian does not depend on the labels.
         heads.check_loss(model, head, _HINT)
         heads.checked_labels(head, _HINT)
-        draws = _draws_of_classifier(head, tau, members, rng)
+        hessian = hessian_of_classifier(head, tau)
+        draws = _draws(head.values.ravel(), hessian, members, rng)
+        draws = draws.reshape(members, *head.values.shape)
         activation = head.to_probabilities if activation is None else activation
     else:
         targets = _checked_targets(head, noise_std)
-        draws = _draws_of_regression(head, tau, targets, noise_std, members, rng)
+        mean, precisions = posterior_of_regression(head, tau, targets, noise_std)
+        pairs = zip(mean.T, precisions, strict=True)
+        draws = np.stack([_draws(*pair, members, rng) for pair in pairs], axis=2)
     return ensemble_of(
         model, head.stacked(model, draws), np.ones(members), activation, chunk
     )
@@ -189,32 +184,6 @@ def hessian_of_classifier(head: Head, tau: Floats) -> Floats:
                 hessian[:, c, :, d] = hessian[:, d, :, c] = block
     rows = features * classes
     return hessian.reshape(rows, rows) + np.diag(tau.ravel())
-
-
-def _draws_of_regression(
-    head: Head,
-    tau: Floats,
-    targets: Floats,
-    noise_std: float,
-    members: int,
-    rng: np.random.Generator,
-) -> Floats:
-    """Return draws of the weights, shape (members, F, C)."""
-    mean, precisions = posterior_of_regression(head, tau, targets, noise_std)
-    columns = [
-        _draws(mean[:, c], precision, members, rng)
-        for c, precision in enumerate(precisions)
-    ]
-    return np.stack(columns, axis=2)
-
-
-def _draws_of_classifier(
-    head: Head, tau: Floats, members: int, rng: np.random.Generator
-) -> Floats:
-    """Return draws of the weights, shape (members, F, C)."""
-    hessian = hessian_of_classifier(head, tau)
-    draws = _draws(head.values.ravel(), hessian, members, rng)
-    return draws.reshape(members, *head.values.shape)
 
 
 def _draws(

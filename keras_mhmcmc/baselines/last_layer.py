@@ -1,10 +1,8 @@
 """`sample_last_layer`: exact samples of the last dense layer of a classifier."""
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
-from typing import Literal
 
 import keras
 import numpy as np
@@ -33,7 +31,6 @@ _RECORDED = 200  # draws of all chains, at least, that the diagnostics see
 _BATCHES = 5  # of a chain, for the effective sample size
 _HMC_WARM_UP, _HMC_STEPS = 300, 400
 _LEAST_WARM_UP = 200  # of paths, to find a step
-_TUNA_ESS = 50  # of each chain, by the rule for `num_steps`
 LARGEST_R_HAT, SMALLEST_ESS = 1.1, 50.0
 
 
@@ -43,12 +40,10 @@ def sample_last_layer(
     y: Any = None,
     *,
     prior: Gaussian,
-    method: Literal["hmc", "tuna"] = "hmc",
     members: int = 200,
     num_chains: int = 4,
     num_steps: int | None = None,
     burn_in: int | None = None,
-    learning_rate: float | None = None,
     seed: int = 0,
     batch_size: int = 256,
     activation: ActivationLike = None,
@@ -62,15 +57,8 @@ def sample_last_layer(
     `model`, which does not change. The model runs in inference mode, once for each
     example: its features are the data of the chains.
 
-    Both methods leave the posterior unchanged at a fixed step. "hmc" is Hamiltonian
-    Monte Carlo on all features. "tuna" is TunaMH, whose test draws a mini-batch of
-    random size. The chains start near the mode of the posterior, in coordinates in
-    which it is about as wide in all directions.
-
-    TunaMH evaluates about sqrt(2) sum |psi_n| M examples in a step, with the features
-    psi in these coordinates and the length M of a move. This is less than N only if N
-    is much larger than the number of features, divided by the mean of p (1 - p). For
-    usual networks "hmc" is faster, and is therefore the default.
+    Hamiltonian Monte Carlo on all features leaves the posterior unchanged. The chains
+    start near its mode, in coordinates in which it is about as wide in all directions.
 
     Args:
         model: built `keras.Model`, a classifier that ends in a `keras.layers.Dense`
@@ -81,19 +69,12 @@ def sample_last_layer(
             None for a data set.
         prior: `mh.priors.Gaussian` of the kernel and the bias. Patterns match the paths
             of these two.
-        method: "hmc" or "tuna". Defaults to "hmc".
         members: number of kept draws of all chains, at least 1, rounded up to a
             multiple of `num_chains`. Defaults to 200.
         num_chains: number of chains, K, at least 1. Defaults to 4.
-        num_steps: steps of each chain. Defaults to None: 700 for "hmc". For "tuna",
-            the number that gives each chain an effective sample size of about 50 after
-            the burn-in, which grows in proportion to the number of weights.
-        burn_in: number of first steps that are not kept. Defaults to None: 300 for
-            "hmc", its warm-up, and a fifth of the steps for "tuna". At most as many as
-            leave a step for each draw.
-        learning_rate: standard deviation of the random walk of "tuna", in posterior
-            standard deviations, greater than 0; not with "hmc". Defaults to None: the
-            one that moves farthest for each evaluated example.
+        num_steps: steps of each chain. Defaults to None, 700 or more.
+        burn_in: number of first steps that are not kept. Defaults to None: 300, the
+            warm-up. At most as many as leave a step for each draw.
         seed: integer that makes the draws repeatable. Defaults to 0.
         batch_size: number of examples to compute features of at a time, at least 1.
             Defaults to 256.
@@ -131,30 +112,15 @@ def sample_last_layer(
     >>> found["r_hat"] < 1.1
     True
 
-    Reference: Zhang, Cooper and De Sa (2020), "Asymptotically optimal exact minibatch
-    Metropolis-Hastings", algorithm 2; Neal (2011), "MCMC using Hamiltonian dynamics".
+    Reference: Neal (2011), "MCMC using Hamiltonian dynamics".
     """
-    _validate.instance("model", model, keras.Model, "a built `keras.Model`")
-    if not model.built:
-        raise ValueError(
-            "Argument `model` must be a built model: call it on a batch of inputs "
-            f"first. Received: model={model!r}"
-        )
-    _validate.instance("prior", prior, Gaussian, "an `mh.priors.Gaussian`")
-    _validate.choice("method", method, ("hmc", "tuna"))
     num_chains = _validate.integer("num_chains", num_chains, 1)
     draws = math.ceil(_validate.integer("members", members, 1) / num_chains)
-    if learning_rate is not None:
-        learning_rate = _validate.number(
-            "learning_rate", learning_rate, _validate.POSITIVE
-        )
     seed = _validate.seed(seed)
-    batch_size = _validate.integer("batch_size", batch_size, 1)
     _validate.choice("progress", progress, (True, False))
-    head = heads.head_of(model, x, batch_size, y)
+    head, tau = heads.head_and_precisions(model, x, y, prior, batch_size)
     heads.check_loss(model, head, _HINT)
     labels = heads.checked_labels(head, _HINT)
-    tau = head.precisions(prior.bind(head.variables).precisions)
     if not np.all(tau > 0.0):
         raise ValueError(
             "Argument `prior` must have a scale for the kernel and for the bias: with "
@@ -163,14 +129,12 @@ def sample_last_layer(
         )
     posterior = whitened_head.whitened(head, tau, labels)
     between = math.ceil(_RECORDED / (draws * num_chains))
-    plan, kernel = _plan(
-        method, posterior, num_steps, burn_in, learning_rate, draws, between
-    )
+    plan, kernel = _plan(num_steps, burn_in, draws, between)
     run = _run(posterior, labels, kernel, plan, num_chains, seed, bool(progress))
     if len(run) == 0:
         raise KeyboardInterrupt("The run ended before the first draw after the burn-in")
     found = _diagnostics(run, posterior, labels, plan)
-    _warn_if_poor(found, method, len(labels))
+    _warn_if_poor(found)
     # The first one of every few, also of a run that was interrupted.
     stride = (plan.num_steps - plan.burn_in) // (plan.every * draws)
     chosen = run.position[:, ::stride]
@@ -182,32 +146,14 @@ def sample_last_layer(
 
 
 def _plan(
-    method: str,
-    posterior: WhitenedHead,
-    num_steps: int | None,
-    burn_in: int | None,
-    learning_rate: float | None,
-    draws: int,
-    between: int,
+    num_steps: int | None, burn_in: int | None, draws: int, between: int
 ) -> tuple[Plan, Any]:
     """Return how long to run and what to record, and the kernel.
 
     Each chain gives `draws` members, and records `between` draws for each of them, or
     fewer in a short run.
     """
-    if method == "hmc" and learning_rate is not None:
-        raise ValueError(
-            'Argument `learning_rate` must be None with method="hmc", which finds its '
-            'step itself. Pass method="tuna", or leave the argument out. '
-            f"Received: learning_rate={learning_rate}"
-        )
-    if method == "hmc":
-        steps, default_burn_in = _HMC_WARM_UP + max(_HMC_STEPS, draws), _HMC_WARM_UP
-    else:
-        walk = whitened_head.walk_of(posterior)
-        gain = walk.length**2 * walk.acceptance / (4.0 * posterior.mode.size)
-        steps = math.ceil(max(_TUNA_ESS / gain, draws) * 1.25)
-        default_burn_in = steps // 5
+    steps, default_burn_in = _HMC_WARM_UP + max(_HMC_STEPS, draws), _HMC_WARM_UP
     if num_steps is not None:
         steps = _validate.integer("num_steps", num_steps, 1)
         default_burn_in = min(default_burn_in, steps // 2)
@@ -223,13 +169,10 @@ def _plan(
     between = min(between, every)
     every //= between
     plan = Plan(steps, steps - draws * between * every, every)
-    if method == "hmc":
-        # The default of 0.1 is far below the width 1 of these coordinates. A short
-        # warm-up ends at a step that accepts nothing: better the step as it is.
-        warm_up = burn_in if burn_in >= _LEAST_WARM_UP else 0
-        return plan, kernels.hmc(step_size=0.3, warm_up=warm_up)
-    rate = walk.learning_rate if learning_rate is None else learning_rate
-    return plan, kernels.tuna(rate, bounds=posterior.bounds(), chi=walk.chi)
+    # The default of 0.1 is far below the width 1 of these coordinates. A short warm-up
+    # ends at a step that accepts nothing: better the step as it is.
+    warm_up = burn_in if burn_in >= _LEAST_WARM_UP else 0
+    return plan, kernels.hmc(step_size=0.3, warm_up=warm_up)
 
 
 def _run(
@@ -249,22 +192,19 @@ def _run(
         posterior.logits.astype("float32"),
         labels.astype("int32"),
     )
-    with warnings.catch_warnings():
-        # `_warn_if_poor` says it, with the remedy that this function has.
-        warnings.filterwarnings("ignore", "A step of the kernel evaluated")
-        return sample(
-            kernel,
-            start.astype("float32"),
-            log_likelihood=_log_likelihood(shape[-1]),
-            log_prior=_log_prior(posterior),
-            data=data,
-            seed=seed,
-            num_chains=num_chains,
-            progress=progress,
-            num_steps=plan.num_steps,
-            burn_in=plan.burn_in,
-            every=plan.every,
-        )
+    return sample(
+        kernel,
+        start.astype("float32"),
+        log_likelihood=_log_likelihood(shape[-1]),
+        log_prior=_log_prior(posterior),
+        data=data,
+        seed=seed,
+        num_chains=num_chains,
+        progress=progress,
+        num_steps=plan.num_steps,
+        burn_in=plan.burn_in,
+        every=plan.every,
+    )
 
 
 def _log_likelihood(classes: int) -> Callable[..., Tensor]:
@@ -303,10 +243,9 @@ def _diagnostics(
     p = whitened_head.probabilities(posterior.logits[:_SHOWN] + psi @ position)
     if p.shape[-1] > 1:
         p = np.take_along_axis(p, labels[:_SHOWN, None][None, None], axis=-1)
-    size = run.info.get("batch_size", float(len(labels)))
     found = {
         "acceptance": float(np.mean(run.info["acceptance"])),
-        "batch_size": float(np.mean(size)),
+        "batch_size": float(len(labels)),
         "num_steps": float(plan.num_steps),
     }
     if position.shape[1] >= 2 * _BATCHES:
@@ -345,22 +284,15 @@ def convergence(values: Floats) -> tuple[float, float]:
     return float(r_hat.max()), float(ess.min())
 
 
-def _warn_if_poor(found: dict[str, float], method: str, train_size: int) -> None:
+def _warn_if_poor(found: dict[str, float]) -> None:
     """Warn with the numbers, and say what to change."""
-    steps = f"`num_steps` (it was {found['num_steps']:.0f})"
     if "ess" in found and (
         found["r_hat"] > LARGEST_R_HAT or found["ess"] < SMALLEST_ESS
     ):
-        other = "" if method == "hmc" else ', or take method="hmc"'
         warn(
             "The chains of the last layer have not converged: of the probabilities of "
             f"the training labels, the largest R-hat is {found['r_hat']:.3f} and the "
             f"smallest effective sample size {found['ess']:.0f}. The acceptance was "
-            f"{found['acceptance']:.2f}. Raise {steps}{other}."
-        )
-    if found["batch_size"] > train_size:
-        warn(
-            f"TunaMH evaluated {found['batch_size']:.0f} examples in a step, more than "
-            f"the {train_size} that there are. The posterior is exact all the same, "
-            'and method="hmc" samples it for less.'
+            f"{found['acceptance']:.2f}. Raise `num_steps` (it was "
+            f"{found['num_steps']:.0f})."
         )

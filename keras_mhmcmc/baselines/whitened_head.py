@@ -15,16 +15,6 @@ Equations, with p_n the probabilities at the mode W*:
 so that no step raises U (Boehning 1992); momentum makes it faster. S is the Hessian of
 U at W*, averaged over the classes, so the posterior of V has about the width 1.
 
-A random walk of TunaMH with moves of length M in V, the bounds c_n, and k = chi C M has
-about these values, with q_n = C w_n |psi_n|^2 / d, d = F C, and C_c = sum_n c_n:
-
-    (4)  variance of log r:  M^2 + 2 M / (1 + 2 k) sum_n q_n / c_n
-    (5)  acceptance:         erfc(sqrt(variance / 8))
-    (6)  examples of a step: C_c M (1 + k)
-
-The M and k with the largest M^2 acceptance / examples are used. The second term of (4)
-is the noise of the mini-batch: algorithms/tuna.py, (1) and (2), for small differences.
-
 | symbol | name | shape | unit |
 |---|---|---|---|
 | phi | `head.features` | (N, F) | features |
@@ -33,18 +23,14 @@ is the noise of the mini-batch: algorithms/tuna.py, (1) and (2), for small diffe
 | V | position | (F, C) | 1 |
 | psi | `features` | (N, F) | 1 |
 | W*^T phi | `logits` | (N, C) | nats |
-| M | `length` | float | 1 |
-| k | `share` | float | examples / nat |
 """
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from keras_mhmcmc import bounds
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines.head import Floats
@@ -67,22 +53,6 @@ class WhitenedHead:
     def weights(self, positions: Floats) -> Floats:
         """Return W for positions V of shape (..., F, C)."""
         return self.mode + np.linalg.solve(self.factor.T, positions)
-
-    def bounds(self) -> Floats:
-        """Return c_n: log p(y_n) changes by at most c_n |V' - V|."""
-        if self.mode.shape[1] == 1:
-            return bounds.logistic_regression(self.features)
-        return bounds.softmax_regression(self.features)
-
-
-class Walk(NamedTuple):
-    """Settings of TunaMH, and what (5) and (6) expect of them."""
-
-    learning_rate: float
-    chi: float
-    acceptance: float
-    examples: float
-    length: float
 
 
 def whitened(head: Head, tau: Floats, labels: npt.NDArray[np.int_]) -> WhitenedHead:
@@ -156,25 +126,3 @@ def _energy(logits: Floats, targets: Floats, tau: Floats, w: Floats) -> float:
 def probabilities(logits: Floats) -> Floats:
     """Return the probabilities of logits (..., C); of class 1 if C is 1."""
     return heads.sigmoid(logits) if logits.shape[-1] == 1 else heads.softmax(logits)
-
-
-def walk_of(posterior: WhitenedHead) -> Walk:
-    """Return the settings of TunaMH with the largest M^2 acceptance / examples."""
-    c, psi = posterior.bounds(), posterior.features
-    d = posterior.mode.size
-    q = posterior.mode.shape[1] * posterior.curvature * np.square(psi).sum(axis=1) / d
-    noise = float(np.sum(q[c > 0.0] / c[c > 0.0]))
-    total = float(c.sum())
-    length, share = np.meshgrid(np.geomspace(0.05, 3.0, 60), np.geomspace(0.01, 10, 40))
-    variance = length**2 + 2.0 * length / (1.0 + 2.0 * share) * noise
-    acceptance = np.vectorize(math.erfc)(np.sqrt(variance / 8.0))
-    examples = total * length * (1.0 + share)
-    best = np.unravel_index(np.argmax(length**2 * acceptance / examples), length.shape)
-    m, k = float(length[best]), float(share[best])
-    return Walk(
-        m / math.sqrt(d),
-        k / (total * m),
-        float(acceptance[best]),
-        float(examples[best]),
-        m,
-    )

@@ -16,10 +16,7 @@ RNG = np.random.default_rng(6)
 X = RNG.normal(size=(SIZE, 2)).astype("float32") * np.array([1.0, 0.6], "float32")
 Y = (X @ [1.5, -1.0] + RNG.logistic(size=SIZE) > 0).astype("int32")
 # Many chains that begin near the posterior, so that a run is short.
-METHODS = {
-    "hmc": dict(num_steps=40, burn_in=20),
-    "tuna": dict(num_steps=80, burn_in=60, learning_rate=0.7),
-}
+STEPS = dict(num_steps=40, burn_in=20)
 
 
 def moments_of_a_grid():
@@ -35,7 +32,7 @@ def moments_of_a_grid():
     return mean, (weights * (grid - mean).T) @ (grid - mean)
 
 
-def draws_of(method):
+def draws_of():
     keras.utils.set_random_seed(0)
     layer = keras.layers.Dense(1, "sigmoid", use_bias=False)
     model = keras.Sequential([keras.Input((2,)), layer])
@@ -46,20 +43,19 @@ def draws_of(method):
             X,
             Y,
             prior=mh.priors.Gaussian(SCALE),
-            method=method,
             members=2 * CHAINS,
             num_chains=CHAINS,
             progress=False,
-            **METHODS[method],
+            **STEPS,
         )
     (draws,) = [v for v in ensemble.weights if tuple(v.shape) == (2 * CHAINS, 2, 1)]
     return numpy(draws)[..., 0].astype("float64")
 
 
-def assert_law(method):
+def assert_law():
     """Within four standard errors of as many independent draws as there are chains."""
     mean, covariance = moments_of_a_grid()
-    draws = draws_of(method)
+    draws = draws_of()
     # In coordinates in which the exact covariance is the identity.
     found = np.linalg.solve(np.linalg.cholesky(covariance), (draws - mean).T)
     error = 4.0 / CHAINS**0.5
@@ -68,9 +64,8 @@ def assert_law(method):
     assert np.abs(squares).max() < error * 2.0**0.5
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_two_weights_have_the_moments_of_the_grid(method):
-    assert_law(method)
+def test_two_weights_have_the_moments_of_the_grid():
+    assert_law()
 
 
 def without_a_prior(monkeypatch):
@@ -88,17 +83,7 @@ def with_a_prior_around_the_mode(monkeypatch):
 
 
 @pytest.mark.parametrize("plant", [without_a_prior, with_a_prior_around_the_mode])
-@pytest.mark.parametrize("method", METHODS)
-def test_bugs_of_the_prior_are_found(monkeypatch, method, plant):
+def test_bugs_of_the_prior_are_found(monkeypatch, plant):
     plant(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_law(method)
-
-
-def test_bounds_of_other_examples_end_the_run(monkeypatch):
-    bounds = whitened_head.WhitenedHead.bounds
-    monkeypatch.setattr(
-        whitened_head.WhitenedHead, "bounds", lambda self: np.roll(bounds(self), 1)
-    )
-    with pytest.raises(ValueError, match="`bounds` must bound every example"):
-        draws_of("tuna")
+        assert_law()

@@ -252,11 +252,9 @@ TABLE = {
         prior=instance(
             mh.priors.Gaussian, None, 1.0, mh.priors.Gaussian, mh.priors.Prior()
         ),
-        method=choice("hmc", "tuna"),
         members=kinds.COUNT,
         num_steps=kinds.COUNT.or_none,
         burn_in=kinds.INTEGER.or_none,
-        learning_rate=kinds.POSITIVE.or_none,
         activation=ACTIVATION.or_none,
         also={
             "x": {"y"},
