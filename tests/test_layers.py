@@ -66,7 +66,7 @@ INSIDE_FUNCTIONS = {
     "_table": {"pandas"},
     "evaluation": {"scipy"},
     "adversarial": {"art"},
-    "plots": {"matplotlib"},
+    "plots": {"arviz", "matplotlib"},
     "datasets": {"PIL", "sklearn", "tensorflow_datasets"},
 }
 MAY_ASK_FOR_THE_BACKEND = {"_backend/__init__.py", "_backend/keras_internals.py"}

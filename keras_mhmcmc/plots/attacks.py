@@ -24,10 +24,10 @@ def robustness(table: RobustnessTable, ax: "Axes | None" = None) -> "Axes":
 
     Args:
         table: result of `mh.adversarial.robustness_curve`.
-        ax: matplotlib `Axes` to draw into, or None for a new figure.
+        ax: matplotlib `Axes`. None makes a figure.
 
     Returns:
-        The `Axes`. `ax.figure.savefig(path)` saves the plot.
+        The `Axes`.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -55,9 +55,7 @@ def robustness(table: RobustnessTable, ax: "Axes | None" = None) -> "Axes":
         ax.plot(
             table.column(name, "epsilon"),
             100 * table.column(name, "accuracy"),
-            color=style.COLOURS[index % len(style.COLOURS)],
-            linestyle=style.DASHES[index % len(style.DASHES)],
-            marker=style.MARKERS[index % len(style.MARKERS)],
+            **style.of_line(index),
             linewidth=2,
             markersize=6,
             label=name,
@@ -79,10 +77,10 @@ def transfer(table: TransferTable, ax: "Axes | None" = None) -> "Axes":
 
     Args:
         table: result of `mh.adversarial.transfer`.
-        ax: matplotlib `Axes` to draw into, or None for a new figure.
+        ax: matplotlib `Axes`. None makes a figure.
 
     Returns:
-        The `Axes`. `ax.figure.savefig(path)` saves the plot.
+        The `Axes`.
 
     Raises:
         ImportError: matplotlib is not installed.

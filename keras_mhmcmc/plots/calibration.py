@@ -94,7 +94,7 @@ def interval_calibration(
     Args:
         predictions: dict from names to the results of `mh.predict_distribution`.
         y: finite targets, shape (N,) or (N, D).
-        ax: matplotlib `Axes` to draw into, or None for a new figure.
+        ax: matplotlib `Axes`. None makes a figure.
 
     Returns:
         The matplotlib `Axes`.

@@ -1,4 +1,4 @@
-"""Trace and rank plots, which show whether chains agree, with R-hat and ESS."""
+"""Trace and rank plots of ArviZ, with R-hat and ESS in the titles."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,9 +27,9 @@ def trace(
     max_rows: int = 8,
     axes: Any = None,
 ) -> "Figure":
-    """Plot the histogram and the path of each scalar, with a colour for each chain.
+    """Plot the density and the path of each scalar, with a colour for each chain.
 
-    If the chains sample the same distribution, their histograms coincide, and their
+    If the chains sample the same distribution, their densities coincide, and their
     paths look like noise around one level. The title shows R-hat, which is near 1 if
     the chains agree, and the effective sample size of the mean.
 
@@ -60,27 +60,19 @@ def trace(
     """
     scalars, titles = _scalars(draws, names, max_chains, max_rows)
     panels = style.many_axes(axes, (len(scalars), 2), size=(4.6, 2.3))
+    looks = {
+        "chain_prop": {"color": style.of_chains(max_chains), "linestyle": style.DASHES},
+        "trace_kwargs": {"alpha": 1.0, "linewidth": 0.6},
+    }
+    shown = _shown(scalars, max_chains)
+    _arviz().plot_trace(shown, axes=panels, compact=False, combined=False, **looks)
     for (left, right), values, title in zip(
         panels, scalars.values(), titles, strict=True
     ):
-        shown = values[:max_chains]
-        edges = np.histogram_bin_edges(shown, bins=40)
-        for index, chain in enumerate(shown):
-            look = {
-                "color": style.COLOURS[index % len(style.COLOURS)],
-                "linestyle": style.DASHES[
-                    index // len(style.COLOURS) % len(style.DASHES)
-                ],
-            }
-            density, _ = np.histogram(chain, edges, density=True)
-            left.stairs(density, edges, linewidth=1.3, **look)
-            right.plot(np.arange(1, len(chain) + 1), chain, linewidth=0.6, **look)
         left.set_title(title, fontsize=10)
-        left.set_ylabel("density")
-        left.set_xlabel("value")
+        left.set(ylabel="density", xlabel="value")
         right.set_title(f"{_chains(values, max_chains)}, a colour each", fontsize=10)
-        right.set_ylabel("value")
-        right.set_xlabel("draw")
+        right.set(ylabel="value", xlabel="draw")
     figure: Figure = panels[0, 0].figure
     return figure
 
@@ -102,8 +94,7 @@ def rank(
     Args:
         draws: as in `trace`, with at least two chains.
         names: names of the quantities to plot, or None for all.
-        max_chains: largest number of chains to plot, the first ones. Ranks use the
-            draws of all chains. Defaults to 8.
+        max_chains: largest number of chains to plot, the first ones. Defaults to 8.
         max_rows: largest number of scalars, one in each panel. Defaults to 8.
         axes: matplotlib `Axes`, one for each scalar, or None for a new figure.
 
@@ -119,7 +110,7 @@ def rank(
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(4, 500))
     >>> rank({"x": x}).axes[0].get_xlabel()
-    'rank among all 2,000 draws'
+    'rank among 2,000 draws'
 
     Reference: Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021),
     "Rank-normalization, folding, and localization: an improved R-hat".
@@ -132,35 +123,15 @@ def rank(
             "chain"
         )
     panels = style.many_axes(axes, (1, len(scalars)), size=(3.6, 3.6))[0]
+    shown = _shown(scalars, max_chains)
+    colours = style.of_chains(max_chains)
+    _arviz().plot_rank(shown, ax=panels, kind="bars", bins=BINS, colors=colours)
     for ax, values, title in zip(panels, scalars.values(), titles, strict=True):
-        ranks = _ranks(values)
-        expected = values.shape[1] / BINS
-        edges = np.linspace(0, values.size, BINS + 1)
-        counts = [np.histogram(chain, edges)[0] for chain in ranks[:max_chains]]
-        height = 1.15 * max(np.max(counts), 2 * expected)  # of a chain's row
-        for index, count in enumerate(counts):
-            colour = style.COLOURS[index % len(style.COLOURS)]
-            ax.bar(
-                edges[:-1],
-                count / height,
-                np.diff(edges),
-                bottom=index,
-                align="edge",
-                color=colour,
-                edgecolor="white",
-                linewidth=0.5,
-            )
-            ax.axhline(
-                index + expected / height, color="0.2", linewidth=1, linestyle="--"
-            )
         chains = _chains(values, max_chains)
         ax.set_title(f"{title}\n{chains}; dashed: where they agree", fontsize=10)
-        ax.set_xlabel(f"rank among all {values.size:,} draws")
-        ax.set_yticks(
-            np.arange(len(counts)) + expected / height,
-            [f"chain {i + 1}" for i in range(len(counts))],
-        )
-        ax.set_ylim(0, len(counts))
+        ranked = values[:max_chains].size
+        ax.set_xlabel(f"rank among {ranked:,} draws", fontsize=10)
+        ax.set_ylabel("chain", fontsize=10)
     figure: Figure = panels[0].figure
     return figure
 
@@ -192,12 +163,15 @@ def _scalars(
     return scalars, titles
 
 
-def _ranks(values: Array) -> Array:
-    """Return ranks among all values, from 0 to their number. Ties share the mean."""
-    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks = (ends - 0.5 * counts)[index]
-    return np.reshape(ranks, values.shape)
+def _shown(scalars: Scalars, max_chains: int) -> Any:
+    """Return the first chains as ArviZ reads them."""
+    return _arviz().from_dict({name: v[:max_chains] for name, v in scalars.items()})
+
+
+def _arviz() -> Any:
+    import arviz
+
+    return arviz
 
 
 def _chains(values: Array, max_chains: int) -> str:

@@ -62,9 +62,7 @@ def shift(table: ShiftTable, axes: Any = None) -> "Figure":
             ax.plot(
                 severities,
                 scale * table.column(model, name),
-                color=color,
-                linestyle=style.DASHES[index % len(style.DASHES)],
-                marker=style.MARKERS[index % len(style.MARKERS)],
+                **style.of_line(index),
                 linewidth=2,
                 markersize=5,
                 label=model,

@@ -53,7 +53,7 @@ def contours(
         max_draws: largest number of draws to plot. More draws are thinned. Defaults to
             3000.
         color: matplotlib colour of the draws. Defaults to None, light blue.
-        ax: matplotlib `Axes` to draw into, or None for a new figure.
+        ax: matplotlib `Axes`. None makes a figure.
 
     Returns:
         The `Axes`.

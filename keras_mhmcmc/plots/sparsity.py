@@ -32,7 +32,7 @@ def inclusion(
         probabilities: an `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM` after training, or the
             `inclusion_probabilities` of one chain, a dict from names to arrays in
             [0, 1].
-        ax: matplotlib `Axes` to draw into, or None for a new figure.
+        ax: matplotlib `Axes`. None makes a figure.
 
     Returns:
         The `Axes`.
@@ -68,11 +68,7 @@ def inclusion(
         ax.plot(
             np.arange(1, len(values) + 1),
             values,
-            color=style.COLOURS[index % len(style.COLOURS)],
-            linestyle=style.DASHES[index % len(style.DASHES)],
-            marker=style.MARKERS[index % len(style.MARKERS)]
-            if len(values) <= FEW
-            else None,
+            **style.of_line(index) | ({} if len(values) <= FEW else {"marker": ""}),
             markersize=4,
             linewidth=2,
             label=f"{name}: {included:,} of {len(values):,} ({share:.1%})",

@@ -20,6 +20,17 @@ DASHES = ("-", "--", "-.", ":")
 GREY = "0.82"
 
 
+def of_chains(count: int) -> list[str]:
+    """Return a colour for each chain."""
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]
+
+
+def of_line(index: int) -> dict[str, Any]:
+    """Return the colour, dashes and marker of a line."""
+    looks = {"color": COLOURS, "linestyle": DASHES, "marker": MARKERS}
+    return {name: values[index % len(values)] for name, values in looks.items()}
+
+
 def import_pyplot() -> Any:
     """Return `matplotlib.pyplot`, or raise an error that tells how to install it."""
     try:
