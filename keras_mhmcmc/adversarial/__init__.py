@@ -9,7 +9,7 @@ from keras_mhmcmc.adversarial.projected_gradient import pgd
 from keras_mhmcmc.adversarial.square_search import square
 from keras_mhmcmc.adversarial.strongest_of import strongest
 from keras_mhmcmc.adversarial.table import RobustnessTable
-from keras_mhmcmc.adversarial.transfer_table import TransferTable
+from keras_mhmcmc.adversarial.transferred import TransferTable
 from keras_mhmcmc.adversarial.transferred import transfer
 
 __all__ = [

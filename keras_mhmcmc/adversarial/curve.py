@@ -1,5 +1,6 @@
 """`robustness_curve`: scores of models under attacks of growing strength."""
 
+import math
 import time
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -65,10 +66,8 @@ def robustness_curve(
         models: a model, a list of models, or a dict from names to models, as in
             `mh.evaluate`: built `keras.Model`s as in `fgsm`, such as an `mh.Ensemble`
             or an `mh.MCDropout`, or `mh.Classifier`s.
-        x: finite inputs, shape (N, ...), or a data set of pairs (x, y) that `fit` takes
-            and that ends. It is read into memory.
-        y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            None for a data set.
+        x: as in `strongest`.
+        y: true labels, as in `strongest`.
         epsilons: strengths of the attack, the largest change of an input, in units of
             `x`, each at least 0. 0 scores the clean inputs.
         attack: "fgsm", "pgd", "apgd", "square" or "strongest", the functions of these
@@ -91,9 +90,8 @@ def robustness_curve(
             models never abstain.
         from_logits: whether the models output logits instead of probabilities, a bool
             or a dict from the models' names to bools. Defaults to False.
-        clip: smallest and largest valid input, an increasing pair. `x` must lie
-            between them. Defaults to (0, 1); None sets no limits.
-        batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
+        clip: as in `fgsm`.
+        batch_size: as in `fgsm`.
         verbose: 1 shows a progress bar that counts models times strengths, 2 prints a
             line for each model when it is done, and 0 shows nothing. Defaults to 0.
         options: arguments of the named attack, such as `steps` of "pgd", `queries` of
@@ -275,20 +273,16 @@ def _scores(
     probabilities: Array, labels: Array, abstain_below: float | None
 ) -> dict[str, float]:
     """Return the scores of one row of the table."""
-    entropy = metrics.predictive_entropy(probabilities)
     scores = {
         "accuracy": metrics.accuracy(probabilities, labels),
         "nll": metrics.nll(probabilities, labels),
-        "entropy": float(np.mean(entropy)),
+        "entropy": float(np.mean(metrics.predictive_entropy(probabilities))),
     }
     if abstain_below is not None:
         kept = np.max(probabilities, axis=1) >= abstain_below
         scores["abstained"] = float(np.mean(~kept))
-        scores["kept_accuracy"] = (
-            metrics.accuracy(probabilities[kept], labels[kept])
-            if np.any(kept)
-            else float("nan")
-        )
+        right = np.argmax(probabilities, axis=1) == labels
+        scores["kept_accuracy"] = float(right[kept].mean()) if any(kept) else math.nan
     return scores
 
 

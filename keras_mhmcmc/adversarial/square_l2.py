@@ -88,21 +88,22 @@ def first_change(rng: np.random.Generator, image: tuple[int, int, int]) -> Array
     return change / np.linalg.norm(change)
 
 
-def draws(
-    seed: int, rows: Array, image: tuple[int, int, int], queries: int
-) -> tuple[Array, Array]:
-    """Return first changes (n, H, W, C), and uniform numbers of the queries.
+def query_of(
+    image: tuple[int, int, int],
+    share: float,
+    query: int,
+    change: Array,
+    numbers: Array,
+) -> Move:
+    """Return a query: of the clean images, of all of a change, and then of windows.
 
-    The numbers have the shape (n, queries - 1, 5 + C): two places, an orientation, and
-    a sign for each channel. Each example has a generator of its own.
+    The first change is (n, H, W, C). The numbers (n, 5 + C) are uniform: two places, an
+    orientation, and a sign for each channel.
     """
-    changes = np.empty((len(rows), *image), "float32")
-    numbers = np.empty((len(rows), queries - 1, 5 + image[2]), "float32")
-    for index, row in enumerate(rows):
-        rng = np.random.default_rng([seed, int(row)])
-        changes[index] = first_change(rng, image)
-        numbers[index] = rng.random(numbers.shape[1:], "float32")
-    return changes, numbers
+    if query >= 1:
+        return move(numbers, window(share, image), image)
+    everywhere = np.full(change.shape[:3], float(query == 0), "float32")
+    return Move(change * everywhere[..., None], everywhere, everywhere)
 
 
 def move(numbers: Array, size: tuple[int, int], image: tuple[int, int, int]) -> Move:
@@ -126,18 +127,6 @@ def move(numbers: Array, size: tuple[int, int], image: tuple[int, int, int]) -> 
         inside[:, 0].astype("float32"),
         inside.any(axis=1).astype("float32"),
     )
-
-
-def whole(change: Array) -> Move:
-    """Return the query that gives all of epsilon to a change (n, H, W, C)."""
-    everywhere = np.ones(change.shape[:3], "float32")
-    return Move(change, everywhere, everywhere)
-
-
-def nothing(change: Array) -> Move:
-    """Return the query that leaves clean images (n, H, W, C) as they are."""
-    nowhere = np.zeros(change.shape[:3], "float32")
-    return Move(np.zeros_like(change), nowhere, nowhere)
 
 
 def changed(change: Tensor, taken: Move, epsilon: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ become smaller and smaller. `square_l2` has the moves in the L2 ball.
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -115,15 +114,17 @@ def square(
     is_first = x.ndim == 4 and keras.config.image_data_format() == "channels_first"
     image = image_shape((*x.shape[2:], x.shape[1]) if is_first else x.shape[1:])
     numbers = np.array([epsilon, *given.ends], "float32")
-    shares = [share(query, queries, initial_share) for query in range(1, queries)]
-    search = _linf_search if norm == "linf" else _l2_search
-    start, move = search(seed, image, queries, shares)
+    first, count, move = {
+        "linf": (_stripes, 2, _linf_move),
+        "l2": (square_l2.first_change, 5, square_l2.query_of),
+    }[norm]
     step = classifier.compiled(_step, given.member is not None, image, is_first, norm)
 
     def attack(
         x: Tensor, labels: Tensor, rows: Tensor, values: Sequence[Tensor]
     ) -> Tensor:
-        draws = start(ops.convert_to_numpy(rows))
+        sizes = queries, count + image[2]
+        start, draws = _draws(seed, ops.convert_to_numpy(rows), *sizes, image, first)
         index = objective.index(given.member)
         fixed = x, labels, index, ops.convert_to_tensor(numbers), values
         best: State = (
@@ -135,7 +136,9 @@ def square(
         for query in range(-1, queries):
             if query % LOOK_EVERY == 1 and ops.convert_to_numpy(best[2]).all():
                 break
-            arrays = [ops.convert_to_tensor(part) for part in move(draws, query)]
+            covered = share(query, queries, initial_share)
+            parts = move(image, covered, query, start, draws[:, max(query - 1, 0)])
+            arrays = [ops.convert_to_tensor(part) for part in parts]
             best = step(best, arrays, *fixed)
         return best[0]
 
@@ -164,11 +167,12 @@ def _warn_of_saturation(clean: Array, labels: Array) -> None:
         )
 
 
+Image = tuple[int, int, int]  # height, width, channels
 # Of each example: the best point, its margin, and whether it fools the model, 0 or 1.
 State = tuple[Tensor, Tensor, Tensor]
 
 
-def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+def image_shape(shape: tuple[int, ...]) -> Image:
     """Return the height, width and channels as which the attack reads an input."""
     if len(shape) == 3:
         return shape[0], shape[1], shape[2]
@@ -186,7 +190,7 @@ def share(query: int, queries: int, initial: float) -> float:
     return initial / 2.0 ** sum(passed > halving for halving in HALVINGS)
 
 
-def window(covered: float, image: tuple[int, int, int]) -> tuple[int, int]:
+def window(covered: float, image: Image) -> tuple[int, int]:
     """Return the height and width of a square that covers a share of the image.
 
     In an image of one row it is a run of that share of the row.
@@ -200,66 +204,52 @@ def window(covered: float, image: tuple[int, int, int]) -> tuple[int, int]:
 
 
 def _draws(
-    seed: int, rows: Array, image: tuple[int, int, int], queries: int
+    seed: int,
+    rows: Array,
+    queries: int,
+    numbers: int,
+    image: Image,
+    first: Callable[..., Array],
 ) -> tuple[Array, Array]:
-    """Return the signs of the stripes (n, W, C), and uniform numbers of the queries.
+    """Return first moves (n, ...), and uniform numbers (n, queries, numbers).
 
-    The numbers have the shape (n, queries - 1, 2 + C): a place, and a sign for each
-    channel. Each example has a generator of its own.
+    Each example has a generator of its own.
     """
-    _, width, channels = image
-    stripes = np.empty((len(rows), width, channels), "float32")
-    draws = np.empty((len(rows), queries - 1, 2 + channels), "float32")
+    firsts, draws = [], np.empty((len(rows), queries, numbers), "float32")
     for index, row in enumerate(rows):
         rng = np.random.default_rng([seed, int(row)])
-        stripes[index] = rng.choice([-1.0, 1.0], size=stripes.shape[1:])
+        firsts.append(first(rng, image))
         draws[index] = rng.random(draws.shape[1:], "float32")
-    return stripes, draws
+    return np.stack(firsts).astype("float32"), draws
 
 
-# From the rows' numbers to their draws; from these and a query to the arrays of a move.
-Search = tuple[Callable[[Array], Any], Callable[[Any, int], Sequence[Array]]]
+def _stripes(rng: np.random.Generator, image: Image) -> Array:
+    """Return the signs of the first stripes, (W, C)."""
+    return rng.choice([-1.0, 1.0], size=image[1:])
 
 
-def _linf_search(
-    seed: int, image: tuple[int, int, int], queries: int, shares: list[float]
-) -> Search:
-    """Return the random moves in the L-infinity ball: signs, places and a size."""
-    sizes = [window(value, image) for value in shares]
+def _linf_move(
+    image: Image, share: float, query: int, stripes: Array, numbers: Array
+) -> Sequence[Array]:
+    """Return the signs, places and size of a query in the L-infinity ball.
 
-    def move(draws: tuple[Array, Array], query: int) -> Sequence[Array]:
-        stripes, numbers = draws
-        if query < 1:  # a window of no size, or of all
-            size = np.array([0, 0] if query < 0 else image[:2], "int32")
-            return stripes, np.zeros((len(stripes), 2), "int32"), size
-        size = np.array(sizes[query - 1], "int32")
-        places = numbers[:, query - 1, :2] * (np.array(image[:2]) - size + 1)
-        signs = np.where(numbers[:, query - 1, 2:] < 0.5, -1.0, 1.0).astype("float32")
-        signs = np.broadcast_to(signs[:, None], stripes.shape)
-        return signs, places.astype("int32"), size
-
-    return lambda rows: _draws(seed, rows, image, queries), move
-
-
-def _l2_search(
-    seed: int, image: tuple[int, int, int], queries: int, shares: list[float]
-) -> Search:
-    """Return the random moves in the L2 ball, as `square_l2.Move`s."""
-    sizes = [square_l2.window(value, image) for value in shares]
-
-    def move(draws: tuple[Array, Array], query: int) -> Sequence[Array]:
-        changes, numbers = draws
-        if query < 1:
-            return (square_l2.whole if query == 0 else square_l2.nothing)(changes)
-        return square_l2.move(numbers[:, query - 1], sizes[query - 1], image)
-
-    return lambda rows: square_l2.draws(seed, rows, image, queries), move
+    The signs of the stripes are (n, W, C). The numbers (n, 2 + C) stand for a place,
+    and a sign for each channel.
+    """
+    if query < 1:  # a window of no size, or of all
+        size = np.array([0, 0] if query < 0 else image[:2], "int32")
+        return stripes, np.zeros((len(stripes), 2), "int32"), size
+    size = np.array(window(share, image), "int32")
+    places = numbers[:, :2] * (np.array(image[:2]) - size + 1)
+    signs = np.where(numbers[:, 2:] < 0.5, -1.0, 1.0).astype("float32")
+    signs = np.broadcast_to(signs[:, None], stripes.shape)
+    return signs, places.astype("int32"), size
 
 
 def _step(
     classifier: Classifier,
     by_member: bool,
-    image: tuple[int, int, int],
+    image: Image,
     is_first: bool,
     norm: balls.Norm,
 ) -> Callable[..., State]:
@@ -307,7 +297,7 @@ def _step(
     return step
 
 
-def _inside(places: Tensor, size: Tensor, image: tuple[int, int, int]) -> Tensor:
+def _inside(places: Tensor, size: Tensor, image: Image) -> Tensor:
     """Return which pixels are in the windows, shape (n, H, W, 1).
 
     `places` (n, 2) are the upper left corners, and `size` (2,) the height and width.

@@ -1,18 +1,12 @@
 """The Square attack in the L2 ball: algorithm 3 in float64, and its limits."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc import Classifier
-from keras_mhmcmc.adversarial import fgsm
-from keras_mhmcmc.adversarial import pgd
-from keras_mhmcmc.adversarial import robustness_curve
 from keras_mhmcmc.adversarial import square
 from keras_mhmcmc.adversarial import square_l2
 from tests.adversarial.test_square import images
-from tests.adversarial.test_square import rounding
 from tests.oracles import square_l2 as oracle
 from tests.statistics.planting import wrap
 from tests.support import attack_checks
@@ -136,31 +130,6 @@ def test_the_best_margin_of_a_linear_model_is_nearly_reached():
     check_near_the_best()
 
 
-def test_the_search_is_drawn_from_the_seed():
-    x, y, model = images(scale=1.0)
-    given = {"y": y, "queries": 8, "norm": "l2"}
-    first = square(model, x, 0.3, from_logits=True, **given)
-    for size in (3, 100):
-        classifier = Classifier(model, from_logits=True, batch_size=size)
-        np.testing.assert_array_equal(square(classifier, x, 0.3, **given), first)
-    other = square(model, x, 0.3, from_logits=True, seed=1, **given)
-    assert np.any(other != first)
-
-
-def test_a_model_without_gradient_is_misled():
-    x, y = np.array([[0.55] * 4, [0.4] * 4], "float32"), np.array([0, 1])
-    classifier = Classifier(rounding())
-    for attack in (fgsm, pgd):
-        with pytest.raises(ValueError, match="must have a gradient"):
-            attack(classifier, x, 0.6, y=y)
-    moved = square(classifier, x, 0.6, y=y, queries=200, norm="l2")
-    assert np.all(classifier.probabilities(moved).argmax(axis=1) != y)
-    table = robustness_curve(
-        {"a": classifier}, x, y, [0.6], attack="square", queries=200, norm="l2"
-    )
-    np.testing.assert_array_equal(table.column("a", "accuracy"), [0.0])
-
-
 # Planted bugs.
 
 
@@ -203,9 +172,3 @@ def test_a_planted_bug_is_found(name, bug, check, monkeypatch):
     wrap(monkeypatch, square_l2, name, bug)
     with pytest.raises(AssertionError):
         check()
-
-
-def test_another_norm_is_refused():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, "softmax")])
-    with pytest.raises(ValueError, match="`norm` must be one of 'linf', 'l2'"):
-        square(model, np.full((1, 2), 0.5), 0.1, norm="l1")
