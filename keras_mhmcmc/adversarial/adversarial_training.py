@@ -197,8 +197,11 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
 
     def _attack(self, x: Tensor, y: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
         """Return adversarial examples, and which of them had a gradient."""
-        epsilon, size, low, high = self._numbers(x)
-        point = x
+        ends = self.clip or (-np.inf, np.inf)
+        numbers = (self.epsilon, self.step_size, *ends)
+        epsilon, size, low, high = (ops.cast(number, x.dtype) for number in numbers)
+        # An input outside the limits, as in a data set that `fit` cannot check, stays.
+        low, high, point = ops.minimum(x, low), ops.maximum(x, high), x
         if self.random_start:
             noise = keras.random.uniform(ops.shape(x), -1.0, 1.0, seed=self.start_seeds)
             point = ops.clip(x + epsilon * ops.cast(noise, x.dtype), low, high)
@@ -220,26 +223,13 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
 
     def _take_note(self, x: Tensor, is_moved: Tensor) -> None:
         """Count the examples of a mini-batch, and those without a gradient."""
+        low, high = self.clip or (-np.inf, np.inf)
+        outside = ops.maximum(low - ops.min(x), ops.max(x) - high)
+        still = ops.sum(1.0 - ops.cast(is_moved, "float32"))
         count = ops.cast(ops.shape(x)[0], "float32")
-        moved = ops.sum(ops.cast(is_moved, "float32"))
-        furthest = self._seen[2]
-        if self.clip is not None:
-            outside = ops.maximum(self.clip[0] - ops.min(x), ops.max(x) - self.clip[1])
-            furthest = ops.maximum(furthest, ops.cast(outside, "float32"))
-        seen = ops.stack(
-            [self._seen[0] + count, self._seen[1] + count - moved, furthest]
-        )
-        self._seen.assign(ops.stop_gradient(seen))
-
-    def _numbers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return epsilon, the step size, and the limits of each input."""
-        ends = (-np.inf, np.inf) if self.clip is None else self.clip
-        epsilon, size, low, high = (
-            ops.cast(number, x.dtype)
-            for number in (self.epsilon, self.step_size, *ends)
-        )
-        # An input outside the limits, as in a data set that `fit` cannot check, stays.
-        return epsilon, size, ops.minimum(x, low), ops.maximum(x, high)
+        furthest = ops.maximum(self._seen[2], ops.cast(outside, "float32"))
+        seen = [self._seen[0] + count, self._seen[1] + still, furthest]
+        self._seen.assign(ops.stop_gradient(ops.stack(seen)))
 
     def _loss_of(self, x: Tensor, y: Any, sample_weight: Any) -> Any:
         """Return the compiled loss as a function of the inputs.
@@ -247,11 +237,8 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         It reads the variables now, and changes none: metrics and losses that layers add
         stay in a scope.
         """
-        variables = [
-            *self.trainable_variables,
-            *self.non_trainable_variables,
-            *self.metrics_variables,
-        ]
+        variables = self.trainable_variables + self.non_trainable_variables
+        variables = variables + self.metrics_variables
         values = [variable.value for variable in variables]
 
         def loss(point: Tensor) -> tuple[Tensor, tuple[()]]:

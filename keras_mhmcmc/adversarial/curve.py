@@ -28,7 +28,6 @@ from keras_mhmcmc.adversarial.table import RobustnessTable
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifiers import Models
 from keras_mhmcmc.evaluation.classifiers import as_classifiers
@@ -229,12 +228,11 @@ def attacker(
         directions = signs(classifier, x, labels, member, gradients)
         return lambda epsilon: Moved(objective.move(x, epsilon, directions, limits))
     if attack == "strongest":
-        given: dict[str, Any] = {"member": member, "clip": limits, "from_logits": False}
-        given |= named_attacks.options_of(attack, WITH_STRONGEST) | options
+        known = named_attacks.options_of(attack, WITH_STRONGEST) | options
+        several = checked_attacks(known["attacks"], member)
+        given = limits, member, several, _validate.seed(known["seed"])
         return lambda epsilon: Moved(
-            *strongest_and_each(
-                classifier, x, labels, epsilon, batch_size=BATCH_SIZE, **given
-            )
+            *strongest_and_each(classifier, x, epsilon, labels, *given)
         )
     run = named_attacks.run
     return lambda epsilon: Moved(

@@ -54,7 +54,9 @@ def check(argument: str, attack: Any, names: Iterable[str] = tuple(ATTACKS)) -> 
         )
 
 
-def options_of(name: str, attacks: dict[str, Callable[..., Any]]) -> dict[str, Any]:
+def options_of(
+    name: str, attacks: dict[str, Callable[..., Any]] = ATTACKS
+) -> dict[str, Any]:
     """Return the options of a named attack, with their defaults."""
     attack = attacks[name]
     fixed = attack.keywords if isinstance(attack, functools.partial) else {}
@@ -187,7 +189,7 @@ def known(attack: Any, options: dict[str, Any]) -> Known:
     names = [name for name, own in ATTACKS.items() if own is function]
     if not names:
         return Known(title(attack), "", "", False)
-    options = options_of(names[0], ATTACKS) | options
+    options = options_of(names[0]) | options
     kept = names[0] == "pgd" and options["keep_strongest"] is True
     norm = _validate.choice("norm", options.get("norm", "linf"), balls.NORMS)
     return Known(title(attack), names[0], norm, kept)

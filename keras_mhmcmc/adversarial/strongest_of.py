@@ -1,6 +1,5 @@
 """`strongest`: the worst of several attacks, of each example."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 
 import keras
@@ -14,6 +13,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.named_attacks import Attack
+from keras_mhmcmc.evaluation.checks import Limits
 from keras_mhmcmc.evaluation.classifier import Classifier
 
 
@@ -76,45 +76,31 @@ def strongest(
 
     Reference: Croce and Hein (2020), section 6, who combine other attacks.
     """
-    return strongest_and_each(
-        model, x, y, epsilon, attacks, seed, member, from_logits, clip, batch_size
-    )[0]
+    attacks = checked_attacks(attacks, member)
+    seed = _validate.seed(seed)
+    shared = from_logits, clip, batch_size
+    given = objective.given(model, x, epsilon, y, member, *shared, needs_targets=True)
+    if given.epsilon == 0.0:
+        return given.x.copy()
+    classifier, x, epsilon, labels, _, limits, member = given
+    rest = limits, member, attacks, seed
+    return strongest_and_each(classifier, x, epsilon, labels, *rest)[0]
 
 
 def strongest_and_each(
-    model: keras.Model | Classifier,
-    x: DataLike,
-    y: npt.ArrayLike | None,
+    classifier: Classifier,
+    x: Array,
     epsilon: float,
+    labels: Array,
+    limits: Limits,
+    member: int | None,
     attacks: Sequence[Attack],
     seed: int,
-    member: int | None,
-    from_logits: bool,
-    clip: Sequence[float] | None,
-    batch_size: int,
 ) -> tuple[Array, Array]:
     """Return the result of `strongest`, and which examples each attack misleads.
 
     The second array of booleans has the shape (attacks, N).
     """
-    attacks = checked_attacks(attacks, member)
-    seed = _validate.seed(seed)
-    checked = objective.given(
-        model,
-        x,
-        epsilon,
-        y,
-        member,
-        from_logits,
-        clip,
-        batch_size,
-        needs_targets=True,
-    )
-    classifier, x, epsilon, labels, clean, limits, member = checked
-    if epsilon == 0.0:
-        wrong = np.argmax(clean, axis=1) != labels
-        return x.copy(), np.tile(wrong, (len(attacks), 1))
-
     judge = classifier.compiled(objective.scores, member is not None)
 
     def score(
@@ -128,10 +114,11 @@ def strongest_and_each(
     is_fooled = np.zeros(len(x), bool)
     each = []
     for attack in attacks:
-        options = {"seed": seed} if takes_seed(attack) else {}
+        known = named_attacks.options_of(attack) if isinstance(attack, str) else {}
+        options = {"seed": seed} if "seed" in known else {}
         given = (classifier, x, epsilon, labels, limits, member, options)
         moved = named_attacks.run("attacks", attack, *given)
-        loss, fooled = classifier.map(score, moved, labels)
+        loss, fooled = classifier.map(score, moved, labels.astype("int32"))
         better = ~is_fooled & (fooled | (loss > best_loss))
         best[better], best_loss[better] = moved[better], loss[better]
         is_fooled |= fooled
@@ -162,9 +149,3 @@ def checked_attacks(attacks: Sequence[Attack], member: int | None) -> list[Attac
             f"{', '.join(sorted(norms))}"
         )
     return list(attacks)
-
-
-def takes_seed(attack: Attack) -> bool:
-    """Return whether an attack is a named one that draws random numbers."""
-    known: dict[str, Callable[..., Array]] = named_attacks.ATTACKS
-    return isinstance(attack, str) and "seed" in named_attacks.options_of(attack, known)
