@@ -285,27 +285,6 @@ class TestClassifier:
         assert classifier.outputs_and_information(x)[1] is None
 
 
-@pytest.mark.parametrize(
-    "name, value, text",
-    [
-        ("epsilon", -0.1, "must be a number that is finite and at least 0"),
-        ("steps", 0, "must be an integer that is at least 1"),
-        ("step_size", -1.0, "must be a number that is finite and at least 0"),
-        ("random_start", 1, "must be True or False"),
-        ("keep_strongest", None, "must be True or False"),
-        ("seed", -1, "must be an integer that is at least 0"),
-        ("x", np.full((4, 2), 2.0), "must lie in `clip`"),
-        ("y", [0, 1], "must have one label for each of 4"),
-        ("member", 0, "must be None for a model without members"),
-    ],
-)
-def test_bad_arguments(name, value, text):
-    model = linear(np.eye(2, 3), np.zeros(3))
-    good = {"model": model, "x": np.full((4, 2), 0.5), "epsilon": 0.1}
-    with pytest.raises(ValueError, match=f"Argument `{name}` {text}"):
-        pgd(**{**good, name: value})
-
-
 def test_inputs_of_different_lengths_are_refused():
     for x in (((0, []), []), ([0.0], [0.0, 1.0])):
         with pytest.raises(ValueError, match="`x` must be an array of numbers"):

@@ -245,24 +245,6 @@ def test_a_member_is_attacked_alone():
         np.testing.assert_allclose(moved, alone, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name, value, text",
-    [
-        ("epsilon", -0.1, "must be a number that is finite and at least 0"),
-        ("queries", 0, "must be an integer that is at least 1"),
-        ("initial_share", 0.0, r"must be a number that is in \(0, 1\]"),
-        ("seed", -1, "must be an integer that is at least 0"),
-        ("x", np.full((4, 2), np.nan), "must be finite"),
-        ("y", [0, 1, 2, 3], r"must be integers in \[0, 3\)"),
-    ],
-)
-def test_bad_arguments(name, value, text):
-    model = linear(np.eye(2, 3), np.zeros(3))
-    good = {"model": model, "x": np.full((4, 2), 0.5), "epsilon": 0.1}
-    with pytest.raises(ValueError, match=f"Argument `{name}` {text}"):
-        square(**{**good, name: value})
-
-
 def test_saturated_probabilities_are_told():
     """The search sees no change, and guesses."""
     x, y, model = images()

@@ -52,11 +52,6 @@ def test_robustness_draws_a_line_for_each_model():
     assert "%" in ax.get_ylabel() and "unit" in ax.get_xlabel()
 
 
-def test_robustness_names_the_attack_of_its_table():
-    ax = plots.robustness(RobustnessTable(robustness_table().rows, attack="PGD"))
-    assert ax.get_title() == "Accuracy under PGD attacks"
-
-
 def test_robustness_lines_differ_without_colour():
     ax = plots.robustness(robustness_table())
     styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
@@ -147,27 +142,6 @@ def test_interval_calibration_draws_a_curve_for_each_model():
     assert tuple(top) == (1.0, 1.0)
 
 
-def test_interval_calibration_draws_into_given_axes():
-    mixtures, y = interval_case()
-    _, ax = pyplot.subplots()
-    assert plots.interval_calibration(mixtures, y[:, None], ax=ax) is ax
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"predictions": {}}, "`predictions` must be a dict"),
-        ({"predictions": {"a": np.zeros(50)}}, "`predictions` must be a dict"),
-        ({"y": [0.0]}, "`y` must have one target"),
-        ({"ax": "ax"}, "`ax` must be matplotlib"),
-    ],
-)
-def test_interval_calibration_refuses_what_does_not_fit(change, message):
-    mixtures, y = interval_case()
-    with pytest.raises(ValueError, match=message):
-        plots.interval_calibration(**({"predictions": mixtures, "y": y} | change))
-
-
 def test_reliability_draws_into_given_axes():
     probabilities, labels = predictions()
     figure, axes = pyplot.subplots(2, 2)
@@ -237,59 +211,6 @@ def test_the_grid_draws_into_given_axes():
     assert plots.adversarial_grid(**grid_arguments(), axes=axes) is figure
     assert all(len(ax.images) == 1 for ax in axes.flat)
     assert figure.get_suptitle() == ""
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"images": np.zeros((3, 8, 8))}, r"`images` must .*\(3, 8, 8\)"),
-        ({"images": np.zeros((3, 2, 8, 8, 4))}, "`images` must have the shape"),
-        ({"images": np.zeros((0, 2, 8, 8))}, "`images` must have the shape"),
-        ({"images": np.full((3, 2, 8, 8), 255.0)}, "`images` must lie.*255"),
-        ({"images": np.full((3, 2, 8, 8), np.nan)}, "`images` must lie"),
-        ({"probabilities": np.full((2, 2, 4), 0.25)}, "`probabilities` must have"),
-        ({"probabilities": np.full((3, 2, 4), 0.5)}, "`probabilities` must have rows"),
-        ({"labels": [0]}, "`labels` must have one label"),
-        ({"labels": [0, 4]}, "`labels` must be integers in"),
-        ({"epsilons": [0.0, 0.1]}, "`epsilons` must be 3 numbers"),
-        ({"axes": []}, "`axes` must be 6 matplotlib"),
-        ({"axes": range(6)}, "`axes` must be matplotlib"),
-    ],
-)
-def test_the_grid_refuses_what_does_not_fit(change, message):
-    with pytest.raises(ValueError, match=message):
-        plots.adversarial_grid(**(grid_arguments() | change))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"table": [{"model": "SGD"}]}, "`table` must be a result of `adv"),
-        ({"ax": "left"}, "`ax` must be matplotlib `Axes`.*'left'"),
-    ],
-)
-def test_robustness_refuses_what_does_not_fit(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        plots.robustness(**({"table": robustness_table()} | arguments))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"probabilities": np.ones((60, 4)) / 4}, "`probabilities` must be a dict"),
-        ({"probabilities": {}}, "`probabilities` must be a dict"),
-        ({"probabilities": {"logits": np.ones((60, 4))}}, "`probabilities` must"),
-        ({"labels": np.zeros(59)}, "`labels` must"),
-        ({"bins": 0}, "`bins` must be an integer"),
-        ({"axes": [1, 2]}, "`axes` must be 1 matplotlib"),
-        ({"axes": "x"}, "`axes` must be matplotlib"),
-    ],
-)
-def test_reliability_refuses_what_does_not_fit(change, message):
-    probabilities, labels = predictions()
-    arguments = {"probabilities": {"model": probabilities}, "labels": labels}
-    with pytest.raises(ValueError, match=message):
-        plots.reliability(**(arguments | change))
 
 
 def test_a_missing_matplotlib_names_the_extra(monkeypatch):

@@ -16,7 +16,6 @@ from tests.support.plot_tools import chains
 from tests.support.plot_tools import draws_of
 from tests.support.samplers import AT_ONCE
 
-FOUR = [0.1, 0.2, 0.4, 0.3]
 PARTITION = mh.EnergyPartition(energy_min=10.0, energy_gap=2.0, partitions=4)
 
 
@@ -124,48 +123,6 @@ def test_contour_draws_bring_their_masses():
     assert len(density.lines) == 2 and "2 chains" in ax.get_title()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"run": np.zeros((2, 2, 2))}, r"`run` must be .*\(2, 2, 2\)"),
-        ({"run": [np.nan]}, "`run` must be .*finite"),
-        ({"run": "energies"}, "`run` must be an array of numbers"),
-        ({"optimizer": mh.SGLD(0.1, train_size=4)}, "`optimizer` must be the `mh.CSGL"),
-        (
-            {
-                "optimizer": mh.CSGLD(0.1, train_size=4, partition=PARTITION),
-            },
-            "`optimizer` must have run",
-        ),
-        ({"partition": PARTITION}, "`masses` must be given with `partition`"),
-        (
-            {"partition": PARTITION, "masses": FOUR},
-            "`visits` must be given with `partition`",
-        ),
-        ({"partition": [1.0]}, "`partition` must be an `mh.EnergyPartition`"),
-        (
-            {"partition": PARTITION, "masses": [0.5, 0.5], "visits": [1, 1]},
-            r"`masses` must have the shape \(4,\) .* Received: shape \(2,\)",
-        ),
-        (
-            {"partition": PARTITION, "masses": FOUR, "visits": [FOUR, FOUR]},
-            r"`masses` and `visits` .*\(1, 4\) and \(2, 4\)",
-        ),
-        (
-            {"partition": PARTITION, "masses": FOUR, "visits": [0] * 4},
-            "at least one visit",
-        ),
-        ({"masses": FOUR}, "`masses` must be None without `partition`"),
-        ({"visits": FOUR}, "`visits` must be None without `partition`"),
-        ({"optimizer": 1, "partition": 1}, "At most one"),
-        ({"axes": range(2)}, "`axes` must be 1 matplotlib"),
-    ],
-)
-def test_energy_refuses_what_does_not_fit(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        plots.energy(**({"run": [1.0, 2.0]} | arguments))
-
-
 # Acceptance.
 
 
@@ -189,20 +146,6 @@ def test_acceptance_of_several_chains_has_a_line_for_each():
     figure = plots.acceptance({"acceptance": rng.uniform(size=(4, 3))})
     assert len(figure.axes) == 1 and len(figure.axes[0].lines) == 3
     assert texts(figure.axes[0].get_legend()) == ["all proposals"]
-
-
-@pytest.mark.parametrize(
-    ("history", "message"),
-    [
-        ({"loss": [1.0]}, r"`history` must .*PosteriorSamples.*\['loss'\]"),
-        ([0.5], r"`history` must .*\[0.5\]"),
-        ({"acceptance": []}, r"'acceptance' of shape \(0,\)"),
-        ({"acceptance": np.zeros((1, 1, 1))}, "'acceptance' of shape"),
-    ],
-)
-def test_acceptance_refuses_what_does_not_fit(history, message):
-    with pytest.raises(ValueError, match=message):
-        plots.acceptance(history)
 
 
 # Contours.
@@ -272,27 +215,6 @@ def test_a_target_of_the_library_has_contours():
     assert points.max(0)[0] > target.modes[:, 0].max()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"log_density": 3}, "`log_density` must be a function.*3"),
-        ({"log_density": lambda x: x}, r"`log_density` must return one .*\(2,\)"),
-        ({"log_density": lambda x: x[0] * np.nan}, "`log_density` must be finite"),
-        ({"extent": None}, "`extent` must be .*no `draws`"),
-        ({"extent": ((1, 0), (0, 1))}, "`extent` must be .*low less than high"),
-        ({"draws": np.zeros((5, 3))}, r"`draws` must be .*\(5, 3\)"),
-        ({"draws": np.zeros((0, 2))}, r"`draws` must be .*\(0, 2\)"),
-        ({"temperature": 0.0}, "`temperature` must be"),
-        ({"points": 1}, "`points` must be an integer"),
-        ({"ax": 1}, "`ax` must be matplotlib"),
-    ],
-)
-def test_contours_refuse_what_does_not_fit(arguments, message):
-    valid = {"log_density": normal, "extent": ((-1, 1), (-1, 1))}
-    with pytest.raises(ValueError, match=message):
-        plots.contours(**(valid | arguments))
-
-
 # Inclusion probabilities.
 
 
@@ -343,22 +265,6 @@ def test_each_chain_has_inclusion_probabilities_of_its_own():
         np.testing.assert_allclose(line.get_ydata(), np.sort(chain, axis=None)[::-1])
     for number, text in enumerate(texts(ax.get_legend())):
         assert f"head/kernel, chain {number}:" in text
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "message"),
-    [
-        ({}, "`probabilities` must be a spike-and-slab sampler"),
-        ([0.5], "`probabilities` must be a spike-and-slab sampler"),
-        ({"a": []}, r"values in \[0, 1\].*0 values"),
-        ({"a": [1.5, 0.1]}, r"values in \[0, 1\].*from 0.1 to 1.5"),
-        ({"a": [np.nan]}, r"values in \[0, 1\]"),
-        ({"a": ["x"]}, "'a' of `probabilities` must be an array of numbers"),
-    ],
-)
-def test_inclusion_refuses_what_does_not_fit(probabilities, message):
-    with pytest.raises(ValueError, match=message):
-        plots.inclusion(probabilities)
 
 
 def rate_rows(acceptance):
