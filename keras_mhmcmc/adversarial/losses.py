@@ -110,15 +110,10 @@ def two_columns(outputs: Tensor, from_logits: bool) -> Tensor:
     return ops.concatenate([other, outputs], axis=1)
 
 
-def logits(outputs: Tensor, from_logits: bool) -> Tensor:
-    """Return logits (n, C), C >= 2: outputs as they are, or their logarithms."""
-    outputs = two_columns(outputs, from_logits)
-    return outputs if from_logits else _log(outputs)
-
-
 def logit_of(outputs: Tensor, labels: Tensor, from_logits: bool) -> Tensor:
     """Return the logit of one class of each example, shape (n,)."""
-    values = logits(outputs, from_logits)
+    values = two_columns(outputs, from_logits)
+    values = values if from_logits else _log(values)
     return ops.sum(ops.where(_is_class(values, labels), values, 0.0), axis=1)
 
 

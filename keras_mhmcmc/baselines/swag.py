@@ -40,7 +40,8 @@ class SWAG(keras.callbacks.Callback):
     weights come to rest, and the Gaussian is too narrow. With a sampler the callback
     collects states of its chain, all with the same weight.
 
-    The states are in memory alone. A second `fit` of the same run adds to them.
+    The states are in memory alone: keep some tens of them. A second `fit` of the same
+    run adds to them.
 
     Args:
         burn_in: iterations of the optimizer before the first collected weights, an
