@@ -60,7 +60,7 @@ class BayesianEnsemble(WithEnsemble):
         temperature: T, or "auto": 1 for regressions, chosen for classes.
         prior: standard deviation of the normal prior of each weight, or "auto": 1 for
             regressions, chosen for classes.
-        max_samples: samples that are kept, or None: 200, fewer for large networks.
+        max_samples: samples that are kept, or None: 200 to 1,000, fewer if large.
         seed: integer that makes the run repeatable. Defaults to None, which draws one.
         name: name of the model. Defaults to "bayesian_ensemble".
         averaged: the networks of an ensemble that was saved. Defaults to None.
