@@ -13,20 +13,20 @@ from keras_mhmcmc.algorithms.mclmc import MCLMC
 from keras_mhmcmc.algorithms.poisson_mh import PoissonMH
 from keras_mhmcmc.algorithms.smh import SMH
 from keras_mhmcmc.algorithms.tuna import Tuna
-from keras_mhmcmc.optimizers import AMAGOLD
-from keras_mhmcmc.optimizers import CSGHMC
-from keras_mhmcmc.optimizers import CSGLD
-from keras_mhmcmc.optimizers import ESM
-from keras_mhmcmc.optimizers import MHBT
-from keras_mhmcmc.optimizers import MINT
-from keras_mhmcmc.optimizers import PSGLD
-from keras_mhmcmc.optimizers import RSGLD
-from keras_mhmcmc.optimizers import SGHMC
-from keras_mhmcmc.optimizers import SGHMCSA
-from keras_mhmcmc.optimizers import SGLD
-from keras_mhmcmc.optimizers import SGLDSA
-from keras_mhmcmc.optimizers import SGNHT
-from keras_mhmcmc.optimizers import Barker
+from keras_mhmcmc.optimizers.amagold import AMAGOLD
+from keras_mhmcmc.optimizers.barker import Barker
+from keras_mhmcmc.optimizers.csgld import CSGHMC
+from keras_mhmcmc.optimizers.csgld import CSGLD
+from keras_mhmcmc.optimizers.esm import ESM
+from keras_mhmcmc.optimizers.mhbt import MHBT
+from keras_mhmcmc.optimizers.mhbt import MINT
+from keras_mhmcmc.optimizers.rsgld import RSGLD
+from keras_mhmcmc.optimizers.sgldsa import SGHMCSA
+from keras_mhmcmc.optimizers.sgldsa import SGLDSA
+from keras_mhmcmc.samplers.psgld import PSGLD
+from keras_mhmcmc.samplers.sghmc import SGHMC
+from keras_mhmcmc.samplers.sgld import SGLD
+from keras_mhmcmc.samplers.sgnht import SGNHT
 
 __all__ = ["citation"]
 

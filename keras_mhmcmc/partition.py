@@ -12,9 +12,9 @@ from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.algorithms import pilot
-from keras_mhmcmc.algorithms.base import Diffusion
 from keras_mhmcmc.algorithms.contour import Contour
 from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
+from keras_mhmcmc.samplers.base import Diffusion
 from keras_mhmcmc.schedules import RobbinsMonro
 from keras_mhmcmc.schedules import Schedule
 

@@ -14,8 +14,8 @@ from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import tensors
 
 __all__ = ["Gaussian", "Prior", "SpikeSlab"]
 

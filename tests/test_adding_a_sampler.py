@@ -40,7 +40,7 @@ def test_its_variance_is_exact_where_that_of_sgld_is_not(names):
             progress=False,
         ).position[:, -1, 0]
         for name, kernel in (
-            ("lm", names["LeimkuhlerMatthews"](rate, 1.0)),
+            ("lm", names["lm"](rate)),
             ("sgld", mh.kernels.sgld(rate)),
         )
     }

@@ -36,13 +36,17 @@ ROOMS = [
     "bounds",
     "targets",
     "diagnostics",
+    "samplers/parts/tensors",
+    "samplers/base",
+    "samplers/parts",
     "algorithms",
     "priors",
     "proposals",
     "partition",
     "expansions",
-    "kernels",
     "optimizers",
+    "samplers",
+    "kernels",
     "citation",
     "sampling",
     "parallel",
@@ -57,6 +61,8 @@ ROOMS = [
     "datasets",
     "plots",
 ]
+# Samplers that have no file in `samplers/` yet.
+TO_MOVE = {"optimizers/csgld.py", "optimizers/sgldsa.py"}
 # Other packages that are installed with keras_mhmcmc.
 AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}}
 # Other packages, which a function may import where it needs them.
@@ -73,8 +79,10 @@ MAY_ASK_FOR_THE_BACKEND = {"_backend/__init__.py", "_backend/keras_internals.py"
 
 
 def module_of(path):
-    """The row of the table that a file belongs to."""
-    return path.split("/")[0].removesuffix(".py")
+    """The row of the table that a file or a part of a dotted name belongs to."""
+    parts = path.removesuffix(".py").split("/")
+    heads = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return next((head for head in heads if head in ROOMS), parts[0])
 
 
 def parse(path):
@@ -113,14 +121,14 @@ def imports(tree, path="x.py"):
 
 def violations(tree, path):
     """What the source of `path` does that its row does not allow."""
-    row = module_of(path)
+    row = "samplers" if path in TO_MOVE else module_of(path)
     found = []
     for name, place in imports(tree, path):
         top, _, rest = name.partition(".")
         if top in FRAMEWORKS and top not in frameworks_of(path):
             found.append(f"imports the framework {name}")
         elif top == "keras_mhmcmc":
-            target = rest.split(".")[0]
+            target = module_of(rest.replace(".", "/"))
             is_known = target in ROOMS
             if not is_known or ROOMS.index(target) > ROOMS.index(row):
                 found.append(f"imports {name}")
@@ -136,18 +144,19 @@ def violations(tree, path):
             called = node.func if isinstance(node, ast.Call) else None
             if getattr(called, "attr", getattr(called, "id", "")) == "backend":
                 found.append("asks which backend runs")
-    if row == "algorithms":
+    is_named = path == "samplers/named.py"  # tells Keras the names
+    if path.startswith(("algorithms/", "samplers/")) and not is_named:
         found += algorithm_violations(tree, path)
     return found
 
 
 def algorithm_violations(tree, path):
-    """What an algorithm may not have: frameworks, variables, private randomness."""
+    """What a sampler may not have: frameworks, variables, private randomness."""
     found = []
     for name, _ in imports(tree, path):
         top, _, rest = name.partition(".")
         if top == "keras_mhmcmc" and rest.split(".")[0] == "_backend":
-            if path != "algorithms/tensors.py":
+            if path != "samplers/parts/tensors.py":
                 found.append(f"imports {name}, which only tensors.py may")
         elif top == "keras" and rest != "ops" or top in {"os", "random", "secrets"}:
             found.append(f"imports {name}")
@@ -167,39 +176,40 @@ def test_a_file_imports_only_what_its_row_allows(path):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("optimizers/sgld.py", "import torch"),
+        ("optimizers/chain.py", "import torch"),
         ("_backend/errors.py", "import torch"),
         ("_backend/__init__.py", "import jax"),
         ("_backend/torch/loop.py", "import jax"),
         ("_backend/threefry.py", "import jax"),
         ("_backend/torch/core.py", "import keras\nkeras.backend.backend()"),
-        ("algorithms/tensors.py", "import jax.numpy as jnp"),
+        ("samplers/parts/tensors.py", "import jax.numpy as jnp"),
         ("posterior/store.py", "def f():\n    from tensorflow import math"),
-        ("optimizers/sgld.py", "import matplotlib.pyplot"),
-        ("optimizers/sgld.py", "def f():\n    import matplotlib"),
+        ("optimizers/chain.py", "import matplotlib.pyplot"),
+        ("optimizers/chain.py", "def f():\n    import matplotlib"),
         ("plots/style.py", "import matplotlib"),
         ("plots/style.py", "if matplotlib:\n    import matplotlib"),
-        ("optimizers/sgld.py", "if TYPE_CHECKING:\n    import torch"),
+        ("optimizers/chain.py", "if TYPE_CHECKING:\n    import torch"),
         ("losses.py", "if TYPE_CHECKING:\n    from keras_mhmcmc import ensemble"),
         ("datasets/files.py", "from sklearn import datasets"),
-        ("optimizers/sgld.py", "import keras\nkeras.backend.backend()"),
+        ("optimizers/chain.py", "import keras\nkeras.backend.backend()"),
         (
             "ensemble/ensemble.py",
             "import keras\nif keras.config.backend() == 'jax': pass",
         ),
         ("ensemble/ensemble.py", "from keras.config import backend\nbackend()"),
-        ("algorithms/sgld.py", "from keras_mhmcmc import _backend"),
-        ("algorithms/sgld.py", "from keras_mhmcmc._backend import draw"),
-        ("algorithms/sgld.py", "from keras_mhmcmc.optimizers import SGLD"),
-        ("algorithms/sgld.py", "import keras"),
-        ("algorithms/sgld.py", "from keras import ops, Variable"),
-        ("algorithms/sgld.py", "import os"),
-        ("algorithms/sgld.py", "x = keras.Variable(1)"),
-        ("algorithms/sgld.py", "self.add_variable(1)"),
+        ("samplers/sgld.py", "from keras_mhmcmc import _backend"),
+        ("samplers/sgld.py", "from keras_mhmcmc._backend import draw"),
+        ("samplers/base.py", "from keras_mhmcmc.optimizers.sampler import Sampler"),
+        ("samplers/parts/x.py", "from keras_mhmcmc.samplers.sgld import sgld"),
+        ("samplers/sgld.py", "import keras"),
+        ("samplers/sgld.py", "from keras import ops, Variable"),
+        ("samplers/sgld.py", "import os"),
+        ("samplers/sgld.py", "x = keras.Variable(1)"),
+        ("samplers/sgld.py", "self.add_variable(1)"),
         ("priors.py", "from keras_mhmcmc import optimizers"),
         ("proposals.py", "from keras_mhmcmc.optimizers.sampler import Sampler"),
-        ("optimizers/sgld.py", "from .. import posterior"),
-        ("optimizers/sgld.py", "from keras_mhmcmc import ensemble"),
+        ("optimizers/chain.py", "from .. import posterior"),
+        ("optimizers/chain.py", "from keras_mhmcmc import ensemble"),
         ("ensemble/ensemble.py", "from keras_mhmcmc import posterior"),
         ("losses.py", "from keras_mhmcmc import ensemble"),
         ("_validate.py", "from keras_mhmcmc import _backend"),
@@ -217,13 +227,14 @@ def test_the_check_of_imports_finds_what_is_not_allowed(path, source):
         ("_backend/__init__.py", "import keras\nkeras.backend.backend()"),
         ("_backend/torch/core.py", "import torch"),
         ("_backend/jax/loop.py", "import jax.numpy as jnp"),
-        ("algorithms/tensors.py", "from keras_mhmcmc import _backend"),
+        ("samplers/parts/tensors.py", "from keras_mhmcmc import _backend"),
         (
-            "algorithms/proposals.py",
-            "from keras_mhmcmc.algorithms import tensors\nimport math",
+            "samplers/parts/proposals.py",
+            "from keras_mhmcmc.samplers.parts import tensors\nimport math",
         ),
-        ("algorithms/proposals.py", "from . import tensors"),
-        ("optimizers/sgld.py", "from .sampler import Sampler\nfrom .. import priors"),
+        ("samplers/parts/proposals.py", "from . import tensors"),
+        ("optimizers/chain.py", "from .sampler import Sampler\nfrom .. import priors"),
+        ("samplers/sgld.py", "from keras_mhmcmc.optimizers.sampler import Sampler"),
         ("posterior/store.py", "from keras_mhmcmc.ensemble import Ensemble"),
         ("plots/style.py", "def f():\n    import matplotlib.pyplot as plt"),
         ("evaluation/evaluate.py", "if TYPE_CHECKING:\n    import pandas"),
@@ -234,13 +245,13 @@ def test_the_check_of_imports_lets_pass_what_is_allowed(path, source):
 
 
 @pytest.mark.parametrize("path", files())
-def test_a_file_has_fewer_than_four_hundred_lines(path):
-    assert len((PACKAGE / path).read_text().splitlines()) < 400
+def test_a_file_has_at_most_seven_hundred_lines(path):
+    assert len((PACKAGE / path).read_text().splitlines()) <= 700
 
 
 INITS = [path for path in files() if path.endswith("__init__.py")]
 # Others have no names of their own.
-LISTING = [p for p in INITS if not p.startswith(("_backend/", "algorithms/"))]
+EMPTY = ("_backend", "algorithms", "optimizers", "samplers")
 
 
 def all_of(tree):
@@ -269,7 +280,7 @@ def test_an_init_only_imports(path):
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in INITS if path.split("/")[0] not in ("_backend", "algorithms")],
+    [path for path in INITS if path.split("/")[0] not in EMPTY],
 )
 def test_an_init_lists_exactly_what_it_imports(path):
     tree = parse(path)

@@ -14,7 +14,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _validate
-from keras_mhmcmc.algorithms.base import Algorithm
+from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.tuning import LearningRateTable
 from tests.support import arguments_of_attacks
 from tests.support import arguments_of_chains

@@ -14,9 +14,9 @@ import math
 from typing import NamedTuple
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 # What the point that is evaluated next is to the state.
 NOTHING = 0  # there is no state yet: the point becomes the state

@@ -29,18 +29,18 @@ from typing import NamedTuple
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import SHARE
-from keras_mhmcmc.algorithms.base import Current
-from keras_mhmcmc.algorithms.base import Diffusion
-from keras_mhmcmc.algorithms.base import Evaluation
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Rate
-from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import rate_or_none
-from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.base import slots_like
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import SHARE
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Diffusion
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Rate
+from keras_mhmcmc.samplers.base import Traits
+from keras_mhmcmc.samplers.base import checked_learning_rate
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 class State(NamedTuple):
@@ -64,7 +64,7 @@ class Adam(Diffusion):
     def __post_init__(self) -> None:
         set_checked(
             self,
-            learning_rate=rate_or_none(self.learning_rate),
+            learning_rate=checked_learning_rate(self.learning_rate),
             beta_1=_validate.number("beta_1", self.beta_1, SHARE),
             beta_2=_validate.number("beta_2", self.beta_2, SHARE),
             epsilon=_validate.number("epsilon", self.epsilon, _validate.POSITIVE),

@@ -50,16 +50,16 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import SHARE
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import noise_scale
-from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.base import slots_like
-from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
 from keras_mhmcmc.algorithms.transition import Transition
+from keras_mhmcmc.samplers.base import SHARE
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import noise_scale
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 class State(NamedTuple):

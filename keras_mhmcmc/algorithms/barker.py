@@ -65,14 +65,14 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import growing_batch
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.bounded import Examples
 from keras_mhmcmc.algorithms.growing_batch import Batch
 from keras_mhmcmc.algorithms.growing_batch import GrowingWalk
 from keras_mhmcmc.algorithms.growing_batch import Move
-from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 SIGMA = 1.0
 SPACING = 0.75

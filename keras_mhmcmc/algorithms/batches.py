@@ -37,7 +37,7 @@ import math
 from keras import ops
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.samplers.parts import tensors
 
 LARGEST_TRAIN_SIZE = 2**30
 

@@ -27,13 +27,13 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import poisson_batch
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
 from keras_mhmcmc.algorithms.transition import ExampleTest
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 # Rounding of a log-likelihood, relative to its size: a few float32 steps.
 _ROUNDING = 2e-6

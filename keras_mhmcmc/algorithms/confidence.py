@@ -53,16 +53,16 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import bounded
 from keras_mhmcmc.algorithms import growing_batch
 from keras_mhmcmc.algorithms.austerity import metropolis_threshold
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.bounded import Examples
 from keras_mhmcmc.algorithms.bounded import Violation
 from keras_mhmcmc.algorithms.growing_batch import Batch
 from keras_mhmcmc.algorithms.growing_batch import GrowingWalk
 from keras_mhmcmc.algorithms.growing_batch import Move
-from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 _POWER = 2.0  # p
 _OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)

@@ -87,8 +87,8 @@ end, and float32 would round it to 0. The code counts subregions from 0.
 from typing import NamedTuple
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 class Contour(NamedTuple):

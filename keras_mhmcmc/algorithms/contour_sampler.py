@@ -17,20 +17,20 @@ import numpy as np
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import contour as equations
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Current
-from keras_mhmcmc.algorithms.base import Diffusion
-from keras_mhmcmc.algorithms.base import Evaluation
-from keras_mhmcmc.algorithms.base import Info
-from keras_mhmcmc.algorithms.base import OverDiffusion
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Rate
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import at_step
 from keras_mhmcmc.algorithms.contour import Contour
 from keras_mhmcmc.algorithms.pilot import Pilot
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Diffusion
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Info
+from keras_mhmcmc.samplers.base import OverDiffusion
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Rate
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import Traits
+from keras_mhmcmc.samplers.base import at_step
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 # Steps between two normalisations of theta to the sum 1. The exponentials of all
 # subregions cost more than the rest of a step of one small chain.

@@ -37,11 +37,11 @@ from typing import Any
 from typing import NamedTuple
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import slots_like
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 # The step grows by at most (5/4)^(1/6), 4% in a step, where its error is 0, and shrinks
 # by at most (1e4/5)^(1/6), to a third.

@@ -90,8 +90,8 @@ from keras import ops
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tempering
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import tensors
 
 WINDOW = 50  # proposals between two changes of a step size
 FACTOR = 1.25

@@ -44,14 +44,14 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import step_adaptation
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.base import slots_like
-from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
 from keras_mhmcmc.algorithms.transition import Transition
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 _JITTER = 0.2  # of the step, relative
 _ENOUGH = 50  # paths, to know the acceptance

@@ -36,9 +36,9 @@ gradient makes no long move.
 from collections.abc import Sequence
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 def langevin(

@@ -30,9 +30,9 @@ Target: none that is known in closed form. If every T_l is T, it is exp(-U/T).
 from collections.abc import Sequence
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 _RATE = 0.01
 

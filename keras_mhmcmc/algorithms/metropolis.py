@@ -73,23 +73,23 @@ from keras_mhmcmc.algorithms import beta_adaptation
 from keras_mhmcmc.algorithms import next_point
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.algorithms import tempering
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import SHARE
-from keras_mhmcmc.algorithms.base import Algorithm
-from keras_mhmcmc.algorithms.base import Current
-from keras_mhmcmc.algorithms.base import Evaluation
-from keras_mhmcmc.algorithms.base import Info
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Rate
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import at_step
-from keras_mhmcmc.algorithms.base import checked_temperature
-from keras_mhmcmc.algorithms.base import rate_or_none
-from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.base import slots_like
 from keras_mhmcmc.algorithms.rate_adaptation import RateAdaptation
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import SHARE
+from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Info
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Rate
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import Traits
+from keras_mhmcmc.samplers.base import at_step
+from keras_mhmcmc.samplers.base import checked_learning_rate
+from keras_mhmcmc.samplers.base import checked_temperature
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 class State(NamedTuple):
@@ -137,7 +137,7 @@ class Metropolis(Algorithm):
             alpha = tempering.checked_alpha(alpha)
         set_checked(
             self,
-            learning_rate=rate_or_none(self.learning_rate),
+            learning_rate=checked_learning_rate(self.learning_rate),
             temperature=temperature,
             alpha=alpha,
             refresh_probability=_validate.number(

@@ -13,7 +13,7 @@ finite. If it was not finite, the state is evaluated again, on the next batch.
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms.proposals import Scales
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 def next_kind(has_state: Tensor, refreshes: Tensor, warms_up: Tensor) -> Tensor:

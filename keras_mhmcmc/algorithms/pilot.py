@@ -34,9 +34,9 @@ from typing import Self
 import numpy as np
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 FEWEST = 10  # energies that give a partition
 LOW_SHARE = 0.1  # of the energies, which the first subregion holds

@@ -33,9 +33,9 @@ import numpy as np
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 # What sees a block of arrivals. Arguments: what it has gathered so far, the examples
 # int32 (K, B), whether each has arrived, bool (K, B), and a uniform for each (K, B).

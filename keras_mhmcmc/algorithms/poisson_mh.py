@@ -63,13 +63,13 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import bounded
 from keras_mhmcmc.algorithms import informed
 from keras_mhmcmc.algorithms import poisson_batch
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import set_checked
 from keras_mhmcmc.algorithms.bounded_walk import BoundedWalk
 from keras_mhmcmc.algorithms.bounded_walk import Walk
-from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 PROPOSALS = ("random_walk", "barker", "langevin")
 # Part of the noise of the first arrivals. Part 1 has the signs of Barker's proposal.

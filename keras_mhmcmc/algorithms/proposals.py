@@ -67,9 +67,9 @@ from typing import Self
 
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 class Scales(NamedTuple):

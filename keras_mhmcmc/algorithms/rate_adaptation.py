@@ -31,8 +31,8 @@ from typing import NamedTuple
 from typing import Self
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 FIRST_WINDOW = 16.0
 LOW = 0.25

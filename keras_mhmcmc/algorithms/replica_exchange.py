@@ -56,14 +56,14 @@ from keras import ops
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.base import Algorithm
-from keras_mhmcmc.algorithms.base import Current
-from keras_mhmcmc.algorithms.base import Evaluation
-from keras_mhmcmc.algorithms.base import Info
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Rate
-from keras_mhmcmc.algorithms.base import Traits
-from keras_mhmcmc.algorithms.base import at_step
+from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Info
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Rate
+from keras_mhmcmc.samplers.base import Traits
+from keras_mhmcmc.samplers.base import at_step
 from keras_mhmcmc.schedules import Schedule
 
 

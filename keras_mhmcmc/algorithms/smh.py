@@ -58,11 +58,11 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import bounded
 from keras_mhmcmc.algorithms import taylor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.tensors import ops
 from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 PROPOSALS = ("crank_nicolson", "random_walk")
 

@@ -37,11 +37,11 @@ from typing import Any
 from typing import NamedTuple
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import slots_like
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 # The paper has 0.05, for warm-ups of thousands of paths. In a window of 50 paths the
 # step then swings so far that later paths were accepted at 0.88 to 0.94 instead of 0.8.

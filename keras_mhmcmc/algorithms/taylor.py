@@ -46,8 +46,8 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.base import set_checked
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.parts.tensors import ops
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

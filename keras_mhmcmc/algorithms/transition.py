@@ -27,7 +27,7 @@ import numpy as np
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.samplers.base import Position
 
 
 class Density(Protocol):

@@ -2,10 +2,6 @@
 
 from keras_mhmcmc.kernels.contour import csghmc
 from keras_mhmcmc.kernels.contour import csgld
-from keras_mhmcmc.kernels.diffusions import psgld
-from keras_mhmcmc.kernels.diffusions import sghmc
-from keras_mhmcmc.kernels.diffusions import sgld
-from keras_mhmcmc.kernels.diffusions import sgnht
 from keras_mhmcmc.kernels.growing import austerity
 from keras_mhmcmc.kernels.growing import barker
 from keras_mhmcmc.kernels.growing import confidence
@@ -20,6 +16,10 @@ from keras_mhmcmc.kernels.minibatch import smh
 from keras_mhmcmc.kernels.minibatch import tuna
 from keras_mhmcmc.kernels.spike_slab import sghmcsa
 from keras_mhmcmc.kernels.spike_slab import sgldsa
+from keras_mhmcmc.samplers.psgld import psgld
+from keras_mhmcmc.samplers.sghmc import sghmc
+from keras_mhmcmc.samplers.sgld import sgld
+from keras_mhmcmc.samplers.sgnht import sgnht
 
 __all__ = [
     "amagold",

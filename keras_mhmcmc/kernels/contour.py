@@ -4,13 +4,12 @@ from typing import Literal
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
-from keras_mhmcmc.algorithms.sghmc import SGHMC
-from keras_mhmcmc.algorithms.sgld import SGLD
 from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import contour_sampler
+from keras_mhmcmc.samplers.sghmc import sghmc
+from keras_mhmcmc.samplers.sgld import sgld
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -87,7 +86,7 @@ def csgld(
     """
     _validate.choice("shared_density", shared_density, (True, False))
     return contour_sampler(
-        SGLD(checked_learning_rate(learning_rate), temperature),
+        sgld(learning_rate, temperature=temperature),
         partition=partition,
         pilot_steps=pilot_steps,
         zeta=zeta,
@@ -161,7 +160,7 @@ def csghmc(
     """
     _validate.choice("shared_density", shared_density, (True, False))
     return contour_sampler(
-        SGHMC(checked_learning_rate(learning_rate), temperature, momentum),
+        sghmc(learning_rate, temperature=temperature, momentum=momentum),
         partition=partition,
         pilot_steps=pilot_steps,
         zeta=zeta,

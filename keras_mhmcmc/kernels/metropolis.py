@@ -1,11 +1,11 @@
 """Build the kernels for `mh.sample` that accept or reject: MHBT, MINT and RSGLD."""
 
 from keras_mhmcmc import proposals
-from keras_mhmcmc.algorithms.base import checked_learning_rate
 from keras_mhmcmc.algorithms.beta_adaptation import BetaAdaptation
 from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.algorithms.tempering import checked_alpha
 from keras_mhmcmc.proposals import checked_proposal
+from keras_mhmcmc.samplers.base import checked_learning_rate
 from keras_mhmcmc.schedules import Schedule
 
 

@@ -1,13 +1,12 @@
 """Build the kernels for `mh.sample` with spike-and-slab priors: SGLD-SA, SGHMC-SA."""
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.algorithms.base import Diffusion
-from keras_mhmcmc.algorithms.base import checked_learning_rate
-from keras_mhmcmc.algorithms.sghmc import SGHMC
-from keras_mhmcmc.algorithms.sgld import SGLD
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
+from keras_mhmcmc.samplers.base import Diffusion
+from keras_mhmcmc.samplers.sghmc import sghmc
+from keras_mhmcmc.samplers.sgld import sgld
 from keras_mhmcmc.schedules import Schedule
 from keras_mhmcmc.schedules import check_shares
 
@@ -57,7 +56,7 @@ def sgldsa(
     Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
     gradient MCMC with a stochastic approximation adaptation", algorithm 1.
     """
-    base = SGLD(checked_learning_rate(learning_rate), temperature)
+    base = sgld(learning_rate, temperature=temperature)
     return _spike_slab(base, prior, likelihood, step_size, layer_temperatures)
 
 
@@ -97,7 +96,7 @@ def sghmcsa(
 
     Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
     """
-    base = SGHMC(checked_learning_rate(learning_rate), temperature, momentum)
+    base = sghmc(learning_rate, temperature=temperature, momentum=momentum)
     return _spike_slab(base, prior, likelihood, step_size, layer_temperatures)
 
 

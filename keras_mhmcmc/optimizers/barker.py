@@ -12,10 +12,10 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.barker_steps import BarkerSteps
-from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.tested_chain import TestedChain
 from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.schedules import Schedule
 
 

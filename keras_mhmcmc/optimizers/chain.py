@@ -16,12 +16,12 @@ import keras
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.base import Current
-from keras_mhmcmc.algorithms.base import Evaluation
-from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.optimizers.energies import Energies
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.state_variables import StateVariables
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Position
 
 
 class Parts(NamedTuple):

@@ -5,13 +5,14 @@ from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.algorithms import sghmc
-from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.optimizers.contour import ContourOptimizer
 from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import contour_sampler
 from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
+from keras_mhmcmc.samplers.sghmc import sghmc
+from keras_mhmcmc.samplers.sgld import sgld
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -120,7 +121,7 @@ class CSGLD(ContourOptimizer):
         super().__init__(
             learning_rate,
             algorithm=contour_sampler(
-                sgld.SGLD(None, temperature),
+                sgld(OF_OPTIMIZER, temperature=temperature),
                 partition=partition,
                 pilot_steps=PILOT_STEPS if pilot_steps is None else pilot_steps,
                 zeta=zeta,
@@ -225,7 +226,7 @@ class CSGHMC(ContourOptimizer):
         super().__init__(
             learning_rate,
             algorithm=contour_sampler(
-                sghmc.SGHMC(None, temperature, momentum),
+                sghmc(OF_OPTIMIZER, temperature=temperature, momentum=momentum),
                 partition=partition,
                 pilot_steps=PILOT_STEPS if pilot_steps is None else pilot_steps,
                 zeta=zeta,

@@ -7,6 +7,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.algorithms import adam
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
 from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -79,7 +80,7 @@ class ESM(SpikeSlabOptimizer):
     ) -> None:
         super().__init__(
             learning_rate,
-            base=adam.Adam(None, beta_1, beta_2, epsilon),
+            base=adam.Adam(OF_OPTIMIZER, beta_1, beta_2, epsilon),
             train_size=train_size,
             prior=prior,
             likelihood=likelihood,

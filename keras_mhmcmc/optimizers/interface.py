@@ -13,7 +13,6 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms.base import Algorithm
 from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
@@ -26,6 +25,7 @@ from keras_mhmcmc.optimizers.replicas import Replicas
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.schedules import Schedule
 
 # The diagnostics that are summed over chains. All others are averaged.

@@ -11,6 +11,7 @@ from keras_mhmcmc.optimizers.network_defaults import network_settings
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.proposals import checked_proposal
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -92,7 +93,7 @@ class MHBT(Sampler):
         )
         super().__init__(
             learning_rate,
-            algorithm=Metropolis(None, temperature, proposal, **settings),
+            algorithm=Metropolis(OF_OPTIMIZER, temperature, proposal, **settings),
             train_size=train_size,
             batch_size=batch_size,
             prior=prior,
@@ -168,7 +169,7 @@ class MINT(Sampler):
         super().__init__(
             learning_rate,
             algorithm=Metropolis(
-                None, None, proposal, checked_alpha(alpha), **settings
+                OF_OPTIMIZER, None, proposal, checked_alpha(alpha), **settings
             ),
             train_size=train_size,
             batch_size=batch_size,

@@ -18,15 +18,15 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Current
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import leaves
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.initializers import constant
 from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import leaves
+from keras_mhmcmc.samplers.parts import tensors
 
 
 class MovingChain(Chain):

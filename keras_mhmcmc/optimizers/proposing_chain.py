@@ -19,16 +19,16 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Current
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import leaves
 from keras_mhmcmc.algorithms.rate_adaptation import FLOOR
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.standstill import Standstill
 from keras_mhmcmc.optimizers.standstill import reason_of_loss
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import leaves
+from keras_mhmcmc.samplers.parts import tensors
 
 
 class ProposingChain(Chain):

@@ -8,7 +8,7 @@ import keras
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.samplers.base import Position
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from keras_mhmcmc.optimizers.network_defaults import adaptation_or_none
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.proposals import ReversibleLangevin
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -121,7 +122,7 @@ class RSGLD(Sampler):
         super().__init__(
             learning_rate,
             algorithm=Metropolis(
-                None,
+                OF_OPTIMIZER,
                 temperature,
                 proposal,
                 adaptation=adaptation,

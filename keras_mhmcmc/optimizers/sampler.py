@@ -15,9 +15,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.base import Algorithm
-from keras_mhmcmc.algorithms.base import Evaluation
-from keras_mhmcmc.algorithms.base import Position
 from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
@@ -43,6 +40,9 @@ from keras_mhmcmc.optimizers.replicas import Replicas
 from keras_mhmcmc.optimizers.state_variables import StateVariables
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -66,14 +66,14 @@ class Sampler(SamplerInterface):
     def __init__(
         self,
         learning_rate: float | Schedule | Callable[[], Any],
-        *,
         algorithm: Algorithm,
         train_size: int | Literal["auto"],
-        batch_size: int | None = None,
-        prior: Prior | SpikeSlab | None = None,
+        prior: Prior | SpikeSlab | None,
         seed: int | None,
         name: str,
         options: dict[str, Any],
+        *,
+        batch_size: int | None = None,
         nan_policy: str | None = None,
         watch: PartitionWatch | None = None,
         chain: Chain | None = None,

@@ -4,10 +4,11 @@ from typing import Any
 from typing import Literal
 
 from keras_mhmcmc._serialize import serializable
-from keras_mhmcmc.algorithms import sghmc
-from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
 from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
+from keras_mhmcmc.samplers.sghmc import sghmc
+from keras_mhmcmc.samplers.sgld import sgld
 from keras_mhmcmc.schedules import Schedule
 
 
@@ -84,7 +85,7 @@ class SGLDSA(SpikeSlabOptimizer):
     ) -> None:
         super().__init__(
             learning_rate,
-            base=sgld.SGLD(None, temperature),
+            base=sgld(OF_OPTIMIZER, temperature=temperature),
             train_size=train_size,
             prior=prior,
             likelihood=likelihood,
@@ -165,7 +166,7 @@ class SGHMCSA(SpikeSlabOptimizer):
     ) -> None:
         super().__init__(
             learning_rate,
-            base=sghmc.SGHMC(None, temperature, momentum),
+            base=sghmc(OF_OPTIMIZER, temperature=temperature, momentum=momentum),
             train_size=train_size,
             prior=prior,
             likelihood=likelihood,

@@ -9,13 +9,13 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._names import distinct
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.algorithms.base import Diffusion
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.priors import warn_of_regularizers
+from keras_mhmcmc.samplers.base import Diffusion
 from keras_mhmcmc.schedules import Schedule
 from keras_mhmcmc.schedules import check_shares
 

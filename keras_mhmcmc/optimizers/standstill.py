@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms.base import Traits
+from keras_mhmcmc.samplers.base import Traits
 
 # A chain stands still after so many rejected proposals in a row, if their probability
 # at the chain's earlier acceptance is less than `_UNLIKELY`.

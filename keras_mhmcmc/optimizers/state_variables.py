@@ -8,11 +8,11 @@ import keras
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
-from keras_mhmcmc.algorithms.base import Algorithm
-from keras_mhmcmc.algorithms.base import Slot
-from keras_mhmcmc.algorithms.base import leaves
-from keras_mhmcmc.algorithms.base import map_leaves
 from keras_mhmcmc.optimizers.initializers import constant
+from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import leaves
+from keras_mhmcmc.samplers.base import map_leaves
 
 
 class StateVariables:

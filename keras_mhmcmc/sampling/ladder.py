@@ -14,8 +14,8 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import equi_energy
 from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling.log_density import LogDensity
 
 tree = keras.tree

@@ -14,7 +14,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import replica_exchange
-from keras_mhmcmc.algorithms.base import Position
+from keras_mhmcmc.samplers.base import Position
 
 tree = keras.tree
 

@@ -12,12 +12,12 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms import tensors
-from keras_mhmcmc.algorithms.base import Position
-from keras_mhmcmc.algorithms.base import map_leaves
-from keras_mhmcmc.algorithms.base import map_positions
 from keras_mhmcmc.algorithms.hmc import HMC
 from keras_mhmcmc.algorithms.transition import Transition
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import map_leaves
+from keras_mhmcmc.samplers.base import map_positions
+from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling.draws import Draws

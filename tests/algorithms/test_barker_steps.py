@@ -9,7 +9,7 @@ from keras_mhmcmc.algorithms import barker
 from keras_mhmcmc.algorithms import barker_steps
 from keras_mhmcmc.algorithms.barker_steps import BarkerSteps
 from keras_mhmcmc.algorithms.barker_steps import State
-from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.samplers.base import Evaluation
 
 SIZE, BATCH, WEIGHTS = 400, 50, 2
 TEMPERATURE, SCALE = 1.5, 0.1

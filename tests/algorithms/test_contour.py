@@ -10,8 +10,8 @@ import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import importance
-from keras_mhmcmc.algorithms import sghmc
-from keras_mhmcmc.algorithms import sgld
+from keras_mhmcmc.samplers import sghmc
+from keras_mhmcmc.samplers import sgld
 from keras_mhmcmc.sampling import loop
 from tests.oracles import contour as oracle
 from tests.oracles import steps
@@ -19,8 +19,8 @@ from tests.support.contour_tools import long_run
 from tests.support.contour_tools import settings_with
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import draw
+from tests.support.kernel_tools import moved
 from tests.support.kernel_tools import tensor
-from tests.support.kernel_tools import tensors_of
 
 
 def learned(
@@ -125,13 +125,10 @@ def test_the_factor_scales_the_gradient_and_not_the_noise():
     x, g, v, z = (draw(rng) for _ in range(4))
     settings = dict(learning_rate=0.3, temperature=0.5, train_size=7)
     scaled = [-2.5 * part for part in g]
-    actual = sgld.sgld_step(
-        *map(tensors_of, (x, g, z)), **settings, multiplier=tensor(-2.5)
-    )
-    assert_close(actual, steps.sgld_step(x, scaled, z, 0.3, 0.5, 7))
-    actual = sghmc.sghmc_step(
-        *map(tensors_of, (x, v, g, z)), **settings, momentum=0.9, multiplier=-2.5
-    )
+    settings["multiplier"] = tensor(-2.5)
+    actual = moved(sgld.sgld(1.0), sgld.State(x), g, z, **settings)
+    assert_close(actual.point, steps.sgld_step(x, scaled, z, 0.3, 0.5, 7))
+    actual = moved(sghmc.sghmc(1.0), sghmc.State(x, v), g, z, **settings)
     expected = steps.sghmc_step(x, v, scaled, z, 0.3, 0.9, 0.5, 7)
     for part, whole in zip(actual, expected, strict=True):
         assert_close(part, whole)

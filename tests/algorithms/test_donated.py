@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.samplers.parts import tensors
 
 SHAPES = [(4, 3), (3,), ()]
 

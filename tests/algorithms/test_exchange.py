@@ -6,8 +6,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import replica_exchange
-from keras_mhmcmc.algorithms import sghmc
-from keras_mhmcmc.algorithms.base import Evaluation
+from keras_mhmcmc.samplers import sghmc
+from keras_mhmcmc.samplers.base import Evaluation
 from tests.oracles import exchange as oracle
 from tests.support.exchange_tools import IS_TORCH
 from tests.support.exchange_tools import KERNELS

@@ -9,7 +9,7 @@ from keras_mhmcmc.algorithms import barker
 from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import confidence
 from keras_mhmcmc.algorithms import growing_batch
-from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.sampling import resume
 from tests.algorithms.test_transitions import BOUNDS
 from tests.algorithms.test_transitions import CHAINS

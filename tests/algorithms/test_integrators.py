@@ -1,5 +1,7 @@
 """The integrators of SGHMC: their steps, and the laws that they have on a Gaussian."""
 
+import functools
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -7,14 +9,13 @@ import scipy.stats
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import sghmc
+from keras_mhmcmc.samplers import sghmc
 from tests.oracles import steps
-from tests.statistics.planting import wrap
 from tests.support.kernel_tools import STEP_SETTINGS
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import draw
+from tests.support.kernel_tools import moved
 from tests.support.kernel_tools import tensor
-from tests.support.kernel_tools import tensors_of
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -22,10 +23,11 @@ from tests.support.kernel_tools import tensors_of
 def test_a_step_of_baoab_equals_the_oracle(settings, momentum):
     rng = np.random.default_rng(3)
     position, velocity, gradient, normals = (draw(rng) for _ in range(4))
-    settings = settings | {"momentum": momentum}
-    expected = steps.baoab_step(position, velocity, gradient, normals, **settings)
-    actual = sghmc.baoab_step(
-        *map(tensors_of, (position, velocity, gradient, normals)), **settings
+    own = {"momentum": momentum}
+    expected = steps.baoab_step(position, velocity, gradient, normals, **settings | own)
+    kernel = sghmc.sghmc(1.0, integrator="baoab", **own)
+    actual = moved(
+        kernel, sghmc.State(position, velocity), gradient, normals, **settings
     )
     assert_close(actual[0], expected[0])
     assert_close(actual[1], expected[1])
@@ -34,12 +36,12 @@ def test_a_step_of_baoab_equals_the_oracle(settings, momentum):
 def test_the_multiplier_scales_the_gradient_alone():
     rng = np.random.default_rng(4)
     x, v, g, z = (draw(rng) for _ in range(4))
-    settings = dict(learning_rate=0.3, momentum=0.9, temperature=0.5, train_size=7)
+    settings = dict(learning_rate=0.3, temperature=0.5, train_size=7)
     scaled = [-2.5 * array for array in g]
-    expected = steps.baoab_step(x, v, scaled, z, **settings)
-    actual = sghmc.baoab_step(
-        *map(tensors_of, (x, v, g, z)), multiplier=tensor(-2.5), **settings
-    )
+    expected = steps.baoab_step(x, v, scaled, z, **settings, momentum=0.9)
+    kernel = sghmc.sghmc(1.0, integrator="baoab")
+    settings["multiplier"] = tensor(-2.5)
+    actual = moved(kernel, sghmc.State(x, v), g, z, **settings)
     assert_close(actual[0], expected[0])
     assert_close(actual[1], expected[1])
 
@@ -80,15 +82,23 @@ def test_without_momentum_baoab_averages_the_noise_of_two_steps():
     rng = np.random.default_rng(2)
     x, before, g, z = rng.normal(size=(4, 6))
     scale = np.sqrt(0.3 * 0.5 / 7)
-    (moved,), (v,) = steps.baoab_step([x], [scale * before], [g], [z], 0.3, 0.0, 0.5, 7)
-    np.testing.assert_allclose(moved, x - 0.15 * g + scale * (z + before) / 2)
+    (new,), (v,) = steps.baoab_step([x], [scale * before], [g], [z], 0.3, 0.0, 0.5, 7)
+    np.testing.assert_allclose(new, x - 0.15 * g + scale * (z + before) / 2)
     np.testing.assert_allclose(v, scale * z)
 
 
 # Gaussians. Every step is linear in (x, v), so that a covariance says everything.
 
 N, T, CURVATURE = 100, 0.7, 200.0  # L, in nats
-STEPS = {"euler": "sghmc_step", "baoab": "baoab_step"}
+
+
+def step_of(integrator, x, v, g, z, *, momentum, **settings):
+    """A step of the kernel, on lists of tensors."""
+    kernel = sghmc.sghmc(1.0, momentum=momentum, integrator=integrator)
+    return tuple(moved(kernel, sghmc.State(x, v), g, z, **settings))
+
+
+STEPS = {kind: functools.partial(step_of, kind) for kind in ("euler", "baoab")}
 
 
 def linear_map(integrator, rate, momentum):
@@ -96,7 +106,7 @@ def linear_map(integrator, rate, momentum):
 
     def step(x, v, noise, z):
         gradient = CURVATURE * x / N + noise
-        (x,), (v,) = getattr(sghmc, STEPS[integrator])(
+        (x,), (v,) = STEPS[integrator](
             *([tensor([value])] for value in (x, v, gradient, z)),
             learning_rate=rate,
             momentum=momentum,
@@ -117,7 +127,7 @@ def variance(integrator, rate, momentum, noise):
 
 
 def closed_form(integrator, rate, momentum, noise):
-    """That of the docstring of `mh.SGHMC`."""
+    """That of the docstring of `mh.kernels.sghmc`."""
     pull = rate / N * CURVATURE
     if integrator == "euler":
         heat = T + rate * N * noise / (2 * (1 - momentum))
@@ -164,17 +174,17 @@ def test_baoab_is_exact_up_to_its_limit_of_stability():
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("integrator", STEPS)
 def test_how_far_a_gradient_moves_the_weights(integrator, momentum):
-    """The sum over all later steps, as the docstring of `mh.SGHMC` has it."""
+    """The sum over all later steps, as the docstring of `mh.kernels.sghmc` has it."""
     rate, options = 0.3, dict(momentum=momentum, temperature=0.0, train_size=N)
     zero, one = [tensor([0.0])], [tensor([1.0])]
-    step = getattr(sghmc, STEPS[integrator])
+    step = STEPS[integrator]
     x, v = step(zero, zero, one, zero, learning_rate=rate, **options)
     for _ in range(300):
         x, v = step(x, v, zero, zero, learning_rate=rate, **options)
-    moved = rate / (1 - momentum)
+    whole = rate / (1 - momentum)
     if integrator == "baoab":
-        moved *= (1 + momentum) / 2
-    assert float(ops.convert_to_numpy(x[0])[0]) == pytest.approx(-moved, rel=1e-5)
+        whole *= (1 + momentum) / 2
+    assert float(ops.convert_to_numpy(x[0])[0]) == pytest.approx(-whole, rel=1e-5)
 
 
 def _noise_before_the_kick(real, x, v, g, z, **options):
@@ -195,8 +205,8 @@ def _noise_after_both_drifts(real, x, v, g, z, **options):
 
 
 def _without_the_second_drift(real, x, v, g, z, **options):
-    moved, new = real(x, v, g, z, **options)
-    return [moved[0] - 0.5 * new[0]], new
+    point, new = real(x, v, g, z, **options)
+    return [point[0] - 0.5 * new[0]], new
 
 
 def _noise_of_euler(real, x, v, g, z, *, momentum, **options):
@@ -221,7 +231,7 @@ BUGS = [
 def test_planted_bugs_are_found(monkeypatch, bug):
     case = 0.5, 0.5, 0.0
     assert_closed_form("baoab", case)
-    wrap(monkeypatch, sghmc, "baoab_step", bug)
+    monkeypatch.setitem(STEPS, "baoab", functools.partial(bug, STEPS["baoab"]))
     with pytest.raises(AssertionError):
         assert_closed_form("baoab", case)
 

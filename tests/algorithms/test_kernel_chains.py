@@ -6,10 +6,10 @@ from keras import ops
 
 from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms import psgld
-from keras_mhmcmc.algorithms import sghmc
-from keras_mhmcmc.algorithms import sgld
-from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.samplers import psgld
+from keras_mhmcmc.samplers import sghmc
+from keras_mhmcmc.samplers import sgld
+from keras_mhmcmc.samplers.parts import tensors
 from tests.support.kernel_tools import PROPOSALS
 from tests.support.kernel_tools import K
 from tests.support.kernel_tools import assert_chains_equal
@@ -17,6 +17,7 @@ from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import chain
 from tests.support.kernel_tools import chains
 from tests.support.kernel_tools import float32
+from tests.support.kernel_tools import moved
 from tests.support.kernel_tools import tensor
 from tests.support.kernel_tools import tensors_of
 
@@ -73,14 +74,18 @@ def test_steps_take_one_learning_rate_and_temperature_for_each_chain():
             learning_rate=tensor(rate), temperature=tensor(temperature), train_size=5
         )
         here = [pick(array) for array in (x, v, moment, g, z)]
-        plain = sgld.sgld_step(here[0], here[3], here[4], **settings)
-        scaled, second = psgld.psgld_step(
-            here[0], *here[2:], decay=0.9, epsilon=0.1, **settings
-        )
-        position, velocity = sghmc.sghmc_step(
-            here[0], here[1], *here[3:], momentum=0.8, **settings
-        )
-        return [*plain, *scaled, *second, *position, *velocity]
+        kernel = psgld.psgld(1.0, decay=0.9, epsilon=0.1)
+        states = {
+            sgld.sgld(1.0): sgld.State(here[0]),
+            kernel: psgld.State(here[0], here[2]),
+            sghmc.sghmc(1.0, momentum=0.8): sghmc.State(*here[:2]),
+        }
+        return [
+            x
+            for kernel, state in states.items()
+            for tensors_of_field in moved(kernel, state, *here[3:], **settings)
+            for x in tensors_of_field
+        ]
 
     together = run(tensors_of, rates, temperatures)
     separate = [

@@ -5,15 +5,16 @@ import pytest
 from keras import ops
 
 from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms import psgld
-from keras_mhmcmc.algorithms import sghmc
-from keras_mhmcmc.algorithms import sgld
-from keras_mhmcmc.algorithms import sgnht
+from keras_mhmcmc.samplers import psgld
+from keras_mhmcmc.samplers import sghmc
+from keras_mhmcmc.samplers import sgld
+from keras_mhmcmc.samplers import sgnht
 from tests.oracles import moves as oracle
 from tests.oracles import steps
 from tests.support.kernel_tools import STEP_SETTINGS
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import draw
+from tests.support.kernel_tools import moved
 from tests.support.kernel_tools import tensor
 from tests.support.kernel_tools import tensors_of
 
@@ -26,8 +27,8 @@ def test_sgld_step_equals_the_oracle(settings, as_tensor):
     expected = steps.sgld_step(position, gradient, normals, **settings)
     if as_tensor:
         settings = settings | {"learning_rate": tensor(settings["learning_rate"])}
-    actual = sgld.sgld_step(*map(tensors_of, (position, gradient, normals)), **settings)
-    assert_close(actual, expected)
+    actual = moved(sgld.sgld(1.0), sgld.State(position), gradient, normals, **settings)
+    assert_close(actual.point, expected)
 
 
 @pytest.mark.parametrize("settings", STEP_SETTINGS)
@@ -35,11 +36,10 @@ def test_psgld_step_equals_the_oracle(settings):
     rng = np.random.default_rng(2)
     position, gradient, normals = (draw(rng) for _ in range(3))
     moment = [np.abs(v) for v in draw(rng)]
-    settings = settings | {"decay": 0.7, "epsilon": 0.1}
-    expected = steps.psgld_step(position, moment, gradient, normals, **settings)
-    actual = psgld.psgld_step(
-        *map(tensors_of, (position, moment, gradient, normals)), **settings
-    )
+    own = {"decay": 0.7, "epsilon": 0.1}
+    expected = steps.psgld_step(position, moment, gradient, normals, **settings | own)
+    state = psgld.State(position, moment)
+    actual = moved(psgld.psgld(1.0, **own), state, gradient, normals, **settings)
     assert_close(actual[0], expected[0])
     assert_close(actual[1], expected[1])
 
@@ -49,24 +49,22 @@ def test_psgld_step_equals_the_oracle(settings):
 def test_sghmc_step_equals_the_oracle(settings, momentum):
     rng = np.random.default_rng(3)
     position, velocity, gradient, normals = (draw(rng) for _ in range(4))
-    settings = settings | {"momentum": momentum}
-    expected = steps.sghmc_step(position, velocity, gradient, normals, **settings)
-    actual = sghmc.sghmc_step(
-        *map(tensors_of, (position, velocity, gradient, normals)), **settings
-    )
+    own = {"momentum": momentum}
+    expected = steps.sghmc_step(position, velocity, gradient, normals, **settings | own)
+    state = sghmc.State(position, velocity)
+    actual = moved(sghmc.sghmc(1.0, **own), state, gradient, normals, **settings)
     assert_close(actual[0], expected[0])
     assert_close(actual[1], expected[1])
 
 
 def test_sghmc_without_momentum_is_sgld():
     rng = np.random.default_rng(4)
-    position, velocity, gradient, normals = (tensors_of(draw(rng)) for _ in range(4))
+    position, velocity, *given = (draw(rng) for _ in range(4))
     settings = dict(learning_rate=0.3, temperature=0.5, train_size=3)
-    moved, _ = sghmc.sghmc_step(
-        position, velocity, gradient, normals, momentum=0.0, **settings
-    )
-    expected = sgld.sgld_step(position, gradient, normals, **settings)
-    assert_close(moved, [ops.convert_to_numpy(x) for x in expected])
+    state = sghmc.State(position, velocity)
+    actual = moved(sghmc.sghmc(1.0, momentum=0.0), state, *given, **settings)
+    expected = moved(sgld.sgld(1.0), sgld.State(position), *given, **settings)
+    assert_close(actual.point, [ops.convert_to_numpy(x) for x in expected.point])
 
 
 @pytest.mark.parametrize("thermostat", [-0.3, 0.1, 0.95])
@@ -76,17 +74,14 @@ def test_sgnht_step_equals_the_oracle(settings, thermostat):
     position, velocity, gradient, normals = (draw(rng) for _ in range(4))
     # A velocity of about the temperature moves the thermostat but little.
     velocity = [0.3 * v for v in velocity]
-    settings = settings | {"friction": 0.2, "rate": 0.02}
+    given = (gradient, normals)
+    own = {"friction": 0.2, "rate": 0.02}
     expected = steps.sgnht_step(
-        position, velocity, thermostat, gradient, normals, **settings
+        position, velocity, thermostat, *given, **settings | own
     )
-    tensors_here = map(tensors_of, (gradient, normals))
-    actual = sgnht.sgnht_step(
-        *map(tensors_of, (position, velocity)),
-        tensor(thermostat),
-        *tensors_here,
-        **settings,
-    )
+    state = sgnht.State(position, velocity, thermostat)
+    kernel = sgnht.sgnht(1.0, momentum=0.8, thermostat_rate=0.02)
+    actual = moved(kernel, state, *given, **settings)
     assert_close(actual[0], expected[0])
     assert_close(actual[1], expected[1])
     assert_close(actual[2:], expected[2:])
@@ -96,24 +91,15 @@ def test_sgnht_step_equals_the_oracle(settings, thermostat):
 
 def test_a_fixed_thermostat_is_sghmc():
     rng = np.random.default_rng(7)
-    position, velocity, gradient, normals = (tensors_of(draw(rng)) for _ in range(4))
+    position, velocity, *given = (draw(rng) for _ in range(4))
     settings = dict(learning_rate=0.3, temperature=0.5, train_size=3)
-    moved, kept, thermostat = sgnht.sgnht_step(
-        position,
-        velocity,
-        tensor(0.2),
-        gradient,
-        normals,
-        friction=0.2,
-        rate=0.0,
-        **settings,
-    )
-    expected = sghmc.sghmc_step(
-        position, velocity, gradient, normals, momentum=0.8, **settings
-    )
-    assert_close(moved, [ops.convert_to_numpy(x) for x in expected[0]])
-    assert_close(kept, [ops.convert_to_numpy(x) for x in expected[1]])
-    assert_close([thermostat], [np.float64(0.2)])
+    kernel = sgnht.sgnht(1.0, momentum=0.8, thermostat_rate=0.0)
+    actual = moved(kernel, sgnht.State(position, velocity, 0.2), *given, **settings)
+    state = sghmc.State(position, velocity)
+    expected = moved(sghmc.sghmc(1.0, momentum=0.8), state, *given, **settings)
+    assert_close(actual.point, [ops.convert_to_numpy(x) for x in expected.point])
+    assert_close(actual.velocity, [ops.convert_to_numpy(x) for x in expected.velocity])
+    assert_close([actual.thermostat], [np.float64(0.2)])
 
 
 # Proposals.

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.samplers.parts import tensors
 from tests.support.kernel_tools import tensor
 
 

@@ -7,7 +7,7 @@ from keras import ops
 from keras_mhmcmc import kernels
 from keras_mhmcmc.algorithms import energy_adaptation
 from keras_mhmcmc.algorithms import mclmc
-from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.sampling import resume
 from tests.oracles import microcanonical as oracle
 

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.algorithms import sgnht
+from keras_mhmcmc.samplers import sgnht
 from tests.statistics.planting import scaled
 from tests.statistics.planting import wrap
+from tests.support.kernel_tools import moved
 from tests.support.kernel_tools import tensor
 
 N, T, CURVATURE = 100, 0.7, 200.0  # L, in nats
 RATE, FRICTION, SIZE = 0.1, 0.2, 40_000  # eta L is 0.2
 STEPS, BURN_IN, EVERY = 180, 120, 30
+KERNEL = sgnht.sgnht(RATE, momentum=1.0 - FRICTION)
 NOISE = 0.014  # V, of a gradient of U/N: B is 0.1
 
 
@@ -30,18 +32,10 @@ def variance_of(noise):
     for k in range(1, STEPS + 1):
         of_gradient, normals = (tensor(rng.normal(size=SIZE)) for _ in range(2))
         gradient = [CURVATURE / N * position[0] + noise**0.5 * of_gradient]
-        position, velocity, thermostat = sgnht.sgnht_step(
-            position,
-            velocity,
-            thermostat,
-            gradient,
-            [normals],
-            learning_rate=RATE,
-            friction=FRICTION,
-            rate=0.5 * FRICTION**2,
-            temperature=T,
-            train_size=N,
-        )
+        state = sgnht.State(position, velocity, thermostat)
+        settings = dict(learning_rate=RATE, temperature=T, train_size=N)
+        state = moved(KERNEL, state, gradient, [normals], **settings)
+        position, velocity, thermostat = state
         if k > BURN_IN and k % EVERY == 0:
             found.append(ops.convert_to_numpy(position[0]).astype("float64").var())
     return np.mean(found) * CURVATURE / T
@@ -85,12 +79,14 @@ def of_a_fixed_thermostat(monkeypatch):
 def of_the_friction(monkeypatch):
     """No friction: neither its noise, nor what it takes from the velocity."""
 
-    def step(real, position, velocity, thermostat, *others, **options):
-        options["friction"] = 0.0
-        moved, kept, _ = real(position, velocity, 0.0 * thermostat, *others, **options)
-        return moved, kept, thermostat
+    def move(real, self, current, now):
+        thermostat = current.auxiliary.thermostat
+        state = current.auxiliary._replace(thermostat=0.0 * thermostat)
+        now = now._replace(normals=scaled(now.normals, 0.0))
+        new = real(self, current._replace(auxiliary=state), now)
+        return new._replace(thermostat=thermostat)
 
-    wrap(monkeypatch, sgnht, "sgnht_step", step)
+    wrap(monkeypatch, sgnht.sgnht, "move", move)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from scipy import stats
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.samplers.parts import tensors
 
 pytestmark = pytest.mark.every_backend
 

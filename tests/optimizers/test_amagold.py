@@ -6,9 +6,9 @@ from keras import ops
 
 from keras_mhmcmc.algorithms import amagold
 from keras_mhmcmc.algorithms import amagold_path
-from keras_mhmcmc.algorithms.base import Evaluation
-from keras_mhmcmc.algorithms.base import leaves
-from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import leaves
+from keras_mhmcmc.samplers.base import map_leaves
 from tests.oracles import minibatch as oracle
 from tests.support.models import numpy
 

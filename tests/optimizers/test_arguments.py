@@ -289,15 +289,6 @@ def test_a_proposal_survives_serialisation(proposal, config):
     assert restored.get_config() == config
 
 
-@pytest.mark.parametrize("sampler", ALL)
-def test_the_docstring_names_every_argument(sampler):
-    doc = OF_CLASSES[sampler].optimizer.__doc__
-    listed = re.findall(r"^        (\w+): ", doc, re.MULTILINE)
-    assert set(listed) - {"ValueError", "FloatingPointError"} == set(
-        make(sampler).get_config()
-    )
-
-
 @pytest.mark.parametrize("make_one", [mh.MHBT, mh.MINT])
 @pytest.mark.parametrize(
     "proposal", [mh.proposals.RandomWalk(), mh.proposals.Langevin()]

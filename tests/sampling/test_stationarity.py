@@ -18,7 +18,7 @@ import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms import tensors
+from keras_mhmcmc.samplers.parts import tensors
 from tests.support.models import Drive
 from tests.support.models import numpy
 from tests.support.samplers import PAPER

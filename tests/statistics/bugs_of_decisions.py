@@ -6,10 +6,10 @@ from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import contour
 from keras_mhmcmc.algorithms import metropolis
 from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.algorithms import tempering
-from keras_mhmcmc.algorithms import tensors
 from keras_mhmcmc.optimizers.energies import Energies
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.sgld import sgld
 from tests.statistics.planting import bug
 from tests.statistics.planting import wrap
 
@@ -315,19 +315,18 @@ def _(monkeypatch):
 
 @bug(
     "factor on the noise as well",
-    "sgld.sgld_step",
+    "sgld.move",
     ("csgld", "gaussian"),
     is_subtle=True,
     kind="noise scale",
 )
 def _(monkeypatch):
-    def around(real, position, gradient, normals, *, multiplier=1.0, **options):
-        (z,) = normals
-        factor = ops.reshape(multiplier + ops.zeros(z.shape[:1]), (-1, 1, 1))
-        options["multiplier"] = multiplier
-        return real(position, gradient, [factor * z], **options)
+    def around(real, self, current, now):
+        (z,) = now.normals
+        factor = ops.reshape(now.multiplier + ops.zeros(z.shape[:1]), (-1, 1, 1))
+        return real(self, current, now._replace(normals=[factor * z]))
 
-    wrap(monkeypatch, sgld, "sgld_step", around)
+    wrap(monkeypatch, sgld, "move", around)
 
 
 @bug(

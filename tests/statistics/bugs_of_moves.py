@@ -6,12 +6,13 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import adam
 from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms import psgld
-from keras_mhmcmc.algorithms import sghmc
-from keras_mhmcmc.algorithms import sgld
 from keras_mhmcmc.algorithms import spike_slab
-from keras_mhmcmc.optimizers import SGLD
 from keras_mhmcmc.priors import BoundGaussian
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.psgld import psgld
+from keras_mhmcmc.samplers.sghmc import sghmc
+from keras_mhmcmc.samplers.sgld import SGLD
+from keras_mhmcmc.samplers.sgld import sgld
 from tests.statistics.planting import bug
 from tests.statistics.planting import scaled
 from tests.statistics.planting import wrap
@@ -83,14 +84,14 @@ def _(monkeypatch):
 
 @bug(
     "noise without its factor 2",
-    "sgld.noise_scale",
+    "base.noise_scale",
     ("sgld", "regression"),
     kind="missing factor",
 )
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        sgld,
+        base,
         "noise_scale",
         lambda real, rate, temperature, size: real(0.5 * rate, temperature, size),
     )
@@ -98,14 +99,14 @@ def _(monkeypatch):
 
 @bug(
     "noise without the temperature",
-    "sghmc.noise_scale",
+    "base.noise_scale",
     ("sghmc", "gaussian"),
     kind="temperature",
 )
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        sghmc,
+        base,
         "noise_scale",
         lambda real, rate, temperature, size: real(rate, 1.0, size),
     )
@@ -113,14 +114,14 @@ def _(monkeypatch):
 
 @bug(
     "noise for one example, not N",
-    "psgld.noise_scale",
+    "base.noise_scale",
     ("psgld", "correlated"),
     kind="units",
 )
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        psgld,
+        base,
         "noise_scale",
         lambda real, rate, temperature, size: real(rate, temperature, 1.0),
     )
@@ -128,21 +129,22 @@ def _(monkeypatch):
 
 @bug(
     "half of the drift forgotten",
-    "sghmc.baoab_step",
+    "sghmc.move",
     ("sghmc_baoab", "gaussian"),
     kind="missing factor",
 )
 def _(monkeypatch):
-    def around(real, *arguments, **options):
-        position, velocity = real(*arguments, **options)
-        return [x - 0.5 * v for x, v in zip(position, velocity, strict=True)], velocity
+    def around(real, *arguments):
+        new = real(*arguments)
+        pairs = zip(new.point, new.velocity, strict=True)
+        return new._replace(point=[x - 0.5 * v for x, v in pairs])
 
-    wrap(monkeypatch, sghmc, "baoab_step", around)
+    wrap(monkeypatch, sghmc, "move", around)
 
 
 @bug(
     "momentum's noise without 1 - mu",
-    "sghmc.sghmc_step",
+    "sghmc.move",
     ("sghmc", "gaussian"),
     ("sghmcsa", "correlated"),
     ("csghmc", "gaussian"),
@@ -150,59 +152,53 @@ def _(monkeypatch):
     is_short=True,
 )
 def _(monkeypatch):
-    def around(real, position, velocity, gradient, normals, *, momentum, **options):
-        normals = scaled(normals, (1.0 - momentum) ** -0.5)
-        return real(position, velocity, gradient, normals, momentum=momentum, **options)
+    def around(real, self, current, now):
+        normals = scaled(now.normals, (1.0 - self.momentum) ** -0.5)
+        return real(self, current, now._replace(normals=normals))
 
-    wrap(monkeypatch, sghmc, "sghmc_step", around)
+    wrap(monkeypatch, sghmc, "move", around)
 
 
 @bug(
     "noise without the metric",
-    "psgld.psgld_step",
+    "psgld.move",
     ("psgld", "correlated"),
     kind="missing factor",
 )
 def _(monkeypatch):
-    def around(real, position, square, gradient, normals, *, decay, epsilon, **options):
-        new = [
-            decay * v + (1 - decay) * g**2
-            for v, g in zip(square, gradient, strict=True)
-        ]
-        normals = [
-            z * (epsilon + v**0.5) ** 0.5 for v, z in zip(new, normals, strict=True)
-        ]
+    def around(real, self, current, now):
+        old = zip(current.auxiliary.second_moment, current.gradient, strict=True)
+        new = [self.decay * v + (1 - self.decay) * g**2 for v, g in old]
+        pairs = zip(new, now.normals, strict=True)
+        normals = [z * (self.epsilon + v**0.5) ** 0.5 for v, z in pairs]
         # Of about the right size, since a typical metric has this root.
-        normals = scaled(normals, (2.0 * epsilon) ** -0.5 * 2.0)
-        options |= {"decay": decay, "epsilon": epsilon}
-        return real(position, square, gradient, normals, **options)
+        normals = scaled(normals, (2.0 * self.epsilon) ** -0.5 * 2.0)
+        return real(self, current, now._replace(normals=normals))
 
-    wrap(monkeypatch, psgld, "psgld_step", around)
+    wrap(monkeypatch, psgld, "move", around)
 
 
 # The gradient.
 
 
-@bug("drift's sign flipped", "sgld.sgld_step", ("sgld", "gaussian"), kind="sign")
-def _(monkeypatch):
-    def around(real, position, gradient, *args, **options):
-        return real(position, scaled(gradient, -1.0), *args, **options)
+def uphill(real, self, current, now):
+    return real(self, current._replace(gradient=scaled(current.gradient, -1.0)), now)
 
-    wrap(monkeypatch, sgld, "sgld_step", around)
+
+@bug("drift's sign flipped", "sgld.move", ("sgld", "gaussian"), kind="sign")
+def _(monkeypatch):
+    wrap(monkeypatch, sgld, "move", uphill)
 
 
 @bug(
     "drift's sign flipped, momentum",
-    "sghmc.sghmc_step",
+    "sghmc.move",
     ("csghmc", "bimodal"),
     kind="sign",
     is_short=True,
 )
 def _(monkeypatch):
-    def around(real, position, velocity, gradient, *args, **options):
-        return real(position, velocity, scaled(gradient, -1.0), *args, **options)
-
-    wrap(monkeypatch, sghmc, "sghmc_step", around)
+    wrap(monkeypatch, sghmc, "move", uphill)
 
 
 @bug(
@@ -250,17 +246,18 @@ def _(monkeypatch):
 
 @bug(
     "position before momentum",
-    "sghmc.sghmc_step",
+    "sghmc.move",
     ("sghmc", "gaussian"),
     kind="order of updates",
     is_short=True,
 )
 def _(monkeypatch):
-    def around(real, position, velocity, *args, **options):
-        _, new = real(position, velocity, *args, **options)
-        return [x + v for x, v in zip(position, velocity, strict=True)], new
+    def around(real, self, current, now):
+        pairs = zip(current.position, current.auxiliary.velocity, strict=True)
+        moved = [x + v for x, v in pairs]
+        return real(self, current, now)._replace(point=moved)
 
-    wrap(monkeypatch, sghmc, "sghmc_step", around)
+    wrap(monkeypatch, sghmc, "move", around)
 
 
 @bug(

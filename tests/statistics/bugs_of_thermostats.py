@@ -1,6 +1,6 @@
 """Planted bugs in the thermostat of SGNHT."""
 
-from keras_mhmcmc.algorithms import sgnht
+from keras_mhmcmc.samplers import sgnht
 from tests.statistics.planting import bug
 from tests.statistics.planting import scaled
 from tests.statistics.planting import wrap
@@ -8,16 +8,15 @@ from tests.statistics.planting import wrap
 
 @bug(
     "thermostat's noise forgotten",
-    "sgnht.sgnht_step",
+    "sgnht.move",
     ("sgnht", "correlated"),
     kind="missing term",
 )
 def _(monkeypatch):
-    def around(real, position, velocity, thermostat, gradient, normals, **options):
-        normals = scaled(normals, 0.0)
-        return real(position, velocity, thermostat, gradient, normals, **options)
+    def around(real, self, current, now):
+        return real(self, current, now._replace(normals=scaled(now.normals, 0.0)))
 
-    wrap(monkeypatch, sgnht, "sgnht_step", around)
+    wrap(monkeypatch, sgnht.sgnht, "move", around)
 
 
 @bug(

@@ -3,9 +3,9 @@
 import keras
 import pytest
 
-from keras_mhmcmc.algorithms.sgld import SGLD
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import contour_sampler
+from keras_mhmcmc.samplers.sgld import sgld
 
 BASE = dict(
     partition=EnergyPartition(energy_min=2.0, energy_gap=0.5, partitions=12),
@@ -34,5 +34,4 @@ def settings_with(**changes):
     config = BASE["partition"].get_config()
     own = {name: changes.pop(name) for name in list(changes) if name in config}
     partition = EnergyPartition(**(config | own))
-    base = SGLD(None, 1.0)
-    return contour_sampler(base, **(BASE | {"partition": partition} | changes))
+    return contour_sampler(sgld(1.0), **(BASE | {"partition": partition} | changes))

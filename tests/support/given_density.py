@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_mhmcmc.algorithms.base import map_leaves
+from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.sampling import resume
 
 CHAINS, SIZE, BLOCK = 4, 23, 16
@@ -98,9 +98,9 @@ def plain_loops(monkeypatch):
             assert at_most is None or rounds <= at_most
         return values
 
-    monkeypatch.setattr("keras_mhmcmc.algorithms.tensors.loop_while", loop_while)
+    monkeypatch.setattr("keras_mhmcmc.samplers.parts.tensors.loop_while", loop_while)
     cond = lambda condition, yes, no: yes() if bool(condition) else no()  # noqa: E731
-    monkeypatch.setattr("keras_mhmcmc.algorithms.tensors.cond", cond)
+    monkeypatch.setattr("keras_mhmcmc.samplers.parts.tensors.cond", cond)
 
 
 def run(kernel, seed, uniform=None):

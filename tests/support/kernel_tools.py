@@ -6,6 +6,9 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.algorithms import acceptance
 from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import map_leaves
 from tests.oracles import moves as oracle
 
 SHAPES = [(3,), (2, 4), (), (1, 2, 3, 2)]
@@ -34,6 +37,26 @@ def assert_close(actual, expected, rtol=1e-5, atol=2e-6):
         a = ops.convert_to_numpy(a)
         assert a.shape == np.shape(e)
         np.testing.assert_allclose(a, e, rtol=rtol, atol=atol)
+
+
+def moved(
+    kernel, state, gradient, normals, *, learning_rate, temperature, train_size, **more
+):
+    """The state after a move of a kernel, from a state of arrays or tensors."""
+    state = map_leaves(lambda x: ops.convert_to_tensor(x, "float32"), state)
+    evaluation = Evaluation(
+        None,
+        tensors_of(gradient),
+        tensors_of(normals),
+        [],
+        more.pop("number", 0),
+        learning_rate,
+        temperature,
+        train_size,
+        **more,
+    )
+    current = Current(state.point, evaluation.gradient, None, state)
+    return kernel.move(current, evaluation)
 
 
 STEP_SETTINGS = [

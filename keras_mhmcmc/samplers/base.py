@@ -32,13 +32,15 @@ from typing import Self
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.tensors import ops
+from keras_mhmcmc.samplers.parts.tensors import ops
 from keras_mhmcmc.schedules import Schedule
 
 Position = list[Tensor]
 SHARE = _validate.Interval(0.0, 1.0)  # [0, 1), of what is kept at a step
 # A number, or a value that changes with the number of the step.
 Rate = float | Schedule
+# The learning rate of an optimizer's algorithm: each evaluation brings another.
+OF_OPTIMIZER: Rate = float("nan")
 
 
 class Traits(NamedTuple):
@@ -165,13 +167,13 @@ class Algorithm(abc.ABC):
     number, or a schedule of the number of the step.
     """
 
-    learning_rate: Rate | None  # None: whoever runs the algorithm has the rate
+    learning_rate: Rate
     temperature: Rate | None
 
     @property
-    @abc.abstractmethod
     def traits(self) -> Traits:
         """What the algorithm needs and gives."""
+        return Traits()
 
     @abc.abstractmethod
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
@@ -255,8 +257,17 @@ class Algorithm(abc.ABC):
 class Diffusion(Algorithm):
     """Abstract: an algorithm that always moves, such as SGLD.
 
-    Its state has the field `point`. A final class adds `traits`, `init` and `move`.
+    Its state has the field `point`. A final class adds `init` and `move`.
     """
+
+    temperature: Rate
+
+    def __post_init__(self) -> None:
+        set_checked(
+            self,
+            learning_rate=checked_learning_rate(self.learning_rate),
+            temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
+        )
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the algorithm as it is."""
@@ -341,14 +352,20 @@ def set_checked(algorithm: object, **values: Any) -> None:
         object.__setattr__(algorithm, name, value)
 
 
-def rate_or_none(value: Any) -> Rate | None:
-    """Return a checked learning rate; None if whoever runs the algorithm has one."""
-    return None if value is None else checked_learning_rate(value)
+def check(algorithm: object, **kinds: _validate.Interval | Sequence[str]) -> None:
+    """Check settings of a frozen algorithm: numbers in an interval, or words."""
+    for name, kind in kinds.items():
+        value = getattr(algorithm, name)
+        if isinstance(kind, _validate.Interval):
+            value = _validate.number(name, value, kind)
+        else:
+            value = _validate.choice(name, value, kind)
+        set_checked(algorithm, **{name: value})
 
 
 def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:
     """Return a learning rate that is a schedule or a number of at least 0."""
-    if isinstance(value, Schedule):
+    if isinstance(value, Schedule) or value is OF_OPTIMIZER:
         return value
     return _validate.number(
         name,

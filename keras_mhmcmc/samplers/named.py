@@ -4,11 +4,11 @@ import keras
 
 from keras_mhmcmc.optimizers.csgld import CSGHMC
 from keras_mhmcmc.optimizers.csgld import CSGLD
-from keras_mhmcmc.optimizers.psgld import PSGLD
 from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.sghmc import SGHMC
-from keras_mhmcmc.optimizers.sgld import SGLD
-from keras_mhmcmc.optimizers.sgnht import SGNHT
+from keras_mhmcmc.samplers.psgld import PSGLD
+from keras_mhmcmc.samplers.sghmc import SGHMC
+from keras_mhmcmc.samplers.sgld import SGLD
+from keras_mhmcmc.samplers.sgnht import SGNHT
 
 # The others need more than a rate, or another model than most.
 NAMED: dict[str, type[Sampler]] = {

@@ -1,0 +1,1 @@
+"""The samplers: one file holds a sampler, its mathematics and its optimizer."""

@@ -1,0 +1,1 @@
+"""What several samplers share: moves, tests, adaptation, algebra of positions."""
