@@ -33,8 +33,6 @@ from keras_mhmcmc.evaluation import evaluate_shift
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import predict_distribution
 from keras_mhmcmc.evaluation import temperature_scaling
-from keras_mhmcmc.optimizers.amagold import AMAGOLD
-from keras_mhmcmc.optimizers.barker import Barker
 from keras_mhmcmc.optimizers.csgld import CSGHMC
 from keras_mhmcmc.optimizers.csgld import CSGLD
 from keras_mhmcmc.optimizers.esm import ESM
@@ -48,6 +46,8 @@ from keras_mhmcmc.parallel import ParallelChains
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import suggest_partition
 from keras_mhmcmc.posterior import PosteriorSamples
+from keras_mhmcmc.samplers.amagold import AMAGOLD
+from keras_mhmcmc.samplers.barker import Barker
 from keras_mhmcmc.samplers.psgld import PSGLD
 from keras_mhmcmc.samplers.sghmc import SGHMC
 from keras_mhmcmc.samplers.sgld import SGLD

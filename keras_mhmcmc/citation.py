@@ -4,29 +4,6 @@ from typing import Any
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._version import __version__
-from keras_mhmcmc.algorithms.amagold import Amagold
-from keras_mhmcmc.algorithms.austerity import Austerity
-from keras_mhmcmc.algorithms.barker import Barker as BarkerKernel
-from keras_mhmcmc.algorithms.confidence import Confidence
-from keras_mhmcmc.algorithms.hmc import HMC
-from keras_mhmcmc.algorithms.mclmc import MCLMC
-from keras_mhmcmc.algorithms.poisson_mh import PoissonMH
-from keras_mhmcmc.algorithms.smh import SMH
-from keras_mhmcmc.algorithms.tuna import Tuna
-from keras_mhmcmc.optimizers.amagold import AMAGOLD
-from keras_mhmcmc.optimizers.barker import Barker
-from keras_mhmcmc.optimizers.csgld import CSGHMC
-from keras_mhmcmc.optimizers.csgld import CSGLD
-from keras_mhmcmc.optimizers.esm import ESM
-from keras_mhmcmc.optimizers.mhbt import MHBT
-from keras_mhmcmc.optimizers.mhbt import MINT
-from keras_mhmcmc.optimizers.rsgld import RSGLD
-from keras_mhmcmc.optimizers.sgldsa import SGHMCSA
-from keras_mhmcmc.optimizers.sgldsa import SGLDSA
-from keras_mhmcmc.samplers.psgld import PSGLD
-from keras_mhmcmc.samplers.sghmc import SGHMC
-from keras_mhmcmc.samplers.sgld import SGLD
-from keras_mhmcmc.samplers.sgnht import SGNHT
 
 __all__ = ["citation"]
 
@@ -218,30 +195,29 @@ _TALL_DATA = """\
   year    = {2017}
 }"""
 
-_PAPERS: dict[type, tuple[str, ...]] = {
-    SGLD: (_SGLD,),
-    PSGLD: (_PSGLD,),
-    SGHMC: (_SGHMC,),
-    SGNHT: (_SGNHT,),
-    AMAGOLD: (_AMAGOLD,),
-    Amagold: (_AMAGOLD,),
-    MHBT: (_MHBT,),
-    RSGLD: (_MHBT,),
-    MINT: (_MINT,),
-    CSGLD: (_CONTOUR,),
-    CSGHMC: (_CONTOUR, _SGHMC),
-    SGLDSA: (_SPIKE_SLAB,),
-    SGHMCSA: (_SPIKE_SLAB, _SGHMC),
-    ESM: (_SPIKE_SLAB,),
-    Barker: (_BARKER,),
-    BarkerKernel: (_BARKER,),
-    Austerity: (_AUSTERITY,),
-    Confidence: (_CONFIDENCE, _TALL_DATA),
-    SMH: (_SMH,),
-    Tuna: (_TUNA, _AUXILIARY),
-    PoissonMH: (_POISSON, _TUNA, _AUXILIARY),
-    HMC: (_HMC,),
-    MCLMC: (_MICROCANONICAL, _FLUCTUATION),
+# By the names of samplers and kernels, in lower case.
+_PAPERS: dict[str, tuple[str, ...]] = {
+    "sgld": (_SGLD,),
+    "psgld": (_PSGLD,),
+    "sghmc": (_SGHMC,),
+    "sgnht": (_SGNHT,),
+    "amagold": (_AMAGOLD,),
+    "mhbt": (_MHBT,),
+    "rsgld": (_MHBT,),
+    "mint": (_MINT,),
+    "csgld": (_CONTOUR,),
+    "csghmc": (_CONTOUR, _SGHMC),
+    "sgldsa": (_SPIKE_SLAB,),
+    "sghmcsa": (_SPIKE_SLAB, _SGHMC),
+    "esm": (_SPIKE_SLAB,),
+    "barker": (_BARKER,),
+    "austerity": (_AUSTERITY,),
+    "confidence": (_CONFIDENCE, _TALL_DATA),
+    "smh": (_SMH,),
+    "tuna": (_TUNA, _AUXILIARY),
+    "poisson": (_POISSON, _TUNA, _AUXILIARY),
+    "hmc": (_HMC,),
+    "mclmc": (_MICROCANONICAL, _FLUCTUATION),
 }
 
 
@@ -254,7 +230,7 @@ def citation(sampler: Any = None) -> str:
 
     Args:
         sampler: a sampler such as `mh.RSGLD(...)`, or its class, or a kernel
-            for `mh.sample` that is no optimizer, such as `mh.kernels.tuna(...)`.
+            for `mh.sample`, such as `mh.kernels.tuna(...)`.
             Defaults to None, the entry of the package alone.
 
     Returns:
@@ -272,7 +248,8 @@ def citation(sampler: Any = None) -> str:
     if sampler is None:
         return _PACKAGE
     kind = sampler if isinstance(sampler, type) else type(sampler)
-    papers = [paper for base in kind.__mro__ for paper in _PAPERS.get(base, ())]
+    ours = [x for x in kind.__mro__ if x.__module__.startswith("keras_mhmcmc.")]
+    papers = [x for base in ours for x in _PAPERS.get(base.__name__.lower(), ())]
     if not papers:
         raise ValueError(
             "Argument `sampler` must be a sampler such as `mh.RSGLD(...)`, its class, "

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.algorithms.taylor import Expansion
+from keras_mhmcmc.samplers.parts.taylor import Expansion
 
 __all__ = ["Expansion", "logistic_regression"]
 

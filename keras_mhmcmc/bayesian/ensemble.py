@@ -17,7 +17,6 @@ from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.bayesian.choices import BY_NAME
 from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.fit import Fit
@@ -36,6 +35,7 @@ from keras_mhmcmc.optimizers.compiled_loss import warn_of_no_likelihood
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.optimizers import checked as checked_optimizer
 from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Transition
 
 
 @serializable

@@ -17,7 +17,6 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import amagold_path
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
@@ -25,6 +24,7 @@ from keras_mhmcmc.optimizers.standstill import Standstill
 from keras_mhmcmc.samplers.base import Current
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import leaves
+from keras_mhmcmc.samplers.parts import amagold_path
 from keras_mhmcmc.samplers.parts import tensors
 
 # Tests that are rejected in a row before a warning: each ends a path of many steps.

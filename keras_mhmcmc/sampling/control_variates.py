@@ -37,10 +37,10 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Diffusion
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Transition
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling.initial_positions import checked_array

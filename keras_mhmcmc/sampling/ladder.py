@@ -11,10 +11,10 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import equi_energy
 from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling.log_density import LogDensity
 

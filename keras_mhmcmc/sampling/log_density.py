@@ -12,9 +12,9 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import replica_exchange
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.parts import batches
 
 tree = keras.tree
 

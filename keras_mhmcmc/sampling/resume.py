@@ -15,9 +15,9 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.algorithms.proposals import Proposal
-from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import Transition
 from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling.draws import ChainState

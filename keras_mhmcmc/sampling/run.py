@@ -16,9 +16,9 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
 from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
-from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Transition
 from keras_mhmcmc.samplers.base import at_step
 from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.sampling import loop

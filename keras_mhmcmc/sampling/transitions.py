@@ -11,12 +11,11 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms.hmc import HMC
-from keras_mhmcmc.algorithms.transition import Transition
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Transition
 from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.samplers.base import map_positions
+from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import resume
@@ -269,9 +268,7 @@ class TransitionProgram:
         counts = {
             name: np.zeros(num_chains) + value for name, value in outcome.counts.items()
         }
-        if "accepted" in counts and not isinstance(
-            self.transition, HMC
-        ):  # warns itself
+        if "accepted" in counts and not self.transition.warns_of_rejections:
             resume.warn_of_still_chains(counts)
             resume.warn_of_nonfinite_data(counts, self.target)
         steps = start + outcome.steps

@@ -5,10 +5,10 @@ import pytest
 import scipy.stats
 from keras import ops
 
-from keras_mhmcmc.algorithms import barker
-from keras_mhmcmc.algorithms import barker_steps
-from keras_mhmcmc.algorithms.barker_steps import BarkerSteps
-from keras_mhmcmc.algorithms.barker_steps import State
+from keras_mhmcmc.samplers import barker
+from keras_mhmcmc.samplers.barker import BarkerSteps
+from keras_mhmcmc.samplers.barker import StepsState as State
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
 from keras_mhmcmc.samplers.base import Evaluation
 
 SIZE, BATCH, WEIGHTS = 400, 50, 2
@@ -41,7 +41,7 @@ class Chains:
 
     def __init__(self, count=1200, rate=0.05, least=50, seed=0):
         self.rng = np.random.default_rng(seed)
-        self.algorithm = BarkerSteps(None, TEMPERATURE, least)
+        self.algorithm = BarkerSteps(OF_OPTIMIZER, TEMPERATURE, least)
         self.count, self.rate = count, rate
         start = MEAN + self.rng.normal(size=(count, WEIGHTS)) @ ROOT.T
         zero = tensor(np.zeros(count))
@@ -185,7 +185,7 @@ class TestOneStep:
     """A chain with a state of its own choice."""
 
     def step(self, here, there, prior=0.0, count=0.0, least=2, **sums):
-        algorithm = BarkerSteps(None, 1.0, least)
+        algorithm = BarkerSteps(OF_OPTIMIZER, 1.0, least)
         sums = {"centre": 0.0, "total": 0.0, "squares": 0.0} | sums
         sums = {name: tensor(value) for name, value in sums.items()}
         state = State(
@@ -248,4 +248,4 @@ class TestOneStep:
 
 
 def test_the_table_is_that_of_the_kernel():
-    np.testing.assert_array_equal(barker_steps._TABLE, barker.correction_table())
+    np.testing.assert_array_equal(barker._TABLE, barker.correction_table())

@@ -6,7 +6,7 @@ import scipy.stats
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.samplers.parts import batches
 
 SIZES = [(1, 1), (2, 1), (7, 7), (10, 3), (97, 20), (1000, 50), (59999, 8)]
 

@@ -7,8 +7,8 @@ import scipy.stats
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import batches
 from keras_mhmcmc.algorithms import equi_energy
+from keras_mhmcmc.samplers.parts import batches
 from tests.oracles import equi_energy as oracle
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import tensor

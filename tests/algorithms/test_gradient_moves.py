@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from keras_mhmcmc import kernels
-from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms import informed
-from keras_mhmcmc.algorithms import poisson_batch
+from keras_mhmcmc.samplers.parts import batches
+from keras_mhmcmc.samplers.parts import informed
+from keras_mhmcmc.samplers.parts import poisson_batch
 from tests.oracles import gradient_moves as moves
 from tests.oracles import minibatch as oracle
 from tests.statistics.planting import wrap

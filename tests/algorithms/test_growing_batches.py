@@ -8,10 +8,9 @@ import scipy.stats
 from keras import ops
 
 from keras_mhmcmc import kernels
-from keras_mhmcmc.algorithms import austerity
-from keras_mhmcmc.algorithms import barker
-from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms import confidence
+from keras_mhmcmc.samplers import barker
+from keras_mhmcmc.samplers import growing
+from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.sampling import resume
 from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
 from tests.oracles import growing as oracle
@@ -77,23 +76,23 @@ def test_the_noise_of_barkers_test_is_logistic():
 @pytest.mark.parametrize("epsilon", [0.49, 0.05, 1e-3, 1e-8])
 def test_quantiles_of_student(epsilon):
     freedoms = np.array([1, 2, 5, 49, 499, 99_999])
-    found = austerity.student_quantiles(epsilon, freedoms)
+    found = growing.student_quantiles(epsilon, freedoms)
     expected = scipy.stats.t.isf(epsilon, freedoms)
     np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
 def test_the_least_epsilon_reads_all_of_the_data():
-    assert np.isinf(austerity.student_quantiles(0.0, np.array([1, 100]))).all()
-    assert np.isinf(austerity.student_quantiles(1e-13, np.array([1, 100]))).all()
+    assert np.isinf(growing.student_quantiles(0.0, np.array([1, 100]))).all()
+    assert np.isinf(growing.student_quantiles(1e-13, np.array([1, 100]))).all()
 
 
 def test_the_levels_of_the_looks_share_delta():
-    found = confidence.levels(0.2, 1000)
+    found = growing.levels(0.2, 1000)
     looks = np.flatnonzero(np.isfinite(found)) + 1
     np.testing.assert_array_equal(looks, 2 ** np.arange(10))
     shares = 3.0 * np.exp(-found[looks - 1])
     assert 0.7 * 0.2 < shares.sum() < 0.2
-    assert np.isfinite(confidence.levels(0.2, 1)).all()
+    assert np.isfinite(growing.levels(0.2, 1)).all()
 
 
 DRAWS = 8000
@@ -240,7 +239,7 @@ def test_bugs_of_barkers_test_are_found(monkeypatch, plant, spread):
 def bug_of_quantiles(monkeypatch):
     """Quantiles of a normal at the level of the wrong tail."""
     monkeypatch.setattr(
-        austerity, "student_quantiles", lambda epsilon, k: 0.0 * k + epsilon
+        growing, "student_quantiles", lambda epsilon, k: 0.0 * k + epsilon
     )
 
 
@@ -250,7 +249,7 @@ def bug_of_threshold(monkeypatch):
     def threshold(move, temperature, size):
         return temperature * ops.log(move.uniforms[0])
 
-    monkeypatch.setattr(austerity, "metropolis_threshold", threshold)
+    monkeypatch.setattr(growing, "metropolis_threshold", threshold)
 
 
 def bug_of_permutation(monkeypatch):

@@ -5,11 +5,11 @@ import pytest
 from keras import ops
 
 from keras_mhmcmc import kernels
-from keras_mhmcmc.algorithms import barker
-from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms import confidence
-from keras_mhmcmc.algorithms import growing_batch
+from keras_mhmcmc.samplers import barker
+from keras_mhmcmc.samplers import growing
 from keras_mhmcmc.samplers.base import map_leaves
+from keras_mhmcmc.samplers.parts import batches
+from keras_mhmcmc.samplers.parts import growing_batch
 from keras_mhmcmc.sampling import resume
 from tests.algorithms.test_transitions import BOUNDS
 from tests.algorithms.test_transitions import CHAINS
@@ -232,7 +232,7 @@ def bug_of_no_range(real, self, batch, move, block, density):
     ],
 )
 def test_bugs_of_the_concentration_bound_are_found(monkeypatch, term, bug):
-    wrap(monkeypatch, confidence.Confidence, "is_decided", bug)
+    wrap(monkeypatch, growing.confidence, "is_decided", bug)
     with pytest.raises(AssertionError):
         assert_width(term, 0.5, 2)
 
@@ -244,7 +244,7 @@ def test_a_bug_of_the_levels_is_found(monkeypatch):
         found = real(delta, num_blocks)
         return np.where(np.isfinite(found), np.log(3.0 / delta), np.inf)
 
-    wrap(monkeypatch, confidence, "levels", levels)
+    wrap(monkeypatch, growing, "levels", levels)
     with pytest.raises(AssertionError):
         assert_width("variance", 0.5, 2)
 

@@ -5,9 +5,9 @@ import pytest
 from keras import ops
 
 from keras_mhmcmc import kernels
-from keras_mhmcmc.algorithms import energy_adaptation
-from keras_mhmcmc.algorithms import mclmc
+from keras_mhmcmc.samplers import mclmc
 from keras_mhmcmc.samplers.base import map_leaves
+from keras_mhmcmc.samplers.parts import energy_adaptation
 from keras_mhmcmc.sampling import resume
 from tests.oracles import microcanonical as oracle
 

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import taylor
+from keras_mhmcmc.samplers.parts import taylor
 
 RNG = np.random.default_rng(11)
 X = np.column_stack([RNG.normal(size=(60, 2)), np.ones(60)])

@@ -6,8 +6,8 @@ from keras import ops
 
 from keras_mhmcmc import expansions
 from keras_mhmcmc import kernels
-from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms import poisson_batch
+from keras_mhmcmc.samplers.parts import batches
+from keras_mhmcmc.samplers.parts import poisson_batch
 from tests.oracles import minibatch as oracle
 from tests.support.given_density import BLOCK
 from tests.support.given_density import BOUNDS

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.algorithms import amagold
-from keras_mhmcmc.algorithms import amagold_path
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.samplers.base import map_leaves
+from keras_mhmcmc.samplers.parts import amagold_path
 from tests.oracles import minibatch as oracle
 from tests.support.models import numpy
 
@@ -113,14 +113,14 @@ def test_a_path_and_its_test_equal_the_oracle(steps, seed, begins):
 
 
 def without_work(monkeypatch):
-    real = amagold.kicked
+    real = amagold_path.kicked
     monkeypatch.setattr(
-        amagold, "kicked", lambda *args: (real(*args)[0], 0.0 * args[3])
+        amagold_path, "kicked", lambda *args: (real(*args)[0], 0.0 * args[3])
     )
 
 
 def without_turn(monkeypatch):
-    monkeypatch.setattr(amagold, "turned", list)
+    monkeypatch.setattr(amagold_path, "turned", list)
 
 
 def with_a_whole_last_step(monkeypatch):
@@ -128,9 +128,9 @@ def with_a_whole_last_step(monkeypatch):
 
 
 def with_half_the_noise(monkeypatch):
-    real = amagold.scalars_of
+    real = amagold_path.scalars_of
     monkeypatch.setattr(
-        amagold,
+        amagold_path,
         "scalars_of",
         lambda **given: real(**given)._replace(noise=0.5 * real(**given).noise),
     )
@@ -161,7 +161,7 @@ def test_a_planted_bug_differs_from_the_oracle(plant, monkeypatch):
 
 
 def test_the_first_path_has_a_fresh_velocity_and_no_test():
-    algorithm = amagold_path.AmagoldPath(None, 1.3, 0.6)
+    algorithm = amagold_path.AmagoldPath(OF_OPTIMIZER, 1.3, 0.6)
     theta = np.ones(200_000)
     zeros = started(theta, 0.0 * theta, 0.0)._replace(
         stage=ops.convert_to_tensor(amagold_path.NOTHING, dtype="int32")
@@ -186,7 +186,7 @@ def test_the_first_path_has_a_fresh_velocity_and_no_test():
 
 
 def test_the_state_of_a_path_has_the_leaves_of_its_slots():
-    algorithm = amagold_path.AmagoldPath(None, 1.0, 0.9)
+    algorithm = amagold_path.AmagoldPath(OF_OPTIMIZER, 1.0, 0.9)
     slots = algorithm.init([tensor(np.zeros(3))])
     assert len(leaves(slots)) == len(leaves(started(np.zeros(3), np.zeros(3), 0.0)))
     assert map_leaves(lambda leaf: leaf, slots) == slots
@@ -196,7 +196,7 @@ def errors_of_the_next_path(rate):
     """Largest differences of a path that begins at another learning rate."""
     rng = np.random.default_rng(1)
     theta, velocity = rng.normal(size=(2, SIZE))
-    algorithm = amagold_path.AmagoldPath(None, 1.3, 0.6, warm_up=10)
+    algorithm = amagold_path.AmagoldPath(OF_OPTIMIZER, 1.3, 0.6, warm_up=10)
     state = started(theta, velocity, 2.0)
     state = algorithm.begin(state, tensor(rate), 10)
     # The stationary variance of v is epsilon T / N.

@@ -12,9 +12,9 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import energy_adaptation
-from keras_mhmcmc.algorithms import hmc
-from keras_mhmcmc.algorithms import mclmc
+from keras_mhmcmc.samplers import hmc
+from keras_mhmcmc.samplers import mclmc
+from keras_mhmcmc.samplers.parts import energy_adaptation
 from tests.statistics.planting import wrap
 
 WARM_UP, CHAINS = 60, 5
@@ -76,7 +76,7 @@ def of_the_step_of_hmc(monkeypatch):
         new = real(self, state, probability, warms_up)
         return new._replace(adaptation=always.adaptation)
 
-    wrap(monkeypatch, hmc.HMC, "_adapted", adapted)
+    wrap(monkeypatch, hmc.hmc, "_adapted", adapted)
 
 
 def of_the_scale_of_hmc(monkeypatch):
@@ -84,7 +84,7 @@ def of_the_scale_of_hmc(monkeypatch):
         new = real(self, state, probability, warms_up)
         return new._replace(scale=[1.01 * s for s in new.scale])
 
-    wrap(monkeypatch, hmc.HMC, "_adapted", adapted)
+    wrap(monkeypatch, hmc.hmc, "_adapted", adapted)
 
 
 def of_the_step_of_mclmc(monkeypatch):
@@ -92,7 +92,7 @@ def of_the_step_of_mclmc(monkeypatch):
         search = energy_adaptation.update_search(state.search, ratio, True)
         return real(self, state, ratio, dimension)._replace(search=search)
 
-    wrap(monkeypatch, mclmc.MCLMC, "_adapted", adapted)
+    wrap(monkeypatch, mclmc.mclmc, "_adapted", adapted)
 
 
 def of_the_scale_of_mclmc(monkeypatch):
@@ -100,7 +100,7 @@ def of_the_scale_of_mclmc(monkeypatch):
         new = real(self, state, ratio, dimension)
         return new._replace(scale=[1.01 * s for s in new.scale])
 
-    wrap(monkeypatch, mclmc.MCLMC, "_adapted", adapted)
+    wrap(monkeypatch, mclmc.mclmc, "_adapted", adapted)
 
 
 @pytest.mark.parametrize(

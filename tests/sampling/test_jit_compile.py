@@ -9,7 +9,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import batches
+from keras_mhmcmc.samplers.parts import batches
 from tests.sampling.test_sample_runs import assert_same
 
 BACKEND = keras.backend.backend()

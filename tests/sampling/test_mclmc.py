@@ -8,7 +8,7 @@ import scipy.stats
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import mclmc
+from keras_mhmcmc.samplers import mclmc
 from tests.statistics.planting import wrap
 
 pytestmark = pytest.mark.in_turn("jax")  # long chains

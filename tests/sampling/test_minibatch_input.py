@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import bounded
+from keras_mhmcmc.samplers.parts import bounded
 from tests.support.minibatch_tools import LOWER
 from tests.support.minibatch_tools import NORMS
 from tests.support.minibatch_tools import SIZE

@@ -6,13 +6,13 @@ import scipy.stats
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import amagold
-from keras_mhmcmc.algorithms import barker
-from keras_mhmcmc.algorithms import bounded
-from keras_mhmcmc.algorithms import growing_batch
-from keras_mhmcmc.algorithms import hmc
-from keras_mhmcmc.algorithms import poisson_batch
-from keras_mhmcmc.algorithms import taylor
+from keras_mhmcmc.samplers import barker
+from keras_mhmcmc.samplers import hmc
+from keras_mhmcmc.samplers.parts import amagold_path
+from keras_mhmcmc.samplers.parts import bounded
+from keras_mhmcmc.samplers.parts import growing_batch
+from keras_mhmcmc.samplers.parts import poisson_batch
+from keras_mhmcmc.samplers.parts import taylor
 from keras_mhmcmc.sampling import transitions
 from tests.statistics.planting import wrap
 from tests.support.bugs_of_gradients import BUGS_OF_GRADIENTS
@@ -140,45 +140,43 @@ def of_energies(monkeypatch):
 def of_work(monkeypatch):
     """A test without rho."""
 
-    def around(real, velocity, gradient, normals, work, **options):
-        return real(velocity, gradient, normals, work, **options)[0], work
+    def around(real, velocity, gradient, normals, work, *others):
+        return real(velocity, gradient, normals, work, *others)[0], work
 
-    wrap(monkeypatch, amagold, "kick", around)
+    wrap(monkeypatch, amagold_path, "kicked", around)
 
 
 def of_half_work(monkeypatch):
     """A rho that takes the old velocity twice."""
 
-    def around(real, velocity, gradient, normals, work, *, train_size, **options):
-        moved, _ = real(
-            velocity, gradient, normals, work, train_size=train_size, **options
-        )
+    def around(real, velocity, gradient, normals, work, scalars, train_size):
+        moved, _ = real(velocity, gradient, normals, work, scalars, train_size)
         dot = ops.sum(gradient[0] * velocity[0], axis=1)
         return moved, work + train_size * dot
 
-    wrap(monkeypatch, amagold, "kick", around)
+    wrap(monkeypatch, amagold_path, "kicked", around)
 
 
 def of_noise(monkeypatch):
     """Noise of half the size."""
 
-    def around(real, velocity, gradient, normals, work, **options):
+    def around(real, velocity, gradient, normals, work, *others):
         normals = [0.5 * z for z in normals]
-        return real(velocity, gradient, normals, work, **options)
+        return real(velocity, gradient, normals, work, *others)
 
-    wrap(monkeypatch, amagold, "kick", around)
+    wrap(monkeypatch, amagold_path, "kicked", around)
 
 
 def of_turn(monkeypatch):
     """A rejected path that keeps its direction."""
-    wrap(monkeypatch, amagold, "turned", lambda real, velocity: list(velocity))
+    wrap(monkeypatch, amagold_path, "turned", lambda real, velocity: list(velocity))
 
 
 def of_kinetic(monkeypatch):
     """No kinetic energy in the ratio."""
     wrap(
         monkeypatch,
-        hmc.HMC,
+        hmc.hmc,
         "_path",
         lambda real, self, state, start, *args: (
             real(self, state, start, *args)[0],

@@ -1,7 +1,7 @@
 """Bugs of the kernels whose moves follow the gradient of a batch."""
 
-from keras_mhmcmc.algorithms import informed
-from keras_mhmcmc.algorithms import poisson_mh
+from keras_mhmcmc.samplers import poisson
+from keras_mhmcmc.samplers.parts import informed
 from tests.statistics.planting import wrap
 
 
@@ -60,7 +60,7 @@ def of_new_decisions(monkeypatch):
         judged = real(self, *args)
         return judged._replace(slope=judged.slope / judged.probability)
 
-    wrap(monkeypatch, poisson_mh.PoissonMH, "judge", around)
+    wrap(monkeypatch, poisson.poisson, "judge", around)
 
 
 def of_slope(monkeypatch):
@@ -70,7 +70,7 @@ def of_slope(monkeypatch):
         judged = real(self, *args)
         return judged._replace(slope=0.0 * judged.slope)
 
-    wrap(monkeypatch, poisson_mh.PoissonMH, "judge", around)
+    wrap(monkeypatch, poisson.poisson, "judge", around)
 
 
 BUGS_OF_GRADIENTS = [

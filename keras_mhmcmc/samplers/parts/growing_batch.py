@@ -34,7 +34,6 @@ rejected and counted.
 """
 
 import abc
-import dataclasses
 import math
 from typing import Any
 from typing import NamedTuple
@@ -43,13 +42,14 @@ from typing import Self
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms.bounded import Examples
-from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.algorithms.transition import ExampleTest
+from keras_mhmcmc.samplers.base import Density
+from keras_mhmcmc.samplers.base import ExampleTest
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import bound
 from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.bounded import Examples
 from keras_mhmcmc.samplers.parts.tensors import ops
 
 
@@ -160,8 +160,7 @@ class GrowingWalk(ExampleTest):
                 f"many examples. Received: batch_size={batch_size}"
             )
         size = train_size or 1
-        block_size = min(self.block_size, size)
-        return dataclasses.replace(self, train_size=size, block_size=block_size)  # type: ignore[type-var]
+        return bound(self, train_size=size, block_size=min(self.block_size, size))
 
     def step(self, state: Any, density: Density) -> tuple[Any, dict[str, Tensor]]:
         """Propose, let the batch grow, and accept or reject."""
@@ -236,10 +235,8 @@ class GrowingWalk(ExampleTest):
                 "learning_rate", self.learning_rate, positive
             ),
             temperature=_validate.number("temperature", self.temperature, positive),
+            block_size=_validate.integer("block_size", self.block_size, 2),
         )
-        if self.train_size is None:
-            block_size = _validate.integer("block_size", self.block_size, 2)
-            set_checked(self, block_size=block_size)
 
 
 def verdict(batch: Batch, prior: Tensor, accepts: Tensor) -> tuple[Tensor, Tensor]:

@@ -60,15 +60,13 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import bounded
-from keras_mhmcmc.algorithms import informed
-from keras_mhmcmc.algorithms import poisson_batch
-from keras_mhmcmc.algorithms.bounded_walk import BoundedWalk
-from keras_mhmcmc.algorithms.bounded_walk import Walk
-from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.parts import bounded
+from keras_mhmcmc.samplers.parts import informed
+from keras_mhmcmc.samplers.parts import poisson_batch
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.bounded import BoundedWalk
+from keras_mhmcmc.samplers.parts.bounded import Walk
 from keras_mhmcmc.samplers.parts.tensors import ops
 
 PROPOSALS = ("random_walk", "barker", "langevin")
@@ -84,31 +82,79 @@ class Rates(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PoissonMH(BoundedWalk):
-    """PoissonMH with a random walk, or with moves along the gradient of its batch."""
+class poisson(BoundedWalk):
+    """Make PoissonMH, exact Metropolis-Hastings on mini-batches, for `mh.sample`.
+
+    The kernel samples exp(-U/T) exactly, with a fixed step and without a pass over the
+    data. It needs a lower and an upper bound of each log-likelihood, wherever the prior
+    is positive. A bound that does not hold ends the run with an error.
+
+    Each step evaluates about `poisson_rate` + L examples, with L the sum of
+    (upper - lower) / T. This is fewer than N only if the bounds are tight or T is
+    large. `mh.kernels.tuna` needs fewer where likelihoods are smooth.
+
+    A proposal is a random walk, or follows a gradient g. The batch is drawn before the
+    proposal, and g is the gradient of the joint log density of position and batch. A
+    Langevin move (Poisson-MALA) is theta + epsilon^2/2 g + epsilon Z, with Z normal. A
+    Barker move (Poisson-Barker) is a random walk epsilon Z, whose coordinate j points
+    along g_j with probability 1 / (1 + exp(-epsilon |Z_j g_j|)). It is never longer
+    than the random walk. (It has only the probability in common with
+    `mh.kernels.barker`.) Both moves evaluate each example with its gradient at two
+    positions, and once more without. `draws.info` counts each example once.
+
+    Args:
+        learning_rate: epsilon, the standard deviation of the random walk, of the noise
+            of a Langevin move, or of a Barker move's coordinates, in units of the
+            position, greater than 0.
+        lower: lower bound of each example's log-likelihood, nats, an array (N,).
+        upper: upper bound of each example's log-likelihood, nats, an array (N,).
+        poisson_rate: lambda, the expected number of examples that are drawn in addition
+            to L, greater than 0. A larger rate accepts more proposals. None gives L.
+        proposal: "random_walk", "barker" or "langevin". Defaults to "random_walk".
+        temperature: T, greater than 0. Defaults to 1.
+        block_size: examples that a chain evaluates at once, at least 1. It does not
+            change the distribution. Defaults to 128.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> import numpy as np
+    >>> bounds = dict(lower=-np.ones(50), upper=np.zeros(50))
+    >>> kernel = mh.kernels.poisson(0.1, **bounds)
+    >>> kernel = mh.kernels.poisson(0.2, **bounds, proposal="barker")
+
+    Reference: Zhang and De Sa (2019), "Poisson-minibatching for Gibbs sampling with
+    convergence rate guarantees"; Zhang, Cooper and De Sa (2020), "Asymptotically
+    optimal exact minibatch Metropolis-Hastings"; for moves along a gradient, Yuan and
+    Wang (2024), "Markov chain Monte Carlo without evaluating the target: an auxiliary
+    variable approach".
+    """
 
     learning_rate: float
+    _: dataclasses.KW_ONLY
     lower: Array
     upper: Array
-    poisson_rate: float | None
-    temperature: float
-    block_size: int
+    poisson_rate: float | None = None
     proposal: str = "random_walk"
+    temperature: float = 1.0
+    block_size: int = 128
 
     def __post_init__(self) -> None:
         self._check_walk()
         _validate.choice("proposal", self.proposal, PROPOSALS)
         lower, upper = checked_limits(self.lower, self.upper)
-        set_checked(self, lower=lower, upper=upper)
+        base.set_checked(self, lower=lower, upper=upper)
         if self.poisson_rate is not None:
             rate = _validate.number(
                 "poisson_rate", self.poisson_rate, _validate.POSITIVE
             )
-            set_checked(self, poisson_rate=rate)
+            base.set_checked(self, poisson_rate=rate)
 
     @property
     def limits(self) -> list[Array]:
-        """Lower and upper bounds of the log-likelihoods."""
         return [self.lower, self.upper]
 
     @property
@@ -118,7 +164,6 @@ class PoissonMH(BoundedWalk):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The arguments that give the bounds."""
         return ("lower", "upper")
 
     @property
@@ -135,8 +180,7 @@ class PoissonMH(BoundedWalk):
         """Return lambda + L, (K,)."""
         return ops.zeros_like(walk.distance) + (self.extra + self.total)
 
-    def propose(self, point: Position, density: Density) -> bounded.Move:
-        """Return a move of a random walk, or a move (3)."""
+    def propose(self, point: base.Position, density: base.Density) -> bounded.Move:
         if self.proposal == "random_walk":
             return self.random_walk(point, density)
         gradient = self._gradient(point, density)
@@ -151,7 +195,7 @@ class PoissonMH(BoundedWalk):
         move = self.move_to(proposal, point, density)
         delta, like = tensors.subtract(proposal, point), move.log_ratio
 
-        def log_q_ratio(new_gradient: Position) -> Tensor:
+        def log_q_ratio(new_gradient: base.Position) -> Tensor:
             if self.proposal == "langevin":
                 return informed.langevin_log_ratio(
                     delta, gradient, new_gradient, scale, like=like
@@ -161,13 +205,13 @@ class PoissonMH(BoundedWalk):
         way_back = bounded.WayBack(self._of_prior(proposal, density), log_q_ratio)
         return move._replace(first_block=_FIRST_BLOCK, way_back=way_back)
 
-    def _gradient(self, point: Position, density: Density) -> Position:
+    def _gradient(self, point: base.Position, density: base.Density) -> base.Position:
         """Return g of (3), in a first visit of the arrivals."""
         limits, table = self.tables(density)
 
         def visit(
-            gradient: Position, index: Tensor, arrived: Tensor, uniform: Tensor
-        ) -> Position:
+            gradient: base.Position, index: Tensor, arrived: Tensor, uniform: Tensor
+        ) -> base.Position:
             (here,) = density.log_likelihoods([point], index)
             rates = self._rates(here, *tensors.gather(limits, index))
             stays = arrived & (uniform < self._probability(rates))
@@ -186,7 +230,9 @@ class PoissonMH(BoundedWalk):
             _FIRST_BLOCK,
         )
 
-    def _of_prior(self, position: Position, density: Density) -> Position:
+    def _of_prior(
+        self, position: base.Position, density: base.Density
+    ) -> base.Position:
         """Return what the prior adds to g."""
         return [g / self.temperature for g in density.prior_gradient(position)]
 
@@ -207,7 +253,6 @@ class PoissonMH(BoundedWalk):
         measures: Walk,
         violation: bounded.Violation,
     ) -> bounded.Judged:
-        """Return the probabilities of (1), and the terms of (2)."""
         low, high = examples.limits
         for value in (examples.here, examples.there):
             slack = bounded.rounding(value)

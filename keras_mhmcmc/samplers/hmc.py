@@ -43,13 +43,8 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import step_adaptation
-from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.algorithms.transition import Transition
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import Slot
-from keras_mhmcmc.samplers.base import set_checked
-from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.parts import step_adaptation
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
@@ -61,27 +56,75 @@ _OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 class State(NamedTuple):
     """The state of the chains, and what the warm-up has learned."""
 
-    point: Position
+    point: base.Position
     energy: Tensor  # at the point, (K,)
     number: Tensor  # of paths so far, int32, ()
-    scale: Position
+    scale: base.Position
     adaptation: step_adaptation.Step
     spread: step_adaptation.Spread
 
 
 @dataclasses.dataclass(frozen=True)
-class HMC(Transition):
-    """Hamiltonian Monte Carlo: a step of the chain is a whole path."""
+class hmc(base.Transition):
+    """Make Hamiltonian Monte Carlo, a kernel for `mh.sample`.
 
-    leapfrog_steps: int
-    step_size: float
-    warm_up: int
-    target_acceptance: float
-    temperature: float
+    After the warm-up the kernel samples exp(-U/T) exactly. The energy U in nats is
+    minus the log density. The density needs a gradient. Each step needs all of the
+    data, so leave out `batch_size`.
+
+    A step of the chain is a path of `leapfrog_steps` gradients. At its end one energy
+    decides whether the path is accepted. So `num_steps` and `burn_in` count paths. In
+    the warm-up each chain learns its own step, and a scale for each weight: the
+    standard deviation of this weight along the chain. `draws.info` has the `acceptance`
+    and the `step_size` of each chain.
+
+    Args:
+        leapfrog_steps: gradients of a path, at least 1. A path has the length
+            leapfrog_steps * step_size, in units of the scales. Lengths of about 1.5 to
+            3 mix best. Defaults to 10.
+        step_size: first step in units of the scales, which are 1 at first. It is the
+            step of all paths if `warm_up` is 0. Greater than 0. Defaults to 0.1.
+        warm_up: number of first paths that adapt. The `burn_in` of `mh.sample` must be
+            at least as long. Defaults to 500.
+        target_acceptance: mean acceptance probability that the warm-up aims at, in
+            (0, 1). Defaults to 0.8.
+        temperature: T, a number greater than 0. Defaults to 1.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> from keras import ops
+    >>> draws = mh.sample(
+    ...     mh.kernels.hmc(warm_up=100),
+    ...     [0.0, 0.0],
+    ...     log_density=lambda x: -0.5 * ops.sum(ops.square(x)),
+    ...     num_steps=200,
+    ...     burn_in=100,
+    ...     num_chains=4,
+    ...     progress=False,
+    ... )
+    >>> draws.position.shape
+    (4, 100, 2)
+
+    Reference: Neal (2011), "MCMC using Hamiltonian dynamics", section 3.2; Hoffman and
+    Gelman (2014), "The No-U-Turn sampler", section 3.2.
+    """
+
+    _: dataclasses.KW_ONLY
+    leapfrog_steps: int = 10
+    step_size: float = 0.1
+    warm_up: int = 500
+    target_acceptance: float = 0.8
+    temperature: float = 1.0
+
+    warns_of_rejections = True
 
     def __post_init__(self) -> None:
         positive = _validate.POSITIVE
-        set_checked(
+        base.set_checked(
             self,
             leapfrog_steps=_validate.integer("leapfrog_steps", self.leapfrog_steps, 1),
             step_size=_validate.number("step_size", self.step_size, positive),
@@ -94,25 +137,20 @@ class HMC(Transition):
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """Names of what a step counts."""
         return ("accepted", "proposed", "step_size", "nonfinite")
 
     @property
     def is_flat(self) -> bool:
-        """Return whether all tensors may be one: they may."""
         return True
 
     @property
     def warm_up_argument(self) -> tuple[str, int]:
-        """Return name and value of the argument that sets the warm-up."""
         return ("warm_up", self.warm_up)
 
     def energy_unit(self, dimension: int) -> float | None:
-        """Return the temperature: differences of this size decide."""
         return self.temperature
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the kernel as it is, or refuse mini-batches."""
         if batch_size is not None and batch_size != train_size:
             raise ValueError(
                 "Argument `batch_size` must be None with `mh.kernels.hmc`, which is "
@@ -121,19 +159,19 @@ class HMC(Transition):
             )
         return self
 
-    def init(self, position: Position) -> State:
-        """Return the state before the first path."""
+    def init(self, position: base.Position) -> State:
         return State(
             position,
-            Slot("energy"),
-            Slot("number", dtype="int32", value=0, is_shared=True),
-            slots_like(position, "scale", value=1.0),
+            base.Slot("energy"),
+            base.Slot("number", dtype="int32", value=0, is_shared=True),
+            base.slots_like(position, "scale", value=1.0),
             step_adaptation.init_step(self.step_size),
             step_adaptation.init_spread(position),
         )
 
-    def step(self, state: State, density: Density) -> tuple[State, dict[str, Tensor]]:
-        """Follow a path, accept or reject its end, and learn from it."""
+    def step(
+        self, state: State, density: base.Density
+    ) -> tuple[State, dict[str, Tensor]]:
         energy = tensors.cond(
             state.number > 0,
             lambda: state.energy,
@@ -172,14 +210,14 @@ class HMC(Transition):
         return state._replace(number=state.number + 1), counts
 
     def _path(
-        self, state: State, momentum: Position, step: Tensor, density: Density
-    ) -> tuple[Position, Position]:
+        self, state: State, momentum: base.Position, step: Tensor, density: base.Density
+    ) -> tuple[base.Position, base.Position]:
         """Return the end of a path, and the momentum there: (1) and (2)."""
         size = density.train_size
 
         def one(
-            part: Tensor, point: Position, momentum: Position
-        ) -> tuple[Tensor, Position, Position]:
+            part: Tensor, point: base.Position, momentum: base.Position
+        ) -> tuple[Tensor, base.Position, base.Position]:
             gradient = density.gradient(point, size, part)
             momentum = kicked(
                 momentum, gradient, state.scale, step * (size / self.temperature)
@@ -227,11 +265,7 @@ class HMC(Transition):
             spread=step_adaptation.chosen(warms_up, spread, state.spread),
         )
 
-    def check(self, state: State) -> None:
-        """Accept every state."""
-
     def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the share of accepted paths, and the mean step."""
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             step_size = counts["step_size"] / counts["proposed"]
@@ -258,16 +292,19 @@ class HMC(Transition):
 
 
 def kicked(
-    momentum: Position, gradient: Position, scale: Position, factor: Tensor
-) -> Position:
+    momentum: base.Position,
+    gradient: base.Position,
+    scale: base.Position,
+    factor: Tensor,
+) -> base.Position:
     """Return the momentum after a step, (1)."""
     force = [s * g for s, g in zip(scale, gradient, strict=True)]
     return tensors.add_scaled(momentum, -factor, force)
 
 
 def drifted(
-    position: Position, momentum: Position, scale: Position, step: Tensor
-) -> Position:
+    position: base.Position, momentum: base.Position, scale: base.Position, step: Tensor
+) -> base.Position:
     """Return the position after a step, (2)."""
     velocity = [s * r for s, r in zip(scale, momentum, strict=True)]
     return tensors.add_scaled(position, step, velocity)

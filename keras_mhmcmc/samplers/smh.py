@@ -56,11 +56,9 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import bounded
-from keras_mhmcmc.algorithms import taylor
-from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.parts import bounded
+from keras_mhmcmc.samplers.parts import taylor
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
@@ -76,15 +74,73 @@ class Measures(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SMH(bounded.BoundedTest):
-    """Scalable Metropolis-Hastings."""
+class smh(bounded.BoundedTest):
+    """Make SMH, scalable Metropolis-Hastings on few examples, for `mh.sample`.
+
+    The kernel samples exp(-U/T) exactly, with a fixed step and without a pass over the
+    data. It needs a Taylor expansion of each example's log-likelihood about a point
+    near the mode, and a bound of its remainder. `mh.expansions` makes them for common
+    models, with one pass over the data for each step of Newton's method. A bound that
+    does not hold ends the run with an error.
+
+    A proposal is made from the Gaussian of the expansion, about its `reference`. The
+    accept-reject test evaluates only examples whose polynomial may be too rough. With
+    order 2 their number falls as 1/sqrt(N) for large N, and with order 1 it stays the
+    same. Begin the chains at `expansion.reference`: far from it a step uses all of the
+    data. `draws.info` has the mean `batch_size` of each chain.
+
+    Args:
+        expansion: of the log-likelihoods, such as
+            `mh.expansions.logistic_regression(x, y)` of the same data.
+        step_size: beta, in standard deviations of the Gaussian, in (0, 1] for
+            Crank-Nicolson proposals, greater than 0 for a random walk. With 1 a
+            Crank-Nicolson proposal is an independent draw from the Gaussian. Smaller
+            steps accept more and need fewer examples. Defaults to 0.5.
+        proposal: "crank_nicolson", which leaves the Gaussian unchanged, or
+            "random_walk". Defaults to "crank_nicolson".
+        max_examples: largest expected batch, greater than 0. A step that expects a
+            larger one evaluates all of the data instead. None gives N.
+        temperature: T, greater than 0. Defaults to 1.
+        block_size: examples that a chain evaluates at once, at least 1. It does not
+            change the distribution. Defaults to 16.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> import numpy as np
+    >>> from keras import ops
+    >>> x = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> y = (x[:, 0] > 0).astype("float32")
+    >>> def log_likelihood(theta, batch):
+    ...     x, y = batch
+    ...     return -ops.softplus((1 - 2 * y) * ops.matmul(x, theta))
+    >>> expansion = mh.expansions.logistic_regression(x, y)
+    >>> draws = mh.sample(
+    ...     mh.kernels.smh(expansion),
+    ...     expansion.reference,
+    ...     log_likelihood=log_likelihood,
+    ...     log_prior=lambda theta: -0.5 * ops.sum(ops.square(theta)),
+    ...     data=(x, y),
+    ...     num_steps=200,
+    ...     progress=False,
+    ... )
+    >>> draws.position.shape
+    (1, 200, 3)
+
+    Reference: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019),
+    "Scalable Metropolis-Hastings for exact Bayesian inference with large datasets".
+    """
 
     expansion: taylor.Expansion
-    step_size: float
-    proposal: str
-    max_examples: float | None
-    temperature: float
-    block_size: int
+    _: dataclasses.KW_ONLY
+    step_size: float = 0.5
+    proposal: str = "crank_nicolson"
+    max_examples: float | None = None
+    temperature: float = 1.0
+    block_size: int = 16
 
     def __post_init__(self) -> None:
         self._check_test()
@@ -100,12 +156,12 @@ class SMH(bounded.BoundedTest):
             0.0, math.inf if is_walk else 1.0, low_open=True, high_open=is_walk
         )
         step = _validate.number("step_size", self.step_size, interval)
-        set_checked(self, step_size=step)
+        base.set_checked(self, step_size=step)
         if self.max_examples is not None:
             most = _validate.number(
                 "max_examples", self.max_examples, _validate.POSITIVE
             )
-            set_checked(self, max_examples=most)
+            base.set_checked(self, max_examples=most)
 
     @functools.cached_property
     def whitened(self) -> taylor.Whitened:
@@ -114,13 +170,11 @@ class SMH(bounded.BoundedTest):
 
     @property
     def limits(self) -> list[Array]:
-        """The bounds psi_i, and the polynomials."""
         own = self.whitened
         return [own.limits, own.rows, self.expansion.slopes, own.curvatures]
 
     @property
     def shared(self) -> list[Array]:
-        """The reference, the Gaussian, and the sum of the polynomials."""
         own = self.whitened
         reference = self.expansion.reference
         return [reference, own.factor, own.inverse, own.gradient, own.hessian]
@@ -132,7 +186,6 @@ class SMH(bounded.BoundedTest):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The argument that gives the bounds."""
         return ("expansion",)
 
     @property
@@ -140,8 +193,7 @@ class SMH(bounded.BoundedTest):
         """Psi."""
         return float(np.sum(self.weights))
 
-    def init(self, position: Position) -> bounded.State:
-        """Return the state before the first step, or refuse another dimension."""
+    def init(self, position: base.Position) -> bounded.State:
         size = sum(math.prod(x.shape[1:]) for x in position)
         if size != len(self.expansion.reference):
             raise ValueError(
@@ -150,8 +202,7 @@ class SMH(bounded.BoundedTest):
             )
         return super().init(position)
 
-    def propose(self, point: Position, density: Density) -> bounded.Move:
-        """Return (1) with log r of (2), or of (4)."""
+    def propose(self, point: base.Position, density: base.Density) -> bounded.Move:
         reference, factor, inverse, gradient, hessian = density.arrays[-5:]
         here = taylor.times(inverse, tensors.flat(point) - reference)
         there = self.step_size * tensors.flat(density.normals(0))
@@ -198,7 +249,6 @@ class SMH(bounded.BoundedTest):
         measures: Measures,
         violation: bounded.Violation,
     ) -> bounded.Judged:
-        """Return the probabilities of (3). An arrival that stays rejects."""
         limits, *polynomials = examples.limits
         change = taylor.change_of_each(measures.here, measures.there, *polynomials)
         # here - there is then R_i(z) - R_i(z').

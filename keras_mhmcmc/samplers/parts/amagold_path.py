@@ -28,6 +28,7 @@ far from the mode, gradients have more noise, and hardly any path would be accep
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 from typing import Self
@@ -37,18 +38,7 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import amagold
-from keras_mhmcmc.samplers.base import SHARE
-from keras_mhmcmc.samplers.base import Current
-from keras_mhmcmc.samplers.base import Diffusion
-from keras_mhmcmc.samplers.base import Evaluation
-from keras_mhmcmc.samplers.base import Info
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import Slot
-from keras_mhmcmc.samplers.base import Traits
-from keras_mhmcmc.samplers.base import noise_scale
-from keras_mhmcmc.samplers.base import set_checked
-from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
@@ -59,13 +49,56 @@ FREE = 2  # on a path whose end is not tested
 PATH = 3  # on a path from the state
 
 
+def turned(velocity: base.Position) -> base.Position:
+    """Return the velocity of a chain whose path was rejected."""
+    return [-v for v in velocity]
+
+
+class Scalars(NamedTuple):
+    """The numbers of (1): v' = keep v - force g + noise Z."""
+
+    keep: Tensor
+    force: Tensor
+    noise: Tensor
+
+
+def scalars_of(
+    *, learning_rate: Tensor, momentum: float, temperature: Tensor, train_size: int
+) -> Scalars:
+    """Return the numbers of (1)."""
+    b = (1.0 - momentum) / (1.0 + momentum)
+    share = 1.0 / (1.0 + b)
+    noise = base.noise_scale(2.0 * b * learning_rate, temperature, train_size)
+    return Scalars((1.0 - b) * share, share * learning_rate, share * noise)
+
+
+def kicked(
+    velocity: base.Position,
+    gradient: base.Position,
+    normals: Sequence[Tensor],
+    work: Tensor,
+    scalars: Scalars,
+    train_size: int,
+) -> tuple[base.Position, Tensor]:
+    """Return velocity and work after a step, (1) and (2)."""
+    # v + (keep - 1) v, since the sum of terms begins with a factor of 1.
+    moved = tensors.add_terms(
+        velocity,
+        (scalars.keep - 1.0, velocity),
+        (-scalars.force, gradient),
+        (scalars.noise, normals),
+    )
+    both = tensors.add_scaled(velocity, 1.0, moved)
+    return moved, work + 0.5 * train_size * tensors.dot(gradient, both, like=work)
+
+
 class State(NamedTuple):
     """The point of the path, and the state that the path began from."""
 
-    point: Position
-    velocity: Position
-    position: Position
-    start_velocity: Position
+    point: base.Position
+    velocity: base.Position
+    position: base.Position
+    start_velocity: base.Position
     energy: Tensor
     work: Tensor
     rate: Tensor
@@ -82,29 +115,22 @@ class Verdict(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class AmagoldPath(Diffusion):
+class AmagoldPath(base.Diffusion):
     """The steps of AMAGOLD's path; `judge` is its test."""
 
-    learning_rate: None
+    learning_rate: base.Rate
     temperature: float
     momentum: float
     warm_up: int = 0
 
     def __post_init__(self) -> None:
-        set_checked(
-            self,
-            temperature=_validate.number(
-                "temperature", self.temperature, _validate.POSITIVE
-            ),
-            momentum=_validate.number("momentum", self.momentum, SHARE),
-            warm_up=_validate.integer("warm_up", self.warm_up, 0),
-        )
+        base.check(self, temperature=_validate.POSITIVE, momentum=base.SHARE)
+        base.set_checked(self, warm_up=_validate.integer("warm_up", self.warm_up, 0))
 
     @property
-    def traits(self) -> Traits:
-        """What the algorithm needs and gives."""
+    def traits(self) -> base.Traits:
         counts = ("accepted", "proposed", "nonfinite", "probability")
-        return Traits(
+        return base.Traits(
             num_uniforms=1,
             counts=counts,
             warm_up=self.warm_up,
@@ -112,52 +138,50 @@ class AmagoldPath(Diffusion):
         )
 
     def with_warm_up(self, steps: int) -> Self:
-        """Return the algorithm with a warm-up of so many steps."""
         return dataclasses.replace(self, warm_up=steps)
 
-    def init(self, position: Position) -> State:
-        """Return the state before the first step."""
+    def init(self, position: base.Position) -> State:
         return State(
             point=position,
-            velocity=slots_like(position, "velocity"),
-            position=slots_like(position, "position"),
-            start_velocity=slots_like(position, "start_velocity"),
-            energy=Slot("energy"),
-            work=Slot("work"),
-            rate=Slot("rate"),
-            stage=Slot("stage", dtype="int32", value=NOTHING),
+            velocity=base.slots_like(position, "velocity"),
+            position=base.slots_like(position, "position"),
+            start_velocity=base.slots_like(position, "start_velocity"),
+            energy=base.Slot("energy"),
+            work=base.Slot("work"),
+            rate=base.Slot("rate"),
+            stage=base.Slot("stage", dtype="int32", value=NOTHING),
         )
 
-    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
-        """Return the evaluated point; a point that somebody has set starts anew."""
+    def decide(
+        self, state: State, evaluation: base.Evaluation
+    ) -> tuple[base.Current, base.Info]:
         if evaluation.restart is not None:
             stage = ops.where(evaluation.restart, NOTHING, state.stage)
             state = state._replace(stage=stage)
         zero = ops.zeros_like(state.work)
-        info = Info(dict.fromkeys(self.traits.counts, zero))
-        return Current(state.point, evaluation.gradient, None, state), info
+        info = base.Info(dict.fromkeys(self.traits.counts, zero))
+        return base.Current(state.point, evaluation.gradient, None, state), info
 
-    def move(self, current: Current, evaluation: Evaluation) -> State:
-        """Go on along the path, or begin one: (1), (2) and (3)."""
+    def move(self, current: base.Current, evaluation: base.Evaluation) -> State:
         state: State = current.auxiliary
         size = evaluation.train_size
         is_new = state.stage == NOTHING
         on_path = state.stage >= FREE
         rate = ops.where(is_new, evaluation.learning_rate, state.rate)
-        step = amagold.scalars_of(
+        step = scalars_of(
             learning_rate=rate,
             momentum=self.momentum,
             temperature=evaluation.temperature,
             train_size=size,
         )
         # The numbers that begin a path: with v as it is, or a fresh one.
-        fresh = noise_scale(0.5 * rate, evaluation.temperature, size)
-        scalars = amagold.Scalars(
+        fresh = base.noise_scale(0.5 * rate, evaluation.temperature, size)
+        scalars = Scalars(
             ops.where(on_path, step.keep, ops.where(is_new, 0.0, 1.0)),
             ops.where(on_path, step.force, 0.0),
             ops.where(on_path, step.noise, ops.where(is_new, fresh, 0.0)),
         )
-        velocity, work = amagold.kicked(
+        velocity, work = kicked(
             state.velocity,
             current.gradient,
             evaluation.normals,
@@ -175,12 +199,12 @@ class AmagoldPath(Diffusion):
             stage=ops.where(on_path, state.stage, ops.where(is_free, FREE, PATH)),
         )
 
-    def end(self, state: State) -> Position:
+    def end(self, state: State) -> base.Position:
         """Return where the path ends."""
         return tensors.add_scaled(state.point, -0.5, state.velocity)
 
     def judge(
-        self, state: State, end: Position, energy: Tensor, uniform: Tensor
+        self, state: State, end: base.Position, energy: Tensor, uniform: Tensor
     ) -> tuple[State, Verdict]:
         """Accept or reject the end of a path.
 
@@ -200,7 +224,7 @@ class AmagoldPath(Diffusion):
         finite = ops.isfinite(energy) & ops.isfinite(log_ratio)
         wins = finite & (ops.log(uniform) < log_ratio)
         moves = wins | is_free
-        back = amagold.turned(state.start_velocity)
+        back = turned(state.start_velocity)
         velocity = tensors.select(moves, state.velocity, back)
         position = tensors.select(moves, end, state.position)
         stage = ops.where(is_free & ~finite, NOTHING, SETTLED)
@@ -241,11 +265,9 @@ class AmagoldPath(Diffusion):
         )
 
     def energy_unit(self, number: int) -> float | None:
-        """Return the temperature: differences of this size decide."""
         return self.temperature
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the share of accepted paths and their mean probability."""
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             probability = counts["probability"] / counts["proposed"]

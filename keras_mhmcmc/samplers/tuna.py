@@ -59,14 +59,12 @@ from typing import Self
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import bounded
-from keras_mhmcmc.algorithms import informed
-from keras_mhmcmc.algorithms.bounded_walk import BoundedWalk
-from keras_mhmcmc.algorithms.bounded_walk import Walk
-from keras_mhmcmc.algorithms.transition import Density
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.parts import bounded
+from keras_mhmcmc.samplers.parts import informed
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.bounded import BoundedWalk
+from keras_mhmcmc.samplers.parts.bounded import Walk
 from keras_mhmcmc.samplers.parts.tensors import ops
 
 PROPOSALS = ("random_walk", "langevin")
@@ -77,24 +75,97 @@ _CHI_SHARE = 3.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Tuna(BoundedWalk):
-    """TunaMH with a random walk, or with Langevin moves."""
+class tuna(BoundedWalk):
+    """Make TunaMH, exact Metropolis-Hastings on mini-batches, for `mh.sample`.
+
+    The kernel samples exp(-U/T) exactly, with a fixed step and without a pass over the
+    data. It needs a bound for each example: the log-likelihood of example i changes by
+    at most c_i times the distance between two positions. `mh.bounds` has the bounds of
+    common models. A bound that does not hold ends the run with an error.
+
+    The accept-reject test evaluates about chi C^2 M^2 + C M examples, with C the sum of
+    c_i / T and M the length of the proposed move. With a larger `chi` it decides more
+    like a test on all of the data: it evaluates more examples, and accepts more often.
+    `draws.info` has the mean `batch_size` of each chain.
+
+    In `examples/benchmarks/tuna.py` the chain moves less far for each evaluated example
+    than a random walk with a test on all of the data. So if all of the data fit into
+    memory, compare with `mh.kernels.hmc`. For a logistic regression on many rows try
+    `mh.kernels.smh`.
+
+    A proposal is a random walk, or a Langevin move with the gradient of a mini-batch
+    (Tuna-SGLD): theta + epsilon^2/2 g + epsilon Z, with Z normal. The gradient g of
+    -U/T is estimated from `gradient_batch_size` examples, drawn anew for each step. The
+    density of the reverse move uses the same examples, so the kernel stays exact. A
+    noisy gradient makes acceptance rare: epsilon times the length of its noise should
+    be below 1. The examples of the gradient count in `batch_size`, once for both
+    positions. Begin Langevin chains near the mode: far from it the moves are long.
+
+    Args:
+        learning_rate: epsilon, the standard deviation of the random walk, or of the
+            noise of a Langevin move, in units of the position, greater than 0.
+        bounds: c_i of each example, nats per unit of distance, an array (N,) of numbers
+            of at least 0. The distance is the Euclidean one over all tensors.
+        chi: chi, in examples per square of a nat, greater than 0. None gives the chi
+            with chi C M = 3 for a move of typical length, sqrt(d) times the learning
+            rate in d dimensions. Then a step evaluates about 4 C M examples.
+        proposal: "random_walk" or "langevin". Defaults to "random_walk".
+        gradient_batch_size: examples of the gradient of a Langevin move, from 1 to N.
+            None takes all of the data. It must be None for a random walk.
+        temperature: T, greater than 0. Defaults to 1.
+        block_size: examples that a chain evaluates at once, at least 1. It does not
+            change the distribution. Defaults to 128.
+
+    Raises:
+        ValueError: an argument is outside its range, or `gradient_batch_size` is given
+            with a random walk. `mh.sample` raises it if `bounds` or
+            `gradient_batch_size` do not fit the data.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> import numpy as np
+    >>> from keras import ops
+    >>> x = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> y = (x[:, 0] > 0).astype("float32")
+    >>> def log_likelihood(theta, batch):
+    ...     x, y = batch
+    ...     return -ops.softplus((1 - 2 * y) * ops.matmul(x, theta))
+    >>> draws = mh.sample(
+    ...     mh.kernels.tuna(0.05, bounds=mh.bounds.logistic_regression(x)),
+    ...     np.zeros(3),
+    ...     log_likelihood=log_likelihood,
+    ...     log_prior=lambda theta: -0.5 * ops.sum(ops.square(theta)),
+    ...     data=(x, y),
+    ...     num_steps=200,
+    ...     progress=False,
+    ... )
+    >>> draws.position.shape
+    (1, 200, 3)
+
+    Reference: Zhang, Cooper and De Sa (2020), "Asymptotically optimal exact minibatch
+    Metropolis-Hastings", algorithm 2; for Langevin moves, Yuan and Wang (2024), "Markov
+    chain Monte Carlo without evaluating the target: an auxiliary variable approach".
+    """
 
     learning_rate: float
+    _: dataclasses.KW_ONLY
     bounds: Array
-    chi: float | None
-    temperature: float
-    block_size: int
+    chi: float | None = None
     proposal: str = "random_walk"
     gradient_batch_size: int | None = None
+    temperature: float = 1.0
+    block_size: int = 128
 
     def __post_init__(self) -> None:
         self._check_walk()
         _validate.choice("proposal", self.proposal, PROPOSALS)
         self._check_gradient_batch_size()
-        set_checked(self, bounds=bounded.checked_bounds("bounds", self.bounds))
+        base.set_checked(self, bounds=bounded.checked_bounds("bounds", self.bounds))
         if self.chi is not None:
-            set_checked(self, chi=_validate.number("chi", self.chi, _validate.POSITIVE))
+            base.set_checked(
+                self, chi=_validate.number("chi", self.chi, _validate.POSITIVE)
+            )
 
     def _check_gradient_batch_size(self) -> None:
         size = self.gradient_batch_size
@@ -107,11 +178,10 @@ class Tuna(BoundedWalk):
                 )
         elif size is not None:
             size = _validate.integer("gradient_batch_size", size, 1)
-            set_checked(self, gradient_batch_size=size)
+            base.set_checked(self, gradient_batch_size=size)
 
     @property
     def limits(self) -> list[Array]:
-        """The bounds c_i."""
         return [self.bounds]
 
     @property
@@ -121,7 +191,6 @@ class Tuna(BoundedWalk):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The argument that gives the bounds."""
         return ("bounds",)
 
     @property
@@ -136,7 +205,6 @@ class Tuna(BoundedWalk):
         return _CHI_SHARE / (self.total * self.learning_rate * math.sqrt(size))
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the kernel, if its bounds and its gradient fit the data."""
         super().bind_data_size(train_size, batch_size)
         size = self.gradient_batch_size
         if size is not None and train_size is not None and size > train_size:
@@ -147,8 +215,7 @@ class Tuna(BoundedWalk):
             )
         return self
 
-    def propose(self, point: Position, density: Density) -> bounded.Move:
-        """Return a move of a random walk, or the Langevin move (3)."""
+    def propose(self, point: base.Position, density: base.Density) -> bounded.Move:
         if self.proposal == "random_walk":
             return self.random_walk(point, density)
         size = self.gradient_batch_size or density.train_size
@@ -173,7 +240,9 @@ class Tuna(BoundedWalk):
             first_block=2,
         )
 
-    def _gradient(self, position: Position, size: int, density: Density) -> Position:
+    def _gradient(
+        self, position: base.Position, size: int, density: base.Density
+    ) -> base.Position:
         """Return g_B of (3). The noise of part 1 draws the same B at each position."""
         scale = -density.train_size / self.temperature
         return [scale * g for g in density.gradient(position, size, 1)]
@@ -189,7 +258,6 @@ class Tuna(BoundedWalk):
         measures: Walk,
         violation: bounded.Violation,
     ) -> bounded.Judged:
-        """Return the probabilities of (1), and the terms of (2)."""
         reach = ops.expand_dims(self.total * measures.distance, 1)
         far = 1.0 + 2.0 * self.chi_of(measures.size) * reach
         # T divides both the difference and the bound, and their ratio not at all.

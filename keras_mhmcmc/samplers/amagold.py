@@ -1,17 +1,61 @@
-"""AMAGOLD as a Keras optimizer."""
+"""AMAGOLD: SGHMC with a test on all of the data at the end of each path.
 
+Paper: Zhang, Cooper and De Sa (2020), "AMAGOLD: amortized Metropolis adjustment for
+efficient stochastic gradient MCMC", algorithm 1. The paper's step size is
+sqrt(epsilon/N), its momentum is v / sqrt(epsilon/N), and its beta is b over this step.
+
+Target: exp(-U(theta)/T) exactly, at a fixed step, for any gradient noise that does not
+depend on the order of the batches: batches drawn independently, or the shuffled batches
+of whole epochs.
+
+Equations of a path of n steps, with mu the momentum decay of `sghmc.py`:
+
+    b = (1 - mu) / (1 + mu)
+    start   q = theta + v/2,  rho = 0
+    (1)     v' = ((1 - b) v - epsilon g + sqrt(4 epsilon b T / N) Z) / (1 + b),
+            g = grad(U/N)(q) on a mini-batch
+    (2)     rho <- rho + N/2 g . (v + v')
+    (3)     q <- q + v'                       (1) to (3) n times, the last (3) with v'/2
+    end     log r = (U(theta) - U(q) + rho) / T
+            accept (q, v') if log u < log r, else go on from (theta, -v)
+
+Why it is exact: the density of v' given v and the density of -v given -v' have the
+ratio exp(-N (|v'|^2 - |v|^2) / (2 epsilon T) - N g . (v + v') / (2 T)). The first part
+cancels with the stationary density of v, a normal of variance epsilon T / N, and rho
+adds up the second.
+
+| paper   | name            | shape           | unit                           |
+|---------|-----------------|-----------------|--------------------------------|
+| theta   | `position`      | list of tensors | weights                        |
+| q       | `point`         | list of tensors | weights                        |
+| v       | `velocity`      | list of tensors | weights per step               |
+| epsilon | `learning_rate` | float           | weights^2 examples / nat       |
+| mu      | `momentum`      | float           | 1                              |
+| rho     | `work`          | () or (K,)      | nats                           |
+| U       | `energy`        | () or (K,)      | nats                           |
+| g       | `gradient`      | list of tensors | nats per example and weight    |
+| n       | `steps_per_test` | int            | steps                          |
+| T       | `temperature`   | float           | 1                              |
+"""
+
+import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
+from typing import NamedTuple
+from typing import Self
 
 import keras
+import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._data import Batch as Data
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms.amagold_path import AmagoldPath
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.full_data import FullLoss
 from keras_mhmcmc.optimizers.full_data import OrderWatch
@@ -19,6 +63,147 @@ from keras_mhmcmc.optimizers.network_defaults import WARM_UP
 from keras_mhmcmc.optimizers.path_chain import PathChain
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.parts import amagold_path
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.amagold_path import AmagoldPath
+from keras_mhmcmc.samplers.parts.tensors import ops
+
+
+class State(NamedTuple):
+    """Where the chains are between two paths."""
+
+    point: base.Position
+    velocity: base.Position
+    energy: Tensor  # at the point, (K,)
+    has_energy: Tensor  # bool, (): the first path has begun
+
+
+@dataclasses.dataclass(frozen=True)
+class amagold(base.Transition):
+    """Make AMAGOLD, SGHMC with a test on all of the data, a kernel for `mh.sample`.
+
+    The kernel samples exp(-U/T) exactly at a fixed step. The energy U in nats is minus
+    the log density. A step of the chain is a path of `steps_per_test` gradients on
+    mini-batches, and one evaluation of all of the data. `learning_rate` and `momentum`
+    mean what they mean in `mh.kernels.sghmc`, up to terms of the size of the step.
+
+    Args:
+        learning_rate: step, as in `mh.SGHMC`, greater than 0.
+        momentum: share of the velocity that each gradient step keeps, in [0, 1).
+            Defaults to 0.9.
+        steps_per_test: gradient steps of a path. Longer paths cost fewer passes over
+            the data, and are accepted less often. At least 1. Defaults to 10.
+        temperature: T, greater than 0. Defaults to 1.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.amagold(0.01, steps_per_test=20)
+
+    Reference: Zhang, Cooper and De Sa (2020), "AMAGOLD: amortized Metropolis adjustment
+    for efficient stochastic gradient MCMC", algorithm 1.
+    """
+
+    learning_rate: float
+    _: dataclasses.KW_ONLY
+    momentum: float = 0.9
+    steps_per_test: int = 10
+    temperature: float = 1.0
+    batch_size: int | None = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        positive = _validate.POSITIVE
+        base.set_checked(
+            self,
+            learning_rate=_validate.number(
+                "learning_rate", self.learning_rate, positive
+            ),
+            momentum=_validate.number("momentum", self.momentum, base.SHARE),
+            steps_per_test=_validate.integer("steps_per_test", self.steps_per_test, 1),
+            temperature=_validate.number("temperature", self.temperature, positive),
+        )
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        return ("accepted", "proposed", "nonfinite")
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        if train_size is None:
+            return self
+        size = train_size if batch_size is None else batch_size
+        return base.bound(self, batch_size=size)
+
+    def init(self, position: base.Position) -> State:
+        return State(
+            position,
+            base.slots_like(position, "velocity"),
+            base.Slot("energy"),
+            base.Slot("has_energy", dtype="bool", value=False, is_shared=True),
+        )
+
+    def step(
+        self, state: State, density: base.Density
+    ) -> tuple[State, dict[str, Tensor]]:
+        size = density.train_size
+        scalars = amagold_path.scalars_of(
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            temperature=self.temperature,
+            train_size=size,
+        )
+        # Of the stationary variance, epsilon T / N.
+        deviation = math.sqrt(self.learning_rate * self.temperature / size)
+        fresh = [deviation * z for z in density.normals(0)]
+        fresh = tensors.select(state.has_energy, state.velocity, fresh)
+        energy = tensors.cond(
+            state.has_energy,
+            lambda: state.energy,
+            lambda: density.energies(state.point),
+        )
+
+        def one(
+            part: Tensor, point: base.Position, velocity: base.Position, work: Tensor
+        ) -> tuple[Tensor, base.Position, base.Position, Tensor]:
+            gradient = density.gradient(point, self.batch_size or size, part)
+            normals = density.normals(part)
+            velocity, work = amagold_path.kicked(
+                velocity, gradient, normals, work, scalars, size
+            )
+            return part + 1, tensors.add_scaled(point, 1.0, velocity), velocity, work
+
+        begin = tensors.add_scaled(state.point, 0.5, fresh)
+        path = (1, begin, fresh, ops.zeros_like(energy))
+        steps = self.steps_per_test
+        path = tensors.loop_while(lambda part, *_: part <= steps, one, path)
+        _, end, velocity, work = path
+        end = tensors.add_scaled(end, -0.5, velocity)
+        new_energy = density.energies(end)
+        log_ratio = (energy - new_energy + work) / self.temperature
+        finite = ops.isfinite(log_ratio)
+        uniform = density.uniforms(1, 1, 0)[0, :, 0]
+        wins = finite & (ops.log(uniform) < log_ratio)
+        state = State(
+            tensors.select(wins, end, state.point),
+            tensors.select(wins, velocity, amagold_path.turned(fresh)),
+            ops.where(wins, new_energy, energy),
+            state.has_energy | True,
+        )
+        counts = {
+            "accepted": wins,
+            "proposed": ops.ones_like(energy),
+            "nonfinite": ~finite,
+        }
+        counts = {name: ops.cast(value, "float32") for name, value in counts.items()}
+        return state, counts
+
+    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+        with np.errstate(invalid="ignore"):
+            acceptance = counts["accepted"] / counts["proposed"]
+        return {"acceptance": acceptance, "nonfinite": counts["nonfinite"]}
 
 
 @serializable
@@ -49,12 +234,12 @@ class AMAGOLD(Sampler):
 
     The sampler keeps three copies of the weights.
 
+    `train_size`, `prior`, `seed` and `name` are those of `mh.SGLD`.
+
     Args:
         learning_rate: as in `mh.SGHMC`, a number greater than 0. A change takes effect
             when `mh.PosteriorSamples` begins the next path. Put a callback that changes
             the rate before it.
-        train_size: number of training examples, N. It sets the scale of the
-            noise. Defaults to "auto", which reads it from `fit`.
         momentum: share of the velocity that each step keeps, in [0, 1). Defaults to
             0.9.
         steps_per_test: steps of a path, at least 1. Defaults to None: a path is an
@@ -64,9 +249,6 @@ class AMAGOLD(Sampler):
             any path would be accepted. Defaults to None: 500, and at most a quarter of
             the steps of the first `fit`.
         temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
-        prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
-        seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
-        name: name of the optimizer.
 
     Raises:
         ValueError: an argument is outside its range, or an option of the Keras base
@@ -116,17 +298,11 @@ class AMAGOLD(Sampler):
         if steps_per_test is not None:
             steps_per_test = _validate.integer("steps_per_test", steps_per_test, 1)
         first = WARM_UP if warm_up is None else warm_up
-        algorithm = AmagoldPath(None, temperature, momentum, first)
+        algorithm = AmagoldPath(base.OF_OPTIMIZER, temperature, momentum, first)
+        shared = train_size, prior, seed, name, options
+        chain = PathChain(algorithm, self._full_energy, self._target)
         super().__init__(
-            learning_rate,
-            algorithm=algorithm,
-            train_size=train_size,
-            prior=prior,
-            seed=seed,
-            name=name,
-            chain=PathChain(algorithm, self._full_energy, self._target),
-            check_model=_check_model,
-            options=options,
+            learning_rate, algorithm, *shared, chain=chain, check_model=_check_model
         )
         self._steps_per_test = steps_per_test
         self._full_loss = FullLoss()

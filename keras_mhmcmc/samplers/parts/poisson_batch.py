@@ -32,8 +32,8 @@ import numpy as np
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import batches
-from keras_mhmcmc.algorithms.transition import Density
+from keras_mhmcmc.samplers.base import Density
+from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 

@@ -1,0 +1,589 @@
+"""The Barker test on mini-batches, whose noise takes the place of the test's own.
+
+Paper: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance test for
+Metropolis-Hastings", arXiv 1610.06848, algorithm 1.
+
+Target: approximately exp(-U(theta)/T), with U = -sum_i log p(x_i|theta) - log p(theta).
+The error of a decision is that of a normal distribution for Delta*, see (5), that of
+(2), and 7e-7 of the table. On all of the data the test is Barker's, exact up to the
+table. (2) ends batches whose variance is small by chance. If the l_i are skewed, such
+batches have a small mean, too, or a large one. With 2,000 exponential l_i, whose sum
+has a standard deviation of 2 nats, the test accepts 0.53 of moves with the probability
+0.57 (`tests/algorithms/test_growing_batches.py`).
+
+Barker's test accepts with probability 1 / (1 + exp(-Delta)), where
+Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T. So it accepts if
+Delta + X_log > 0, with X_log from the standard logistic distribution. The paper splits
+X_log into a normal part and a rest, and lets the noise of an estimate be a share of the
+normal part:
+
+    theta' = theta + epsilon Z
+    (1)  Delta* = (N lbar + log p(theta') - log p(theta)) / T
+    (2)  s_Delta^2 = N^2 v / T^2, with lbar and v of `growing_batch.py`
+         the batch grows until s_Delta^2 < sigma^2, and until (5)
+    (3)  X_nc ~ N(0, sigma^2 - s_Delta^2), and X_corr from the table
+    (4)  accept theta' if Delta* + X_nc + X_corr > 0
+
+where sigma = 1, and N(0, sigma^2) + X_corr has nearly the logistic distribution. If
+`max_error` is given, the batch also grows until the bound of the paper's corollary 1,
+by how much the distribution of Delta* differs from a normal one, is small enough:
+
+    (5)  (6.4 E|X|^3 + 2 E|X|) / sqrt(n) <= max_error, X = (l_i - c) / s
+
+The table. X_corr takes the values 0, +-0.75, +-1.5, ... Their probabilities minimise
+the squared differences between the distribution function of N(0, 1) + X_corr and the
+logistic one at 1,401 points from 0 to 35, in float64, under the constraint that none is
+negative (Lawson and Hanson 1974, chapter 23). The two functions differ by at most
+6.5e-7. A ridge regression on a fine grid has negative probabilities, which would have
+to be cut off. No distribution is exact: the characteristic function pi t / sinh(pi t)
+of the logistic, over that of the normal, exp(-t^2 / 2), grows without end.
+
+| paper     | name            | shape           | unit    |
+|-----------|-----------------|-----------------|---------|
+| theta     | `point`         | list of tensors | weights |
+| theta'    | `proposal` of `growing_batch.py` | list of tensors | weights |
+| epsilon   | `learning_rate` | float           | weights |
+| Delta*    | `log_ratio`     | (K,)            | nats    |
+| s_Delta^2 | `noise`         | (K,)            | nats^2  |
+| sigma     | `SIGMA`         | float           | nats    |
+| X_nc      | `normal`        | (K,)            | nats    |
+| X_corr    | `correction`    | (K,)            | nats    |
+| m         | `block_size`    | int             | examples |
+| delta     | `max_error`     | float           | 1       |
+| sum of abs(l_i - c), and of its cube | `Powers` | (K,) each | nats, nats^3 |
+| T         | `temperature`   | float           | 1       |
+
+In networks (`mh.Barker`) a step gets one mini-batch of an epoch, with
+l_i = log p(x_i|theta') - log p(x_i|theta) of its examples, and adds it to the batch of
+the test. So the mini-batches of an epoch since the test began are the growing batch:
+they are examples without replacement. Then
+
+    decided     s_Delta^2 < sigma^2 and n >= min(n_0, N), or not finite:
+                theta <- theta' by (4), or theta stays; n <- 0; d <- epsilon Z
+    undecided   theta, theta' and the sums stay; the next mini-batch goes on
+
+with theta' = theta + d. With all of the data s_Delta^2 is 0, and the test is Barker's.
+Before the first step d is 0: the first test compares theta with itself.
+
+An epoch may end before a test is decided. Then the sums are dropped (n <- 0), and the
+next epoch tests the same theta' anew. s_Delta^2 is the same for the move theta' ->
+theta, so both directions are interrupted with the same probability. The paper draws the
+batch of each test from all of the data. Here it comes from what the earlier tests of
+the epoch have left, so that its error has a small negative correlation with theirs.
+
+| paper     | name            | shape           | unit     |
+|-----------|-----------------|-----------------|----------|
+| theta     | `point`         | list of tensors | weights  |
+| d = theta' - theta | `step` | list of tensors | weights  |
+| epsilon   | `Evaluation.learning_rate` | ()   | weights  |
+| n         | `count`         | ()              | examples |
+| n_0       | `min_examples`  | int             | examples |
+| c, n (lbar - c), sum (l_i - c)^2 | `centre`, `total`, `squares` | () | nats, nats^2 |
+| T         | `temperature`   | float           | 1        |
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.optimizers.tested_chain import TestedChain
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.parts import growing_batch
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.bounded import Examples
+from keras_mhmcmc.samplers.parts.growing_batch import Batch
+from keras_mhmcmc.samplers.parts.growing_batch import GrowingWalk
+from keras_mhmcmc.samplers.parts.growing_batch import Move
+from keras_mhmcmc.samplers.parts.tensors import ops
+from keras_mhmcmc.schedules import Schedule
+
+SIGMA = 1.0
+SPACING = 0.75
+# Probability that |X_corr| is 0, 0.75, 1.5, ...
+# fmt: off
+PROBABILITIES = (
+    0.336440979758, 0.282439467479, 0.217857581926, 0.070858324004, 0.057118287643,
+    0.013008474274, 0.015256552937, 0.001521697118, 0.004182769795, 0.0,
+    0.001022257266, 3.4396235e-05, 0.000157029688, 6.8860732e-05, 0.0, 2.7004131e-05,
+    1.354666e-06, 1.397093e-06, 3.090338e-06, 0.0, 0.0, 4.4097e-07, 0.0, 0.0, 8.299e-09,
+    2.5646e-08,
+)
+# fmt: on
+
+
+class Powers(NamedTuple):
+    """Sums over a batch that the bound (5) needs."""
+
+    absolutes: Tensor  # nats, (K,)
+    cubes: Tensor  # nats^3, (K,)
+
+
+class State(NamedTuple):
+    """Where the chains are."""
+
+    point: base.Position
+
+
+@dataclasses.dataclass(frozen=True)
+class barker(GrowingWalk):
+    """Make the Barker test on mini-batches, a kernel for `mh.sample`.
+
+    The kernel samples exp(-U/T) approximately, with a fixed step. The energy U in nats
+    is minus the log density. It needs no bounds. A step accepts with Barker's
+    probability 1 / (1 + exp(-Delta)), with Delta = (U at the position - U at the
+    proposal) / T. The noise of a mini-batch takes the place of a part of the test's own
+    noise, so the batch grows until the variance of its estimate of Delta is below 1
+    nat^2.
+
+    The bias comes from estimates of Delta that are not normal: from small batches, and
+    from skewed differences of the log-likelihoods. An example of likelihood 0 outside
+    the batch is not seen: likelihoods must be positive everywhere. In a logistic
+    regression with 40 rows, batches from 10 rows on moved the means by 0.2 standard
+    deviations. Batches of all of the data have no bias, up to 7e-7 of an acceptance
+    probability. `draws.info` has the mean `batch_size` of each chain. Barker's test
+    accepts only half of the moves that leave the density unchanged.
+
+    Args:
+        learning_rate: standard deviation of the random walk, greater than 0.
+        max_error: bound of the error of each acceptance probability, greater than 0.
+            The batch grows until the bound of the paper's corollary 1 is below it. The
+            bound is loose: 0.1 takes 14,000 examples or more. None: the variance alone
+            decides. Defaults to None.
+        temperature: T, greater than 0. Defaults to 1.
+        block_size: examples of the first batch, and by how many it grows, at least 2.
+            Defaults to 512.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> import numpy as np
+    >>> from keras import ops
+    >>> y = np.random.default_rng(0).normal(1.0, 1.0, size=2000).astype("float32")
+    >>> draws = mh.sample(
+    ...     mh.kernels.barker(0.02, block_size=200),
+    ...     1.0,
+    ...     log_likelihood=lambda theta, y: -0.5 * ops.square(y - theta),
+    ...     data=y,
+    ...     num_steps=100,
+    ...     progress=False,
+    ... )
+    >>> draws.position.shape
+    (1, 100)
+
+    Reference: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance
+    test for Metropolis-Hastings", algorithm 1.
+    """
+
+    learning_rate: float
+    _: dataclasses.KW_ONLY
+    max_error: float | None = None
+    temperature: float = 1.0
+    block_size: int = 512
+    train_size: int | None = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._check_walk()
+        if self.max_error is not None:
+            error = _validate.number("max_error", self.max_error, _validate.POSITIVE)
+            base.set_checked(self, max_error=error)
+
+    @property
+    def num_uniforms(self) -> int:
+        return 3
+
+    @property
+    def limits(self) -> list[Array]:
+        return []
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [correction_table().astype("float32")]
+
+    def init(self, position: base.Position) -> State:
+        return State(position)
+
+    def begin(self, state: State, move: Move) -> Powers:
+        zero = ops.zeros_like(move.distance)
+        return Powers(zero, zero)
+
+    def add(self, batch: Batch, move: Move, examples: Examples) -> Powers:
+        if self.max_error is None:
+            return batch.extra
+        around = ops.abs(
+            growing_batch.centred(
+                examples.there - examples.here, batch.centre, examples.arrived
+            )
+        )
+        return Powers(
+            batch.extra.absolutes + ops.sum(around, axis=1),
+            batch.extra.cubes + ops.sum(around * around * around, axis=1),
+        )
+
+    def is_decided(
+        self, batch: Batch, move: Move, block: Tensor, density: base.Density
+    ) -> Tensor:
+        small = noise_of(batch, density.train_size, self.temperature) < SIGMA**2
+        if self.max_error is None:
+            return small
+        return small & (normal_error(batch) <= self.max_error)
+
+    def accepts(self, batch: Batch, move: Move, density: base.Density) -> Tensor:
+        return accepts(
+            batch,
+            move.prior,
+            move.uniforms,
+            density.arrays[0],
+            density.train_size,
+            self.temperature,
+        )
+
+    def next_state(self, point: base.Position, batch: Batch) -> State:
+        return State(point)
+
+
+def noise_of(batch: Batch, train_size: int, temperature: float) -> Tensor:
+    """Return s_Delta^2 of (2), nats^2, (K,)."""
+    scale = (train_size / temperature) ** 2
+    return scale * growing_batch.variance(batch, train_size)
+
+
+def accepts(
+    batch: Batch,
+    prior: Tensor,
+    uniforms: Sequence[Tensor],
+    table: Tensor,
+    train_size: int,
+    temperature: float,
+) -> Tensor:
+    """Return the decision (4) on a batch with s_Delta^2 < sigma^2, bool, (K,).
+
+    Args:
+        batch: the batch.
+        prior: log p(theta') - log p(theta), nats, (K,).
+        uniforms: two for X_nc and one for X_corr, (K,) each.
+        table: that of `correction_table`.
+        train_size: N.
+        temperature: T.
+    """
+    log_ratio = train_size * growing_batch.mean(batch) + prior
+    log_ratio = log_ratio / temperature
+    noise = noise_of(batch, train_size, temperature)
+    left = ops.maximum(SIGMA**2 - noise, 0.0)
+    radius, angle, place = uniforms
+    normal = ops.sqrt(left) * standard_normal(radius, angle)
+    return log_ratio + normal + correction(table, place) > 0.0
+
+
+def normal_error(batch: Batch) -> Tensor:
+    """Return the left side of (5), (K,); 0 for examples that do not differ."""
+    deviation = ops.sqrt(growing_batch.spread(batch))
+    scale = ops.where(deviation > 0.0, deviation, 1.0)
+    first = batch.extra.absolutes / (batch.count * scale)
+    third = batch.extra.cubes / (batch.count * scale * scale * scale)
+    return (6.4 * third + 2.0 * first) / ops.sqrt(batch.count)
+
+
+def standard_normal(radius: Tensor, angle: Tensor) -> Tensor:
+    """Return standard normals of two uniforms, by Box and Muller (1958)."""
+    return ops.sqrt(-2.0 * ops.log1p(-radius)) * ops.cos(2.0 * math.pi * angle)
+
+
+def correction(table: Tensor, uniform: Tensor) -> Tensor:
+    """Return X_corr of a uniform, (K,), by the inverse of its distribution function."""
+    above = ops.expand_dims(uniform, -1) >= table
+    rank = ops.sum(ops.cast(above, "float32"), axis=-1)
+    return SPACING * (rank - (len(PROBABILITIES) - 1.0))
+
+
+def correction_table() -> Array:
+    """Return P(X_corr <= x) for all values x but the last, in order, float64."""
+    half = np.asarray(PROBABILITIES[1:]) / 2.0
+    probabilities = np.concatenate([half[::-1], PROBABILITIES[:1], half])
+    return np.cumsum(probabilities / probabilities.sum())[:-1]
+
+
+_TABLE = tuple(float(x) for x in correction_table())
+
+
+class StepsState(NamedTuple):
+    """The state of the chain, the proposed step, and what its examples have shown."""
+
+    point: base.Position
+    step: base.Position
+    count: Tensor
+    centre: Tensor
+    total: Tensor
+    squares: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class BarkerSteps(base.Diffusion):
+    """The Barker test whose batch grows from step to step."""
+
+    learning_rate: base.Rate
+    temperature: float
+    min_examples: int
+
+    def __post_init__(self) -> None:
+        base.check(self, temperature=_validate.POSITIVE)
+        least = _validate.integer("min_examples", self.min_examples, 2)
+        base.set_checked(self, min_examples=least)
+
+    @property
+    def traits(self) -> base.Traits:
+        counts = ("accepted", "proposed", "examples", "nonfinite")
+        return base.Traits(uses_gradient=False, num_uniforms=3, counts=counts)
+
+    def init(self, position: base.Position) -> StepsState:
+        return StepsState(
+            point=position,
+            step=base.slots_like(position, "step"),
+            count=base.Slot("count"),
+            centre=base.Slot("centre"),
+            total=base.Slot("total"),
+            squares=base.Slot("squares"),
+        )
+
+    def proposal(self, state: StepsState) -> base.Position:
+        """Return theta'."""
+        return tensors.add_scaled(state.point, 1.0, state.step)
+
+    def test(
+        self,
+        state: StepsState,
+        here: Tensor,
+        there: Tensor,
+        prior: Tensor,
+        evaluation: base.Evaluation,
+    ) -> tuple[StepsState, base.Info]:
+        """Add a mini-batch to the test, and decide if the batch is large enough.
+
+        Args:
+            state: of the chain.
+            here: log-likelihoods of the examples at theta, nats, (B,).
+            there: the same at theta'.
+            prior: log p(theta') - log p(theta), nats, ().
+            evaluation: gives the noise, the learning rate, and N.
+        """
+        size = evaluation.train_size
+        zero = ops.zeros_like(state.count)
+
+        def begun(total: Tensor) -> Tensor:  # not that of a dropped test
+            return ops.where(state.count > 0.0, total, zero)
+
+        batch = Batch(
+            state.count,
+            begun(state.centre),
+            begun(state.total),
+            begun(state.squares),
+            (),
+        )
+        arrived = ops.zeros_like(here) == 0.0  # all of them
+        batch = growing_batch.with_block(
+            batch, Examples(here, there, [], None, arrived)
+        )
+        table = tensors.constant(_TABLE, "float32", like=here)
+        wins, is_odd = growing_batch.verdict(
+            batch,
+            prior,
+            accepts(batch, prior, evaluation.uniforms, table, size, self.temperature),
+        )
+        is_small = noise_of(batch, size, self.temperature) < SIGMA**2
+        is_large = batch.count >= float(min(self.min_examples, size))
+        is_finite = ops.isfinite(batch.total) & ops.isfinite(prior)
+        decided = (is_small & is_large) | ~is_finite
+        wins = wins & decided
+        rate = evaluation.learning_rate
+        fresh = [ops.cast(rate, z.dtype) * z for z in evaluation.normals]
+        count = ops.where(decided, zero, batch.count)
+        state = StepsState(
+            tensors.select(wins, self.proposal(state), state.point),
+            tensors.select(decided, fresh, state.step),
+            count,
+            batch.centre,
+            batch.total,
+            batch.squares,
+        )
+        info = base.Info(
+            {
+                "accepted": ops.cast(wins, "float32"),
+                "proposed": ops.cast(decided, "float32"),
+                "examples": ops.where(decided, batch.count, zero),
+                "nonfinite": ops.cast(is_odd & decided, "float32"),
+            }
+        )
+        return state, info
+
+    def move(self, current: base.Current, evaluation: base.Evaluation) -> StepsState:
+        return current.auxiliary
+
+    def energy_unit(self, number: int) -> float | None:
+        return self.temperature
+
+    def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
+        with np.errstate(invalid="ignore"):
+            acceptance = counts["accepted"] / counts["proposed"]
+            size = counts["examples"] / counts["proposed"]
+        return {
+            "acceptance": acceptance,
+            "examples_per_test": size,
+            "nonfinite": counts["nonfinite"],
+        }
+
+
+@serializable
+class Barker(Sampler):
+    """Metropolis-Hastings with the mini-batch Barker test, for `mh.BarkerChain`.
+
+    It samples exp(-U/T) approximately. The energy U in nats is train_size * loss -
+    log prior. The bias comes from the accept-reject test:
+
+    - The test takes a mean over a mini-batch for a normal variable. So skewed
+      differences of the log-likelihoods, and batches whose variance is small by chance,
+      make it decide wrongly.
+    - The tests of an epoch share no examples, which correlates their errors slightly.
+    - If an example has likelihood 0 at the proposal, and is not in the batch, the test
+      does not see this.
+
+    A test on all of the data has none of these biases.
+
+    A proposal is theta' = theta + learning_rate * Z, with Z normal: a random walk,
+    which needs no gradient. A step evaluates each example of its mini-batch at theta
+    and at theta', and adds the differences to those of the steps before. They give an
+    estimate of log r = (U(theta) - U(theta')) / T. The batch grows until this estimate
+    has a variance below 1, or until it is all of the data. Then the test accepts with
+    nearly Barker's probability 1 / (1 + exp(-log r)), which is one half for equal
+    densities.
+
+    The model always holds theta: validation, checkpoints and samples see the state. An
+    iteration is a mini-batch, and a test takes one iteration or several. If an epoch
+    ends during a test, the next epoch begins the test anew, with the same proposal. A
+    proposal whose losses are not finite is rejected and counted.
+
+    A random walk in d dimensions needs about d accepted moves, or more, for an
+    independent sample. So this sampler is for small networks, for last layers, and for
+    a few weights of a trained network, with the other layers frozen
+    (`trainable=False`). The start should be near the mode: train with an optimizer
+    first. For a whole network take `mh.SGHMC`. The sampler keeps one copy of the
+    weights that move.
+
+    `acceptance` in the logs is the share of accepted proposals. `examples_per_test` is
+    the mean number of examples of a test. Both count the tests that ended in the epoch.
+
+    `train_size`, `prior`, `seed` and `name` are those of `mh.SGLD`.
+
+    Args:
+        learning_rate: standard deviation of a proposal, in units of the weights. A
+            number greater than 0, or a schedule. Longer moves need more examples for
+            each test.
+        min_examples: smallest number of examples that decides a test, an integer of at
+            least 2. If N is smaller, all of the data decide. A larger number lowers the
+            bias. Defaults to 100.
+        temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
+
+    Raises:
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution; or, in `fit`, the model is no
+            `mh.BarkerChain`.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> optimizer = mh.Barker(0.02, train_size=1000)
+
+    Reference: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance
+    test for Metropolis-Hastings", algorithm 1.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule,
+        *,
+        train_size: int | Literal["auto"] = "auto",
+        min_examples: int = 100,
+        temperature: float = 1.0,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        name: str = "barker",
+        **options: Any,
+    ) -> None:
+        if not isinstance(learning_rate, Schedule):
+            learning_rate = _validate.number(
+                "learning_rate",
+                learning_rate,
+                _validate.POSITIVE,
+                hint="A `LearningRateSchedule` will do as well.",
+            )
+        algorithm = BarkerSteps(base.OF_OPTIMIZER, temperature, min_examples)
+        shared = train_size, prior, seed, name, options
+        super().__init__(learning_rate, algorithm, *shared, chain=TestedChain())
+        self._steps = algorithm
+
+    def use_chains(self, num_chains: int) -> None:
+        """Refuse several chains: each would need a test of its own."""
+        raise ValueError(
+            "Argument `optimizer` of an `mh.ParallelChains` must be another sampler "
+            "than `mh.Barker`, which tests a single chain. Fit an `mh.BarkerChain` for "
+            "each chain, and load their directories with "
+            f"`mh.PosteriorSamples.load([...])`. Received: {num_chains} chains"
+        )
+
+    def apply(
+        self,
+        grads: Sequence[Tensor],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> None:
+        """Refuse gradients: the test needs the losses of single examples."""
+        raise ValueError(
+            "Argument `optimizer` must be another sampler than `mh.Barker` for this "
+            "model: the test needs the losses of single examples. Fit "
+            "`mh.BarkerChain(model)`, compiled with this optimizer and the same loss. "
+            f"Received: gradients of {len(list(grads))} variables"
+        )
+
+    def proposal(self) -> base.Position:
+        """Return the proposed weights, a tensor for each sampled variable."""
+        self._check_loss()
+        return self._steps.proposal(self._parts.state.read())
+
+    @_backend.uncompiled
+    def test(self, here: Tensor, there: Tensor) -> None:
+        """Add a mini-batch to the test of the proposal, and decide if it is enough.
+
+        Args:
+            here: negative log-likelihood of each example at the state, nats, (B,).
+            there: the same at the `proposal`.
+        """
+        state, parts = self._parts.state.read(), self._parts
+        here, there = (ops.cast(nats, "float32") for nats in (here, there))
+        energy = self.train_size * ops.mean(here)
+        prior = ops.zeros_like(energy)
+        if self._bound_prior is not None:
+            before = self._bound_prior.energy(state.point, like=energy)
+            after = self._bound_prior.energy(self.proposal(), like=energy)
+            energy, prior = energy + before, before - after
+        rate = ops.cast(self.learning_rate, "float32")
+        evaluation = self._evaluation(state.point, [], energy, rate)
+        state, info = self._steps.test(state, -here, -there, prior, evaluation)
+        counts = [info.counts[name] for name in self._steps.traits.counts]
+        counts = ops.convert_to_tensor(self._counts) + ops.stack(counts)
+        recorded = parts.energies.recorded(energy, None)
+        _backend.write([parts.energies.variable, self._counts], [recorded, counts])
+        self._chain.store(state)
+        self.iterations.assign_add(1)
