@@ -1,9 +1,7 @@
 """Partitions of the energy for the contour samplers, and advice on choosing them."""
 
 import dataclasses
-import math
 from typing import Any
-from typing import Literal
 
 import numpy as np
 
@@ -11,10 +9,8 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.algorithms import pilot
-from keras_mhmcmc.algorithms.contour import Contour
-from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
-from keras_mhmcmc.samplers.base import Diffusion
+from keras_mhmcmc.samplers.parts import pilot
+from keras_mhmcmc.samplers.parts.contour import Contour
 from keras_mhmcmc.schedules import RobbinsMonro
 from keras_mhmcmc.schedules import Schedule
 
@@ -22,7 +18,7 @@ from keras_mhmcmc.schedules import Schedule
 PARTITIONS = 100
 PILOT_STEPS = 1000
 _LARGEST_ENERGY = 1e37  # nats; twice the spread of energies is a float32 as well
-_FEWEST_PILOT_STEPS = 2 * pilot.FEWEST
+FEWEST_PILOT_STEPS = 2 * pilot.FEWEST
 _ANYTHING = _validate.Interval(-np.inf)
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 # Iterations at which a schedule of step sizes is checked.
@@ -99,9 +95,7 @@ def checked_energy_partition(partition: Any) -> EnergyPartition:
     )
 
 
-def _checked_or_auto(
-    partition: Any, masses: Any, adapt: bool
-) -> EnergyPartition | None:
+def checked_or_auto(partition: Any, masses: Any, adapt: bool) -> EnergyPartition | None:
     """Return the partition, or None for "auto", or raise a `ValueError`."""
     if not isinstance(partition, str) or partition != "auto":
         return _validate.instance(
@@ -120,77 +114,7 @@ def _checked_or_auto(
     return None
 
 
-def contour_sampler(
-    base: Diffusion,
-    *,
-    partition: EnergyPartition | Literal["auto"],
-    pilot_steps: int,
-    zeta: float,
-    step_size: float | Schedule | None,
-    random_field: str,
-    difference: str,
-    max_multiplier: float | None,
-    weight_power: float | None,
-    rho: float,
-    masses: Array | None,
-    adapt: bool,
-    is_shared: bool = False,
-    counts_visits: bool = False,
-) -> ContourSampler:
-    """Return the algorithm on `base` with these arguments of `mh.CSGLD`, checked.
-
-    Raises:
-        ValueError: an argument is outside its range.
-    """
-    given = _checked_or_auto(partition, masses, adapt)
-    steps = _validate.integer("pilot_steps", pilot_steps, _FEWEST_PILOT_STEPS)
-    finder = None if given else pilot.Pilot(steps, PARTITIONS, is_shared)
-    partitions = given.partitions if given else PARTITIONS
-    zeta = _validate.number("zeta", zeta, _validate.POSITIVE)
-    _validate.choice("random_field", random_field, ("zeta", "one"))
-    _validate.choice("difference", difference, ("backward", "forward"))
-    _validate.choice("adapt", adapt, (True, False))
-    if max_multiplier is not None:
-        at_least_one = _validate.Interval(1.0)
-        hint = "None sets no limit."
-        max_multiplier = _validate.number(
-            "max_multiplier", max_multiplier, at_least_one, hint
-        )
-    if weight_power is not None:
-        weight_power = _validate.number(
-            "weight_power", weight_power, _validate.NOT_NEGATIVE, "None is zeta."
-        )
-    rho = _validate.number("rho", rho, _validate.NOT_NEGATIVE)
-    contour = Contour(
-        energy_min=given.energy_min if given else math.nan,
-        energy_gap=given.energy_gap if given else math.nan,
-        partitions=partitions,
-        zeta=zeta,
-        exponent=zeta if random_field == "zeta" else 1.0,
-        rho=rho,
-        is_forward=difference == "forward",
-        max_multiplier=max_multiplier,
-        weight_power=zeta if weight_power is None else weight_power,
-    )
-    if masses is None and not adapt:
-        raise ValueError(
-            "Argument `masses` must be given with `adapt=False`: the sampler learns "
-            "no masses, and needs one mass for each of the "
-            f"{partitions} subregions. Received: masses=None"
-        )
-    return ContourSampler(
-        base,
-        contour,
-        _checked_step_size(step_size, rho),
-        _log_masses(masses, partitions),
-        adapt,
-        is_shared,
-        counts_visits,
-        finder,
-    )
-
-
-def _checked_step_size(step_size: Any, rho: float) -> float | Schedule:
+def checked_step_size(step_size: Any, rho: float) -> float | Schedule:
     if step_size is None:
         step_size = RobbinsMonro()
     elif not isinstance(step_size, Schedule):
@@ -221,7 +145,7 @@ def _checked_step_size(step_size: Any, rho: float) -> float | Schedule:
     return step_size
 
 
-def _log_masses(masses: Any, partitions: int) -> tuple[float, ...]:
+def first_log_masses(masses: Any, partitions: int) -> tuple[float, ...]:
     """Return log theta of sum 1, m numbers. None is a linear decrease of theta."""
     if masses is None:
         values = np.arange(partitions, 0, -1, dtype="float64")

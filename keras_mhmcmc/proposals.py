@@ -6,13 +6,13 @@ from typing import Any
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms.proposals import Proposal
-from keras_mhmcmc.algorithms.proposals import Scales
-from keras_mhmcmc.algorithms.proposals import SquaredDistances
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import noise_scale
+from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.proposals import Proposal
+from keras_mhmcmc.samplers.parts.proposals import Scales
+from keras_mhmcmc.samplers.parts.proposals import SquaredDistances
 
 __all__ = ["Langevin", "Proposal", "RandomWalk", "ReversibleLangevin"]
 

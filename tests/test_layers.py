@@ -39,7 +39,6 @@ ROOMS = [
     "samplers/parts/tensors",
     "samplers/base",
     "samplers/parts",
-    "algorithms",
     "priors",
     "proposals",
     "partition",
@@ -61,8 +60,6 @@ ROOMS = [
     "datasets",
     "plots",
 ]
-# Samplers that have no file in `samplers/` yet.
-TO_MOVE = {"optimizers/csgld.py", "optimizers/sgldsa.py"}
 # Other packages that are installed with keras_mhmcmc.
 AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}}
 # Other packages, which a function may import where it needs them.
@@ -121,7 +118,7 @@ def imports(tree, path="x.py"):
 
 def violations(tree, path):
     """What the source of `path` does that its row does not allow."""
-    row = "samplers" if path in TO_MOVE else module_of(path)
+    row = module_of(path)
     found = []
     for name, place in imports(tree, path):
         top, _, rest = name.partition(".")
@@ -145,18 +142,20 @@ def violations(tree, path):
             if getattr(called, "attr", getattr(called, "id", "")) == "backend":
                 found.append("asks which backend runs")
     is_named = path == "samplers/named.py"  # tells Keras the names
-    if path.startswith(("algorithms/", "samplers/")) and not is_named:
+    if path.startswith("samplers/") and not is_named:
         found += algorithm_violations(tree, path)
     return found
+
+
+OPTIMIZERS = {"Sampler", "ContourOptimizer", "SpikeSlabOptimizer"}
 
 
 def is_optimizer(node):
     """Whether a part of a sampler's file is its optimizer, or a function for it."""
     names = {getattr(n, "id", "") for n in ast.walk(node)}
-    kinds = [ast.unparse(x) for x in getattr(node, "decorator_list", [])]
-    return "serializable" in kinds or (
-        isinstance(node, ast.FunctionDef) and "keras" in names
-    )
+    if isinstance(node, ast.ClassDef):
+        return {ast.unparse(x) for x in node.bases} & OPTIMIZERS != set()
+    return isinstance(node, ast.FunctionDef) and "keras" in names
 
 
 def algorithm_violations(tree, path):
@@ -269,7 +268,7 @@ def test_a_file_has_at_most_seven_hundred_lines(path):
 
 INITS = [path for path in files() if path.endswith("__init__.py")]
 # Others have no names of their own.
-EMPTY = ("_backend", "algorithms", "optimizers", "samplers")
+EMPTY = ("_backend", "optimizers", "samplers")
 
 
 def all_of(tree):

@@ -18,7 +18,7 @@ import numpy as np
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import contour
+from keras_mhmcmc.samplers.parts import contour
 
 # The known density of the energy, half a chi-squared with 20 degrees of freedom.
 _SHAPE = 10

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import beta_adaptation
+from keras_mhmcmc.samplers.parts import beta_adaptation
 
 
 def run(seed, epochs, data):

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble.compile import is_unknown
 from keras_mhmcmc.losses import Likelihood
+from keras_mhmcmc.samplers.parts import importance
 
 
 def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:

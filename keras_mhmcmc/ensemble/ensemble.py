@@ -21,12 +21,12 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble import checks
 from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.layouts import layout_of_members
+from keras_mhmcmc.samplers.parts import importance
 
 # Options of the variables, which hold samples and are not trained.
 _STORED: dict[str, Any] = dict(initializer="zeros", trainable=False, autocast=False)

@@ -11,7 +11,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble import compile as ensemble_compile
-from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
+from keras_mhmcmc.samplers.spike_slab import SpikeSlabOptimizer
 
 _PROBABILITY = _validate.Interval(0.0, 1.0, high_open=False)
 

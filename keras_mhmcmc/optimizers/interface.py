@@ -13,7 +13,6 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
@@ -68,7 +67,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     def find_train_size(self, model: keras.Model | None, x: Any) -> None:
         """Take N from the data `x` of a compiled model, unless it is known."""
         if self._train_size is None:
-            is_compared = isinstance(self.algorithm, Metropolis)
+            is_compared = self.algorithm.traits.compares_batches
             self._use_train_size(found_size(model, x, is_of_examples=is_compared))
 
     def _look_for_train_size(self, is_needed: bool = True) -> None:
@@ -84,7 +83,7 @@ class SamplerInterface(keras.optimizers.Optimizer):
     def _use_train_size(self, value: Any) -> None:
         hint = 'Or "auto", which reads it from `fit`.'
         size = _validate.integer("train_size", value, 1, hint)
-        if isinstance(self.algorithm, Metropolis):
+        if self.algorithm.traits.compares_batches:
             _validate.batch_size(self._batch_size, size)
         self.algorithm = self.algorithm.bind_data_size(size, self._batch_size)
         self._train_size = self._given["train_size"] = size

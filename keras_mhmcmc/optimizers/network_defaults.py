@@ -3,8 +3,8 @@
 from typing import Any
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.algorithms.proposals import Proposal
-from keras_mhmcmc.algorithms.rate_adaptation import RateAdaptation
+from keras_mhmcmc.samplers.parts.proposals import Proposal
+from keras_mhmcmc.samplers.parts.rate_adaptation import RateAdaptation
 from keras_mhmcmc.schedules import Schedule
 
 WARM_UP = 500  # steps, if the run has four times as many

@@ -1,12 +1,12 @@
 """Warnings if the partition of a contour sampler does not fit the energies."""
 
+from typing import Any
+
 import numpy as np
 
 from keras_mhmcmc import partition
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
-from keras_mhmcmc.algorithms.contour_sampler import State
 from keras_mhmcmc.optimizers.standstill import warm_up_message
 
 _FEWEST = 10  # energies that are enough to judge a partition
@@ -20,7 +20,7 @@ class PartitionWatch:
         algorithm: of the sampler.
     """
 
-    def __init__(self, name: str, algorithm: ContourSampler) -> None:
+    def __init__(self, name: str, algorithm: Any) -> None:
         self._name = name
         self._algorithm = algorithm
         self._told: set[str] = set()
@@ -46,7 +46,7 @@ class PartitionWatch:
             self._tell("partition", partition.outside_message(below, above, advice))
 
     def look_at_end(
-        self, state: State, steps: int, lowest: float, highest: float
+        self, state: Any, steps: int, lowest: float, highest: float
     ) -> None:
         """Warn if a run ends in the pilot, or left subregions empty between others.
 

@@ -17,9 +17,6 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import acceptance
-from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms.rate_adaptation import FLOOR
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
@@ -28,7 +25,9 @@ from keras_mhmcmc.optimizers.standstill import reason_of_loss
 from keras_mhmcmc.samplers.base import Current
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import leaves
+from keras_mhmcmc.samplers.parts import acceptance
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.rate_adaptation import FLOOR
 
 
 class ProposingChain(Chain):
@@ -65,7 +64,7 @@ class ProposingChain(Chain):
     ) -> None:
         _backend.write(variables, values)
 
-    def restart(self, state: metropolis.State) -> Tensor:
+    def restart(self, state: Any) -> Tensor:
         """Return whether somebody else set the weights since they were settled."""
 
         def compare() -> Tensor:
@@ -94,7 +93,7 @@ class ProposingChain(Chain):
         start = _backend.donated(weights, current.position)
         return current._replace(position=start)
 
-    def store(self, state: metropolis.State) -> None:
+    def store(self, state: Any) -> None:
         # `between` has stored these, and the proposal may have taken their memory.
         slots = self._slots._replace(position=[], gradient=[])
         state = state._replace(position=[], gradient=[])

@@ -15,7 +15,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.optimizers.arguments import configuration
@@ -91,7 +90,7 @@ class Sampler(SamplerInterface):
             )
         super().__init__(learning_rate=learning_rate, name=_validate.scope_name(name))
         self._train_size, self._batch_size = None, batch_size
-        self.algorithm, is_compared = algorithm, isinstance(algorithm, Metropolis)
+        self.algorithm, is_compared = algorithm, algorithm.traits.compares_batches
         if is_compared:
             self._batch_size = _validate.integer("batch_size", batch_size, 1)
         if not (isinstance(train_size, str) and train_size == "auto"):

@@ -7,11 +7,11 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.optimizers.contour import ContourOptimizer
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import checked_energy_partition
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
+from keras_mhmcmc.samplers.contour import ContourOptimizer
 from keras_mhmcmc.sampling import Draws
 
 if TYPE_CHECKING:

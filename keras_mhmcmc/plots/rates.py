@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.algorithms.rate_adaptation import LOW
 from keras_mhmcmc.plots import style
+from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
 from keras_mhmcmc.tuning.table import PASSES
 from keras_mhmcmc.tuning.table import TOO_SLOW
 from keras_mhmcmc.tuning.table import LearningRateTable

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.optimizers.spike_slab import SpikeSlabOptimizer
 from keras_mhmcmc.plots import style
+from keras_mhmcmc.samplers.spike_slab import SpikeSlabOptimizer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,6 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms.metropolis import Metropolis
 from keras_mhmcmc.losses import Likelihood
 from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
 from keras_mhmcmc.optimizers.compiled_loss import OF_REGRESSIONS
@@ -202,7 +201,7 @@ def _mean_losses(model: keras.Model, sampler: Sampler) -> Array | None:
     Between its steps a Metropolis-Hastings sampler evaluates proposals, and Keras
     averages their losses. The energies are those of the states.
     """
-    if isinstance(sampler.algorithm, Metropolis):
+    if sampler.algorithm.traits.compares_batches:
         energy = sampler.chain_diagnostics().get("energy")
         if energy is None:
             return None

@@ -12,12 +12,12 @@ from keras_mhmcmc._names import distinct
 from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.of_samples import ensemble_of
 from keras_mhmcmc.posterior import reading as sample_reading
 from keras_mhmcmc.posterior.store import Store
+from keras_mhmcmc.samplers.parts import importance
 
 
 class Samples:

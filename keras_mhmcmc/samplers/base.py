@@ -67,6 +67,8 @@ class Traits(NamedTuple):
     uses_normals: bool = True
     # Whether a step is impossible without the energy. An optimizer may run without it.
     uses_energy: bool = False
+    # Whether a step compares the energies of two mini-batches, and may reject.
+    compares_batches: bool = False
     # Whether a step needs the variance of the energy's estimate on its mini-batch.
     uses_energy_variance: bool = False
     num_uniforms: int = 0  # of each chain and step
@@ -192,7 +194,6 @@ class Algorithm(abc.ABC):
         """What the algorithm needs and gives."""
         return Traits()
 
-    @abc.abstractmethod
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         """Return the algorithm with the settings that follow from the data.
 
@@ -200,15 +201,16 @@ class Algorithm(abc.ABC):
             train_size: number of examples, N; None: there is no data.
             batch_size: examples in a mini-batch, m; None: there is no data.
         """
+        return self
 
-    @abc.abstractmethod
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
         """Return the algorithm for a position of these weights.
 
         Args:
-            weights: objects with `path` and `shape`, such as Keras variables.
+            weights: objects with `path` and `shape`, such as those of Keras.
             has_chains: whether the shapes have a leading chain axis.
         """
+        return self
 
     def with_warm_up(self, steps: int) -> Self:
         """Return the algorithm with a warm-up of so many steps, if it has one."""
@@ -233,11 +235,12 @@ class Algorithm(abc.ABC):
     def move(self, current: Current, evaluation: Evaluation) -> Any:
         """Return the next state, from where the chains are."""
 
-    @abc.abstractmethod
     def at_temperature(
         self, temperature: Rate, learning_rate: Rate | None = None
     ) -> Self:
         """Return the algorithm at another temperature, and learning rate if given."""
+        rate = self.learning_rate if learning_rate is None else learning_rate
+        return dataclasses.replace(self, temperature=temperature, learning_rate=rate)  # type: ignore[type-var]
 
     def auxiliary_at(
         self, current: Current, before: Current, evaluation: Evaluation
@@ -286,14 +289,6 @@ class Diffusion(Algorithm):
             temperature=checked_temperature(self.temperature, _validate.NOT_NEGATIVE),
         )
 
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the algorithm as it is."""
-        return self
-
-    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
-        """Return the algorithm as it is."""
-        return self
-
     def point(self, state: Any) -> Position:
         """Return the position to evaluate next, which is the state's own."""
         return state.point
@@ -302,13 +297,6 @@ class Diffusion(Algorithm):
         """Return the evaluated point: nothing is rejected."""
         current = Current(state.point, evaluation.gradient, evaluation.energy, state)
         return current, Info({})
-
-    def at_temperature(
-        self, temperature: Rate, learning_rate: Rate | None = None
-    ) -> Self:
-        """Return the algorithm at another temperature, and learning rate if given."""
-        rate = self.learning_rate if learning_rate is None else learning_rate
-        return dataclasses.replace(self, temperature=temperature, learning_rate=rate)  # type: ignore[type-var]
 
     def energy_unit(self, number: int) -> float | None:
         """Return None: the energy decides nothing."""
@@ -336,10 +324,6 @@ class OverDiffusion(Algorithm):
     def temperature(self) -> Rate | None:  # type: ignore[override]
         """The temperature of the base."""
         return self.base.temperature
-
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the algorithm as it is."""
-        return self
 
     def at_temperature(
         self, temperature: Rate, learning_rate: Rate | None = None

@@ -2,9 +2,9 @@
 
 import keras
 
-from keras_mhmcmc.optimizers.csgld import CSGHMC
-from keras_mhmcmc.optimizers.csgld import CSGLD
 from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.samplers.contour import CSGHMC
+from keras_mhmcmc.samplers.contour import CSGLD
 from keras_mhmcmc.samplers.psgld import PSGLD
 from keras_mhmcmc.samplers.sghmc import SGHMC
 from keras_mhmcmc.samplers.sgld import SGLD

@@ -11,7 +11,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import importance
+from keras_mhmcmc.samplers.parts import importance
 
 if TYPE_CHECKING:
     import pandas

@@ -12,7 +12,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import equi_energy as mintee
+from keras_mhmcmc.samplers import ladders
 from keras_mhmcmc.sampling import ladder_checks as checks
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import resume
@@ -173,7 +173,7 @@ def equi_energy(
     train_size = target.train_size or 1
     sizes = checks.sizes(train_size, batch_size, growth, num_levels, batch_sizes)
     alpha = _validate.number("alpha", alpha, _ALPHA)
-    temperatures = mintee.ladder(train_size, sizes, alpha)
+    temperatures = ladders.ladder(train_size, sizes, alpha)
     step_size = _validate.number("step_size", step_size, _validate.POSITIVE)
     settings = Settings(
         batch_sizes=sizes,

@@ -11,10 +11,10 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import equi_energy
-from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.samplers import ladders
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.parts import batches
+from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling.log_density import LogDensity
 
@@ -161,7 +161,7 @@ class Ladder:
             )
             collects = number >= self.settings.starts[k] + self.settings.burn_in
             collects = ops.cast(collects, "bool")
-            ring = equi_energy.ring_index(chains[k].energy, self.settings.levels)
+            ring = ladders.ring_index(chains[k].energy, self.settings.levels)
             if k > 0:
                 rings[k - 1] = self._keep(
                     rings[k - 1], chains[k], visits[k], ring, collects, uniforms[k]
@@ -217,12 +217,12 @@ class Ladder:
 
         # Propose a local move on the same batch, the same position on another batch, or
         # a member of a ring. A batch of all the data needs no refreshing.
-        scales = equi_energy.proposal_scales(chain.step_size)
+        scales = ladders.proposal_scales(chain.step_size)
         point = proposals.langevin(chain.position, chain.gradient, normals, scales)
         order = uniforms[-self._rounds :]
         refreshes = jumps = ops.zeros_like(first)
         if settings.batch_sizes[k] < self._train_size:
-            refreshes = uniforms[_REFRESH] < equi_energy.REFRESH
+            refreshes = uniforms[_REFRESH] < ladders.REFRESH
             order = ops.where(refreshes | first, order, chain.order)
         point = tensors.select(first | refreshes, chain.position, point)
         if source is not None:
@@ -233,7 +233,7 @@ class Ladder:
             order = ops.where(jumps, member_order, order)
 
         energy, gradient, hotter = self._evaluate(k, point, order, constants)
-        gradient = equi_energy.tempered_gradient(
+        gradient = ladders.tempered_gradient(
             gradient, energy, self._floors[k], settings.temperatures[k]
         )
 
@@ -243,11 +243,11 @@ class Ladder:
             delta, chain.gradient, gradient, scales
         )
         log_q_ratio = ops.where(refreshes, 0.0, log_q_ratio)
-        log_ratio = equi_energy.local_log_ratio(
+        log_ratio = ladders.local_log_ratio(
             chain.energy, energy, self._floors[k], settings.temperatures[k], log_q_ratio
         )
         if source is not None:
-            jump_log_ratio = equi_energy.jump_log_ratio(
+            jump_log_ratio = ladders.jump_log_ratio(
                 chain.energy,
                 energy,
                 chain.hotter,
@@ -276,7 +276,7 @@ class Ladder:
             chain.window_accepted + adapts * counts[0],
             chain.window_proposed + adapts * counts[1],
         )
-        step_size, ended = equi_energy.adapted_step_size(
+        step_size, ended = ladders.adapted_step_size(
             chain.step_size, *window, settings.target_acceptance
         )
         chain = LevelState(
@@ -331,9 +331,9 @@ class Ladder:
         """
         ring, visits = source
         levels, capacity = self.settings.levels, self.settings.capacity
-        index = equi_energy.ring_index(chain.hotter, levels)
+        index = ladders.ring_index(chain.hotter, levels)
         count = ops.sum(visits * ops.one_hot(index, self.size, dtype="int32"), axis=1)
-        slot = equi_energy.member_slot(count, capacity, uniforms[_MEMBER])
+        slot = ladders.member_slot(count, capacity, uniforms[_MEMBER])
         numbers = ops.arange(self.num_chains, dtype="int32")
         row = (numbers * self.size + index) * (capacity + 1) + slot
 
@@ -364,7 +364,7 @@ class Ladder:
         """
         capacity = self.settings.capacity
         count = ops.sum(visits * ops.one_hot(ring, self.size, dtype="int32"), axis=1)
-        slot = equi_energy.reservoir_slot(count, capacity, uniforms[_RESERVOIR])
+        slot = ladders.reservoir_slot(count, capacity, uniforms[_RESERVOIR])
         slot = ops.where(collects, slot, capacity)
         numbers = ops.arange(self.num_chains, dtype="int32")
         where = ops.stack([numbers, ring, ops.cast(slot, "int32")], axis=1)

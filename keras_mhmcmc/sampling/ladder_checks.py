@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.algorithms import equi_energy
+from keras_mhmcmc.samplers import ladders
 
 _ABOVE_ONE = _validate.Interval(1.0, low_open=True)
 _FINITE = _validate.Interval(-3e38)
@@ -96,7 +96,7 @@ def levels(
         if lowest is None:
             lowest = energy
         lowest = _validate.number("lowest_energy", lowest, _FINITE)
-        return equi_energy.default_levels(lowest, temperatures)
+        return ladders.default_levels(lowest, temperatures)
     if lowest is not None:
         raise ValueError(
             "Argument `lowest_energy` must be None with `energy_levels`, which begin "

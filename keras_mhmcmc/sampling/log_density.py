@@ -12,7 +12,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import replica_exchange
+from keras_mhmcmc.samplers import ladders
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.parts import batches
 
@@ -174,7 +174,7 @@ class LogDensity:
                 return scale * self._energy(position, indices, constants)
             each = self.log_likelihoods(position, indices, constants)
             energy = self._energy(position, indices, constants, each)
-            spread = replica_exchange.energy_variance(
+            spread = ladders.energy_variance(
                 each, self.train_size or 1, self.replacement
             )
             return scale * energy, [spread]

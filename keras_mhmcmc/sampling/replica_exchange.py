@@ -12,12 +12,12 @@ from keras import ops
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.metropolis import Metropolis
-from keras_mhmcmc.algorithms.replica_exchange import OfReplicas
-from keras_mhmcmc.algorithms.replica_exchange import ReplicaExchange
 from keras_mhmcmc.samplers.base import Diffusion
 from keras_mhmcmc.samplers.base import Rate
 from keras_mhmcmc.samplers.base import checked_learning_rate
+from keras_mhmcmc.samplers.ladders import OfReplicas
+from keras_mhmcmc.samplers.ladders import ReplicaExchange
+from keras_mhmcmc.samplers.mhbt import Metropolis
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling.draws import ChainState

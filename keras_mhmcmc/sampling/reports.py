@@ -11,9 +11,10 @@ from keras import ops
 from keras_mhmcmc import partition
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms import contour
-from keras_mhmcmc.algorithms import contour_sampler
-from keras_mhmcmc.algorithms import spike_slab
+from keras_mhmcmc.samplers import spike_slab
+from keras_mhmcmc.samplers.contour import ContourSampler
+from keras_mhmcmc.samplers.contour import State
+from keras_mhmcmc.samplers.parts import contour
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import named_leaves
 from keras_mhmcmc.sampling.resume import spacing
@@ -26,8 +27,8 @@ _BLOCK = 2**17  # energies that are looked at together; they fit into the cache
 
 
 def of_contour(
-    algorithm: contour_sampler.ContourSampler,
-    state: contour_sampler.State,
+    algorithm: ContourSampler,
+    state: State,
     energy: Array,
 ) -> dict[str, Array]:
     """Return the learned masses, and the number of draws in each subregion.

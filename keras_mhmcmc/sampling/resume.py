@@ -14,11 +14,11 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.algorithms.proposals import Proposal
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Slot
 from keras_mhmcmc.samplers.base import Transition
 from keras_mhmcmc.samplers.base import map_leaves
+from keras_mhmcmc.samplers.parts.proposals import Proposal
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.initial_positions import Check

@@ -13,14 +13,13 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms.contour_sampler import ContourSampler
-from keras_mhmcmc.algorithms.metropolis import Metropolis
-from keras_mhmcmc.algorithms.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Transition
 from keras_mhmcmc.samplers.base import at_step
 from keras_mhmcmc.samplers.base import map_leaves
+from keras_mhmcmc.samplers.contour import ContourSampler
+from keras_mhmcmc.samplers.spike_slab import SpikeSlabSampler
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import plans
 from keras_mhmcmc.sampling import reports
@@ -383,7 +382,7 @@ class Program:
             temperature = at_step(self.algorithm.temperature, steps - 1)
             reports.warn_of_runaway_chains(self._start, energy, temperature, position)
         resume.warn_of_coarse_energies(energy, self.algorithm.energy_unit(steps - 1))
-        if isinstance(self.algorithm, Metropolis):
+        if self.algorithm.traits.compares_batches:
             resume.warn_of_still_chains(self.counted(outcome))
             resume.warn_of_nonfinite_data(self.counted(outcome), self.target)
         if isinstance(self.algorithm, ContourSampler):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.algorithms import beta_adaptation
-from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.samplers.parts import beta_adaptation
+from keras_mhmcmc.samplers.parts import proposals
 from tests.oracles import adaptation as oracle
 from tests.oracles import moves as oracle_moves
 from tests.support.adaptation_moves import NOISE

@@ -8,10 +8,10 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import contour
-from keras_mhmcmc.algorithms import importance
 from keras_mhmcmc.samplers import sghmc
 from keras_mhmcmc.samplers import sgld
+from keras_mhmcmc.samplers.parts import contour
+from keras_mhmcmc.samplers.parts import importance
 from keras_mhmcmc.sampling import loop
 from tests.oracles import contour as oracle
 from tests.oracles import steps

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.algorithms import acceptance
-from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.samplers.parts import acceptance
+from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from tests.oracles import moves as oracle
 from tests.support.kernel_tools import PROPOSALS

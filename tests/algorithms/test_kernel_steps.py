@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.samplers import psgld
 from keras_mhmcmc.samplers import sghmc
 from keras_mhmcmc.samplers import sgld
 from keras_mhmcmc.samplers import sgnht
+from keras_mhmcmc.samplers.parts import proposals
 from tests.oracles import moves as oracle
 from tests.oracles import steps
 from tests.support.kernel_tools import STEP_SETTINGS

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from tests.oracles import moves as oracle
 from tests.support.kernel_tools import tensor

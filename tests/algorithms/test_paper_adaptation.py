@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mhmcmc.algorithms import beta_adaptation
-from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.samplers.parts import beta_adaptation
+from keras_mhmcmc.samplers.parts import proposals
 from tests.oracles import adaptation as oracle
 from tests.support.adaptation_moves import D
 from tests.support.adaptation_moves import assert_same

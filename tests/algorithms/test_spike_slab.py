@@ -5,12 +5,13 @@ import pytest
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import adam
-from keras_mhmcmc.algorithms import layer_noise
-from keras_mhmcmc.algorithms import spike_slab
+from keras_mhmcmc.samplers import spike_slab
+from keras_mhmcmc.samplers.parts import adam
+from keras_mhmcmc.samplers.parts import layer_noise
 from tests.oracles import spike_slab as oracle
 from tests.support.kernel_tools import draw
 from tests.support.kernel_tools import float32
+from tests.support.kernel_tools import moved
 from tests.support.kernel_tools import tensor
 from tests.support.kernel_tools import tensors_of
 
@@ -231,14 +232,15 @@ def test_adam_is_that_of_keras():
     variables = [keras.Variable(x.astype("float32")) for x in position]
     theirs = keras.optimizers.Adam(0.01, beta_1=0.8, beta_2=0.95, epsilon=1e-6)
     theirs.build(variables)
-    ours = tensors_of(position)
-    mean, square = ([ops.zeros_like(x) for x in ours] for _ in range(2))
-    settings = dict(learning_rate=tensor(0.01), beta_1=0.8, beta_2=0.95, epsilon=1e-6)
+    kernel = adam.Adam(0.01, beta_1=0.8, beta_2=0.95, epsilon=1e-6)
+    zeros = [np.zeros_like(x) for x in position]
+    state = adam.State(position, zeros, zeros)
+    settings = dict(learning_rate=tensor(0.01), temperature=0.0, train_size=1)
     for k in range(20):
         gradient = tensors_of(draw(rng, [(3, 2), (4,)]))
         theirs.apply(gradient)
-        ours, mean, square = adam.adam_step(ours, mean, square, gradient, k, **settings)
-    for x, variable in zip(ours, variables, strict=True):
+        state = moved(kernel, state, gradient, [], number=k, **settings)
+    for x, variable in zip(state.point, variables, strict=True):
         x, y = ops.convert_to_numpy(x), ops.convert_to_numpy(variable)
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 

@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import contour
-from keras_mhmcmc.algorithms import pilot
+from keras_mhmcmc.samplers.parts import contour
+from keras_mhmcmc.samplers.parts import pilot
 from tests.oracles import contour as oracle
 from tests.support.models import BATCH_SIZE
 from tests.support.models import TRAIN_SIZE

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import rate_adaptation
+from keras_mhmcmc.samplers.parts import rate_adaptation
 from tests.support.models import BATCH_SIZE
 from tests.support.models import TRAIN_SIZE
 from tests.support.models import Drive

@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import contour
+from keras_mhmcmc.samplers.parts import contour
 from keras_mhmcmc.sampling import reports
 from tests.oracles import contour as oracle
 from tests.support.contour_tools import BASE

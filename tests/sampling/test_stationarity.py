@@ -16,8 +16,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import acceptance
-from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.samplers.parts import acceptance
+from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from tests.support.models import Drive
 from tests.support.models import numpy

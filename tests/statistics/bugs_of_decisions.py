@@ -2,12 +2,11 @@
 
 from keras import ops
 
-from keras_mhmcmc.algorithms import acceptance
-from keras_mhmcmc.algorithms import contour
-from keras_mhmcmc.algorithms import metropolis
-from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms import tempering
 from keras_mhmcmc.optimizers.energies import Energies
+from keras_mhmcmc.samplers import mhbt
+from keras_mhmcmc.samplers.parts import acceptance
+from keras_mhmcmc.samplers.parts import contour
+from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.sgld import sgld
 from tests.statistics.planting import bug
@@ -58,7 +57,7 @@ def _(monkeypatch):
         energy = evaluation.energy / evaluation.train_size
         return real(self, state, evaluation._replace(energy=energy))
 
-    wrap(monkeypatch, metropolis.Metropolis, "decide", around)
+    wrap(monkeypatch, mhbt.Metropolis, "decide", around)
 
 
 @bug(
@@ -124,14 +123,14 @@ def _(monkeypatch):
 
 @bug(
     "temperature of MINT without alpha",
-    "tempering.mint_temperature",
+    "mhbt.mint_temperature",
     ("mint", "gaussian"),
     kind="temperature",
 )
 def _(monkeypatch):
     wrap(
         monkeypatch,
-        tempering,
+        mhbt,
         "mint_temperature",
         lambda real, alpha, size, batch: size / batch,
     )
@@ -248,7 +247,7 @@ def _(monkeypatch):
         point = tensors.select(refreshes, moved, state.point)
         return state._replace(point=point)
 
-    wrap(monkeypatch, metropolis.Metropolis, "move", around)
+    wrap(monkeypatch, mhbt.Metropolis, "move", around)
 
 
 @bug(

@@ -3,12 +3,12 @@
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc.algorithms import acceptance
-from keras_mhmcmc.algorithms import adam
-from keras_mhmcmc.algorithms import proposals
-from keras_mhmcmc.algorithms import spike_slab
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers import spike_slab
+from keras_mhmcmc.samplers.parts import acceptance
+from keras_mhmcmc.samplers.parts import adam
+from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.psgld import psgld
 from keras_mhmcmc.samplers.sghmc import sghmc
 from keras_mhmcmc.samplers.sgld import SGLD
@@ -214,12 +214,9 @@ def _(monkeypatch):
     wrap(monkeypatch, proposals, "langevin", around)
 
 
-@bug("descent's sign flipped", "adam.adam_step", ("esm", "regression"), kind="sign")
+@bug("descent's sign flipped", "Adam.move", ("esm", "regression"), kind="sign")
 def _(monkeypatch):
-    def around(real, position, mean, square, gradient, *args, **options):
-        return real(position, mean, square, scaled(gradient, -1.0), *args, **options)
-
-    wrap(monkeypatch, adam, "adam_step", around)
+    wrap(monkeypatch, adam.Adam, "move", uphill)
 
 
 @bug(

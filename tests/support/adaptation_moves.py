@@ -5,8 +5,8 @@ import math
 import numpy as np
 from keras import ops
 
-from keras_mhmcmc.algorithms import beta_adaptation
-from keras_mhmcmc.algorithms import proposals
+from keras_mhmcmc.samplers.parts import beta_adaptation
+from keras_mhmcmc.samplers.parts import proposals
 from tests.oracles import moves as oracle_moves
 from tests.support.kernel_tools import tensor
 

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from keras_mhmcmc.partition import EnergyPartition
-from keras_mhmcmc.partition import contour_sampler
+from keras_mhmcmc.samplers.contour import contour_sampler
 from keras_mhmcmc.samplers.sgld import sgld
 
 BASE = dict(

@@ -4,11 +4,11 @@ import numpy as np
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms import acceptance
-from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.samplers.base import Current
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import map_leaves
+from keras_mhmcmc.samplers.parts import acceptance
+from keras_mhmcmc.samplers.parts import proposals
 from tests.oracles import moves as oracle
 
 SHAPES = [(3,), (2, 4), (), (1, 2, 3, 2)]

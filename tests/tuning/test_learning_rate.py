@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.algorithms.rate_adaptation import LOW
+from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
 from keras_mhmcmc.tuning import batches
 from keras_mhmcmc.tuning import trial
 from tests.support.data_people_write import DATA

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_mhmcmc.algorithms.rate_adaptation import LOW
+from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
 from keras_mhmcmc.tuning import LearningRateTable
 from keras_mhmcmc.tuning import learning_rate
 from keras_mhmcmc.tuning.trial import Outcome

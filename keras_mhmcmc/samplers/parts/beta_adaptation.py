@@ -41,9 +41,9 @@ from typing import Self
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.algorithms import proposals
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 

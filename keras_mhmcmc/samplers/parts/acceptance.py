@@ -1,13 +1,17 @@
 """The decision of Metropolis-Hastings: accept or reject what was proposed.
 
 Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
-proposal", algorithm 1 and eq. (2): see `metropolis.py` for the symbols.
+proposal", algorithm 1 and eq. (2): see `samplers/mhbt.py` for the symbols.
 
     log r = -(U_I'(theta') - U_I(theta)) / T
             + log q_I'(theta' -> theta) - log q_I(theta -> theta')
     accept (theta', I') if log u < log r, u uniform on [0, 1)
 
 A refresh has theta' = theta, and its two densities q cancel.
+
+A *refresh* is the state's own position, for a new batch. A *warm-up* step is a plain
+gradient step, which is accepted if it is finite. If it was not finite, the state is
+evaluated again, on the next batch.
 """
 
 import math
@@ -16,6 +20,7 @@ from typing import NamedTuple
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.proposals import Scales
 from keras_mhmcmc.samplers.parts.tensors import ops
 
 # What the point that is evaluated next is to the state.
@@ -102,3 +107,46 @@ def was_modified(delta: Position, pending: Tensor) -> Tensor:
     """
     is_elsewhere = tensors.sum_squares(delta, like=pending) > 0
     return ops.logical_and(pending == REFRESH, is_elsewhere)
+
+
+def next_kind(has_state: Tensor, refreshes: Tensor, warms_up: Tensor) -> Tensor:
+    """Return what the next point is to the state, int32, () or (K,).
+
+    Args:
+        has_state: bool; without a state the next point is the first one.
+        refreshes: bool, or None if no step is a refresh.
+        warms_up: bool, or None if there is no warm-up.
+    """
+    is_pending = ops.cast(has_state, "int32")
+    kind = PROPOSAL * is_pending
+    if refreshes is not None:
+        kind = ops.where(refreshes, REFRESH * is_pending, kind)
+    if warms_up is not None:
+        kind = ops.where(warms_up, WARM_UP * is_pending, kind)
+    return kind
+
+
+def has_beta(kind: Tensor) -> Tensor:
+    """Return whether a beta belongs to a point of this kind; a refresh keeps it."""
+    return (kind == PROPOSAL) | (kind == REFRESH)
+
+
+def scales_of(kind: Tensor, scales: Scales, finite: Tensor) -> Scales:
+    """Return the scales of a point of this kind.
+
+    A refresh stays where it is, and so does a chain without a state.
+
+    Args:
+        kind: of the next point.
+        scales: those of a proposal.
+        finite: bool, whether the last point was finite; None if there is no warm-up.
+    """
+    proposes = kind == PROPOSAL
+    moves = proposes
+    if finite is not None:
+        moves = proposes | ((kind == WARM_UP) & finite)
+    return Scales(
+        step=ops.where(moves, scales.step, 0.0),
+        noise=ops.where(proposes, scales.noise, 0.0),
+        beta=ops.where(has_beta(kind), ops.cast(scales.beta, "float32"), 1.0),
+    )

@@ -1,1 +1,0 @@
-"""The mathematics of the samplers: pure functions of tensors and given noise."""

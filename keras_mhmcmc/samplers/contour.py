@@ -1,0 +1,600 @@
+"""CSGLD and CSGHMC: the two halves of a step around the equations of `contour.py`.
+
+Each step evaluates the energy of the chain's point. `decide` finds its subregion, moves
+theta, and gives the factor of the gradient and the weight of the point. `move` is that
+of the base, SGLD or SGHMC. With a `pilot` (`pilot.py`) the first steps are those of the
+base alone, and find the partition.
+"""
+
+import dataclasses
+import math
+from typing import Any
+from typing import Literal
+from typing import NamedTuple
+from typing import Self
+
+import numpy as np
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.partition import FEWEST_PILOT_STEPS
+from keras_mhmcmc.partition import PARTITIONS
+from keras_mhmcmc.partition import PILOT_STEPS
+from keras_mhmcmc.partition import EnergyPartition
+from keras_mhmcmc.partition import checked_or_auto
+from keras_mhmcmc.partition import checked_step_size
+from keras_mhmcmc.partition import first_log_masses
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Diffusion
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Info
+from keras_mhmcmc.samplers.base import OverDiffusion
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Rate
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import Traits
+from keras_mhmcmc.samplers.base import at_step
+from keras_mhmcmc.samplers.parts import contour as equations
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.contour import Contour
+from keras_mhmcmc.samplers.parts.pilot import Pilot
+from keras_mhmcmc.samplers.parts.tensors import ops
+from keras_mhmcmc.samplers.sghmc import sghmc
+from keras_mhmcmc.samplers.sgld import sgld
+
+# Steps between two normalisations of theta to the sum 1. The exponentials of all
+# subregions cost more than the rest of a step of one small chain.
+_ROUNDINGS = 16
+_COUNTS = ("steps", "partition", "multiplier", "below", "above")
+
+
+class State(NamedTuple):
+    """The state of the base, and the learned masses."""
+
+    base: Any  # its first field is `point`
+    log_masses: Tensor  # (..., m), or (m,) if all chains share them
+    visits: Any  # int32, (..., m), or () if visits are not counted
+    pilot: Any = ()  # `pilot.State`, or () if the partition is given
+
+
+class Auxiliary(NamedTuple):
+    """What `decide` hands to `move` besides the position."""
+
+    base: Any
+    log_masses: Tensor
+    visits: Any
+    pilot: Any
+    multiplier: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class ContourSampler(OverDiffusion):
+    """CSGLD and CSGHMC: a diffusion on an energy that its own visits flatten.
+
+    Attributes:
+        base: the diffusion.
+        contour: the fixed numbers; without a partition if there is a pilot.
+        step_size: omega, a number or a schedule that falls.
+        log_masses: log theta before the first step, shape (m,).
+        adapt: whether theta is learned. The sampler with a fixed theta is KSGLD.
+        is_shared: whether all chains learn one theta together (ICSGLD).
+        counts_visits: whether the state counts the visits of each subregion.
+        pilot: finds the partition in the first steps. None: `contour` has one.
+    """
+
+    base: Diffusion
+    contour: Contour
+    step_size: Rate
+    log_masses: tuple[float, ...]
+    adapt: bool = True
+    is_shared: bool = False
+    counts_visits: bool = False
+    pilot: Pilot | None = None
+
+    @property
+    def traits(self) -> Traits:
+        """What the algorithm needs and gives."""
+        traits = self.base.traits._replace(
+            uses_energy=True,
+            has_weights=True,
+            counts=_COUNTS if self.counts_visits else (),
+        )
+        if self.pilot is None:
+            return traits
+        steps = self.pilot.steps
+        return traits._replace(warm_up=steps, warm_up_argument=("pilot_steps", steps))
+
+    def with_warm_up(self, steps: int) -> Self:
+        """Return the algorithm with a shorter pilot."""
+        if self.pilot is None:
+            return self
+        return dataclasses.replace(self, pilot=self.pilot.shortened(steps))
+
+    def energy_unit(self, number: int) -> float | None:
+        """Return the width of a subregion; None if a pilot finds it."""
+        return None if self.pilot is not None else self.contour.energy_gap
+
+    def init(self, position: Position) -> State:
+        """Return the state before the first step."""
+        bins = (self.contour.partitions,)
+        first = np.asarray(self.log_masses, "float32")
+        log_masses = Slot("log_masses", bins, value=first, is_shared=self.is_shared)
+        visits = Slot("visits", bins, "int32") if self.counts_visits else ()
+        found = () if self.pilot is None else self.pilot.init()
+        return State(self.base.init(position), log_masses, visits, found)
+
+    def contour_of(self, state: State) -> Contour:
+        """Return the fixed numbers, and the partition that the state has found."""
+        if self.pilot is None:
+            return self.contour
+        low, gap = (state.pilot.partition[..., i] for i in range(2))
+        return self.contour._replace(energy_min=low, energy_gap=gap)
+
+    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
+        """Update theta with the energy of the point, and return the point's weight."""
+        settings, number = self.contour_of(state), evaluation.number
+        place, found = equations.locate(evaluation.energy, settings), state.pilot
+        if self.pilot is not None:
+            # The partition is that of the step before: the pilot's last step is plain.
+            found = self.pilot.update(found, evaluation.energy, number)
+            number = number - self.pilot.steps  # below 0: theta learns nothing
+            place = place._replace(finite=place.finite & (number >= 0))
+        log_masses = state.log_masses
+        if self.adapt:
+            update = (
+                equations.update_shared_log_masses
+                if self.is_shared
+                else equations.update_log_masses
+            )
+            size = at_step(self.step_size, ops.maximum(number, 0))
+            learned = update(log_masses, place, size, settings)
+            # With rho the sum grows at each step, otherwise by rounding alone.
+            is_due = number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
+            log_masses = tensors.cond(
+                is_due, lambda: equations.normalized(learned), lambda: learned
+            )
+        per_chain = log_masses
+        if self.is_shared:
+            shape = (evaluation.energy.shape[0], settings.partitions)
+            per_chain = ops.broadcast_to(log_masses[None], shape)
+        multiplier, log_weight = equations.multiplier_and_log_weight(
+            per_chain, place, evaluation.temperature, settings
+        )
+        if self.pilot is not None:
+            width = settings.weight_power * ops.log(settings.energy_gap)
+            log_weight = ops.where(number >= 0, log_weight - width, 0.0)
+        current, _ = self.base.decide(state.base, evaluation)
+        visits, counts = (), {}
+        if self.counts_visits:
+            visits = equations.visited(state.visits, place, settings)
+            counts = self._counts(place, multiplier, number)
+        auxiliary = Auxiliary(current.auxiliary, log_masses, visits, found, multiplier)
+        return current._replace(auxiliary=auxiliary), Info(counts, log_weight)
+
+    def move(self, current: Current, evaluation: Evaluation) -> State:
+        """Move as the base does, with the gradient times the multiplier."""
+        base, log_masses, visits, found, multiplier = current.auxiliary
+        base = self.base.move(
+            current._replace(auxiliary=base),
+            evaluation._replace(multiplier=multiplier),
+        )
+        return State(base, log_masses, visits, found)
+
+    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
+        """Return the mean number of the subregion, from 1, and the mean multiplier.
+
+        A partition that a pilot has found comes too: NaN until then.
+        """
+        if not self.counts_visits:
+            return {}
+        steps = np.where(counts["steps"] > 0, counts["steps"], np.nan)
+        names = ("partition", "multiplier")
+        report = {name: counts[name] / steps for name in names}
+        if self.pilot is not None:
+            low, gap = self.contour_of(state)[:2]
+            report["energy_min"] = np.where(np.isfinite(gap), low, np.nan)
+            report["energy_gap"] = np.where(np.isfinite(gap), gap, np.nan)
+        return report
+
+    def _counts(
+        self, place: equations.Place, multiplier: Tensor, number: Tensor
+    ) -> dict[str, Tensor]:
+        last = self.contour.partitions - 1
+        counts = {
+            "steps": ops.ones_like(multiplier),
+            "partition": place.index + 1,
+            "multiplier": multiplier,
+            "below": place.index == 0,
+            "above": place.index == last,
+        }
+        counts = {name: ops.cast(value, "float32") for name, value in counts.items()}
+        if self.pilot is None:
+            return counts
+        learns = ops.cast(number >= 0, "float32")
+        return {name: learns * value for name, value in counts.items()}
+
+
+def contour_sampler(
+    base: Diffusion,
+    partition: EnergyPartition | Literal["auto"],
+    pilot_steps: int,
+    zeta: float,
+    step_size: Rate | None,
+    random_field: str,
+    difference: str,
+    max_multiplier: float | None,
+    weight_power: float | None,
+    rho: float,
+    masses: Array | None,
+    adapt: bool,
+    is_shared: bool = False,
+    counts_visits: bool = False,
+) -> ContourSampler:
+    """Return the algorithm on `base` with these arguments of `mh.CSGLD`, checked.
+
+    Raises:
+        ValueError: an argument is outside its range.
+    """
+    given = checked_or_auto(partition, masses, adapt)
+    steps = _validate.integer("pilot_steps", pilot_steps, FEWEST_PILOT_STEPS)
+    finder = None if given else Pilot(steps, PARTITIONS, is_shared)
+    partitions = given.partitions if given else PARTITIONS
+    zeta = _validate.number("zeta", zeta, _validate.POSITIVE)
+    _validate.choice("random_field", random_field, ("zeta", "one"))
+    _validate.choice("difference", difference, ("backward", "forward"))
+    _validate.choice("adapt", adapt, (True, False))
+    if max_multiplier is not None:
+        at_least_one = _validate.Interval(1.0)
+        hint = "None sets no limit."
+        max_multiplier = _validate.number(
+            "max_multiplier", max_multiplier, at_least_one, hint
+        )
+    if weight_power is not None:
+        weight_power = _validate.number(
+            "weight_power", weight_power, _validate.NOT_NEGATIVE, "None is zeta."
+        )
+    rho = _validate.number("rho", rho, _validate.NOT_NEGATIVE)
+    contour = Contour(
+        energy_min=given.energy_min if given else math.nan,
+        energy_gap=given.energy_gap if given else math.nan,
+        partitions=partitions,
+        zeta=zeta,
+        exponent=zeta if random_field == "zeta" else 1.0,
+        rho=rho,
+        is_forward=difference == "forward",
+        max_multiplier=max_multiplier,
+        weight_power=zeta if weight_power is None else weight_power,
+    )
+    if masses is None and not adapt:
+        raise ValueError(
+            "Argument `masses` must be given with `adapt=False`: the sampler learns "
+            "no masses, and needs one mass for each of the "
+            f"{partitions} subregions. Received: masses=None"
+        )
+    return ContourSampler(
+        base,
+        contour,
+        checked_step_size(step_size, rho),
+        first_log_masses(masses, partitions),
+        adapt,
+        is_shared,
+        counts_visits,
+        finder,
+    )
+
+
+def csgld(
+    learning_rate: Rate,
+    *,
+    partition: EnergyPartition | Literal["auto"] = "auto",
+    pilot_steps: int = PILOT_STEPS,
+    zeta: float = 0.75,
+    temperature: Rate = 1.0,
+    step_size: Rate | None = None,
+    random_field: str = "zeta",
+    difference: str = "backward",
+    max_multiplier: float | None = 5.0,
+    weight_power: float | None = None,
+    rho: float = 0.0,
+    masses: Array | None = None,
+    adapt: bool = True,
+    shared_density: bool = False,
+) -> ContourSampler:
+    """Return contour SGLD, a kernel for `mh.sample`.
+
+    The kernel samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is minus the log
+    density, and Psi is the learned mass of the energy's subregions. With the weights of
+    the draws it samples exp(-U/T), up to the bias of a finite step, of gradient noise,
+    and of an active `max_multiplier`.
+
+    Args:
+        learning_rate: factor of the gradient of U/N, as in `mh.kernels.sgld`. A number
+            of at least 0, or a schedule.
+        partition: "auto", or an `mh.EnergyPartition`, the subregions of the energy in
+            nats. With "auto", the first steps are a pilot: plain steps of SGLD. The
+            energies of its second half make a partition of 100 subregions. It begins at
+            their 10% quantile, and the last subregion begins four times as far above it
+            as the highest energy. Each chain finds its own, and with
+            `shared_density` all chains find one.
+        pilot_steps: number of steps of the pilot, at least 20. The `burn_in` of
+            `mh.sample` must be at least as long. An `mh.EnergyPartition` needs no
+            pilot, and this argument has no effect then. Defaults to 1000.
+        zeta: power that flattens the energy, greater than 0. With 1 the histogram of
+            the energies becomes flat. Defaults to 0.75.
+        temperature: T, at least 0, or a schedule (simulated annealing).
+        step_size: omega, the step of the learned masses: a decreasing schedule, or a
+            number in (0, 1). None is `mh.schedules.RobbinsMonro()`. A schedule begins
+            after the pilot.
+        random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J).
+            Choose "one" if zeta is much larger than 1.
+        difference: "backward" or "forward", the kind of difference that gives the slope
+            of log theta.
+        max_multiplier: largest absolute value of the gradient's factor, at least 1.
+            None sets no limit. If the limit is active, the weights are not exact. On a
+            normal distribution in 20 dimensions they made the mean energy 0.5% too high
+            at zeta = 5, 3.4% at 10, and did not change it at 2
+            (`examples/benchmarks/contour_weights.py`).
+        weight_power: draws have the weights Psi(U)^weight_power. None is zeta, which is
+            exact unless `max_multiplier` is active. With a large zeta few draws have
+            most of the weight. A smaller power evens the weights out, but then the
+            weighted draws do not have the density exp(-U/T).
+        rho: bias of the update towards low energies, eq. (57), at least 0.
+        masses: initial theta, the positive mass of each subregion, shape (partitions,).
+            The sum may differ from 1. None is a linear decrease, and must be chosen
+            with "auto".
+        adapt: whether theta is learned. False keeps `masses` fixed (KSGLD).
+        shared_density: whether all chains learn one theta together (ICSGLD). By default
+            each chain learns its own.
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.csgld(
+    ...     0.1,
+    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50),
+    ... )
+
+    Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
+    dynamics algorithm", algorithm 1; Deng, Liang, Hao, Lin and Liang (2022),
+    "Interacting contour stochastic gradient Langevin dynamics", algorithm 1.
+    """
+    _validate.choice("shared_density", shared_density, (True, False))
+    settings = zeta, step_size, random_field, difference, max_multiplier
+    more = weight_power, rho, masses, adapt, shared_density
+    base = sgld(learning_rate, temperature=temperature)
+    return contour_sampler(base, partition, pilot_steps, *settings, *more)
+
+
+def csghmc(
+    learning_rate: Rate,
+    *,
+    partition: EnergyPartition | Literal["auto"] = "auto",
+    pilot_steps: int = PILOT_STEPS,
+    zeta: float = 0.75,
+    momentum: float = 0.9,
+    temperature: Rate = 1.0,
+    step_size: Rate | None = None,
+    random_field: str = "zeta",
+    difference: str = "backward",
+    max_multiplier: float | None = 5.0,
+    weight_power: float | None = None,
+    rho: float = 0.0,
+    masses: Array | None = None,
+    adapt: bool = True,
+    shared_density: bool = False,
+) -> ContourSampler:
+    """Return contour SGHMC, a kernel for `mh.sample`.
+
+    The kernel samples exp(-U/T) / Psi(U)^zeta, and exp(-U/T) with the weights of the
+    draws, like `mh.kernels.csgld`. `momentum` is that of `mh.kernels.sghmc`. All other
+    arguments and the errors are those of `mh.kernels.csgld`.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.csghmc(
+    ...     0.01,
+    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50),
+    ... )
+
+    Reference: Deng, Lin and Liang (2020), section 4.2.
+    """
+    _validate.choice("shared_density", shared_density, (True, False))
+    settings = zeta, step_size, random_field, difference, max_multiplier
+    more = weight_power, rho, masses, adapt, shared_density
+    base = sghmc(learning_rate, temperature=temperature, momentum=momentum)
+    return contour_sampler(base, partition, pilot_steps, *settings, *more)
+
+
+class ContourOptimizer(Sampler):
+    """Abstract: a sampler that flattens the energy and weights its samples."""
+
+    algorithm: ContourSampler
+
+    def __init__(
+        self, learning_rate: Rate, algorithm: ContourSampler, *shared: Any, **more: Any
+    ) -> None:
+        watch = PartitionWatch(type(self).__name__, algorithm)
+        super().__init__(learning_rate, algorithm, *shared, watch=watch, **more)
+
+    @property
+    def partition(self) -> EnergyPartition | list[EnergyPartition] | None:
+        """The partition of the energy.
+
+        With `partition="auto"`, it is the one that the pilot found, and None until the
+        end of the pilot. With several chains it is then a list, with one for each.
+        """
+        given = self.arguments["partition"]
+        if isinstance(given, EnergyPartition):
+            return given
+        if not self.built:
+            return None
+        contour = self.algorithm.contour_of(self._parts.state.arrays())
+        low, gap = np.ravel(contour.energy_min), np.ravel(contour.energy_gap)
+        if not np.isfinite(gap).all():
+            return None
+        found = [
+            EnergyPartition(float(x), float(y), contour.partitions)
+            for x, y in zip(low, gap, strict=True)
+        ]
+        return found[0] if self.num_chains is None else found
+
+    def learned_masses(self) -> Array:
+        """Return theta, the learned mass of each subregion, shape (partitions,).
+
+        With several chains the shape is (chains, partitions). The sum over subregions
+        is 1.
+        """
+        log_masses = ops.convert_to_numpy(self._parts.state.structure.log_masses)
+        return np.exp(log_masses.astype("float64"))
+
+    def visits(self) -> Array:
+        """Return the number of steps in each subregion, shape (partitions,).
+
+        With several chains the shape is (chains, partitions).
+        """
+        return ops.convert_to_numpy(self._parts.state.structure.visits)
+
+
+@serializable
+class CSGLD(ContourOptimizer):
+    """Contour stochastic gradient Langevin dynamics: SGLD on a flattened energy.
+
+    It samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is train_size * loss - log
+    prior. Psi is the mass of the energy's subregions, and the sampler learns it. The
+    chain therefore crosses barriers that stop SGLD. Each sample has the importance
+    weight Psi(U)^zeta. The weighted samples have the density exp(-U/T), up to the bias
+    of a finite step, of gradient noise, and of an active `max_multiplier`, whose size
+    `mh.kernels.csgld` gives. `mh.PosteriorSamples` keeps the weights and the ensemble
+    uses them. The sampler keeps no copy of the weights of the model.
+
+    The importance weight of a sample needs its energy, which the next step evaluates.
+    The last sample of a `fit` has the weight of the point before it, until another
+    `fit` continues the chain. Each chain of an `mh.ParallelChains` finds a partition of
+    its own with `partition="auto"`.
+
+    `learning_rate`, `partition`, `zeta`, `temperature`, `step_size`, `random_field`,
+    `difference`, `max_multiplier`, `weight_power`, `rho`, `masses` and `adapt` are
+    those of `mh.kernels.csgld`. `train_size`, `prior`, `seed`, `nan_policy` and `name`,
+    and the errors, are those of `mh.SGLD`.
+
+    Args:
+        pilot_steps: number of steps of the pilot, at least 20. They are burn-in:
+            `mh.PosteriorSamples` keeps no sample of them. The energies must be
+            stationary in its second half. An `mh.EnergyPartition` needs no pilot, and
+            this argument has no effect then. Defaults to None: 1000, and at most a
+            quarter of the steps of the first `fit`.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> optimizer = mh.CSGLD(0.01, train_size=1000)
+    >>> known = mh.EnergyPartition(energy_min=200.0, energy_gap=20.0, partitions=100)
+    >>> optimizer = mh.CSGLD(0.01, train_size=1000, partition=known)
+
+    Reference: that of `mh.kernels.csgld`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        *,
+        train_size: int | Literal["auto"] = "auto",
+        partition: EnergyPartition | Literal["auto"] = "auto",
+        pilot_steps: int | None = None,
+        zeta: float = 0.75,
+        temperature: Rate = 1.0,
+        step_size: Rate | None = None,
+        random_field: str = "zeta",
+        difference: str = "backward",
+        max_multiplier: float | None = 5.0,
+        weight_power: float | None = None,
+        rho: float = 0.0,
+        masses: Array | None = None,
+        adapt: bool = True,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "csgld",
+        **options: Any,
+    ) -> None:
+        settings = zeta, step_size, random_field, difference, max_multiplier
+        more = weight_power, rho, masses, adapt
+        base = sgld(OF_OPTIMIZER, temperature=temperature)
+        steps = PILOT_STEPS if pilot_steps is None else pilot_steps
+        algorithm = contour_sampler(
+            base, partition, steps, *settings, *more, counts_visits=True
+        )
+        shared = train_size, prior, seed, name, options
+        super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)
+
+
+@serializable
+class CSGHMC(ContourOptimizer):
+    """Contour stochastic gradient Hamiltonian Monte Carlo: SGHMC on a flattened energy.
+
+    It samples exp(-U/T) / Psi(U)^zeta, and exp(-U/T) with the importance weights, like
+    `mh.CSGLD`. Momentum makes it faster on networks. With schedules for the learning
+    rate and the temperature it is the paper's saCSGHMC. The sampler keeps one copy of
+    the model's weights.
+
+    `momentum` is that of `mh.kernels.sghmc`. `learning_rate`, `train_size`,
+    `partition`, `pilot_steps`, `zeta`, `temperature`, `step_size`, `random_field`,
+    `difference`, `max_multiplier`, `weight_power`, `rho`, `masses`, `adapt`, `prior`,
+    `seed`, `nan_policy` and `name`, and the errors, are those of `mh.CSGLD`.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> optimizer = mh.CSGHMC(
+    ...     mh.schedules.CyclicalCosine(0.01, cycle_steps=1000),
+    ...     train_size=1000,
+    ...     pilot_steps=2000,
+    ...     zeta=1.0,
+    ... )
+
+    Reference: Deng, Lin and Liang (2020), sections 4.2 and 4.3.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        *,
+        train_size: int | Literal["auto"] = "auto",
+        partition: EnergyPartition | Literal["auto"] = "auto",
+        pilot_steps: int | None = None,
+        zeta: float = 0.75,
+        momentum: float = 0.9,
+        temperature: Rate = 1.0,
+        step_size: Rate | None = None,
+        random_field: str = "zeta",
+        difference: str = "backward",
+        max_multiplier: float | None = 5.0,
+        weight_power: float | None = None,
+        rho: float = 0.0,
+        masses: Array | None = None,
+        adapt: bool = True,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "csghmc",
+        **options: Any,
+    ) -> None:
+        settings = zeta, step_size, random_field, difference, max_multiplier
+        more = weight_power, rho, masses, adapt
+        base = sghmc(OF_OPTIMIZER, temperature=temperature, momentum=momentum)
+        steps = PILOT_STEPS if pilot_steps is None else pilot_steps
+        algorithm = contour_sampler(
+            base, partition, steps, *settings, *more, counts_visits=True
+        )
+        shared = train_size, prior, seed, name, options
+        super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

@@ -1,0 +1,83 @@
+"""Adam, with which expectation stochastic-maximization (ESM) moves the weights.
+
+Paper: Kingma and Ba (2015), "Adam: a method for stochastic optimization", algorithm 1.
+
+Target: none; Adam seeks the least U.
+
+Equations, with k counted from 1 and g = grad(U/N):
+
+    m     <- beta_1 m + (1 - beta_1) g
+    v     <- beta_2 v + (1 - beta_2) g^2
+    alpha =  alpha_0 sqrt(1 - beta_2^k) / (1 - beta_1^k)
+    theta <- theta - alpha m / (sqrt(v) + epsilon_hat)
+
+| paper       | name            | shape              | unit                            |
+|-------------|-----------------|--------------------|---------------------------------|
+| theta       | `position`      | list of tensors    | weights                         |
+| m           | `mean`          | list of tensors    | nats per example and weight     |
+| v           | `square`        | list of tensors    | (nats per example and weight)^2 |
+| g           | `gradient`      | list of tensors    | nats per example and weight     |
+| k - 1       | `number`        | scalar             | steps                           |
+| alpha_0     | `learning_rate` | scalar             | weights                         |
+| beta_1      | `beta_1`        | float              | 1                               |
+| beta_2      | `beta_2`        | float              | 1                               |
+| epsilon_hat | `epsilon`       | float              | nats per example and weight     |
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.tensors import ops
+
+
+class State(NamedTuple):
+    """The position, and the running means of the gradient and of its square."""
+
+    point: base.Position
+    mean: base.Position
+    square: base.Position
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(base.Diffusion):
+    """Adam, which needs no noise."""
+
+    learning_rate: base.Rate
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    temperature: base.Rate = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        base.check(
+            self, beta_1=base.SHARE, beta_2=base.SHARE, epsilon=_validate.POSITIVE
+        )
+
+    @property
+    def traits(self) -> base.Traits:
+        return base.Traits(uses_normals=False)
+
+    def init(self, position: base.Position) -> State:
+        mean = base.slots_like(position, "mean")
+        return State(position, mean, base.slots_like(position, "square"))
+
+    def move(self, current: base.Current, evaluation: base.Evaluation) -> State:
+        _, mean, square = current.auxiliary
+        gradient = current.gradient
+        change = tensors.subtract(gradient, mean)
+        mean = tensors.add_scaled(mean, 1.0 - self.beta_1, change)
+        squares = [ops.square(g) for g in gradient]
+        change = tensors.subtract(squares, square)
+        square = tensors.add_scaled(square, 1.0 - self.beta_2, change)
+        steps = ops.cast(evaluation.number, "float32") + 1.0
+        unbiased = ops.sqrt(1.0 - ops.power(self.beta_2, steps)) / (
+            1.0 - ops.power(self.beta_1, steps)
+        )
+        pairs = zip(mean, square, strict=True)
+        move = [m / (ops.sqrt(v) + self.epsilon) for m, v in pairs]
+        rate = -evaluation.learning_rate * unbiased
+        return State(tensors.add_scaled(current.position, rate, move), mean, square)

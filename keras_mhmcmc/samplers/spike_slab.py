@@ -1,0 +1,699 @@
+"""Spike-and-slab priors whose latent variables are learned by stochastic approximation.
+
+Paper: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
+gradient MCMC with a stochastic approximation adaptation", eq. (3) to (17); published as
+"An adaptive empirical Bayesian method for sparse deep learning".
+
+Target: given the latent variables rho, kappa, sigma and delta, exp(-U(beta)/T) with U
+of eq. (11). At T = 1 it is the posterior under the prior N(0, sigma^2 / kappa). Eq.
+(13) to (16) are an EM step. The latent variables move to a fixed point of this step,
+averaged over the target. At the fixed point rho is a mean-field quantity, not the
+posterior probability of the slab. If there are several fixed points, the start decides.
+
+Equations, with the sums over the p weights of one group, and N examples:
+
+    (11)  U     = U of the data + sum kappa beta^2 / (2 sigma^2) of each group
+                  + sum beta^2 / 2 over the other kernels of a network
+    (13)  rho   = a_j / (a_j + b_j),   a_j = delta N(beta; 0, sigma^2 v1),
+                                       b_j = (1 - delta) N(beta; 0, sigma^2 v0)
+    (14)  kappa = (1 - rho) / v0 + rho / v1
+    (15)  sigma = sqrt((RSS + sum kappa beta^2 + nu lambda) / (N + p + nu))   regression
+          sigma = sqrt((sum kappa beta^2 + nu lambda) / (p + nu + 2))     classification
+    (16)  delta = (sum rho + a - 1) / (a + b + p - 2)
+    (17)  each  <- (1 - omega) old + omega new
+
+Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) take rho
+as eq. (13) gives it, like g of the paper's eq. (17). Only eq. (17) averages, once. (The
+paper's algorithm 1 overwrites rho and kappa by averages before eq. (15) and (16).) Eq.
+(11) takes the averages. In regression sigma is also the noise. There is then one sigma
+for all groups, eq. (15) sums over all of them, RSS is the residual sum of squares, and
+the energy of the data is RSS / (2 sigma^2).
+
+The state holds q = 1 - rho, the probability of the spike. kappa is affine in q, so the
+average of kappa follows from the average of q and needs no copy. If q is tiny, q / v0
+is still exact, while a stored rho would have lost the digits of 1 - rho.
+
+| paper         | name            | shape           | unit                            |
+|---------------|-----------------|-----------------|---------------------------------|
+| beta          | `position`      | list of tensors | weights                         |
+| 1 - rho       | `spike`         | list of tensors | 1                               |
+| kappa         | -               | list of tensors | 1 / v0                          |
+| sigma         | `sigma`         | (..., groups)   | weights, or targets: regression |
+| delta         | `delta`         | (..., groups)   | 1                               |
+| v0, v1        | `v0`, `v1`      | float           | (weights / sigma)^2             |
+| a, b, nu      | `a`, `b`, `nu`  | float           | count                           |
+| lambda        | `lam`           | float           | sigma^2                         |
+| RSS           | `rss`           | (...)           | targets^2                       |
+| omega         | `step_size`     | scalar          | 1                               |
+| k             | `number`        | scalar          | steps                           |
+| N             | `train_size`    | int             | examples                        |
+| p             | `size`          | (groups,)       | count                           |
+| N epsilon^(k) | `learning_rate` | scalar, (...)   | weights^2 examples / nat        |
+| T = 1 / tau   | `temperature`   | scalar, (...)   | 1                               |
+
+(...) is () for one chain and (K,) for K chains, whose tensors have a leading axis K.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+from typing import NamedTuple
+from typing import Self
+
+import keras
+import numpy as np
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
+from keras_mhmcmc._names import distinct
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.priors import checked_spike_slab
+from keras_mhmcmc.priors import warn_of_regularizers
+from keras_mhmcmc.samplers.base import OF_OPTIMIZER
+from keras_mhmcmc.samplers.base import Current
+from keras_mhmcmc.samplers.base import Diffusion
+from keras_mhmcmc.samplers.base import Evaluation
+from keras_mhmcmc.samplers.base import Info
+from keras_mhmcmc.samplers.base import OverDiffusion
+from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import Rate
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import Traits
+from keras_mhmcmc.samplers.base import at_step
+from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers.parts import layer_noise
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.parts.adam import Adam
+from keras_mhmcmc.samplers.parts.tensors import ops
+from keras_mhmcmc.samplers.sghmc import sghmc
+from keras_mhmcmc.samplers.sgld import sgld
+from keras_mhmcmc.schedules import PowerDecay
+from keras_mhmcmc.schedules import Schedule
+from keras_mhmcmc.schedules import check_shares
+
+LIKELIHOODS = ("categorical", "gaussian")
+_STEP = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
+
+
+class Numbers(NamedTuple):
+    """The fixed numbers of the prior."""
+
+    v0: float
+    v1: float
+    a: float
+    b: float
+    nu: float
+    lam: float
+    groups: tuple[int, ...]  # the group of each tensor, counted from 0
+
+
+class Latents(NamedTuple):
+    """The latent variables."""
+
+    spike: Position  # 1 - rho of each sparse tensor
+    sigma: Tensor  # (..., groups)
+    delta: Tensor  # (..., groups)
+
+
+class State(NamedTuple):
+    """The state of the base, and the latent variables."""
+
+    base: Any  # its first field is `point`
+    latents: Latents
+    spreads: Any  # of each layer's gradient, (..., layers), or ()
+
+
+class Auxiliary(NamedTuple):
+    """What `decide` hands to `move` besides the position."""
+
+    base: Any
+    latents: Latents
+    spreads: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class SpikeSlabSampler(OverDiffusion):
+    """A diffusion whose prior learns which weights are small: SGLD-SA, SGHMC-SA, ESM.
+
+    In a network only kernels are sparse, and the other kernels have the prior N(0, 1).
+    A kernel is a weight with at least two axes that is not called a bias.
+    """
+
+    base: Diffusion  # Adam for ESM
+    prior: Any  # a `mh.priors.SpikeSlab`, which has numbers and chooses weights
+    is_regression: bool  # whether U of the data is RSS / (2 sigma^2)
+    step_size: Rate | None  # omega; None is 0.1 (k + 1000)^(-3/4)
+    layer_temperatures: bool = False
+    is_network: bool = True
+    sparse: tuple[int, ...] = ()  # indices of weights, known once the weights are
+    normal: tuple[int, ...] = ()  # indices of the weights with the prior N(0, 1)
+
+    def __post_init__(self) -> None:
+        step_size = self.step_size
+        if step_size is None:
+            step_size = PowerDecay(0.1, 1000.0, 0.75)
+        elif not isinstance(step_size, Schedule):
+            hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
+            step_size = _validate.number("step_size", step_size, _STEP, hint)
+        set_checked(self, step_size=step_size)
+        _validate.choice("layer_temperatures", self.layer_temperatures, (True, False))
+
+    @property
+    def traits(self) -> Traits:
+        uses_energy = self.is_regression
+        return self.base.traits._replace(uses_energy=uses_energy, takes_prior=False)
+
+    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
+        """Return the algorithm with the weights that the prior chooses.
+
+        Raises:
+            ValueError: the prior chooses none.
+        """
+        kernels = list(range(len(weights)))
+        if self.is_network:
+            kernels = self.prior.kernels_of(weights, has_chains)
+        sparse = self.prior.choose(weights, kernels)
+        normal = [i for i in kernels if self.is_network and i not in sparse]
+        return dataclasses.replace(self, sparse=tuple(sparse), normal=tuple(normal))
+
+    def energy_unit(self, number: int) -> None:
+        """Return None: the energy decides nothing."""
+
+    def init(self, position: Position) -> State:
+        prior, settings = self.prior, self._settings()
+        first = prior.initial_inclusion
+        first = prior.delta if first is None else first
+        groups = (max(settings.groups) + 1,)
+        shapes = {i: tuple(position[i].shape) for i in self.sparse}
+        latents = Latents(
+            [
+                Slot("spike_probability", shape, "float32", 1 - first, i)
+                for i, shape in shapes.items()
+            ],
+            Slot("sigma", groups, value=prior.sigma),
+            Slot("delta", groups, value=prior.delta),
+        )
+        nothing = layer_noise.NO_GRADIENT
+        spreads = Slot("spreads", (len(position),), value=nothing)
+        is_spread = self.layer_temperatures
+        return State(self.base.init(position), latents, spreads if is_spread else ())
+
+    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
+        position, settings = self.base.point(state.base), self._settings()
+        gradient, energy = list(evaluation.gradient), evaluation.energy
+        latents, weighted = update_latents(
+            [position[i] for i in self.sparse],
+            state.latents,
+            settings,
+            step_size=at_step(self.step_size, evaluation.number),
+            train_size=evaluation.train_size,
+            rss=energy if self.is_regression else None,
+        )
+        if self.is_regression:
+            gradient, energy = of_residuals(gradient, energy, latents)
+        for i in self.normal:
+            gradient[i] = gradient[i] + (1.0 / evaluation.train_size) * position[i]
+        for place, i in enumerate(self.sparse):
+            sigma = latents.sigma[..., settings.groups[place]]
+            of_prior = latents.spike[place], sigma, settings, evaluation.train_size
+            gradient[i] = add_gradient(position[i], gradient[i], *of_prior)
+        if energy is not None:
+            for i in self.normal:
+                energy = energy + 0.5 * tensors.sum_squares([position[i]], like=energy)
+            energy = energy + prior_energy(weighted, latents, settings)
+        spreads = state.spreads
+        if self.layer_temperatures:
+            spreads = layer_noise.update_spreads(spreads, gradient)
+        evaluation = evaluation._replace(gradient=gradient, energy=energy)
+        current, info = self.base.decide(state.base, evaluation)
+        auxiliary = Auxiliary(current.auxiliary, latents, spreads)
+        return current._replace(auxiliary=auxiliary), info
+
+    def move(self, current: Current, evaluation: Evaluation) -> State:
+        base, latents, spreads = current.auxiliary
+        if self.layer_temperatures:
+            normals = layer_noise.scaled(evaluation.normals, spreads)
+            evaluation = evaluation._replace(normals=normals)
+        base = self.base.move(current._replace(auxiliary=base), evaluation)
+        return State(base, latents, spreads)
+
+    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
+        spike, sigma, delta = state.latents
+        spike = [tensors.host_value(q) for q in spike]
+        has_chains = sigma.ndim > 1
+        rows = [q.reshape(*q.shape[:1], -1) if has_chains else q.ravel() for q in spike]
+        sparsity = np.mean(np.concatenate(rows, axis=-1) > 0.5, axis=-1)
+        means = dict(sigma=sigma.mean(axis=-1), delta=delta.mean(axis=-1))
+        return {"sparsity": sparsity, **means}
+
+    def _settings(self) -> Numbers:
+        p = self.prior
+        groups = p.group_of_each(len(self.sparse))
+        return Numbers(p.v0, p.v1, p.a, p.b, p.nu, p.lam, groups)
+
+
+def update_latents(
+    position: Position,
+    latents: Latents,
+    prior: Numbers,
+    *,
+    step_size: Tensor,
+    train_size: int,
+    rss: Tensor = None,
+) -> tuple[Latents, list[Tensor]]:
+    """Return the latent variables after one more position, eq. (13) to (17).
+
+    With `rss` the latent variables are those of a regression. The second result is
+    sum kappa beta^2 of each tensor with the new kappa, for `prior_energy`.
+    """
+    slopes, constants = _odds_of_spike(latents, prior)
+    like = latents.sigma[..., 0]
+    spike, fresh, weighted, slabs, sizes = [], [], [], [], []
+    for x, q, g in zip(position, latents.spike, prior.groups, strict=True):
+        (new,), (of_fresh, of_new, total, share) = _pass_over_weights(
+            x, q, slopes[..., g], constants[..., g], step_size
+        )
+        spike.append(new)
+        fresh.append(_gap(prior) * of_fresh + total / prior.v1)
+        weighted.append(_gap(prior) * of_new + total / prior.v1)
+        sizes.append(float(tensors.size([x], like)))
+        slabs.append(sizes[-1] - share)
+
+    fresh, slabs = _by_group(fresh, prior.groups), _by_group(slabs, prior.groups)
+    size = _sums(sizes, prior.groups)
+    size = ops.convert_to_tensor(size, latents.sigma.dtype)
+    if rss is None:
+        count = size + prior.nu + 2.0
+    else:
+        total = ops.sum(fresh, axis=-1, keepdims=True) + ops.expand_dims(rss, -1)
+        fresh = ops.broadcast_to(total, fresh.shape)
+        count = ops.sum(size) + train_size + prior.nu
+    sigma = ((fresh + prior.nu * prior.lam) / count) ** 0.5
+    delta = (slabs + (prior.a - 1.0)) / (prior.a + prior.b + size - 2.0)
+    sigma = latents.sigma + step_size * (sigma - latents.sigma)
+    delta = latents.delta + step_size * (delta - latents.delta)
+    return Latents(spike, sigma, delta), weighted
+
+
+def _odds_of_spike(latents: Latents, prior: Numbers) -> tuple[Tensor, Tensor]:
+    """Return the slope and the constant of eq. (13), each (..., groups).
+
+    Eq. (13) reads log((1 - rho) / rho) = slope beta^2 + constant here, since
+    a_j / (a_j + b_j) is 0/0 where a weight is large.
+    """
+    # A share of exactly 0 or 1 would never be left again.
+    delta = ops.clip(latents.delta, 1e-30, 1.0 - 1e-7)
+    constant = ops.log1p(-delta) - ops.log(delta) - 0.5 * math.log(prior.v0 / prior.v1)
+    return -0.5 * _gap(prior) / latents.sigma**2, constant
+
+
+def _pass_over_weights(
+    x: Tensor, q: Tensor, slope: Tensor, constant: Tensor, step_size: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the averaged 1 - rho of one tensor, and four sums.
+
+    The sums are those of (1 - rho) beta^2 with the fresh and with the averaged rho, of
+    beta^2, and of the fresh 1 - rho.
+    """
+    like = slope
+    slope, constant = (tensors.along_chains(value, x) for value in (slope, constant))
+
+    def elementwise(x: Tensor, q: Tensor) -> tuple[list[Tensor], list[Any]]:
+        x = ops.cast(x, q.dtype)
+        square = x * x
+        fresh = tensors.sigmoid_of_affine(square, slope, constant)
+        new = tensors.between(q, fresh, step_size)
+        pairs = [(fresh, square), (new, square), (square, None), (fresh, None)]
+        return [new], pairs
+
+    return tensors.map_and_sum(elementwise, x, q, like=like)
+
+
+def of_residuals(
+    gradient: Position, energy: Tensor, latents: Latents
+) -> tuple[Position, Tensor]:
+    """Return gradient and energy of RSS / (2 sigma^2) from those of RSS."""
+    scale = 0.5 / ops.square(latents.sigma[..., 0])
+    gradient = [g * ops.cast(tensors.along_chains(scale, g), g.dtype) for g in gradient]
+    return gradient, scale * energy
+
+
+def prior_energy(weighted: list[Tensor], latents: Latents, prior: Numbers) -> Tensor:
+    """Return sum kappa beta^2 / (2 sigma^2), the prior's part of U, in nats."""
+    variances = [latents.sigma[..., g] ** 2 for g in prior.groups]
+    return sum(u / (2.0 * s) for u, s in zip(weighted, variances, strict=True))
+
+
+def add_gradient(
+    position: Tensor,
+    gradient: Tensor,
+    spike: Tensor,
+    sigma: Tensor,
+    prior: Numbers,
+    train_size: int,
+) -> Tensor:
+    """Return the gradient of U/N of one tensor plus kappa beta / (sigma^2 N).
+
+    `sigma` is the one of the tensor's group, () or (K,).
+    """
+    scale = 1.0 / (train_size * sigma**2)
+    slope = tensors.along_chains(scale * _gap(prior), position)
+    constant = tensors.along_chains(scale / prior.v1, position)
+
+    def elementwise(u: Tensor, x: Tensor, q: Tensor) -> tuple[list[Tensor], list[Any]]:
+        factor = tensors.affine(q, slope, constant)
+        return [tensors.add_product(u, ops.cast(factor, x.dtype), x)], []
+
+    arrays = gradient, position, spike
+    return tensors.map_and_sum(elementwise, *arrays, like=sigma)[0][0]
+
+
+def _gap(prior: Numbers) -> float:
+    """Return 1/v0 - 1/v1, so that kappa is (1 - rho) times it, plus 1/v1."""
+    return 1.0 / prior.v0 - 1.0 / prior.v1
+
+
+def _by_group(values: list[Tensor], groups: tuple[int, ...]) -> Tensor:
+    """Return the sums of (...) over the tensors of each group, (..., groups)."""
+    return ops.stack(_sums(values, groups), axis=-1)
+
+
+def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
+    sums: list[Any] = [0.0] * (max(groups) + 1)
+    for value, group in zip(values, groups, strict=True):
+        sums[group] = sums[group] + value
+    return sums
+
+
+def sgldsa(
+    learning_rate: Rate,
+    *,
+    prior: SpikeSlab,
+    likelihood: str = "categorical",
+    step_size: Rate | None = None,
+    temperature: Rate = 1.0,
+    layer_temperatures: bool = False,
+) -> SpikeSlabSampler:
+    """Return SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
+
+    The kernel samples exp(-U/T) given the latent variables, which it learns at the same
+    time, like `mh.SGLDSA`. The energy U in nats is minus the log density of `mh.sample`
+    plus the energy of `prior` on the sparse tensors. `log_prior` is the prior of the
+    other tensors. `draws.info` has `sparsity`, `sigma` and `delta` of each chain, and
+    `inclusion_probabilities`, a dict of arrays (chain, ...).
+
+    Args:
+        learning_rate: as in `mh.kernels.sgld`. A number of at least 0, or a schedule,
+            such as `mh.schedules.PowerDecay`.
+        prior: a `mh.priors.SpikeSlab`. If its `sparse` is a regular expression, it
+            matches the names of the position's tensors: the keys of a dict, or
+            "position" for a single tensor. If `sparse` is a function, it takes an
+            object with `path` and `shape`, the chain axis first.
+        likelihood: "categorical" if `log_likelihood` returns a log-likelihood;
+            "gaussian" if it returns minus the squared error of each example. Sigma is
+            then the standard deviation of the noise, and there is no `log_prior`.
+        step_size: omega, the step of the latent variables: a decreasing schedule, or a
+            number in (0, 1]. None is 0.1 (k + 1000)^(-3/4) at step k.
+        temperature: T, at least 0, or a schedule. Defaults to 1.
+        layer_temperatures: whether each tensor has its own temperature: T times the
+            squared spread of its gradient, relative to the largest (appendix D.2).
+
+    Raises:
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> kernel = mh.kernels.sgldsa(
+    ...     0.01, prior=mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
+    ... )
+
+    Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
+    gradient MCMC with a stochastic approximation adaptation", algorithm 1.
+    """
+    base = sgld(learning_rate, temperature=temperature)
+    is_gaussian = _checked(prior, likelihood, step_size)
+    settings = is_gaussian, step_size, layer_temperatures
+    return SpikeSlabSampler(base, prior, *settings, is_network=False)
+
+
+def sghmcsa(
+    learning_rate: Rate,
+    *,
+    prior: SpikeSlab,
+    likelihood: str = "categorical",
+    momentum: float = 0.9,
+    step_size: Rate | None = None,
+    temperature: Rate = 1.0,
+    layer_temperatures: bool = False,
+) -> SpikeSlabSampler:
+    """Return SGHMC with a spike-and-slab prior, a kernel for `mh.sample`.
+
+    The kernel samples the same distribution as `mh.kernels.sgldsa`, with momentum.
+    `momentum` is that of `mh.kernels.sghmc`. The other arguments and the errors are
+    those of `mh.kernels.sgldsa`.
+
+    Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
+    """
+    base = sghmc(learning_rate, temperature=temperature, momentum=momentum)
+    is_gaussian = _checked(prior, likelihood, step_size)
+    settings = is_gaussian, step_size, layer_temperatures
+    return SpikeSlabSampler(base, prior, *settings, is_network=False)
+
+
+def _checked(prior: SpikeSlab, likelihood: str, step_size: Rate | None) -> bool:
+    """Return whether the data are those of a regression, or refuse an argument."""
+    checked_spike_slab(prior)
+    check_shares("step_size", step_size)
+    return _validate.choice("likelihood", likelihood, LIKELIHOODS) == "gaussian"
+
+
+class SpikeSlabOptimizer(Sampler):
+    """Abstract: a sampler that learns which weights of some kernels are small."""
+
+    algorithm: SpikeSlabSampler
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        algorithm: tuple[Diffusion, SpikeSlab, str, Rate | None, bool],
+        train_size: int | Literal["auto"],
+        *shared: Any,
+        nan_policy: str,
+    ) -> None:
+        base, prior, likelihood, step_size, flag = algorithm
+        is_gaussian = _checked(prior, likelihood, step_size)
+        checks: dict[str, Any] = {}
+        if is_gaussian:
+            checks["check_model"] = compiled_loss.check_is_mean_squared_error
+            checks["check_step"] = compiled_loss.check_adds_no_loss
+        kernel = SpikeSlabSampler(base, prior, is_gaussian, step_size, flag)
+        shared = learning_rate, kernel, train_size, prior, *shared
+        super().__init__(*shared, nan_policy=nan_policy, **checks)
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Create the optimizer's variables for these model variables."""
+        if not self.built:
+            warn_of_regularizers(variables)
+        super().build(variables)
+
+    def inclusion_probabilities(self) -> dict[str, Array]:
+        """Return rho by variable path: how far each weight belongs to the slab.
+
+        The numbers lie in [0, 1]. They are a mean-field fixed point, which can depend
+        on `initial_inclusion`. They are not the posterior probability of the slab. The
+        arrays have the shapes of the sparse kernels, with a leading axis if there are
+        several chains. Before the first step there are none.
+        """
+        pairs = self.inclusion_by_variable()
+        paths = distinct(variable.path for variable, _ in pairs)
+        return dict(zip(paths, [array for _, array in pairs], strict=True))
+
+    def inclusion_by_variable(self) -> list[tuple[keras.Variable, Array]]:
+        """Return pairs of a sparse variable and its `inclusion_probabilities`."""
+        if not self.built:
+            return []
+        spikes = self._parts.state.structure.latents.spike
+        return [
+            (self._parts.state.weights[i], 1.0 - _backend.host_value(spike))
+            for i, spike in zip(self.algorithm.sparse, spikes, strict=True)
+        ]
+
+
+@serializable
+class SGLDSA(SpikeSlabOptimizer):
+    """SGLD with a spike-and-slab prior that learns which weights are small.
+
+    It samples exp(-U/T) given the latent variables, which it learns at the same time,
+    up to the bias of a finite step and of gradient noise. The energy U in nats is
+    train_size * loss plus the energy of the priors: spike and slab for the kernels that
+    `prior` chooses, N(0, 1) for the other kernels, flat for biases. The sampler keeps
+    one copy of the sparse weights.
+
+    The learned rho of a weight is a mean-field fixed point, not the posterior
+    probability that the weight belongs to the slab. If several fixed points exist, the
+    start decides between them. For one of ten predictors with an exact probability of
+    0.945, rho was 0.08 from the default start and 0.996 from `initial_inclusion=0.99`
+    (`examples/benchmarks/inclusion.py`).
+
+    `learning_rate`, `step_size`, `temperature` and `layer_temperatures` are those of
+    `mh.kernels.sgldsa`. `seed`, `nan_policy` and `name` are those of `mh.SGLD`.
+
+    Args:
+        train_size: number of training examples, N. With "gaussian" and several outputs,
+            the number of targets: the mean squared error is a mean over all targets.
+            Defaults to "auto", which reads it from `fit`.
+        prior: `mh.priors.SpikeSlab`, which chooses the sparse kernels.
+        likelihood: "categorical" for a loss that is a mean negative log-likelihood,
+            such as a cross-entropy. "gaussian" for the mean squared error; sigma is
+            then the standard deviation of the noise.
+
+    Raises:
+        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
+        ValueError: an argument is outside its range, or an option of the Keras base
+            class would change the sampled distribution. In the first step: `prior`
+            chooses no kernel, or the compiled loss does not fit `likelihood`.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> optimizer = mh.SGLDSA(
+    ...     0.01,
+    ...     train_size=1000,
+    ...     prior=mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0),
+    ... )
+
+    Reference: that of `mh.kernels.sgldsa`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        *,
+        train_size: int | Literal["auto"] = "auto",
+        prior: SpikeSlab,
+        likelihood: str = "categorical",
+        step_size: Rate | None = None,
+        temperature: Rate = 1.0,
+        layer_temperatures: bool = False,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "sgldsa",
+        **options: Any,
+    ) -> None:
+        base = sgld(OF_OPTIMIZER, temperature=temperature)
+        parts = base, prior, likelihood, step_size, layer_temperatures
+        shared = train_size, seed, name, options
+        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
+
+
+@serializable
+class SGHMCSA(SpikeSlabOptimizer):
+    """SGHMC with a spike-and-slab prior that learns which weights are small.
+
+    It samples exp(-U/T) given the latent variables, which it learns at the same time,
+    like `mh.SGLDSA`. Momentum makes it faster on networks. As in `mh.SGLDSA`, rho is a
+    mean-field fixed point that depends on the start, not a posterior probability. The
+    sampler keeps one copy of the weights, and a second copy of the sparse weights.
+
+    `momentum` is that of `mh.kernels.sghmc`. `learning_rate`, `train_size`, `prior`,
+    `likelihood`, `step_size`, `temperature`, `layer_temperatures`, `seed`, `nan_policy`
+    and `name`, and the errors, are those of `mh.SGLDSA`.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> optimizer = mh.SGHMCSA(
+    ...     0.01,
+    ...     train_size=1000,
+    ...     prior=mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0),
+    ... )
+
+    Reference: that of `mh.kernels.sghmcsa`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        *,
+        train_size: int | Literal["auto"] = "auto",
+        prior: SpikeSlab,
+        likelihood: str = "categorical",
+        momentum: float = 0.9,
+        step_size: Rate | None = None,
+        temperature: Rate = 1.0,
+        layer_temperatures: bool = False,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "sghmcsa",
+        **options: Any,
+    ) -> None:
+        base = sghmc(OF_OPTIMIZER, temperature=temperature, momentum=momentum)
+        parts = base, prior, likelihood, step_size, layer_temperatures
+        shared = train_size, seed, name, options
+        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
+
+
+@serializable
+class ESM(SpikeSlabOptimizer):
+    """Adam with a spike-and-slab prior: the mode that `SGLDSA` samples around.
+
+    ESM is no sampler: it minimises U instead of sampling exp(-U/T). The paper compares
+    its samplers with ESM. The latent variables follow from the last step alone
+    (omega = 1).
+
+    Start from a wide initializer. If all weights are small, sigma falls with them, the
+    spike closes over them, and they stay near zero. The final rho depends on the start
+    and is not a posterior probability. ESM replaces rho in its first step: the first
+    weights determine it, and `initial_inclusion` of the prior has no effect. The
+    optimizer keeps two copies of the weights, and a third copy of the sparse weights.
+
+    `train_size`, `prior`, `likelihood`, `nan_policy` and `name`, and the errors, are
+    those of `mh.SGLDSA`.
+
+    Args:
+        learning_rate: as in `keras.optimizers.Adam`. A number of at least 0, or a
+            schedule.
+        beta_1: share of the mean gradient that each step keeps, in [0, 1).
+        beta_2: share of the mean squared gradient that each step keeps, in [0, 1).
+        epsilon: number added to the root of the mean squared gradient, greater than 0.
+        seed: integer in [0, 2**31) or None, without effect: ESM adds no noise.
+
+    Example:
+
+    >>> import keras_mhmcmc as mh
+    >>> optimizer = mh.ESM(
+    ...     0.001,
+    ...     train_size=1000,
+    ...     prior=mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0),
+    ... )
+
+    Reference: Deng, Zhang, Liang and Lin (2019), section 3.2.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        *,
+        train_size: int | Literal["auto"] = "auto",
+        prior: SpikeSlab,
+        likelihood: str = "categorical",
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        seed: int | None = None,
+        nan_policy: str = "stop",
+        name: str = "esm",
+        **options: Any,
+    ) -> None:
+        base = Adam(OF_OPTIMIZER, beta_1, beta_2, epsilon)
+        parts = base, prior, likelihood, 1.0, False
+        shared = train_size, seed, name, options
+        super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
