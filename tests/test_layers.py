@@ -148,6 +148,7 @@ def violations(tree, path):
 
 
 OPTIMIZERS = {"Sampler", "ContourOptimizer", "SpikeSlabOptimizer"}
+OPTIMIZERS |= {"Chain", "MovingChain"}
 
 
 def is_optimizer(node):

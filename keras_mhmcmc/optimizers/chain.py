@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import keras
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.optimizers.energies import Energies
@@ -42,15 +43,16 @@ class Parts(NamedTuple):
 class Chain(abc.ABC):
     """Abstract: how a chain lies in its model."""
 
+    _changes = 0  # of the state, between steps
+
     @abc.abstractmethod
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
         """Take the parts, and add variables of its own to the sampler."""
 
-    @abc.abstractmethod
     def use_warm_up(self, steps: int) -> None:
         """Take another length of the warm-up, before the first step."""
+        return None
 
-    @abc.abstractmethod
     def run(
         self,
         step: Callable[[], None],
@@ -59,6 +61,7 @@ class Chain(abc.ABC):
         variables: Sequence[keras.Variable],
     ) -> None:
         """Run `step()`, which assigns `variables`, for the chains that go on."""
+        step()
 
     @abc.abstractmethod
     def read(self, keeps: bool) -> Any:
@@ -68,31 +71,32 @@ class Chain(abc.ABC):
             keeps: whether the algorithm must leave the tensors as they are.
         """
 
-    @abc.abstractmethod
     def write(
         self, variables: Sequence[keras.Variable], values: Sequence[Tensor]
     ) -> None:
         """Assign values in a step."""
+        _backend.write(variables, values)
 
-    @abc.abstractmethod
     def restart(self, state: Any) -> Tensor:
         """Return whether the evaluated point starts a new chain; None: it does not."""
+        return None
 
-    @abc.abstractmethod
     def between(self, current: Current, accepted: Tensor, keeps: bool) -> Current:
         """Look at the step after the decision, and return `current` for the move."""
+        return current
 
     @abc.abstractmethod
     def store(self, state: Any) -> None:
         """Write the state after the move."""
 
-    @abc.abstractmethod
     def take_accepted(self) -> Tensor:
         """Return whether each chain took the point of this step; None: all did."""
+        return None
 
-    @abc.abstractmethod
     def take_changes(self) -> int:
         """Return how often somebody changed the state since the last call."""
+        changes, self._changes = self._changes, 0
+        return changes
 
     @abc.abstractmethod
     def state_values(self) -> list[Tensor]:
@@ -102,17 +106,17 @@ class Chain(abc.ABC):
     def settle(self) -> None:
         """Put the current state into the variables of the model."""
 
-    @abc.abstractmethod
     def propose(self) -> None:
         """Put the point to evaluate next into the model, after `settle`."""
+        return None
 
     @abc.abstractmethod
     def mark_sample(self, listener: Callable[[], None] | None) -> None:
         """Mark the current state as a sample."""
 
-    @abc.abstractmethod
     def freeze(self) -> None:
         """End the adaptation of the learning rate: samples are kept from now on."""
+        return None
 
     @abc.abstractmethod
     def sample_info(self) -> SampleInfo:

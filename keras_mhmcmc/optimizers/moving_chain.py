@@ -22,8 +22,6 @@ from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.initializers import constant
-from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
-from keras_mhmcmc.samplers.base import Current
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.samplers.parts import tensors
@@ -35,14 +33,10 @@ class MovingChain(Chain):
     Args:
         nan_policy: "stop" to warn of a chain that was stopped, "raise" to raise an
             error.
-        watch: looks at the partition of a contour sampler.
     """
 
-    def __init__(
-        self, nan_policy: str | None, watch: PartitionWatch | None = None
-    ) -> None:
+    def __init__(self, nan_policy: str | None) -> None:
         self._policy = _validate.choice("nan_policy", nan_policy, ("stop", "raise"))
-        self._watch = watch
         self._runs: Tensor = None  # (chains,), in a step that must select
         self._reported = 0
 
@@ -50,10 +44,6 @@ class MovingChain(Chain):
         self._parts = parts
         # The step, from 1, that stopped each chain, or -1.
         self._stopped_at = add_variable((), constant(-1), "int32", "stopped_at")
-
-    def use_warm_up(self, steps: int) -> None:
-        if self._watch is not None:
-            self._watch.use_warm_up(steps)
 
     def run(
         self,
@@ -91,20 +81,8 @@ class MovingChain(Chain):
             values = tensors.select(self._runs, list(values), old)
         _backend.write(variables, values)
 
-    def restart(self, state: Any) -> Tensor:
-        return None
-
-    def between(self, current: Current, accepted: Tensor, keeps: bool) -> Current:
-        return current
-
     def store(self, state: Any) -> None:
         self.write(self._parts.state.all, leaves(state))
-
-    def take_accepted(self) -> Tensor:
-        return None
-
-    def take_changes(self) -> int:
-        return 0  # a sample is only marked
 
     def state_values(self) -> list[Tensor]:
         return _backend.read(self._parts.state.weights)
@@ -112,15 +90,9 @@ class MovingChain(Chain):
     def settle(self) -> None:
         """Do nothing: the state is in the model."""
 
-    def propose(self) -> None:
-        """Do nothing: the state is the point to evaluate next."""
-
     def mark_sample(self, listener: Callable[[], None] | None) -> None:
         iteration = int(ops.convert_to_numpy(self._parts.iterations))
         self._parts.energies.mark(iteration, listener)
-
-    def freeze(self) -> None:
-        """Do nothing: the rate is not adapted."""
 
     def sample_info(self) -> SampleInfo:
         return self._parts.energies.of_sample()
@@ -153,17 +125,10 @@ class MovingChain(Chain):
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
         self._report()
-        if self._watch is not None:
-            self._watch.look_at_epoch(counts, *self._parts.energies.extremes())
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
         self._report()
         self._reported = 0  # another `fit` speaks again of the same chains
-        state = self._parts.state
-        if self._watch is not None and _backend.hold_values(state.all):
-            steps = int(ops.convert_to_numpy(self._parts.iterations))
-            extremes = self._parts.energies.extremes()
-            self._watch.look_at_end(state.arrays(), steps, *extremes)
 
     def _report(self) -> None:
         """Warn or raise if chains were stopped since the last call."""

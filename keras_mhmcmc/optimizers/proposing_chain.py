@@ -7,7 +7,6 @@ its density.
 """
 
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -23,7 +22,6 @@ from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.standstill import Standstill
 from keras_mhmcmc.optimizers.standstill import reason_of_loss
 from keras_mhmcmc.samplers.base import Current
-from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import leaves
 from keras_mhmcmc.samplers.parts import acceptance
 from keras_mhmcmc.samplers.parts import tensors
@@ -36,7 +34,6 @@ class ProposingChain(Chain):
     def __init__(self) -> None:
         self._accepted: Tensor = None
         self._keeps = False  # whether some weights have no gradient
-        self._changes = 0  # of the state, between steps
         self._counted: dict[str, Array] | None = None  # at the end of the last `fit`
 
     def build(self, parts: Parts, add_variable: Callable[..., keras.Variable]) -> None:
@@ -44,25 +41,8 @@ class ProposingChain(Chain):
         self._slots = parts.state.structure
         self._watch = Standstill(parts.name, parts.algorithm().refresh_probability)
 
-    def use_warm_up(self, steps: int) -> None:
-        """Do nothing: each look at the algorithm is at the sampler's own."""
-
-    def run(
-        self,
-        step: Callable[[], None],
-        energy: Tensor,
-        gradient: Position,
-        variables: Sequence[keras.Variable],
-    ) -> None:
-        step()
-
     def read(self, keeps: bool) -> Any:
         return self._parts.state.read()
-
-    def write(
-        self, variables: Sequence[keras.Variable], values: Sequence[Tensor]
-    ) -> None:
-        _backend.write(variables, values)
 
     def restart(self, state: Any) -> Tensor:
         """Return whether somebody else set the weights since they were settled."""
@@ -102,10 +82,6 @@ class ProposingChain(Chain):
     def take_accepted(self) -> Tensor:
         accepted, self._accepted = self._accepted, None
         return accepted
-
-    def take_changes(self) -> int:
-        changes, self._changes = self._changes, 0
-        return changes
 
     def _has_state(self) -> bool:
         """Return whether any chain has a state."""

@@ -33,7 +33,6 @@ from keras_mhmcmc.optimizers.interface import SamplerInterface
 from keras_mhmcmc.optimizers.loss_check import LossCheck
 from keras_mhmcmc.optimizers.model_states import ModelStates
 from keras_mhmcmc.optimizers.moving_chain import MovingChain
-from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
 from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
 from keras_mhmcmc.optimizers.replicas import Replicas
 from keras_mhmcmc.optimizers.state_variables import StateVariables
@@ -74,7 +73,6 @@ class Sampler(SamplerInterface):
         *,
         batch_size: int | None = None,
         nan_policy: str | None = None,
-        watch: PartitionWatch | None = None,
         chain: Chain | None = None,
         check_model: compiled_loss.Check = compiled_loss.warn_of_no_likelihood,
         check_step: compiled_loss.Check | None = None,
@@ -106,7 +104,7 @@ class Sampler(SamplerInterface):
         self._observer = _backend.LossObserver()
         if chain is None and is_compared:
             chain = ProposingChain()
-        self._chain: Chain = chain or MovingChain(nan_policy, watch)
+        self._chain: Chain = chain or MovingChain(nan_policy)
         self._replicas = Replicas()
         self._has_moved, self._planned = False, None
         self._check = LossCheck(check_model, check_step, is_compared)

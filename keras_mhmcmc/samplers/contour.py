@@ -8,6 +8,7 @@ base alone, and find the partition.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
@@ -15,12 +16,16 @@ from typing import Self
 
 import numpy as np
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc import partition as advice_on
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.optimizers.partition_watch import PartitionWatch
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.optimizers.moving_chain import MovingChain
 from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.optimizers.standstill import warm_up_message
 from keras_mhmcmc.partition import FEWEST_PILOT_STEPS
 from keras_mhmcmc.partition import PARTITIONS
 from keras_mhmcmc.partition import PILOT_STEPS
@@ -415,16 +420,79 @@ def csghmc(
     return contour_sampler(base, partition, pilot_steps, *settings, *more)
 
 
+_FEWEST = 10  # energies that are enough to judge a partition
+
+
+class ContourChain(MovingChain):
+    """The chain of a contour sampler: it warns if the partition does not fit.
+
+    Args:
+        nan_policy: as in `MovingChain`.
+        algorithm: of the sampler.
+    """
+
+    def __init__(self, nan_policy: str | None, algorithm: ContourSampler) -> None:
+        super().__init__(nan_policy)
+        self._algorithm = algorithm
+        self._told: set[str] = set()
+
+    def use_warm_up(self, steps: int) -> None:
+        self._algorithm = self._algorithm.with_warm_up(steps)
+
+    def look_at_epoch(self, counts: dict[str, Array]) -> None:
+        """Warn if most energies of an epoch lie outside the partition."""
+        super().look_at_epoch(counts)
+        steps = np.sum(counts["steps"])
+        if steps >= _FEWEST:
+            below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
+            message = advice_on.outside_message(below, above, self._advice())
+            self._tell("partition", message)
+
+    def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
+        """Warn if a run ends in the pilot, or left subregions empty between others."""
+        super().look_at_end(counts)
+        parts, traits = self._parts, self._algorithm.traits
+        if not _backend.hold_values(parts.state.all):
+            return
+        steps = int(_backend.ops.convert_to_numpy(parts.iterations))
+        self._tell("pilot", warm_up_message(parts.name, steps, traits))
+        contour = self._algorithm.contour
+        visits = parts.state.arrays().visits.reshape(-1, contour.partitions).sum(0)
+        if visits.sum() < _FEWEST:
+            return
+        advice = self._advice()
+        if self._algorithm.pilot is None:
+            self._tell("partition", advice_on.run_message(visits, contour, advice))
+        else:  # each chain has a partition of its own, and the pilot was in all of it
+            self._tell("partition", advice_on.visits_message(visits, advice))
+
+    def _advice(self) -> str:
+        if self._algorithm.pilot is not None:
+            return advice_on.fix_of_pilot(self._algorithm.pilot.steps)
+        lowest, highest = self._parts.energies.extremes()
+        return advice_on.fix(lowest, highest, self._algorithm.contour.partitions)
+
+    def _tell(self, what: str, message: str | None) -> None:
+        """Warn, unless there was a warning of this kind."""
+        if message is not None and what not in self._told:
+            self._told.add(what)
+            warn(message)
+
+
 class ContourOptimizer(Sampler):
     """Abstract: a sampler that flattens the energy and weights its samples."""
 
     algorithm: ContourSampler
 
     def __init__(
-        self, learning_rate: Rate, algorithm: ContourSampler, *shared: Any, **more: Any
+        self,
+        learning_rate: Rate,
+        algorithm: ContourSampler,
+        *shared: Any,
+        nan_policy: str,
     ) -> None:
-        watch = PartitionWatch(type(self).__name__, algorithm)
-        super().__init__(learning_rate, algorithm, *shared, watch=watch, **more)
+        chain = ContourChain(nan_policy, algorithm)
+        super().__init__(learning_rate, algorithm, *shared, chain=chain)
 
     @property
     def partition(self) -> EnergyPartition | list[EnergyPartition] | None:

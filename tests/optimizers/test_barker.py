@@ -7,8 +7,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.optimizers.tested_chain import TestedChain
 from keras_mhmcmc.samplers import barker
+from keras_mhmcmc.samplers.barker import TestedChain
 from tests.oracles import growing as oracle
 from tests.support.barker_chains import BATCH
 from tests.support.barker_chains import FEATURES
