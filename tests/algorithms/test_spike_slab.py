@@ -23,7 +23,7 @@ kinds = pytest.mark.parametrize("is_regression", [False, True])
 
 
 def prior(groups=GROUPS, **numbers):
-    return spike_slab.SpikeSlab(**(PRIOR | numbers), groups=groups)
+    return spike_slab.Numbers(**(PRIOR | numbers), groups=groups)
 
 
 def first(shapes=SHAPES, groups=GROUPS, chains=None, sigma=0.5, delta=0.4):
@@ -193,7 +193,7 @@ def test_a_kappa_near_that_of_the_slab_keeps_its_digits():
     """1 - rho is 1e-9 here, which a rho in float32 would not hold."""
     v0, v1 = 1e-5, 100.0
     latents = spike_slab.Latents([tensor([[1e-9]])], tensor([1.0]), tensor([0.5]))
-    numbers = spike_slab.SpikeSlab(v0, v1, 1.0, 1.0, 1.0, 1.0, (0,))
+    numbers = spike_slab.Numbers(v0, v1, 1.0, 1.0, 1.0, 1.0, (0,))
     (pull,) = pulls_of([tensor([[1.0]])], latents, numbers, 1)
     np.testing.assert_allclose(float(pull[0, 0]), 1e-9 / v0 + 1 / v1, rtol=1e-5)
 
