@@ -80,7 +80,7 @@ def test_pages_on_rsgld_give_the_command_of_its_figure(name):
         (mh.kernels.sghmc, "(T + learning_rate N V / (2 (1 - mu)))"),
         (mh.kernels.sgnht, "the variance of a single weight was 0.4% too small"),
         (mh.kernels.sgld, "(T + learning_rate N V / 2)"),
-        (mh.CSGLD, "3.4% at 10"),
+        (mh.kernels.csgld, "3.4% at 10"),
         (mh.MHBT, "draws its batch at random"),
         (mh.MINT, "shuffled batches"),
         (mh.kernels.mhbt, "the stiffest directions"),
