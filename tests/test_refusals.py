@@ -58,6 +58,7 @@ EXEMPT = {
     "independent_processes": "takes nothing",
     "proposals.RandomWalk": "takes nothing",
     "proposals.*.*": INNER,
+    "kernels.*.*": INNER,
     "priors.SpikeSlab.group_of_each": INNER,
     "priors.SpikeSlab.choose": INNER,
     "priors.SpikeSlab.kernels_of": INNER,

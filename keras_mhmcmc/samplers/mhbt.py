@@ -132,8 +132,6 @@ class Metropolis(base.Algorithm):
         temperature, rate = self.temperature, self.learning_rate
         if temperature is not None:
             temperature = base.checked_temperature(temperature, _validate.POSITIVE)
-        if self.alpha is not None:
-            base.check(self, alpha=ALPHA)
         rate = base.checked_learning_rate(rate)
         base.set_checked(self, learning_rate=rate, temperature=temperature)
         base.check(self, refresh_probability=base.SHARE)
@@ -335,6 +333,11 @@ def _share(part: Array, whole: Array) -> Array:
     return np.where(whole > 0, part / np.maximum(whole, 1.0), math.nan)
 
 
+def checked_alpha(alpha: float) -> float:
+    """Return alpha of MINT, a number in (0, 1]."""
+    return _validate.number("alpha", alpha, ALPHA)
+
+
 def mint_temperature(alpha: float, train_size: int, batch_size: int) -> float:
     """Return MINT's temperature n^(1 - lambda), with n^lambda = m^alpha."""
     return train_size / batch_size**alpha
@@ -422,7 +425,8 @@ def mint(
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 1.
     """
     proposal = checked_proposal(proposal, public.Langevin())
-    given: dict[str, Any] = dict(alpha=alpha, refresh_probability=refresh_probability)
+    given: dict[str, Any] = dict(alpha=checked_alpha(alpha))
+    given["refresh_probability"] = refresh_probability
     return Metropolis(learning_rate, None, proposal, **given)
 
 
@@ -450,9 +454,7 @@ def rsgld(
             `log_density`.
         forward_probability: probability of a forward move, in (0, 1]. The paper has
             0.5.
-        refresh_probability: probability of a refresh, in [0, 1). A refresh proposes the
-            position of the state with the next mini-batch, and accepts by the energies
-            alone. The paper has 0.
+        refresh_probability: probability of a refresh, in [0, 1), as in `mhbt`.
         beta: factor of the noise of backward moves, at least 1. "auto" chooses the
             first beta from the first forward proposals.
         beta_adaptation: "replay" chooses the smallest beta that would have given 90% of
@@ -601,7 +603,8 @@ class MINT(Sampler):
         settings = network_settings(
             proposal, learning_rate, refresh_probability, warm_up, rate_adaptation
         )
-        algorithm = Metropolis(base.OF_OPTIMIZER, None, proposal, alpha, **settings)
+        settings["alpha"] = checked_alpha(alpha)
+        algorithm = Metropolis(base.OF_OPTIMIZER, None, proposal, **settings)
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, batch_size=batch_size)
 
