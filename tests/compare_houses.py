@@ -44,12 +44,9 @@ DIFFERING = {"date_saved", "shared_object_id", "run", "sha256", "base_sha256", "
 
 def values(prefix, found):
     """The numbers in `found` by name, also of tuples, lists, dicts and objects."""
-    if isinstance(found, dict):
-        items = found.items()
-    elif isinstance(found, list | tuple):
-        items = enumerate(found)
-    else:
+    if not isinstance(found, dict | list | tuple):
         return {prefix: np.asarray(found)}
+    items = found.items() if isinstance(found, dict) else enumerate(found)
     parts = [values(f"{prefix}/{key}", value) for key, value in items]
     return {name: value for part in parts for name, value in part.items()}
 
@@ -57,8 +54,7 @@ def values(prefix, found):
 def plain(entry):
     """An entry of a JSON file without what differs from run to run."""
     if isinstance(entry, dict):
-        kept = entry.keys() - DIFFERING
-        return {key: plain(entry[key]) for key in sorted(kept)}
+        return {key: plain(entry[key]) for key in sorted(entry.keys() - DIFFERING)}
     return [plain(x) for x in entry] if isinstance(entry, list) else entry
 
 
@@ -100,8 +96,8 @@ def fitted(make, train, compile_model, folder):
     model.save(folder / "model.keras")
     with zipfile.ZipFile(folder / "model.keras") as file:
         file.extractall(folder / "zip")
-    first = made(model, posterior, folder / "first")
-    return dict(first=first, saved=of_files(folder / "zip"))
+    saved = of_files(folder / "zip")
+    return dict(first=made(model, posterior, folder / "first"), saved=saved)
 
 
 def resumed(train, folder, path):
@@ -120,8 +116,8 @@ def chains_of(make):
     chains.compile(make(seed=3), model.loss)
     posterior = mh.PosteriorSamples()
     fit(chains, epochs=2, callbacks=[posterior])
-    diagnostics = chains.optimizer.chain_diagnostics()
-    return [posterior.weights, posterior.energies, diagnostics]
+    found = chains.optimizer.chain_diagnostics()
+    return [posterior.weights, posterior.energies, found]
 
 
 def sampled(kernel, steps=40, **options):
@@ -160,9 +156,8 @@ def rows():
         found[f"fit.{name}_auto"] = (make, fit, compiled)
         kernel = getattr(mh.kernels, name)(0.05, **auto, shared_density=True)
         found[f"sample.{name}_auto"] = (kernel, dict(batch_size=8, burn_in=20))
-    for name in ("hmc", "mclmc"):
-        kernel = getattr(mh.kernels, name)(warm_up=30)
-        found[f"sample.{name}_adapted"] = (kernel, dict(burn_in=30))
+    for kind in (mh.kernels.hmc, mh.kernels.mclmc):
+        found[f"sample.{kind.__name__}_adapted"] = (kind(warm_up=30), dict(burn_in=30))
     for name, (kernel, options) in tools.KERNELS.items():
         found[f"sample.{name.replace(' ', '_')}"] = (kernel, options | dict(steps=40))
     return found
@@ -170,13 +165,12 @@ def rows():
 
 def ladders():
     """Runs at many temperatures."""
-    runs = {name: (kernel, {}) for name, kernel in exchange_tools.KERNELS.items()}
+    runs = [(kernel, {}) for kernel in exchange_tools.KERNELS.values()]
     likelihood = exchange_tools.noisy_gaussian(0.1)
     data = dict(data=exchange_tools.NOISE, batch_size=20, log_likelihood=likelihood)
-    for kernel in (mh.kernels.sghmc(0.005), mh.kernels.sgnht(0.005)):
-        runs[f"data and {len(runs)}"] = (kernel, data)
+    runs += [(mh.kernels.sghmc(0.005), data), (mh.kernels.sgnht(0.005), data)]
     found = [test_equi_energy.run()]
-    for kernel, options in runs.values():
+    for kernel, options in runs:
         given = dict(steps=30, chains=4, swap_every=2) | options
         found.append(exchange_tools.run(kernel, **given))
     return [[d.position, d.info, d.state[:5]] for d in found]
@@ -214,8 +208,7 @@ def differences(a, b):
         names = sorted(set(one.files) ^ set(two.files))
         for name in set(one.files) & set(two.files):
             x, y = one[name], two[name]
-            same = x.dtype == y.dtype and x.shape == y.shape
-            if not (same and x.tobytes() == y.tobytes()):
+            if (x.dtype, x.shape, x.tobytes()) != (y.dtype, y.shape, y.tobytes()):
                 names.append(name)
         return len(one.files), names
 
@@ -226,15 +219,7 @@ def main(earlier, wanted):
     kept, new = scratch / "earlier", scratch / "here"
     missing = [name for name in wanted if not (kept / name / "values.npz").exists()]
     if missing:
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            __file__,
-            "--probe",
-            str(kept),
-            *missing,
-        ]
+        command = [sys.executable, __file__, "--probe", str(kept), *missing]
         environment = os.environ | {"TREE": str(earlier)}
         subprocess.run(command, check=True, cwd=earlier, env=environment)
     probe(new, kept, wanted)
