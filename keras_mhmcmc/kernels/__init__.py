@@ -1,4 +1,4 @@
-"""Build transition kernels for `mh.sample`, with checked arguments."""
+"""The kernels for `mh.sample`, by their public names."""
 
 from keras_mhmcmc.samplers.amagold import amagold
 from keras_mhmcmc.samplers.barker import barker
