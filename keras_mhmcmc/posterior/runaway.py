@@ -129,7 +129,7 @@ class Runaway:
         now, first = float(np.mean(self._last)), float(np.mean(self._first))
         if not is_above.any():
             if is_over and self._constant is not None:
-                if isinstance(model.optimizer.algorithm, Metropolis):
+                if model.optimizer.algorithm.traits.compares_batches:
                     # Its energies are those of mini-batches that favoured the states.
                     now = _loss_of_state(model)
                 if now > self._constant:
