@@ -109,8 +109,9 @@ def _estimator_class() -> type:
             return tuple(self._shape)
 
         def predict(self, x: Any, batch_size: int = 128, **_: Any) -> Array:
-            (x,) = self._filled_up(size := len(x := self._inputs(x)), x)
-            return self._classifier.logits(x)[:size].astype("float32")
+            x = self._inputs(x)
+            (filled,) = self._filled_up(len(x), x)
+            return self._classifier.logits(filled)[: len(x)].astype("float32")
 
         def compute_loss(self, x: Any, y: Any, reduction: str = "none") -> Any:
             loss = np.logaddexp(0.0, self._ascent(x, y)[1]).astype("float32")
@@ -140,6 +141,13 @@ def _estimator_class() -> type:
 
         def get_activations(self, *_: Any, **__: Any) -> NoReturn:
             raise NotImplementedError("Make a `keras.Model` that outputs activations")
+
+        def set_params(self, **changes: Any) -> NoReturn:
+            raise ValueError(
+                "An estimator of `mh.adversarial.art_classifier` takes no defences of "
+                "ART: put them into the model, and make the estimator anew. Received: "
+                f"{_validate.shown(changes)}"
+            )
 
         def _inputs(self, x: Any) -> Array:
             return np.asarray(self._classifier.checked_inputs(as_inputs("x", x)))

@@ -29,6 +29,8 @@ def test_training_is_refused(trained):
     estimator, x, y = trained[1:]
     with pytest.raises(NotImplementedError, match="Train the model with Keras"):
         estimator.fit(x, y)
+    with pytest.raises(ValueError, match="takes no defences of ART"):
+        estimator.set_params(clip_values=(0.0, 2.0))
 
 
 class TestBadInput:
