@@ -18,7 +18,7 @@ BLOCKS = {
     "attention": lambda x: layers.MultiHeadAttention(2, 2)(x, x),
     "batch_norm": layers.BatchNormalization(),
     "bidirectional": layers.Bidirectional(layers.LSTM(3)),
-    "convolution": layers.Conv1D(3, 3),
+    "convolution": lambda x: layers.Conv2D(3, 3)(layers.Reshape((STEPS, 4, 1))(x)),
     "dropout": layers.Dropout(0.5),
     "gru": layers.GRU(4),
     "lstm": layers.LSTM(4),
@@ -67,6 +67,12 @@ def test_each_chain_predicts_as_a_model_with_its_weights(name, num_chains):
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
     if num_chains > 1:
         assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
+
+
+def test_convolutions_are_evaluated_side_by_side():
+    """Keras asks for the layout of their operands, which PyTorch's vmap cannot tell."""
+    chains = fitted(text_model(BLOCKS["convolution"]), 2, "vmap")
+    assert chains.strategy == "vmap"
 
 
 def test_networks_whose_layers_keep_states_are_refused():
