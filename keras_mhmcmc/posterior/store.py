@@ -15,6 +15,7 @@ from typing import Self
 import keras
 import numpy as np
 import numpy.typing as npt
+from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
@@ -273,14 +274,15 @@ def chain_state_in(model: keras.Model) -> Iterator[None]:
         return
     # Not `model.trainable_variables`: layers may have been frozen since `build`.
     variables = model.optimizer.sampled_variables
-    pending = [host_copy(variable) for variable in variables]
-    _assign(variables, [host_copy(x) for x in model.optimizer.state_values()])
+    # Copies on the devices: arrays of the host would undo a division of the chains.
+    pending = [ops.copy(variable) for variable in variables]
+    _assign(variables, [ops.copy(x) for x in model.optimizer.state_values()])
     try:
         yield
     finally:
         _assign(variables, pending)
 
 
-def _assign(variables: Iterable[keras.Variable], values: Iterable[Array]) -> None:
+def _assign(variables: Iterable[keras.Variable], values: Iterable[Tensor]) -> None:
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
