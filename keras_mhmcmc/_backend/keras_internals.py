@@ -396,3 +396,24 @@ def writing_to_keras_variables(optimizer: keras.optimizers.Optimizer) -> Iterato
     finally:
         for name in (*_WRITERS, key):
             object.__delattr__(optimizer, name)
+
+
+@contextlib.contextmanager
+def any_memory_format() -> Iterator[None]:
+    """Let Keras' convolutions on PyTorch take tensors that stand for many chains.
+
+    They ask whether their operands lie in memory with the channels last, for speed. A
+    tensor inside `torch.func.vmap` has no answer.
+    """
+    from keras.src.backend.torch import nn
+
+    name = "_maybe_convert_to_channels_last"
+    asks = getattr(nn, name, None)  # the oldest Keras that we take does not ask
+    if asks is None:
+        yield
+        return
+    setattr(nn, name, lambda tensor: tensor)
+    try:
+        yield
+    finally:
+        setattr(nn, name, asks)

@@ -1,34 +1,16 @@
 """`torch.func.vmap` of networks of Keras."""
 
-import contextlib
-
 import torch
-from keras.src.backend.torch import nn
 
-# Keras' convolutions ask whether their operands lie in memory with the channels last,
-# for speed. A tensor of many chains has no answer.
-_ASKS = "_maybe_convert_to_channels_last"
+from keras_mhmcmc._backend.keras_internals import any_memory_format
 
 
 def vectorized(function, randomness="error"):
-    """Return `torch.func.vmap(function)`, in which convolutions work."""
+    """Return `torch.func.vmap(function)`, in which Keras' convolutions work."""
     mapped = torch.func.vmap(function, randomness=randomness)
 
     def run(*values):
-        with _any_memory_format():
+        with any_memory_format():
             return mapped(*values)
 
     return run
-
-
-@contextlib.contextmanager
-def _any_memory_format():
-    asks = getattr(nn, _ASKS, None)  # Keras has it from 3.13 on
-    if asks is None:
-        yield
-        return
-    setattr(nn, _ASKS, lambda tensor: tensor)
-    try:
-        yield
-    finally:
-        setattr(nn, _ASKS, asks)
