@@ -30,7 +30,6 @@ tree = keras.tree
 ENERGY_ERROR = 0.1  # per dimension, as in Sommer and others (2025)
 _RATES = (0.3, 1.0, 3.0, 10.0)  # on mini-batches, times the usual one
 _TOO_LARGE = 10.0  # times what was asked for: such a chain gives no sample
-_KEPT_OF_A_PILOT = 25  # samples of a chain
 
 
 @dataclass(frozen=True)

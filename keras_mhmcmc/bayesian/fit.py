@@ -41,6 +41,7 @@ tree = keras.tree
 
 _MOST_STEPS, _MOST_EPOCHS = 6000, 100  # the longer of both, of a member
 _PILOT = 0.25  # steps of a trial, as a part of those of the last chains
+_KEPT_OF_A_PILOT = 200  # samples of all chains
 
 
 class Fit:
@@ -219,13 +220,14 @@ class Fit:
         phase = self._phase(sampler_of(choice, model, size))
         steps = steps_of(phase, model, size, members.steps or self._most(), sampling)
         kept = choice.kept(model, count)
-        pilot = max(2 * kept, int(_PILOT * steps))
+        few = min(kept, max(1, _KEPT_OF_A_PILOT // count))
+        pilot = min(steps, max(2 * few, int(_PILOT * steps)))
         tried: dict[Setting, Array | None] = {}
 
         def score(setting: Setting) -> float:
             nonlocal best
             if setting not in tried:
-                samples, nats = self._run(phase, members, setting, pilot, kept, True)
+                samples, nats = self._run(phase, members, setting, pilot, few, True)
                 tried[setting] = nats
                 if samples is not None and nats is not None:
                     share, nll = scores.share_of_members(self._members_nats, nats)
