@@ -14,7 +14,6 @@ import keras_mhmcmc as mh
 from tests.support.devices import simulated_devices
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
-from tests.support.models import KERAS_VERSION
 from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
@@ -113,7 +112,7 @@ def convolutional():
     )
 
 
-def test_convolutions_train_in_a_loop_where_they_cannot_be_vectorised():
+def test_convolutions_train_in_one_pass_as_in_a_loop():
     x = np.random.default_rng(0).normal(size=(TRAIN_SIZE, 6, 6, 1)).astype("float32")
     _, y = data()
     model = convolutional()
@@ -122,17 +121,11 @@ def test_convolutions_train_in_a_loop_where_they_cannot_be_vectorised():
         chains = parallel(2, model, strategy=strategy)
         chains.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
         runs[strategy] = chains
-    # Keras 3.10 writes convolutions on PyTorch in a way that can be vectorised.
-    needs_loop = BACKEND == "torch" and KERAS_VERSION > (3, 10)
-    assert runs["auto"].strategy == ("loop" if needs_loop else "vmap")
+    assert runs["auto"].strategy == "vmap"
     np.testing.assert_allclose(
         weights(runs["auto"]), weights(runs["loop"]), rtol=1e-3, atol=1e-4
     )
     assert runs["auto"].predict(x, verbose=0).shape == (2, TRAIN_SIZE, CLASSES)
-    if needs_loop:
-        with pytest.raises(ValueError, match="`strategy`"):
-            chains = parallel(2, model, strategy="vmap")
-            chains.fit(x, y, batch_size=16, verbose=0)
 
 
 @pytest.mark.every_backend
