@@ -10,4 +10,6 @@ def test_it_prints_a_row_and_its_mean(capsys):
     (row,) = load("one_call").main(["--quick"])
     assert row["set"] == "diabetes"
     assert row["ensemble"] < 6.0  # of the constant prediction: 5.77
-    assert capsys.readouterr().out.splitlines()[-1].startswith("diabetes")
+    ensemble, members = capsys.readouterr().out.splitlines()[-2:]
+    assert ensemble.startswith("diabetes") and f"{row['ensemble']:.3f}" in ensemble
+    assert members.startswith("  members") and f"{row['members']:.3f}" in members

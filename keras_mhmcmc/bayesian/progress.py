@@ -22,7 +22,9 @@ class Progress:
     ) -> None:
         self._ensemble, self._verbose = ensemble, verbose
         self._callbacks = keras.callbacks.CallbackList(callbacks, model=ensemble)
-        self._rounds, self._phase, self._begin = 0, "", time.monotonic()
+        self._rounds = 0  # of all phases
+        # The phase, and where and when it began: resumed members do not begin at 0.
+        self._phase, self._first, self._begin = "", 0, time.monotonic()
         ensemble.stop_training = False
 
     @property
@@ -54,10 +56,10 @@ class Progress:
         """
         now = time.monotonic()
         if phase != self._phase:
-            self._phase, self._begin = phase, now
-            self._first = done
+            self._phase, self._first, self._begin = phase, done, now
         elif self._verbose:
-            left = (now - self._begin) / max(1, done - self._first) * (most - done)
+            each = (now - self._begin) / max(1, done - self._first)
+            left = each * (most - done)
             values = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
             line = f"{phase}: {done} of at most {most}, {values}, {left:.0f} s left"
             print(f"\r{line:<79}", end="", flush=True)
