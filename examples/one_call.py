@@ -4,7 +4,8 @@ Each row has the test NLL in the target's own unit, of the four trained members 
 and of what `fit` chose to average, and the seconds of both. The network of a regression
 has two layers of 16 units and predicts its noise. Images have two more columns: eight
 members, and four networks that train twice as long, with the rate and the decay that
-the held-out examples chose, and a cosine schedule. MNIST is 10,000 of its images.
+the held-out examples chose. All learn from all examples of classes in the end. MNIST is
+10,000 of its images.
 
     python examples/one_call.py --data-dir folder
     python examples/one_call.py --quick
@@ -71,12 +72,9 @@ def images(name, folder, split):
 def longer(network, loss, data, report, seed):
     """NLL of four networks that train twice as long as the best of a report."""
     x, y, x_test, y_test = data
-    rows = [row for row in report.rows if row["phase"] == "members"]
-    best = min(rows, key=lambda row: row["nll"])
+    best = report.rows[-1]  # of the members that learned from all data
     setting = dict(part.split("=") for part in best["setting"].split(", "))
     keras.utils.set_random_seed(seed)
-    held_out = np.random.default_rng(seed).permutation(len(x))[: round(0.1 * len(x))]
-    x, y = np.delete(x, held_out, axis=0), np.delete(y, held_out, axis=0)
     chains = mh.ParallelChains(network, 4, seed=seed)
     rate = keras.optimizers.schedules.CosineDecay(
         float(setting["rate"]), 2 * best["steps"]

@@ -201,9 +201,39 @@ def test_too_few_outputs_are_told_at_the_first_batch(y, outputs, message):
             model.fit(np.zeros((4, 2)), np.zeros(y), verbose=0)
 
 
-def test_one_deviation_for_all_data_is_refused_with_a_remedy():
-    with pytest.raises(ValueError, match='deviation for each input.*"learned"'):
+def test_the_loss_cannot_learn_a_deviation_and_names_the_layer_that_does():
+    with pytest.raises(ValueError, match="mh.losses.LearnedDeviation()"):
         mh.losses.GaussianNLL("learned")
+
+
+def test_the_posterior_of_one_deviation_for_all_data(tmp_path):
+    """With N targets the logarithm of the deviation has a variance of 1 / (2 N)."""
+    size = 200
+    y = 0.3 * np.random.default_rng(0).normal(size=(size, 1)).astype("float32")
+    deviation = mh.losses.LearnedDeviation(initial=0.5)
+    network = keras.Sequential([keras.Input((1,)), deviation])
+    loss, zeros = mh.losses.GaussianNLL(), np.zeros((size, 1), "float32")
+
+    def log_density(log_std):
+        outputs, _ = deviation.stateless_call([log_std], [], zeros)
+        return -size * loss(y, outputs)
+
+    draws = mh.sample(
+        mh.kernels.hmc(leapfrog_steps=3, warm_up=100),
+        np.log([[0.5]] * 8).astype("float32"),
+        log_density=log_density,
+        num_steps=300,
+        num_chains=8,
+        burn_in=100,
+        progress=False,
+    ).position
+    assert draws.std() == pytest.approx(np.sqrt(0.5 / size), rel=0.15)
+    assert draws.mean() == pytest.approx(np.log(np.sqrt(np.mean(y**2))), abs=0.01)
+    network.save(tmp_path / "network.keras")
+    loaded = keras.models.load_model(tmp_path / "network.keras")
+    assert loaded.predict(np.ones((1, 1)), verbose=0) == pytest.approx(
+        np.array([[1.0, np.log(0.5)]]), rel=1e-6
+    )
 
 
 @pytest.mark.every_backend

@@ -1,5 +1,6 @@
 """The second phase: chains from the trained networks, on all data or in batches."""
 
+import math
 from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,9 @@ class Samples:
 class AllData:
     """Chains whose steps need the gradient of all data, by `mh.sample`.
 
+    A position is one flat vector: a step of a sampler is then one operation, and not
+    one for each weight of the network.
+
     Args:
         model: compiled; its weights that are not trained are those of all chains.
         data: `(x, y, sample_weight)` arrays.
@@ -106,6 +110,7 @@ class AllData:
         places = {id(v): place for place, v in enumerate(model.weights)}
         own = [places[id(v)] for v in model.trainable_variables]
         count = len(starts[0])
+        flat = [np.reshape(starts[place], (count, -1)) for place in own]
         x, y, weights = self._data
         size = len(self._is_training)
         each = np.ones(size, "float32")
@@ -122,7 +127,7 @@ class AllData:
             kernel = kernels.mclmc(warm_up=warm_up, energy_error=ENERGY_ERROR)
         draws = sample(
             kernel,
-            tuple(starts[place] for place in own),
+            np.concatenate(flat, axis=1),
             log_likelihood=self._log_likelihood,
             data=(x, y, each, factors),
             num_steps=warm_up + steps,
@@ -139,14 +144,16 @@ class AllData:
             left_out = {int(k): float(errors[k]) for k in np.flatnonzero(~is_sound)}
             backs = np.asarray(draws.info["returns"])
             returns = {int(k): int(backs[k]) for k in np.flatnonzero(backs)}
-        moved = [np.asarray(p)[is_sound] for p in draws.position]
-        number = int(is_sound.sum()) * moved[0].shape[1]
+        moved = np.asarray(draws.position)[is_sound]
+        moved = moved.reshape(-1, moved.shape[-1])
+        number = len(moved)
         stacked = [
             np.broadcast_to(ops.convert_to_numpy(v), (number, *v.shape))
             for v in model.weights
         ]
-        for place, values in zip(own, moved, strict=True):
-            stacked[place] = values.reshape(number, *values.shape[2:])
+        ends = np.cumsum([part.shape[1] for part in flat])
+        for place, values in zip(own, np.split(moved, ends[:-1], axis=1), strict=True):
+            stacked[place] = values.reshape(number, *stacked[place].shape[1:])
         return Samples(stacked, left_out, returns, warm_up + steps)
 
     def _make_log_likelihood(self) -> Callable[..., Tensor]:
@@ -154,10 +161,15 @@ class AllData:
 
         def log_likelihood(position: Any, batch: Any) -> Tensor:
             x, y, each, factors = batch
-            pairs = zip(model.trainable_variables, position, strict=True)
-            with keras.StatelessScope(list(pairs)):
+            pairs, begin = [], 0
+            for variable in model.trainable_variables:
+                end = begin + math.prod(variable.shape)
+                values = ops.reshape(position[begin:end], variable.shape)
+                pairs.append((variable, values))
+                begin = end
+            with keras.StatelessScope(pairs):
                 outputs = model(x, training=False)
-            prior = sum(ops.sum(ops.square(p)) for p in position)
+            prior = ops.sum(ops.square(position))
             nats = each * factors[:, 0] * likelihood.nats(y, outputs)
             return -nats - factors[:, 1] * prior
 

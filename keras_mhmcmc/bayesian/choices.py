@@ -85,7 +85,8 @@ def sampler_of(choice: Choice, model: keras.Model, size: int) -> Any:
         return sampler
     if sampler == "auto":
         is_cheap = size * model.count_params() <= _CHEAP
-        if is_cheap and not model.non_trainable_variables:
+        is_fixed = has_classes(model) or bool(model.non_trainable_variables)
+        if is_cheap and not is_fixed:
             return None
         sampler = "psgld"
     return BY_NAME[sampler]

@@ -17,7 +17,13 @@ _LEAST_HELD_OUT = 10  # examples
 
 
 def divided(
-    x: Any, y: Any, weights: Any, split: float, held_out: Any, seed: int
+    x: Any,
+    y: Any,
+    weights: Any,
+    split: float | None,
+    held_out: Any,
+    seed: int,
+    most: int,
 ) -> tuple[tuple[Any, Any, Any], Array, tuple[Any, Any]]:
     """Return the data, which of their examples are for training, and those held out.
 
@@ -25,9 +31,10 @@ def divided(
         x: inputs, or a loader of pairs.
         y: targets.
         weights: of the examples, or None.
-        split: part that is held out.
+        split: part that is held out. None: a tenth; and up to `most`, a third at most.
         held_out: `(x, y)` in its place, or None.
         seed: of the division.
+        most: examples.
     """
     if y is None and not _data.is_dataset(x):
         raise ValueError(
@@ -40,6 +47,8 @@ def divided(
     _check_finite({"x": x, "y": y, "sample_weight": weights})
     is_training = np.ones(size, bool)
     if held_out is None:
+        if split is None:
+            split = max(0.1, min(1 / 3, most / size))
         interval = _validate.Interval(0.0, 1.0, low_open=True)
         split = _validate.number("validation_split", split, interval)
         count = min(max(_LEAST_HELD_OUT, round(split * size)), size // 2)

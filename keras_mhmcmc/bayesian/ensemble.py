@@ -194,7 +194,7 @@ class BayesianEnsemble(WithEnsemble):
         *,
         epochs: int | None = None,
         batch_size: int = 32,
-        validation_split: float = 0.1,
+        validation_split: float | None = None,
         validation_data: tuple[Any, Any] | None = None,
         sampling: float | str = "auto",
         refit: bool = True,
@@ -214,13 +214,13 @@ class BayesianEnsemble(WithEnsemble):
                 6,000 mini-batches.
             batch_size: examples of a mini-batch. Defaults to 32.
             validation_split: part of the examples that is held out, drawn with `seed`.
-                Defaults to 0.1.
+                Defaults to None: 0.1, or 1,000 examples for classes, a third at most.
             validation_data: `(x, y)` that are held out in its place.
             sampling: steps of the chains, as a multiple of the mini-batches of a
                 member; 0 is a deep ensemble. Defaults to "auto": as many, and 3,000 to
                 8,000 after the warm-up where all data fit in a gradient.
-            refit: whether the last chains learn from the held-out examples as well.
-                Defaults to True.
+            refit: whether the last chains, and for classes the members, learn from
+                the held-out examples as well, after all is chosen. Defaults to True.
             sample_weight: number of times that an example counts, (N,).
             callbacks: of Keras. Each round of members, and each trial, is an epoch to
                 them, with the logs "loss" and "val_loss", in nats of an example. One
@@ -255,7 +255,7 @@ class BayesianEnsemble(WithEnsemble):
         progress = Progress(self, callbacks, verbose)
         plan = Plan(0, batch_size, epochs)
         compiled, optimizer = self._untracked.compiled, self._untracked.optimizer
-        run = Fit(self.model, compiled, optimizer, plan, seed, progress)
+        run = Fit(self.model, compiled, optimizer, plan, seed, progress, refit)
         run.divide(x, y, sample_weight, validation_split, validation_data)
         run.keep_in(
             directory,
@@ -272,7 +272,7 @@ class BayesianEnsemble(WithEnsemble):
         trained = self._untracked.trained
         members = run.take(trained) if trained else run.train(self.num_members)
         choice = Choice(self.sampler, self.temperature, self.prior, self.max_samples)
-        average = run.sample(members, choice, sampling, refit)
+        average = run.sample(members, choice, sampling)
         self.report = run.report
         self._averaged = ensemble_of(self.model, average.stacked, average.weights, None)
         self.predict_function = self.test_function = None

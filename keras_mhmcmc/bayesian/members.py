@@ -45,6 +45,8 @@ class Training:
     """What the held-out examples choose before a member is trained."""
 
     decay: float | None = None  # of the weights by AdamW; None: the optimizer's own
+    length: float = 1.0  # times the usual number of steps
+    is_refit: bool = False  # whether the held-out examples are learned from, too
 
 
 @dataclass
@@ -112,12 +114,17 @@ class Trainer:
         self._saved, self._part = saved, f"{part}, unfinished"
         self._order = np.random.default_rng(seed)
 
-    def train(self, rates: Sequence[float], most: int) -> Members:
+    def train(
+        self, rates: Sequence[float], most: int, is_cosine: bool = False
+    ) -> Members:
         """Return the networks. Several rates are tried for a round each.
 
         Args:
             rates: of the optimizer. Empty: it keeps its own.
             most: steps without an argument `epochs`.
+            is_cosine: whether the rate falls to 0 as a cosine, and the last networks
+                count. Else each network is the best of all rounds, and the rate falls
+                where none gets better.
         """
         chains, most_rounds = self._chains, self._plan.rounds(most)
         chains.build_optimizer()
@@ -125,8 +132,13 @@ class Trainer:
         best, saved_at = state.best, time.monotonic()
         for number in range(state.rounds, most_rounds):
             try:
+                if is_cosine and best.rate is not None:
+                    angle = np.pi * number / most_rounds
+                    rate = 0.5 * best.rate * (1.0 + np.cos(angle))
+                    chains.optimizer.learning_rate = rate
                 loss = self._round()
-                state.waits = np.where(self._keep(best), 0, state.waits + 1)
+                is_kept = self._keep(best, is_cosine)
+                state.waits = np.where(is_kept, 0, state.waits + 1)
                 best.steps += self._plan.round
                 nll = float(np.mean(best.nats))
                 self._progress.tell(
@@ -213,11 +225,16 @@ class Trainer:
         )
         return float(np.mean(history.history["loss"][-1]))
 
-    def _keep(self, best: Members) -> Array:
-        """Keep the networks that are better than before, and return which are."""
+    def _keep(self, best: Members, is_last: bool) -> Array:
+        """Keep the networks that are better than before, and return which are.
+
+        Args:
+            best: the networks that are kept.
+            is_last: whether to keep all that have finite nats.
+        """
         stacked = self._stacked()
         nats = np.mean(self._held_out.nats(stacked), axis=1)
-        is_better = nats < best.nats  # never true of NaN
+        is_better = np.isfinite(nats) if is_last else nats < best.nats
         best.nats = np.where(is_better, nats, best.nats)
         for old, new in zip(best.stacked, stacked, strict=True):
             old[is_better] = new[is_better]

@@ -153,21 +153,37 @@ class Average:
     nll: float
 
 
-def share_of_members(members: Array, samples: Array) -> tuple[float, float]:
-    """Return the members' part of the mean with the lowest nats, and these.
+def is_clearly_better(nats: Array, other: Array) -> bool:
+    """Return whether nats are lower than others by more than a standard error.
+
+    Args:
+        nats: of held-out examples, (N,).
+        other: of the same examples.
+    """
+    gains = other - nats
+    return float(np.mean(gains)) > float(np.std(gains)) / np.sqrt(len(gains))
+
+
+def share_of_members(members: Array, samples: Array) -> tuple[float, Array]:
+    """Return the members' part of the mean with the lowest nats, and these, (N,).
+
+    Where less than half is best, but not clearly, half is taken: the mean of two
+    predictions has no more nats than the mean of theirs.
 
     Args:
         members: nats of held-out examples under each, (members, N).
         samples: the same, (samples, N).
     """
     of_members, of_samples = -mixture(members), -mixture(samples)
-    found = {}
+    found: dict[float, Array] = {}
     with np.errstate(divide="ignore"):
         for share in _SHARES:
             pair = np.log(share) + of_members, np.log1p(-share) + of_samples
-            found[share] = -float(np.mean(np.logaddexp(*pair)))
-    share = min(found, key=found.__getitem__)
-    return share, found[share]
+            found[share] = -np.logaddexp(*pair)
+    best = min(found, key=lambda share: np.mean(found[share]))
+    if best < 0.5 and not is_clearly_better(found[best], found[0.5]):
+        best = 0.5
+    return best, found[best]
 
 
 def averaged(

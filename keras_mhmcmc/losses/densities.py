@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -95,9 +96,9 @@ class GaussianNLL(_WithDeviation):
         if isinstance(noise_std, str) and noise_std == "learned":
             raise ValueError(
                 "Argument `noise_std` must be a number or None: Keras does not train "
-                "the variables of a loss, so one deviation for all data cannot be "
-                "learned here. Use None, a deviation for each input, with a last layer "
-                'of two outputs a target. Received: noise_std="learned"'
+                "the variables of a loss. For one deviation for all data, end the "
+                "network in `mh.losses.LearnedDeviation()`, and use None. Received: "
+                'noise_std="learned"'
             )
         if noise_std is not None:
             noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
@@ -125,6 +126,49 @@ class GaussianNLL(_WithDeviation):
 
     def get_config(self) -> dict[str, Any]:
         return {"noise_std": self.noise_std, **super().get_config()}
+
+
+@serializable
+class LearnedDeviation(keras.layers.Layer):
+    """Append one deviation for all data to the means that a network predicts.
+
+    The outputs are those of `GaussianNLL()`: D means, then D numbers s with
+    std = min_std + exp(s). Here s is a weight of the network, so a sampler samples it
+    with the others. It suits noise that does not depend on the input.
+
+    Args:
+        initial: the deviation before training, in units of the target, greater than 0.
+            Defaults to 1.0, for targets of deviation 1.
+        options: as for `keras.layers.Layer`.
+
+    Raises:
+        ValueError: `initial` is not greater than 0.
+
+    Example:
+
+    >>> import keras
+    >>> means = keras.layers.Dense(1)
+    >>> network = keras.Sequential([keras.Input((3,)), means, LearnedDeviation()])
+    >>> network.output_shape
+    (None, 2)
+    """
+
+    def __init__(self, initial: float = 1.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.initial = _validate.number("initial", initial, _validate.POSITIVE)
+
+    def build(self, input_shape: Sequence[int | None]) -> None:
+        start = keras.initializers.Constant(math.log(self.initial))
+        shape = (input_shape[-1],)
+        self.log_std = self.add_weight(shape=shape, initializer=start, name="log_std")
+
+    def call(self, means: Tensor) -> Tensor:
+        """Return the means, then the logarithm of the deviation of each."""
+        log_std = ops.broadcast_to(self.log_std, ops.shape(means))
+        return ops.concatenate([means, ops.cast(log_std, means.dtype)], axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"initial": self.initial, **super().get_config()}
 
 
 @serializable

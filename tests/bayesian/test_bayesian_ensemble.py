@@ -262,6 +262,28 @@ def test_samples_that_are_worse_are_not_averaged():
     assert "these are the trained members" in repr(ensemble.report)
 
 
+def test_longer_training_stands_where_sampling_does_not_pay():
+    x, y = blobs()
+    sampler = mh.SGLD(1e3, train_size=60)
+    ensemble = mh.BayesianEnsemble(network(2, 2), 2, sampler=sampler, seed=0)
+    ensemble.compile(CLASSES(from_logits=True), "adam")
+    ensemble.fit(x, y, epochs=30, sampling=1.0, verbose=0)
+    assert "trained members, for 2 times as long" in repr(ensemble.report)
+    assert [row["phase"] for row in ensemble.report.rows][-1] == "refit"
+
+
+@pytest.mark.parametrize(
+    ("nats", "share"),
+    [([0.2, 0.2, 0.2], 0.0), ([0.1, 1.9, 0.9], 1.0), ([0.0, 0.9, 0.5], 0.5)],
+)
+def test_half_is_averaged_unless_a_part_is_clearly_better(nats, share):
+    members, samples = np.full((1, 3), 0.5), np.array([nats])
+    found, mean = scores.share_of_members(members, samples)
+    assert found == share
+    weighted = share * np.exp(-members[0]) + (1.0 - share) * np.exp(-samples[0])
+    np.testing.assert_allclose(mean, -np.log(weighted))
+
+
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_nats_of_classes_are_those_of_numpy(from_logits):
     model = network(3)
