@@ -200,7 +200,7 @@ class Fit:
                 "for NaN, and scale inputs and targets to a deviation of about 1. "
                 f"Received: held-out losses {members.nats.tolist()}"
             )
-        nats = self._held_out.nats(members.stacked)
+        nats = members.crossed
         given = (("rate", members.rate), ("decay", training.decay))
         setting = ", ".join(f"{name}={v:g}" for name, v in given if v is not None)
         held_out = None if training.is_refit else nats
@@ -256,9 +256,10 @@ class Fit:
         """Return networks that were trained before as members."""
         values = zip(*(model.get_weights() for model in members), strict=True)
         stacked = [np.stack(arrays) for arrays in values]
-        self._members_nats = self._held_out.nats(stacked)
-        self._add("members", "given", 0, time.monotonic(), self._members_nats)
-        return Members(stacked, np.mean(self._members_nats, axis=1), None, self._most())
+        nats = self._members_nats = self._held_out.nats(stacked)
+        self._add("members", "given", 0, time.monotonic(), nats)
+        mean = np.mean(nats, axis=1)
+        return Members(stacked, mean, np.stack([mean, mean]), nats, steps=self._most())
 
     # Samples.
 

@@ -31,10 +31,16 @@ _SAVE_EVERY = 60.0  # seconds
 
 @dataclass
 class Members:
-    """Trained networks: the best of each by its held-out nats."""
+    """Trained networks: the best of each by its held-out nats.
+
+    The lowest of many rounds is lower than what new data would have. So each half of
+    the held-out examples is scored by the networks that were best on the other half.
+    """
 
     stacked: list[Array]  # (members, ...) for each of `model.weights`
     nats: Array  # held out, mean over the examples, (members,)
+    halves: Array  # the same of each half, the lowest so far, (2, members)
+    crossed: Array  # of each example, scored as above, (members, N)
     rate: float | None = None  # that was chosen; None: the optimizer's own
     steps: int = 0
     is_interrupted: bool = False
@@ -168,7 +174,9 @@ class Trainer:
         chains = self._chains
         first = _values(chains)
         count = chains.num_chains
-        best = Members(self._stacked(), np.full(count, np.inf))
+        halves, size = np.full((2, count), np.inf), self._held_out.size
+        crossed = np.full((count, size), np.inf)
+        best = Members(self._stacked(), halves[0], halves, crossed)
         if rates:
             best.rate = rates[0] if len(rates) == 1 else self._tried(rates, first)
             chains.optimizer.learning_rate = best.rate
@@ -233,9 +241,15 @@ class Trainer:
             is_last: whether to keep all that have finite nats.
         """
         stacked = self._stacked()
-        nats = np.mean(self._held_out.nats(stacked), axis=1)
-        is_better = np.isfinite(nats) if is_last else nats < best.nats
-        best.nats = np.where(is_better, nats, best.nats)
+        nats = self._held_out.nats(stacked)
+        mean = np.mean(nats, axis=1)
+        is_better = np.isfinite(mean) if is_last else mean < best.nats
+        best.nats = np.where(is_better, mean, best.nats)
+        for half in (0, 1):
+            score = np.mean(nats[:, half::2], axis=1)
+            is_lower = is_better if is_last else score < best.halves[half]
+            best.halves[half, is_lower] = score[is_lower]
+            best.crossed[is_lower, 1 - half :: 2] = nats[is_lower, 1 - half :: 2]
         for old, new in zip(best.stacked, stacked, strict=True):
             old[is_better] = new[is_better]
         return is_better

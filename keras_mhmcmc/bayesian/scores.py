@@ -72,6 +72,7 @@ class HeldOut:
     def __init__(self, model: keras.Model, x: Any, y: Any) -> None:
         self._model, self._likelihood = model, Nats(model)
         self.x, self.y = x, y
+        self.size = len(tree.flatten(y)[0])
         self._ensembles: dict[int, Ensemble] = {}
 
     def nats(self, stacked: Sequence[Array]) -> Array:
@@ -167,8 +168,8 @@ def is_clearly_better(nats: Array, other: Array) -> bool:
 def share_of_members(members: Array, samples: Array) -> tuple[float, Array]:
     """Return the members' part of the mean with the lowest nats, and these, (N,).
 
-    Where less than half is best, but not clearly, half is taken: the mean of two
-    predictions has no more nats than the mean of theirs.
+    Half is taken if no other part is clearly better: the mean of two predictions has no
+    more nats than the mean of theirs.
 
     Args:
         members: nats of held-out examples under each, (members, N).
@@ -181,7 +182,7 @@ def share_of_members(members: Array, samples: Array) -> tuple[float, Array]:
             pair = np.log(share) + of_members, np.log1p(-share) + of_samples
             found[share] = -np.logaddexp(*pair)
     best = min(found, key=lambda share: np.mean(found[share]))
-    if best < 0.5 and not is_clearly_better(found[best], found[0.5]):
+    if not is_clearly_better(found[best], found[0.5]):
         best = 0.5
     return best, found[best]
 
