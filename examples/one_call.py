@@ -8,7 +8,11 @@ the held-out examples chose. All learn from all examples of classes in the end. 
 10,000 of its images.
 
     python examples/one_call.py --data-dir folder
+    python examples/one_call.py --picture gap.png
     python examples/one_call.py --quick
+
+The picture has a curve with a gap in its data, and what four networks and the ensemble
+predict there. It prints how many new points lie in the 90% intervals.
 
 `folder` has an .npz file for each data set, as for `uci_regression.py`. A finished row
 is a line of `--results`, and is not run again.
@@ -123,6 +127,51 @@ def row(name, folder, split, quick):
     return found
 
 
+def picture(path, seeds):
+    """A curve with a gap in its data, as four networks and as the ensemble see it."""
+    import why
+    from matplotlib import pyplot
+
+    grid = np.linspace(-2.6, 2.6, 241, dtype="float32")[:, None]
+    where = np.abs(grid[:, 0])
+    areas = {"beside the data": where < 2.0, "in the gap": where < 0.6}
+    areas["beside the data"] &= where > 0.7
+    figure, axes = pyplot.subplots(
+        1, 2, figsize=(7.0, 2.9), sharey=True, layout="constrained"
+    )
+    for seed in seeds:
+        x, y = why.gap_data(seed, 200)
+        new = np.random.default_rng(seed + 1).normal(size=(2000, len(grid)))
+        observed = why.truth(grid)[:, 0] + why.NOISE * new
+        titles = {"four networks of AdamW": 0, "mh.BayesianEnsemble": "auto"}
+        for panel, (title, sampling) in zip(axes, titles.items(), strict=True):
+            keras.utils.set_random_seed(seed)
+            hidden = [keras.layers.Dense(16, "tanh") for _ in range(2)]
+            network = keras.Sequential(
+                [keras.Input((1,)), *hidden, keras.layers.Dense(2)]
+            )
+            ensemble = mh.BayesianEnsemble(network, seed=seed)
+            ensemble.compile(loss=mh.losses.GaussianNLL())
+            ensemble.fit(x, y, sampling=sampling, verbose=0)
+            law = mh.predict_distribution(ensemble, grid)
+            low, high = np.array(law.interval(0.9))[..., 0]
+            inside = (low < observed) & (observed < high)
+            shares = {name: inside[:, area].mean() for name, area in areas.items()}
+            print(seed, title, {name: f"{s:.0%}" for name, s in shares.items()})
+            if seed != seeds[0]:
+                continue
+            panel.fill_between(grid[:, 0], low, high, color=why.BLUE, alpha=0.25, lw=0)
+            panel.plot(grid, law.mean(), color=why.BLUE)
+            panel.plot(grid, why.truth(grid), "--", color=why.GREY)
+            panel.plot(x, y, "k.", markersize=3)
+            panel.set(title=title, ylim=(-2.5, 2.5), xlabel="input")
+    axes[0].set_ylabel("target")
+    axes[0].legend(
+        ["90% interval", "mean", "truth", "data"], loc="upper left", frameon=False
+    )
+    figure.savefig(path, dpi=150)
+
+
 def main(arguments=None):
     """Run what is missing, print the table, and return its rows."""
     parser = argparse.ArgumentParser(
@@ -133,7 +182,10 @@ def main(arguments=None):
     parser.add_argument("--data-dir", help="folder of the UCI sets")
     parser.add_argument("--results", default="one_call.jsonl")
     parser.add_argument("--quick", action="store_true", help="small, and no files")
+    parser.add_argument("--picture", help="a file for the picture; no table then")
     asked = parser.parse_args(arguments)
+    if asked.picture:
+        return picture(asked.picture, asked.splits)
     if asked.quick:
         asked.sets, asked.splits = ["diabetes"], [0]
     path = Path(asked.results)

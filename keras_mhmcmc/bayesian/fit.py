@@ -293,12 +293,21 @@ class Fit:
             nats = tried[setting]
             return np.inf if nats is None else float(np.mean(scores.mixture(nats)))
 
+        def is_clear(one: Setting, other: Setting) -> bool:
+            nats, others = tried[one], tried[other]
+            if nats is None or others is None:
+                return others is None
+            return scores.is_clearly_better(
+                scores.mixture(nats), scores.mixture(others)
+            )
+
         try:
             if sampling == 0:
                 members = self._refitted(members)
                 return Average(members.stacked, weights, best.nll)
             axes = choice.axes(model, phase)
-            setting = scores.lowest(score, choice.start(model, phase), axes)
+            start = choice.start(model, phase)
+            setting = scores.lowest(score, start, axes, is_clear)
             share, note = 1.0, "No chain was sound"
             mean = scores.mixture(self._members_nats)
             nats, length = tried[setting], 1.0
@@ -374,11 +383,12 @@ class Fit:
             "more than ten times what was asked for."
             for chain, error in samples.left_out.items()
         ]
-        notes += [
-            f"Chain {chain} at {setting} was sent back {times} times, and had half of "
-            "the step from then on."
-            for chain, times in samples.returns.items()
-        ]
+        if samples.returns:
+            times = ", ".join(f"{k} ({n})" for k, n in samples.returns.items())
+            notes.append(
+                f"{name.capitalize()} {setting}: chains that were sent back, each time "
+                f"with half of the step: {times}."
+            )
         self.report.notes.extend(notes)
         if not len(samples):
             return None, None

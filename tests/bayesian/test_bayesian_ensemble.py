@@ -332,7 +332,19 @@ def test_the_search_ends_where_no_neighbour_is_better():
 
     assert scores.lowest(score, Setting(0.1, 2.0), axes) == Setting(1.0, 0.5)
     assert len(set(asked)) == 4
-    assert dataclasses.replace(Setting(), rate=0.1).rate == 0.1
+
+
+def test_a_larger_rate_must_be_better_by_more_than_the_noise():
+    axes = {"rate": (0.001, 0.003, 0.01)}
+    start = dataclasses.replace(Setting(), rate=0.001)
+    for clear, rate in ((0.003, 0.003), (0.01, 0.001)):
+        found = scores.lowest(
+            lambda setting: -setting.rate,
+            start,
+            axes,
+            is_clear=lambda one, _, clear=clear: one.rate == clear,
+        )
+        assert found.rate == rate
 
 
 def compiled(**options):
