@@ -3,13 +3,17 @@
 import abc
 import html
 import numbers
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
 
+import numpy as np
+
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 
 if TYPE_CHECKING:
     import pandas
@@ -28,6 +32,12 @@ class Printed(NamedTuple):
 
 class PrintedTable(abc.ABC):
     """A table that prints as aligned text, and as HTML in a notebook."""
+
+    rows: list[Row]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the rows as a `pandas.DataFrame`. It needs pandas."""
+        return data_frame(self.rows)
 
     @abc.abstractmethod
     def _printed(self) -> Printed:
@@ -49,6 +59,35 @@ class PrintedTable(abc.ABC):
         texts = [f"<p>{html.escape(text)}</p>" for text in below]
         caption = f"<caption>{html.escape(above)}</caption>" if above else ""
         return "\n".join(["<table>" + caption, *rows, "</table>", *texts])
+
+
+class ColumnTable(PrintedTable):
+    """A table whose columns are read by name."""
+
+    def column(self, name: str) -> Array:
+        """Return the values of a column, such as "nll", in the order of the rows.
+
+        A `ValueError` tells if there is no such column.
+        """
+        _validate.choice("name", name, tuple(self.rows[0]))
+        return np.array([row[name] for row in self.rows])
+
+
+def by_model(
+    titles: Mapping[str, str],
+    heads: Sequence[float] | Array,
+    models: Sequence[Any],
+    column: Callable[[Any, str], Array],
+    above: str,
+    below: Sequence[str] = (),
+) -> Printed:
+    """Return a block of lines for each title, with a line for each model."""
+    lines: list[list[str]] = []
+    for name, title in titles.items():
+        lines.append([title, *(f"{value:g}" for value in heads)])
+        for model in models:
+            lines.append([str(model), *map(number, column(model, name))])
+    return Printed(lines, range(0, len(lines), len(models) + 1), above, below)
 
 
 def checked_rows(

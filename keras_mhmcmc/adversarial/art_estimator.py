@@ -19,7 +19,7 @@ from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
+from keras_mhmcmc.evaluation.classifier import as_classifier
 
 SMALLEST_SHARE = 1e-20  # of the other classes: the sign of the gradient remains
 

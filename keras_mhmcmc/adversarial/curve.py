@@ -29,8 +29,8 @@ from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import Models
-from keras_mhmcmc.evaluation.classifiers import as_classifiers
+from keras_mhmcmc.evaluation.classifier import Models
+from keras_mhmcmc.evaluation.classifier import as_classifiers
 
 Attack = named_attacks.Attack | Literal["strongest"]
 WITH_STRONGEST: dict[str, Callable[..., Array]] = {

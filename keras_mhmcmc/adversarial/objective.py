@@ -22,7 +22,7 @@ from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import Limits
 from keras_mhmcmc.evaluation.checks import are_rounded
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
+from keras_mhmcmc.evaluation.classifier import as_classifier
 
 
 class Given(NamedTuple):

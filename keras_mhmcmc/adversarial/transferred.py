@@ -16,9 +16,9 @@ from keras_mhmcmc.adversarial import curve
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.classifiers import Models
-from keras_mhmcmc.evaluation.classifiers import as_classifiers
-from keras_mhmcmc.evaluation.classifiers import named
+from keras_mhmcmc.evaluation.classifier import Models
+from keras_mhmcmc.evaluation.classifier import as_classifiers
+from keras_mhmcmc.evaluation.classifier import named
 
 if TYPE_CHECKING:
     import pandas

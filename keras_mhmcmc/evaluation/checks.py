@@ -26,10 +26,7 @@ SEVERAL_LABELS = (
 
 
 def as_outputs(subject: str, result: Any, rank: int) -> Tensor:
-    """Return the outputs of a model in float32, or raise a `ValueError`.
-
-    `subject` begins the error. `rank` is 2, or 3 with an axis of members.
-    """
+    """Return a model's outputs in float32; `rank` is 3 with an axis of members."""
     if not ops.is_tensor(result) or len(result.shape) != rank:
         shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
         first = repr(next(iter(result))) if isinstance(result, dict) else 0
@@ -44,10 +41,7 @@ def as_outputs(subject: str, result: Any, rank: int) -> Tensor:
 
 
 def as_limits(clip: Any, is_bounded: bool = False) -> Limits:
-    """Return the smallest and largest valid input, or raise a `ValueError`.
-
-    Only if they are not `is_bounded`, they may be infinite, or None for no limits.
-    """
+    """Return the limits, which may be infinite or None unless they `is_bounded`."""
     if clip is None and not is_bounded:
         return None
     try:
@@ -84,11 +78,7 @@ def inputs_and_limits(
 def as_probabilities(
     subject: str, values: Any, tolerance: float = 1e-3, remedy: str = _REMEDY
 ) -> Array:
-    """Return probabilities of shape (N, C), C >= 2, or raise a `ValueError`.
-
-    `subject` begins the error, such as "Argument `x`". Rows must sum to 1 within the
-    tolerance, and `remedy` tells the user what to do if they do not.
-    """
+    """Return probabilities of shape (N, C), C >= 2, or raise with a remedy."""
     values = _validate.array(subject, values)
     if values.ndim == 1:
         values = values[:, None]
@@ -121,10 +111,7 @@ def as_probabilities(
 
 
 def outputs_as_probabilities(subject: str, outputs: Array) -> Array:
-    """Return outputs of a model as float64 probabilities of shape (N, C), C >= 2.
-
-    `subject` begins the error, and names the model.
-    """
+    """Return outputs of a model as float64 probabilities of shape (N, C), C >= 2."""
     remedy = (
         "If the model outputs logits, pass from_logits=True. For several models pass a "
         'dict, such as {"network": True, "ensemble": False}. A regression model has no '
@@ -147,12 +134,7 @@ def are_rounded(shares: Array) -> npt.NDArray[np.bool_]:
 
 
 def warn_of_probabilities(subject: str, logits: Array) -> None:
-    """Warn if `logits`, shape (N, C), are probabilities.
-
-    Args:
-        subject: what gave them, for the warning.
-        logits: what should be logits.
-    """
+    """Warn if what should be logits, shape (N, C), are probabilities."""
     is_share = np.all((logits >= 0.0) & (logits <= 1.0))
     is_one = logits.shape[1] == 1  # of two classes
     if is_share and (is_one or np.all(np.abs(np.sum(logits, axis=1) - 1.0) < 1e-3)):
@@ -179,11 +161,7 @@ def warn_of_channels(x: Array) -> None:
 def as_labels(
     name: str, labels: Any, examples: int, classes: int, hint: str = ""
 ) -> Array:
-    """Return labels as integers of shape (examples,), or raise a `ValueError`.
-
-    Labels may be integers of shape (examples,) or (examples, 1), or one-hot rows. The
-    error for other numbers ends with `hint`.
-    """
+    """Return labels, integers or one-hot rows, as integers of shape (examples,)."""
     labels = _validate.array(f"Argument `{name}`", labels)
     if labels.ndim == 0 or len(labels) != examples:
         raise ValueError(
@@ -218,11 +196,7 @@ def as_labels(
 def as_finite(name: str, values: Any, ranks: Sequence[int], axes: str) -> Array:
     """Return a float64 array that is not empty and finite in float32, or raise.
 
-    Args:
-        name: name of the argument.
-        values: the numbers.
-        ranks: numbers of axes that the array may have.
-        axes: what the first axes are, for the error.
+    `ranks` are the numbers of axes that it may have, and `axes` names the first ones.
     """
     values = _validate.array(f"Argument `{name}`", values)
     if values.ndim not in ranks or values.size == 0:
@@ -269,10 +243,7 @@ def as_scored(probabilities: Any, labels: Any) -> tuple[Array, Array]:
 
 
 def as_shares(weights: Any, members: int) -> Array:
-    """Return the members' weights divided by their sum, shape (members,).
-
-    None stands for equal weights.
-    """
+    """Return weights, or equal ones for None, divided by their sum."""
     if weights is None:
         return np.full(members, 1.0 / members)
     values = _validate.array("Argument `weights`", weights)

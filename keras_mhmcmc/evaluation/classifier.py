@@ -1,9 +1,12 @@
 """`Classifier`: a model's class probabilities, computed in compiled batches."""
 
+import operator
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -14,27 +17,26 @@ from keras_mhmcmc import _data
 from keras_mhmcmc import _inputs
 from keras_mhmcmc import _validate
 from keras_mhmcmc._inputs import Inputs
-from keras_mhmcmc._inputs import as_model_inputs
-from keras_mhmcmc._inputs import declares_integers
+from keras_mhmcmc._names import distinct
+from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import InputsLike
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble.compile import takes_logits
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.ensemble.wrapper import WithEnsemble
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
-from keras_mhmcmc.evaluation.checks import SMALLEST
-from keras_mhmcmc.evaluation.checks import as_outputs
-from keras_mhmcmc.evaluation.checks import outputs_as_probabilities
-from keras_mhmcmc.evaluation.checks import warn_of_probabilities
-from keras_mhmcmc.evaluation.logits import WITH_MEMBERS
-from keras_mhmcmc.evaluation.logits import checked_from_logits
-from keras_mhmcmc.evaluation.scaled import TemperatureScaled
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 BATCH_SIZE = 256
+# What `Classifier.compiled` compiles for the outputs of a model, and of its members.
+_MEAN = operator.attrgetter("outputs")
+_EACH = operator.attrgetter("member_outputs")
 
 
 class Classifier:
@@ -44,6 +46,11 @@ class Classifier:
     call. Pass a `Classifier` in place of the model to compile only once. Each call
     reads the current weights. After any other change of the model make a new
     `Classifier`.
+
+    The inputs `x` of a method are finite, shape (N, ...), or a dict or list of such
+    arrays; or a data set that `fit` takes and that ends, without its targets. A
+    `ValueError` tells if they do not fit the model, or if its outputs are no
+    probabilities.
 
     Args:
         model: built `keras.Model` that maps inputs to class probabilities, shape
@@ -92,10 +99,10 @@ class Classifier:
         if isinstance(model, WithEnsemble):
             model = model.ensemble
         self.model = model
-        self.from_logits = checked_from_logits(model, from_logits, subject)
+        self.has_members = isinstance(model, Ensemble | MCDropout)
+        self.from_logits = self._checked_from_logits(from_logits, subject)
         self.batch_size = _validate.integer("batch_size", batch_size, 1)
         self.subject = subject
-        self.has_members = isinstance(model, WITH_MEMBERS)
         self._variables = model.trainable_variables + model.non_trainable_variables
         # An ensemble has its member's weights, but not its seeds of random numbers.
         known = {id(one) for one in [*self._variables, *self._network().weights]}
@@ -103,29 +110,81 @@ class Classifier:
         self._variables += [one for one in inner if id(one) not in known]
         self._compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
+    def _checked_from_logits(self, from_logits: bool, subject: str) -> bool:
+        """Return `from_logits`, or raise if the model tells otherwise."""
+        _validate.instance("from_logits", from_logits, bool, "True or False")
+        if not self.has_members:
+            if not from_logits and takes_logits(self.model):
+                raise ValueError(
+                    "Argument `from_logits` must be True for a model that was compiled "
+                    "with a loss from logits. For several models pass a dict, such as "
+                    f'{{"network": True, "ensemble": False}}. {subject} has the loss '
+                    f"{self.model.loss!r}. Received: from_logits=False"
+                )
+            return from_logits
+        activation = self.model.activation
+        if from_logits and not activations.is_linear(activation):
+            raise ValueError(
+                "Argument `from_logits` must be False for an ensemble that converts "
+                "its members' logits to probabilities. For several models pass a dict, "
+                'such as {"network": True, "ensemble": False}. Received: '
+                "from_logits=True, and activation="
+                f"{_validate.shown(activations.serialized(activation))}"
+            )
+        if from_logits:
+            warn(
+                f"{subject} averages the logits of its members, and not their "
+                "probabilities. The mean of the probabilities is the prediction of a "
+                "posterior. Make the ensemble with activation='softmax', or 'sigmoid' "
+                "for one column, and leave out `from_logits`."
+            )
+        return from_logits
+
     def probabilities(self, x: DataLike) -> Array:
-        """Return the class probabilities of inputs.
-
-        Args:
-            x: finite inputs, shape (N, ...), or a dict or list of them; or a data set
-                that `fit` takes and that ends, of which the targets are left out.
-
-        Returns:
-            A float64 array of shape (N, C), C >= 2.
-
-        Raises:
-            ValueError: `x` has another type or shape, or the model's outputs are not
-                probabilities.
-        """
+        """Return the class probabilities, a float64 array of shape (N, C), C >= 2."""
         return self.as_probabilities(self.mean_outputs(x))
 
-    def mean_outputs(self, x: DataLike) -> Array:
-        """Return the outputs, neither checked nor converted, shape (N, columns).
+    def logits(self, x: DataLike) -> Array:
+        """Return the logits of inputs, a float64 array of shape (N, C), C >= 2.
 
-        Args:
-            x: as in `probabilities`.
+        They are the logarithms of the probabilities, raised to 1.2e-38, if the model
+        outputs probabilities.
         """
-        return self._over(self.compiled(_mean_outputs), x)
+        return self.as_logits(self.mean_outputs(x))
+
+    def mean_outputs(self, x: DataLike) -> Array:
+        """Return the outputs, neither checked nor converted, shape (N, columns)."""
+        return self._over(self.compiled(_MEAN), x)
+
+    def output_arrays(self, x: DataLike) -> Array:
+        """Return the outputs of each member as they are, neither checked nor converted.
+
+        They are a float64 array of shape (N, members, columns). A model without members
+        counts as one member.
+        """
+        function = self.compiled(_EACH if self.has_members else _MEAN)
+        outputs = self._over(function, x).astype("float64")
+        return outputs if self.has_members else outputs[:, None]
+
+    def outputs_and_information(self, x: InputsLike) -> tuple[Array, Array | None]:
+        """Return `mean_outputs` and the mutual information, from one pass.
+
+        The information has the shape (N,), as in `mh.metrics.mutual_information`. It is
+        None if the model has no members.
+        """
+        if not self.has_members:
+            return self.mean_outputs(x), None
+        weights = self.model.averaging_weights
+        parts = []
+        inputs = self.checked_inputs(x)
+        for outputs in self.batches(self.compiled(_EACH), inputs):
+            mean = np.tensordot(weights, outputs.astype("float64"), axes=(0, 1))
+            members = self.as_probabilities(outputs.reshape(-1, outputs.shape[2]))
+            members = members.reshape(*outputs.shape[:2], -1)
+            members = np.moveaxis(members, 1, 0)
+            parts.append((mean, metrics.mutual_information(members, weights)))
+        pair: tuple[Array, Array] = _data.joined(parts)
+        return pair
 
     def redrawn(self, x: DataLike) -> Array:
         """Return class probabilities as `probabilities` does, with new random numbers.
@@ -133,97 +192,22 @@ class Classifier:
         A model that draws random numbers in inference mode draws others than in
         `probabilities`. `mh.MCDropout` is the exception: its masks are those of its
         seed. The model's state does not change.
-
-        Args:
-            x: as in `probabilities`.
-
-        Raises:
-            ValueError: as in `probabilities`.
         """
-        function = self.compiled(_mean_outputs)
+        function = self.compiled(_MEAN)
         layers = _backend.inner_layers(self.model)
         masks = [x.mask_seeds.state for x in layers if isinstance(x, MCDropout)]
         fixed = {id(variable) for variable in [*self.model.weights, *masks]}
         is_seed = [id(variable) not in fixed for variable in self._variables]
 
         def evaluate(x: Tensor, values: Sequence[Tensor]) -> Tensor:
-            others = [
-                value + 1 if other else value
-                for value, other in zip(values, is_seed, strict=True)
-            ]
-            return function(x, others)
+            pairs = zip(values, is_seed, strict=True)
+            return function(x, [value + 1 if seed else value for value, seed in pairs])
 
         return self.as_probabilities(self._over(evaluate, x))
 
-    def outputs_and_information(self, x: InputsLike) -> tuple[Array, Array | None]:
-        """Return `mean_outputs` and the mutual information, from one pass.
-
-        Args:
-            x: finite inputs, shape (N, ...), or a dict or list of them.
-
-        Returns:
-            `(outputs, information)`: the outputs as in `mean_outputs`, and an array of
-            shape (N,) as in `mh.metrics.mutual_information`, or None if the model has
-            no members.
-
-        Raises:
-            ValueError: as in `probabilities`.
-        """
-        if not self.has_members:
-            return self.mean_outputs(x), None
-        weights = self.model.averaging_weights
-        parts = []
-        inputs = self.checked_inputs(x)
-        for outputs in self.batches(self.compiled(_member_outputs), inputs):
-            mean = np.tensordot(weights, outputs.astype("float64"), axes=(0, 1))
-            shape = (-1, outputs.shape[2])
-            members = self.as_probabilities(outputs.reshape(shape))
-            members = members.reshape(*outputs.shape[:2], -1)
-            members = np.moveaxis(members, 1, 0)
-            parts.append((mean, metrics.mutual_information(members, weights)))
-        pair: tuple[Array, Array] = _data.joined(parts)
-        return pair
-
-    def output_arrays(self, x: DataLike) -> Array:
-        """Return the outputs of each member as they are, neither checked nor converted.
-
-        Args:
-            x: as in `probabilities`.
-
-        Returns:
-            A float64 array of shape (N, members, columns). A model without members
-            counts as one member.
-
-        Raises:
-            ValueError: `x` has another type or shape.
-        """
-        of = _member_outputs if self.has_members else _mean_outputs
-        outputs = self._over(self.compiled(of), x).astype("float64")
-        return outputs if self.has_members else outputs[:, None]
-
-    def logits(self, x: DataLike) -> Array:
-        """Return the logits of inputs, a float64 array of shape (N, C), C >= 2.
-
-        They are the logarithms of the probabilities, raised to 1.2e-38, if the model
-        outputs probabilities.
-
-        Args:
-            x: as in `probabilities`.
-
-        Raises:
-            ValueError: as in `probabilities`.
-        """
-        return self.as_logits(self.mean_outputs(x))
-
     def checked_inputs(self, x: InputsLike, name: str = "x") -> Inputs:
-        """Return `x` as inputs that the model takes, or raise a `ValueError`.
-
-        Args:
-            x: finite inputs, shape (N, ...); for a model with several inputs a dict or
-                list of arrays.
-            name: name of the argument, for errors.
-        """
-        return as_model_inputs(name, x, self._network())
+        """Return `x` as inputs that the model takes, or raise a `ValueError`."""
+        return _inputs.as_model_inputs(name, x, self._network())
 
     @property
     def input_shape(self) -> tuple[int | None, ...] | None:
@@ -236,47 +220,35 @@ class Classifier:
     @property
     def takes_integers(self) -> bool:
         """Whether the network declares an input of integers, such as word numbers."""
-        return declares_integers(self._network())
+        return _inputs.declares_integers(self._network())
 
     def _network(self) -> keras.Model:
         """Return the network inside the model, which knows its inputs."""
         model = self.model
-        if isinstance(model, TemperatureScaled):
+        while isinstance(model, WrapperModel):
             model = model.model
-        if isinstance(model, Ensemble):
-            return model.member
-        return model.model if isinstance(model, MCDropout) else model
+        return model.member if isinstance(model, Ensemble) else model
 
     def check_member(self, member: int | None) -> int | None:
-        """Return `member` if it is a member's index or None, or raise a `ValueError`.
-
-        Args:
-            member: index of a member, or None for the whole model.
-        """
+        """Return `member` if it is a member's index or None, or raise."""
         if member is None:
             return None
-        count = self.model.num_members if self.has_members else 0
-        if not count:
+        if not self.has_members:
             raise ValueError(
                 "Argument `member` must be None for a model without members. Only "
                 "`mh.Ensemble` and `mh.MCDropout` have members. "
                 f"Received: member={member!r}"
             )
         member = _validate.integer("member", member, 0)
-        if member >= count:
+        if member >= self.model.num_members:
             raise ValueError(
-                f"Argument `member` must be less than {count}, the number of members. "
-                f"Received: member={member}"
+                f"Argument `member` must be less than {self.model.num_members}, the "
+                f"number of members. Received: member={member}"
             )
         return member
 
     def compiled(self, make: Callable[..., Any], *options: Any) -> Callable[..., Any]:
-        """Return `make(classifier, *options)`, a function of tensors, compiled once.
-
-        Args:
-            make: function that returns the function to compile.
-            *options: further hashable arguments of `make`.
-        """
+        """Return `make(classifier, *options)`, a function of tensors, compiled once."""
         key = (make, *options)
         if key not in self._compiled:
             self._compiled[key] = _backend.compile_function(make(self, *options))
@@ -294,35 +266,29 @@ class Classifier:
         The model's state does not change. So two calls use the same random numbers.
 
         Args:
-            x: inputs, shape (n, ...).
+            x: inputs, a tensor of shape (n, ...).
             values: values of the trainable and then the non-trainable variables.
             member: index of a member as a tensor, or None for the whole model.
 
         Returns:
             A float32 tensor of shape (n, columns).
         """
-        mapping = zip(self._variables, values, strict=True)
-        with keras.StatelessScope(state_mapping=mapping):
+        with self._with(values):
             if member is None:
                 result = self.model(x, training=False)
             else:
                 result = self.model.call_member(x, member)
-        return as_outputs(self.subject, result, 2)
+        return checks.as_outputs(self.subject, result, 2)
 
     def member_outputs(self, x: Tensor, values: Sequence[Tensor]) -> Tensor:
-        """Return the outputs of each member for given values of the variables.
-
-        Args:
-            x: inputs, shape (n, ...).
-            values: as in `outputs`.
-
-        Returns:
-            A float32 tensor of shape (n, members, columns).
-        """
-        mapping = zip(self._variables, values, strict=True)
-        with keras.StatelessScope(state_mapping=mapping):
+        """Return `outputs` of each member, a tensor of shape (n, members, columns)."""
+        with self._with(values):
             result = self.model.call_members(x)
-        return ops.moveaxis(as_outputs(self.subject, result, 3), 0, 1)
+        return ops.moveaxis(checks.as_outputs(self.subject, result, 3), 0, 1)
+
+    def _with(self, values: Sequence[Tensor]) -> keras.StatelessScope:
+        mapping = zip(self._variables, values, strict=True)
+        return keras.StatelessScope(state_mapping=mapping)
 
     def batches(self, function: Callable[..., Any], *arrays: Inputs) -> Iterator[Any]:
         """Yield `function(*parts, values)` for each batch, as NumPy arrays.
@@ -345,12 +311,7 @@ class Classifier:
             )
 
     def map(self, function: Callable[..., Any], *arrays: Inputs) -> Any:
-        """Return the concatenated results of `batches`.
-
-        Args:
-            function: as in `batches`.
-            *arrays: as in `batches`.
-        """
+        """Return the concatenated results of `batches`."""
         return _data.joined(self.batches(function, *arrays))
 
     def _over(self, function: Callable[..., Any], x: DataLike) -> Array:
@@ -365,7 +326,7 @@ class Classifier:
     def as_probabilities(self, outputs: Array) -> Array:
         """Convert outputs to float64 probabilities of shape (N, C), C >= 2."""
         if not self.from_logits:
-            return outputs_as_probabilities(self.subject, outputs)
+            return checks.outputs_as_probabilities(self.subject, outputs)
         outputs = self.as_logits(outputs)
         powers = np.exp(outputs - np.max(outputs, axis=1, keepdims=True))
         return powers / np.sum(powers, axis=1, keepdims=True)
@@ -373,9 +334,9 @@ class Classifier:
     def as_logits(self, outputs: Array) -> Array:
         """Convert outputs to finite float64 logits of shape (N, C), C >= 2."""
         if not self.from_logits:
-            return np.log(np.clip(self.as_probabilities(outputs), SMALLEST, 1.0))
+            return np.log(np.clip(self.as_probabilities(outputs), checks.SMALLEST, 1.0))
         if not takes_logits(self.model):
-            warn_of_probabilities(self.subject, outputs)
+            checks.warn_of_probabilities(self.subject, outputs)
         outputs = outputs.astype("float64")
         if not np.all(np.isfinite(outputs)):
             raise ValueError(
@@ -388,9 +349,69 @@ class Classifier:
         return outputs
 
 
-def _mean_outputs(classifier: Classifier) -> Callable[..., Tensor]:
-    return lambda x, values: classifier.outputs(x, values)
+Model: TypeAlias = keras.Model | Classifier
+Models: TypeAlias = Model | Sequence[Model] | Mapping[str, Model]
 
 
-def _member_outputs(classifier: Classifier) -> Callable[..., Tensor]:
-    return lambda x, values: classifier.member_outputs(x, values)
+def as_classifier(
+    subject: str, model: Model, from_logits: bool, batch_size: int
+) -> Classifier:
+    """Return a `Classifier` of a model. A `Classifier` stays as it is."""
+    if not isinstance(model, Classifier):
+        return Classifier(model, from_logits, batch_size, subject=subject)
+    is_default = isinstance(batch_size, int) and batch_size == BATCH_SIZE
+    if from_logits is not False or not is_default:
+        raise ValueError(
+            "Arguments `from_logits` and `batch_size` must be omitted for an "
+            "`mh.Classifier`, which has its own. "
+            f"Received: from_logits={_validate.shown(from_logits)}, "
+            f"batch_size={_validate.shown(batch_size)}"
+        )
+    return model
+
+
+def as_classifiers(
+    models: Models,
+    from_logits: bool | Mapping[str, bool],
+    batch_size: int,
+    argument: str = "models",
+) -> dict[str, Classifier]:
+    """Return a `Classifier` for each name, as `named` has them."""
+    models = named(models, argument)
+    flags = of_each("from_logits", from_logits, models, "True, False", argument)
+    return {
+        name: as_classifier(
+            f"Argument `{argument}[{name!r}]`", model, flags[name], batch_size
+        )
+        for name, model in models.items()
+    }
+
+
+def of_each(
+    name: str, value: Any, models: Mapping[str, Any], kind: str, argument: str
+) -> Mapping[str, Any]:
+    """Return an argument of each model, of a value for all or a dict of all names."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(models, value)
+    if value.keys() != models.keys():
+        raise ValueError(
+            f"Argument `{name}` must be {kind}, or a dict with the names of "
+            f"`{argument}`, {list(models)}. Received: {name}={_validate.shown(value)}"
+        )
+    return value
+
+
+def named(models: Models, argument: str = "models") -> Mapping[str, Model]:
+    """Return models by name: a model, and each of a list, has its own name."""
+    given = [models] if isinstance(models, Model) else models
+    if isinstance(given, list | tuple) and all(isinstance(x, Model) for x in given):
+        networks = [x.model if isinstance(x, Classifier) else x for x in given]
+        names = distinct(network.name for network in networks)
+        models = dict(zip(names, given, strict=True))
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError(
+            f"Argument `{argument}` must be a model, a list of models, or a dict from "
+            'names to models, with at least one model, such as {"ensemble": model}. '
+            f"Received: {argument}={_validate.shown(models)}"
+        )
+    return models

@@ -23,10 +23,10 @@ from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_targets
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
+from keras_mhmcmc.evaluation.classifier import as_classifier
 from keras_mhmcmc.evaluation.metrics.regression import LEVEL
-from keras_mhmcmc.evaluation.regression import compiled_likelihood
 from keras_mhmcmc.evaluation.regression import distribution
+from keras_mhmcmc.evaluation.regression import given_likelihood
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
 
@@ -37,52 +37,33 @@ _ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
 
 
 class ConformalSets:
-    """Sets of classes that hold the label with a given probability.
+    """Sets of classes that hold the label with a probability of at least `level`.
 
-    `mh.conformal_sets` makes it.
-
-    Args:
-        classifier: the classifier that was calibrated.
-        level: least probability of the label in the set.
-        threshold: a class is in the set if 1 minus its probability is at most this, or
-            0.00001 more: in another batch a probability has other last digits.
+    `mh.conformal_sets` makes it from a `classifier`. A class is in the set if 1 minus
+    its probability is at most the `threshold`, or 0.00001 more: in another batch a
+    probability has other last digits.
     """
 
     def __init__(self, classifier: Classifier, level: float, threshold: float) -> None:
-        self.classifier = classifier
-        self.level = level
-        self.threshold = threshold
+        self.classifier, self.level, self.threshold = classifier, level, threshold
 
     def predict(self, x: DataLike) -> Array:
-        """Return the sets of classes of inputs.
+        """Return a boolean array of shape (N, C), True for the classes in the sets.
 
-        Args:
-            x: finite inputs, shape (N, ...), a dict or list of them, or a data set.
-
-        Returns:
-            A boolean array of shape (N, C), True for the classes in the set. A set may
-            have no class, if all classes are improbable.
-
-        Raises:
-            ValueError: `x` has another type or shape, or the model's outputs are not
-                probabilities.
+        A set may have no class, if all classes are improbable. `x` are inputs, as in
+        `mh.Classifier`.
         """
         return 1.0 - self.classifier.probabilities(x) <= self.threshold + _LAST_DIGITS
 
 
 class ConformalIntervals:
-    """Intervals that hold the target with a given probability.
+    """Intervals that hold the target with a probability of at least `level`.
 
-    `mh.conformal_intervals` makes it.
-
-    Args:
-        classifier: the compiled regression that was calibrated.
-        level: least probability of the target in the interval.
-        threshold: what the intervals of the prediction are widened by on each side, in
-            units of the target, or in deviations if `method` is "normalised". They are
-            wider by 0.001% of the prediction, whose last digits depend on the batch.
-        method: as in `mh.conformal_intervals`.
-        likelihood: the likelihood of the targets.
+    `mh.conformal_intervals` makes it, with its `method`, from a compiled `classifier`
+    and the `likelihood` of the targets. On each side the intervals of the prediction
+    are widened by the `threshold`, in units of the target, or in deviations if `method`
+    is "normalised"; and by 0.001% of the prediction, whose last digits depend on the
+    batch.
     """
 
     def __init__(
@@ -93,28 +74,17 @@ class ConformalIntervals:
         method: Method,
         likelihood: Likelihood,
     ) -> None:
-        self.classifier = classifier
-        self.level = level
-        self.threshold = threshold
-        self.method = method
-        self.likelihood = likelihood
+        self.classifier, self.level, self.threshold = classifier, level, threshold
+        self.method, self.likelihood = method, likelihood
 
     def predict(self, x: DataLike) -> tuple[Array, Array]:
-        """Return the ends of the intervals of inputs.
+        """Return `(low, high)`, two float64 arrays of shape (N,): the intervals' ends.
 
-        Args:
-            x: finite inputs, shape (N, ...), a dict or list of them, or a data set.
-
-        Returns:
-            `(low, high)`, two float64 arrays of shape (N,).
-
-        Raises:
-            ValueError: `x` has another type or shape, or the outputs are not finite.
+        `x` are inputs, as in `mh.Classifier`.
         """
         outputs = self.classifier.output_arrays(x)
-        low, high, scale = _ends(
-            self.classifier, outputs, self.likelihood, self.method, self.level
-        )
+        given = self.likelihood, self.method, self.level
+        low, high, scale = _ends(self.classifier, outputs, *given)
         width = self.threshold * scale
         sizes = np.maximum(np.abs(low), np.abs(high))
         width = width + _LAST_DIGITS * np.maximum(sizes, np.abs(width))
@@ -134,7 +104,7 @@ def conformal_sets(
 
     The score of an example is 1 minus the probability of its label. The threshold is
     the ceil((n + 1) level)-th smallest score of n calibration examples. A set has all
-    classes whose score is at most the threshold.
+    classes whose score is at most the threshold. Call `predict(x)` of the result.
 
     The guarantee: if the calibration examples and a new example are exchangeable, for
     example independent draws from one distribution, the set of the new example holds
@@ -145,21 +115,15 @@ def conformal_sets(
     sqrt(level (1 - level) / n).
 
     Args:
-        model: built `keras.Model` that maps inputs to class probabilities, shape
-            (N, C), or to the probability of class 1 of two, shape (N, 1); for example
-            an `mh.Ensemble`. It may also be an `mh.Classifier`.
+        model: as in `mh.Classifier`, or an `mh.Classifier`.
         x: finite calibration inputs, shape (n, ...), that neither trained the model
             nor chose its settings; or a data set that `fit` takes, of pairs (x, y).
         y: labels, integers of shape (n,) or (n, 1), or one-hot rows of shape (n, C).
             None for a data set.
         level: probability in (0, 1). It needs at least level / (1 - level) examples.
             Defaults to 0.9.
-        from_logits: whether the model outputs logits instead of probabilities.
-            Defaults to False.
-        batch_size: number of examples computed at a time, at least 1. Defaults to 256.
-
-    Returns:
-        A `ConformalSets`. Call its `predict(x)` for booleans of shape (N, C).
+        from_logits: as in `mh.Classifier`. Defaults to False.
+        batch_size: as in `mh.Classifier`. Defaults to 256.
 
     Raises:
         ValueError: an argument is outside its range, the model's outputs are not
@@ -204,8 +168,9 @@ def conformal_intervals(
 
     The score of an example says how far the target is from the prediction. The
     threshold is the ceil((n + 1) level)-th smallest score of n calibration examples.
-    An interval holds all targets whose score is at most the threshold. With a mean m,
-    a deviation s, and central quantiles q, r of `mh.predict_distribution`:
+    An interval holds all targets whose score is at most the threshold. Call
+    `predict(x)` of the result. With a mean m, a deviation s, and central quantiles q, r
+    of `mh.predict_distribution`:
 
     | `method` | score | interval |
     |---|---|---|
@@ -221,19 +186,14 @@ def conformal_intervals(
     Args:
         model: built `keras.Model` for one target: it maps inputs to a mean, shape
             (N, 1), or to what its likelihood needs; for example an `mh.Ensemble`.
-        x: finite calibration inputs, shape (n, ...), that neither trained the model
-            nor chose its settings; or a data set that `fit` takes, of pairs (x, y).
+        x: calibration inputs, as in `mh.conformal_sets`.
         y: finite targets, shape (n,) or (n, 1). None for a data set.
-        level: probability in (0, 1). It needs at least level / (1 - level) examples.
-            Defaults to 0.9.
+        level: as in `mh.conformal_sets`. Defaults to 0.9.
         method: "absolute", "normalised", or "quantile", which is conformalized
             quantile regression (CQR). Defaults to "absolute".
         likelihood: one of `mh.losses`. Defaults to None: the loss that the model was
             compiled with. "absolute" takes a model without a likelihood, too.
-        batch_size: number of examples computed at a time, at least 1. Defaults to 256.
-
-    Returns:
-        A `ConformalIntervals`. Call its `predict(x)` for two arrays of shape (N,).
+        batch_size: as in `mh.Classifier`. Defaults to 256.
 
     Raises:
         ValueError: an argument is outside its range, the model has several targets, or
@@ -258,9 +218,7 @@ def conformal_intervals(
     level = _validate.number("level", level, LEVEL)
     method = _validate.choice("method", method, METHODS)
     classifier = Classifier(model, batch_size=batch_size)
-    hint = "one of `mh.losses`, such as `mh.losses.GaussianNLL()`, or None"
-    _validate.instance("likelihood", likelihood, (Likelihood, type(None)), hint)
-    likelihood = likelihood or compiled_likelihood(model)
+    likelihood = given_likelihood(likelihood, model)
     if likelihood is None and method != "absolute":
         raise ValueError(
             f'Argument `method` must be "absolute" for a model without a likelihood. '

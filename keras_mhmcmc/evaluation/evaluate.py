@@ -1,5 +1,6 @@
 """`evaluate`: accuracy, calibration and uncertainty of several models."""
 
+import math
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
@@ -21,8 +22,8 @@ from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation import regression
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import Models
-from keras_mhmcmc.evaluation.classifiers import as_classifiers
+from keras_mhmcmc.evaluation.classifier import Models
+from keras_mhmcmc.evaluation.classifier import as_classifiers
 from keras_mhmcmc.evaluation.tables import EvaluationTable
 from keras_mhmcmc.evaluation.tables import RegressionTable
 
@@ -46,20 +47,18 @@ def evaluate(
 
     The models are classifiers or regressions. They are regressions if `noise_std` is
     given, or if all of them, or the members of the ensembles, were compiled with one of
-    `mh.losses`. The prediction of a regression is that of `mh.predict_distribution`.
+    `mh.losses`. The prediction of a regression is that of `mh.predict_distribution`,
+    and the result a `RegressionTable`. For classifiers it is an `EvaluationTable`.
 
     With out-of-distribution inputs `ood` the table also shows how well a model's
-    uncertainty separates them from `x`. The measure is the area under the ROC curve:
-    1 is perfect, and 0.5 is no better than chance. One column uses the predictive
-    entropy as the score, and for models with members another column uses their mutual
-    information.
+    uncertainty separates them from `x`: the area under the ROC curve of the predictive
+    entropy, and of the mutual information for models with members. 1 is perfect, and
+    0.5 is no better than chance.
 
     Args:
         models: a model, a list of models, whose names the table has, or a dict from
-            names to models. A model is a built `keras.Model` that maps inputs to class
-            probabilities, shape (N, C), or to the probability of class 1 of two, shape
-            (N, 1); for example an `mh.Ensemble` or an `mh.MCDropout`. It may also be an
-            `mh.Classifier`. A regression outputs what its likelihood
+            names to models: built `keras.Model`s as in `mh.Classifier`, such as an
+            `mh.Ensemble`, or `mh.Classifier`s. A regression outputs what its likelihood
             needs, such as means, shape (N, D).
         x: finite inputs, shape (N, ...). For models with several inputs a dict or list
             of such arrays. Or a data set that `fit` takes and that ends: a
@@ -84,10 +83,6 @@ def evaluate(
         noise_std: standard deviation of the noise of regressions, in units of `y`,
             greater than 0; or a dict from the models' names to such numbers. Defaults
             to None, the likelihood of each model's loss, or no regression.
-
-    Returns:
-        An `EvaluationTable`, or a `RegressionTable` for regressions. Print it, or use
-        its `column`, `rows` or `to_pandas()`.
 
     Raises:
         ValueError: an argument is outside its range, a classifier's outputs are not
@@ -167,7 +162,7 @@ def _scores(
     bins: int,
 ) -> _table.Row:
     """Return the row of an `EvaluationTable`."""
-    probabilities, entropy, information = _uncertainty(classifier, *outputs)
+    probabilities, own = _uncertainty(classifier, *outputs)
     hint = " If they are the targets of a regression, pass `noise_std`."
     labels = as_labels("y", y, *probabilities.shape, hint=hint)
     row = {
@@ -180,15 +175,15 @@ def _scores(
         "adaptive_ece": metrics.adaptive_ece(probabilities, labels, bins),
         "classwise_ece": metrics.classwise_ece(probabilities, labels, bins),
         "aurc": metrics.aurc(probabilities, labels),
-        "entropy": float(np.mean(entropy)),
-        "mutual_information": float(np.mean(information)),
+        "entropy": float(np.mean(own[""])),
+        "mutual_information": float(np.mean(own["mi_"])),
     }
     for other, of_other in others.items():
-        _, outside, disagreement = _uncertainty(classifier, *of_other)
-        row[f"auroc_{other}"] = _area(metrics.auroc, entropy, outside)
-        row[f"auroc_mi_{other}"] = _area(metrics.auroc, information, disagreement)
-        row[f"aupr_{other}"] = _area(metrics.aupr, entropy, outside)
-        row[f"aupr_mi_{other}"] = _area(metrics.aupr, information, disagreement)
+        _, outside = _uncertainty(classifier, *of_other)
+        for area, measure in (("auroc", metrics.auroc), ("aupr", metrics.aupr)):
+            for kind, scores in own.items():
+                found = _area(measure, scores, outside[kind])
+                row[f"{area}_{kind}{other}"] = found
     return row
 
 
@@ -225,12 +220,13 @@ def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
 
 def _uncertainty(
     classifier: Classifier, outputs: Array, information: Array | None
-) -> tuple[Array, Array, Array]:
-    """Return probabilities (N, C), entropy (N,) and mutual information or NaN (N,)."""
+) -> tuple[Array, dict[str, Array]]:
+    """Return probabilities (N, C), and entropy "" and mutual information "mi_" (N,)."""
     probabilities = classifier.as_probabilities(outputs)
     if information is None:
         information = np.full(len(probabilities), np.nan)
-    return probabilities, metrics.predictive_entropy(probabilities), information
+    entropy = metrics.predictive_entropy(probabilities)
+    return probabilities, {"": entropy, "mi_": information}
 
 
 def _area(
@@ -239,5 +235,5 @@ def _area(
     """Return the area under the curve of a score, or NaN if there is no score."""
     scores = np.concatenate([inside, outside])
     if np.any(np.isnan(scores)):
-        return float("nan")
+        return math.nan
     return measure(scores, np.arange(len(scores)) >= len(inside))

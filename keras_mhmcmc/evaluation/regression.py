@@ -16,6 +16,7 @@ from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
+from keras_mhmcmc.evaluation.classifier import of_each
 from keras_mhmcmc.evaluation.metrics import PredictiveMixture
 from keras_mhmcmc.evaluation.tables import LEVELS
 from keras_mhmcmc.losses import GaussianNLL
@@ -35,11 +36,12 @@ def predict_distribution(
     noise_std: float | None = None,
     batch_size: int = BATCH_SIZE,
 ) -> PredictiveMixture:
-    """Return the predictive distribution of a regression.
+    """Return the predictive distribution of a regression, a `PredictiveMixture`.
 
-    It is a mixture: each member of an ensemble predicts the law that the likelihood
-    makes of its outputs, such as a normal distribution. The members have their weights
-    in the ensemble. A model without members predicts one law.
+    Each member of an ensemble predicts the law that the likelihood makes of its
+    outputs, such as a normal distribution. The members have their weights in the
+    ensemble. A model without members predicts one law. Methods of the result, such as
+    `mean()`, `std()`, `interval(0.9)` and `log_prob(y)`, return arrays.
 
     Args:
         model: built `keras.Model` whose outputs, shape (N, columns), are those that
@@ -51,10 +53,6 @@ def predict_distribution(
             than 0: short for `likelihood=mh.losses.GaussianNLL(noise_std)`. Defaults
             to None.
         batch_size: number of examples computed at a time, at least 1. Defaults to 256.
-
-    Returns:
-        An `mh.metrics.PredictiveMixture` for N examples with D targets. Its methods,
-        such as `mean()`, `std()`, `interval(0.9)` and `log_prob(y)`, return arrays.
 
     Raises:
         ValueError: an argument is outside its range, the model's outputs are not
@@ -71,19 +69,15 @@ def predict_distribution(
     (array([1., 2.]), array([0.02, 1.02]))
     """
     classifier = Classifier(model, batch_size=batch_size)
-    if likelihood is not None:
-        hint = "one of `mh.losses`, such as `mh.losses.GaussianNLL()`, or None"
-        _validate.instance("likelihood", likelihood, Likelihood, hint)
-        if noise_std is not None:
-            raise ValueError(
-                "Argument `noise_std` must be None if there is a `likelihood`, which "
-                f"knows its noise. Received: noise_std={_validate.shown(noise_std)}, "
-                f"likelihood={likelihood!r}"
-            )
-    elif noise_std is not None:
+    if likelihood is not None and noise_std is not None:
+        raise ValueError(
+            "Argument `noise_std` must be None if there is a `likelihood`, which "
+            f"knows its noise. Received: noise_std={_validate.shown(noise_std)}, "
+            f"likelihood={likelihood!r}"
+        )
+    if noise_std is not None:
         likelihood = GaussianNLL(noise_std)
-    else:
-        likelihood = compiled_likelihood(model)
+    likelihood = given_likelihood(likelihood, model)
     outputs = classifier.output_arrays(x)  # refuses several outputs
     if likelihood is None:
         raise ValueError(
@@ -105,6 +99,13 @@ def distribution(
         )
     weights = classifier.model.averaging_weights if classifier.has_members else None
     return PredictiveMixture(likelihood.mixture(np.moveaxis(outputs, 1, 0)), weights)
+
+
+def given_likelihood(likelihood: Any, model: keras.Model) -> Likelihood | None:
+    """Return a given likelihood, or else that of the model, or None."""
+    hint = "one of `mh.losses`, such as `mh.losses.GaussianNLL()`, or None"
+    _validate.instance("likelihood", likelihood, (Likelihood, type(None)), hint)
+    return likelihood or compiled_likelihood(model)
 
 
 def compiled_likelihood(model: keras.Model) -> Likelihood | None:
@@ -131,12 +132,7 @@ def likelihood_of_each(
     classifiers: Mapping[str, Classifier],
     noise_std: float | Mapping[str, float] | None,
 ) -> dict[str, Likelihood] | None:
-    """Return the likelihood of each regression, or None for a classification.
-
-    Raises:
-        ValueError: `noise_std` is outside its range, or only some models have a
-            likelihood.
-    """
+    """Return the likelihood of each regression, or None for a classification."""
     if noise_std is None:
         found = {n: compiled_likelihood(one.model) for n, one in classifiers.items()}
         known = {n: one for n, one in found.items() if one is not None}
@@ -147,17 +143,10 @@ def likelihood_of_each(
                 f"no likelihood for {[name for name in found if name not in known]}"
             )
         return known or None
-    if not isinstance(noise_std, Mapping):
-        noise_std = dict.fromkeys(classifiers, noise_std)
-    if noise_std.keys() != classifiers.keys():
-        raise ValueError(
-            "Argument `noise_std` must be a number, or a dict with the names of "
-            f"`models`, {list(classifiers)}. Received: noise_std="
-            f"{_validate.shown(noise_std)}"
-        )
+    stds = of_each("noise_std", noise_std, classifiers, "a number", "models")
     interval = _validate.POSITIVE
     return {
-        n: GaussianNLL(_validate.number("noise_std", noise_std[n], interval))
+        n: GaussianNLL(_validate.number("noise_std", stds[n], interval))
         for n in classifiers
     }
 
@@ -186,27 +175,23 @@ def scores(
 ) -> _table.Row:
     """Return the row of a `RegressionTable`."""
     prediction = distribution(classifier, outputs, likelihood)
-    crps = float(np.mean(prediction.crps(y)))
+    ends = [prediction.interval(level / 100) for level in LEVELS]
+    deviations = prediction.noise_std(), prediction.member_std()
+    noise, spread = (math.sqrt(np.mean(np.square(std))) for std in deviations)
     row = {
         "model": name,
         "members": len(prediction.means),
-        "noise_std": _root_mean_square(prediction.noise_std()),
-        "member_std": _root_mean_square(prediction.member_std())
-        if classifier.has_members
-        else float("nan"),
+        "noise_std": noise,
+        "member_std": spread if classifier.has_members else math.nan,
         "rmse": prediction.rmse(y),
         "nll": prediction.nll(y),
-        "crps": crps,
+        "crps": float(np.mean(prediction.crps(y))),
         "calibration_error": prediction.calibration_error(y),
+        **{f"coverage_{p}": prediction.coverage(y, p / 100) for p in LEVELS},
+        **{
+            f"width_{level}": float(np.mean(high - low))
+            for level, (low, high) in zip(LEVELS, ends, strict=True)
+        },
     }
-    for level in LEVELS:
-        row[f"coverage_{level}"] = prediction.coverage(y, level / 100)
-    for level in LEVELS:
-        low, high = prediction.interval(level / 100)
-        row[f"width_{level}"] = float(np.mean(high - low))
     likelihood.warn_of_grid(np.asarray(y))
     return row
-
-
-def _root_mean_square(values: Array) -> float:
-    return math.sqrt(np.mean(np.square(values)))

@@ -1,12 +1,18 @@
-"""`evaluate_shift`: scores of models on inputs that are corrupted more and more."""
+"""Corrupted images, and scores of models on inputs that are corrupted more and more.
+
+The five corruptions need no data beyond the images. The kinds follow Hendrycks and
+Dietterich (2019), "Benchmarking neural network robustness to common corruptions and
+perturbations"; the sizes of the five severities are this package's, and scale with the
+image, so that they suit small and large ones.
+"""
 
 import math
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from typing import Any
 from typing import Literal
+from typing import cast
 
 import keras
 import numpy as np
@@ -19,20 +25,19 @@ from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
-from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.classifiers import Models
-from keras_mhmcmc.evaluation.classifiers import as_classifiers
-from keras_mhmcmc.evaluation.corruptions import CORRUPTIONS
-from keras_mhmcmc.evaluation.corruptions import corrupt
-
-if TYPE_CHECKING:
-    import pandas
+from keras_mhmcmc.evaluation.classifier import Models
+from keras_mhmcmc.evaluation.classifier import as_classifiers
 
 SCORES = ("accuracy", "nll", "ece")
-_CLEAN = "clean"
 _OTHER_UNITS = 10.0  # times the largest number of clean inputs, or of corrupted ones
 _TITLES = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE"}
+_NOISE = (0.04, 0.08, 0.12, 0.18, 0.26)  # standard deviation, shares of the range
+_BLUR = (0.012, 0.02, 0.03, 0.04, 0.055)  # standard deviation, shares of the height
+_ROTATION = (8.0, 15.0, 25.0, 35.0, 50.0)  # degrees
+_CONTRAST = (0.75, 0.55, 0.4, 0.25, 0.15)  # share of the contrast that is left
+_TRANSLATION = (0.04, 0.08, 0.12, 0.17, 0.23)  # shares of height or width
 
 
 def evaluate_shift(
@@ -53,17 +58,15 @@ def evaluate_shift(
     """Score models on inputs that are corrupted more and more.
 
     A model that is honest about its uncertainty loses accuracy under corruption, but
-    stays calibrated. All models see the same corrupted inputs.
+    stays calibrated. All models see the same corrupted inputs. Plot the result with
+    `mh.plots.shift`.
 
     Args:
-        models: a model, a list of models, or a dict from names to models, as in
-            `mh.evaluate`: built `keras.Model`s, such as an `mh.Ensemble`, or
-            `mh.Classifier`s.
+        models: classifiers, as in `mh.evaluate`.
         x: finite images in `clip`, shape (N, H, W) or (N, H, W, C); or rows of pixels
             with `image_shape`; or a data set of pairs (x, y) that `fit` takes and that
             ends. It is read into memory.
-        y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
-            None for a data set.
+        y: labels, as in `mh.evaluate`.
         corruptions: names of corruptions of `mh.corrupt`; or a dict from names to
             functions `(x, severity) -> x`, or to dicts from severities to inputs with
             the shape of `x`, such as those of CIFAR-10-C. Defaults to None: all of
@@ -76,16 +79,11 @@ def evaluate_shift(
             Defaults to None: `x` has images.
         seed: seed of the corruptions. Defaults to 0.
         clip: smallest and largest valid number of an image. Defaults to (0, 1).
-        from_logits: whether the models output logits instead of probabilities, a bool
-            or a dict from the models' names to bools. Defaults to False.
+        from_logits: as in `mh.evaluate`. Defaults to False.
         bins: number of confidence bins of the calibration error. Defaults to 15.
         batch_size: number of examples computed at a time. Defaults to 256.
         verbose: 1 shows a progress bar that counts corrupted sets, 0 shows nothing.
             Defaults to 0.
-
-    Returns:
-        A `ShiftTable`. Print it, plot it with `mh.plots.shift`, or use `column`,
-        `rows` or `to_pandas()`.
 
     Raises:
         ImportError: SciPy is not installed, and a corruption needs it.
@@ -116,14 +114,14 @@ def evaluate_shift(
     total = 1 + len(makers) * len(levels)
     bar = keras.utils.Progbar(total, unit_name="set") if verbose else None
     rows = []
-    cases = [(_CLEAN, 0), *((name, level) for name in makers for level in levels)]
+    cases = [("clean", 0), *((name, level) for name in makers for level in levels)]
     for corruption, severity in cases:
         inputs = x
         if severity:
             inputs = _same_shape(corruption, makers[corruption](severity), x)
         for name, classifier in classifiers.items():
             probabilities = classifier.probabilities(inputs)
-            labels = as_labels("y", y, *probabilities.shape)
+            labels = checks.as_labels("y", y, *probabilities.shape)
             row = {"model": name, "corruption": corruption, "severity": severity}
             row["accuracy"] = metrics.accuracy(probabilities, labels)
             row["nll"] = metrics.nll(probabilities, labels)
@@ -161,34 +159,25 @@ class ShiftTable(_table.PrintedTable):
     def __init__(self, rows: Sequence[_table.Row]) -> None:
         texts = ("model", "corruption")
         self.rows = _table.checked_rows(rows, ("severity", *SCORES), texts)
-        self.models = list(dict.fromkeys(row["model"] for row in self.rows))
-        cases = {
-            tuple(
-                sorted(
-                    (row["corruption"], row["severity"])
-                    for row in self.rows
-                    if row["model"] == model
-                )
-            )
-            for model in self.models
-        }
-        if len(cases) > 1:
+        cases: dict[str, list[tuple[str, int]]] = {}
+        for row in self.rows:
+            case = row["corruption"], row["severity"]
+            cases.setdefault(row["model"], []).append(case)
+        self.models = list(cases)
+        if len({tuple(sorted(found)) for found in cases.values()}) > 1:
             raise ValueError(
                 "Argument `rows` must have the same corruptions and severities for "
                 "each model. Received: models that differ in these"
             )
 
     def column(self, model: str, name: str, corruption: str | None = None) -> Array:
-        """Return a score of a model by severity.
+        """Return a score of a model, one value for each severity in increasing order.
 
         Args:
             model: name of the model.
             name: "severity", "accuracy", "nll" or "ece".
             corruption: name of a corruption. Defaults to None, the mean over all of
                 them.
-
-        Returns:
-            An array with one value for each severity, in increasing order.
 
         Raises:
             ValueError: there is no such model, column or corruption.
@@ -205,26 +194,11 @@ class ShiftTable(_table.PrintedTable):
                 found.setdefault(row["severity"], []).append(row[name])
         return np.array([np.mean(found[severity]) for severity in sorted(found)])
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return the rows as a `pandas.DataFrame`.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        return _table.data_frame(self.rows)
-
     def _printed(self) -> _table.Printed:
         count = len({row["corruption"] for row in self.rows if row["severity"]})
-        severities = [f"{value:g}" for value in self.column(self.models[0], "severity")]
-        lines: list[list[str]] = []
-        for name, title in _TITLES.items():
-            lines.append([title, *severities])
-            for model in self.models:
-                cells = map(_table.number, self.column(model, name))
-                lines.append([str(model), *cells])
-        heads = range(0, len(lines), len(self.models) + 1)
+        severities = self.column(self.models[0], "severity")
         caption = f"By severity, means over {count} corruptions; 0 is clean."
-        return _table.Printed(lines, heads, caption)
+        return _table.by_model(_TITLES, severities, self.models, self.column, caption)
 
 
 def _levels(severities: Any) -> list[int]:
@@ -251,10 +225,12 @@ def _makers(
             return {name: _own(name, given, x) for name, given in corruptions.items()}
     elif not isinstance(corruptions, str) and isinstance(corruptions, Sequence):
         images = _as_images(x, image_shape)
-        makers = {}
+        makers: dict[str, Callable[[int], Any]] = {}
         for name in corruptions:
             _validate.choice("corruptions", name, tuple(CORRUPTIONS))
-            makers[name] = _named(name, images, x.shape, seed, clip)
+            makers[name] = lambda severity, name=name: corrupt(
+                images, name, severity, seed=seed, clip=clip
+            ).reshape(x.shape)
         if makers:
             return makers
     raise ValueError(
@@ -263,18 +239,6 @@ def _makers(
         f"{', '.join(CORRUPTIONS)}. "
         f"Received: corruptions={_validate.shown(corruptions)}"
     )
-
-
-def _named(
-    name: str, images: Array, shape: tuple[int, ...], seed: int, clip: Sequence[float]
-) -> Callable[[int], Array]:
-    """Return the function of a corruption of `mh.corrupt`."""
-
-    def make(severity: int) -> Array:
-        made = corrupt(images, name, severity, seed=seed, clip=clip)
-        return made.reshape(shape)
-
-    return make
 
 
 def _own(name: str, given: Any, x: Array) -> Callable[[int], Any]:
@@ -338,3 +302,127 @@ def _as_images(x: Array, image_shape: Any) -> Array:
             f"Received: image_shape={_validate.shown(image_shape)}"
         )
     return x.reshape(len(x), *sizes)
+
+
+def corrupt(
+    x: DataLike,
+    corruption: str,
+    severity: int,
+    *,
+    seed: int = 0,
+    clip: Sequence[float] = (0.0, 1.0),
+) -> Array:
+    """Return corrupted images, in float32 and in `clip`, with the shape of `x`.
+
+    | corruption | what happens to an image | severity 1 to 5 |
+    |---|---|---|
+    | `"gaussian_noise"` | normal noise is added to each number | standard deviation 0.04, 0.08, 0.12, 0.18, 0.26 of the range `clip` |
+    | `"blur"` | a normal density blurs the image | standard deviation 1.2, 2, 3, 4, 5.5% of the height |
+    | `"rotation"` | the image turns about its centre, left or right at random | 8, 15, 25, 35, 50 degrees |
+    | `"contrast"` | the numbers shrink towards the image's mean | 75, 55, 40, 25, 15% are left |
+    | `"translation"` | the image moves up, down, left or right at random | 4, 8, 12, 17, 23% of height or width |
+
+    The lower end of `clip` fills what comes in from outside the image.
+
+    Args:
+        x: finite images in `clip`, shape (N, H, W) or (N, H, W, C); (N, C, H, W) if
+            `keras.config.image_data_format()` is "channels_first"; or a data set that
+            `fit` takes and that ends. It is read into memory, without its targets.
+        corruption: name of the corruption.
+        severity: an integer from 1 to 5.
+        seed: integer seed of the noise and of the directions, at least 0. Severities
+            share them. Defaults to 0.
+        clip: smallest and largest valid number of an image. Defaults to (0, 1).
+
+    Raises:
+        ImportError: SciPy is not installed.
+        ValueError: an argument is outside its range.
+
+    Example:
+
+    >>> import numpy as np
+    >>> x = np.zeros((1, 5, 5), "float32")
+    >>> x[0, 2, 2] = 1.0
+    >>> round(float(corrupt(x, "contrast", 3).max()), 3)
+    0.424
+
+    Reference: Hendrycks and Dietterich (2019), for the kinds of corruptions.
+    """  # noqa: E501
+    _validate.choice("corruption", corruption, tuple(CORRUPTIONS))
+    severity = _validate.integer("severity", severity, 1, high=5)
+    seed = _validate.seed(seed)
+    x, limits = checks.inputs_and_limits(_data.read(x).x, clip, is_bounded=True)
+    low, high = cast(tuple[float, float], limits)
+    if x.ndim not in (3, 4):
+        raise ValueError(
+            "Argument `x` must be images of shape (N, H, W) or (N, H, W, C). Reshape "
+            f"rows of pixels first. Received: shape {x.shape}"
+        )
+    checks.warn_of_channels(x)
+    # The same directions at each severity. The images start at 0, which fills what
+    # comes in from outside.
+    rng = np.random.default_rng(seed)
+    is_first = keras.config.image_data_format() == "channels_first"
+    channels = 1 if is_first and x.ndim == 4 else -1
+    images = np.moveaxis(x - low, channels, -1)
+    images = CORRUPTIONS[corruption](images, high - low, severity - 1, rng)
+    images = np.moveaxis(images, -1, channels)
+    return np.clip(images + low, low, high).astype("float32")
+
+
+def _noisy(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
+    return x + _NOISE[level] * span * rng.standard_normal(x.shape, dtype="float32")
+
+
+def _blurred(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
+    width = _BLUR[level] * x.shape[1]
+    widths = (0.0, width, width, 0.0)[: x.ndim]
+    return np.asarray(_ndimage().gaussian_filter(x, widths, mode="nearest"))
+
+
+def _rotated(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
+    result = np.empty_like(x)
+    is_left = rng.random(len(x)) < 0.5
+    options = {"axes": (1, 2), "reshape": False, "order": 1}
+    for chosen, angle in ((is_left, _ROTATION[level]), (~is_left, -_ROTATION[level])):
+        if chosen.any():
+            result[chosen] = _ndimage().rotate(x[chosen], angle, **options)
+    return result
+
+
+def _faded(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
+    mean = x.mean(axis=tuple(range(1, x.ndim)), keepdims=True)
+    return np.asarray(mean + _CONTRAST[level] * (x - mean))
+
+
+def _shifted(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
+    result = np.empty_like(x)
+    direction = rng.integers(4, size=len(x))
+    for place in range(4):
+        chosen = direction == place
+        if chosen.any():
+            axis, sign = 1 + place // 2, 1 - 2 * (place % 2)
+            steps = [0.0] * x.ndim
+            steps[axis] = sign * _TRANSLATION[level] * x.shape[axis]
+            result[chosen] = _ndimage().shift(x[chosen], steps, order=1)
+    return result
+
+
+def _ndimage() -> Any:
+    """Return `scipy.ndimage`, or raise an error that tells how to install it."""
+    try:
+        from scipy import ndimage
+    except ImportError as error:
+        raise ImportError(
+            "Corruptions of images need SciPy: pip install keras-mhmcmc[data]"
+        ) from error
+    return ndimage
+
+
+CORRUPTIONS: dict[str, Callable[[Array, float, int, np.random.Generator], Array]] = {
+    "gaussian_noise": _noisy,
+    "blur": _blurred,
+    "rotation": _rotated,
+    "contrast": _faded,
+    "translation": _shifted,
+}

@@ -1,73 +1,34 @@
 """Tables of scores, with a row for each model."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from typing import ClassVar
 
-import numpy as np
-
 from keras_mhmcmc import _table
-from keras_mhmcmc import _validate
-from keras_mhmcmc._types import Array
-
-if TYPE_CHECKING:
-    import pandas
 
 LEVELS = (50, 90, 95)  # of the intervals in a `RegressionTable`, in percent
 
 
-class _ScoreTable(_table.PrintedTable):
-    """Scores of models on one data set, with a row for each model.
-
-    Args:
-        rows: list of at least one dict with the keys of the table.
-
-    Raises:
-        ValueError: `rows` has another type or other keys.
-    """
+class _ScoreTable(_table.ColumnTable):
+    """Scores of models on one data set, with a row for each model."""
 
     _heads: ClassVar[dict[str, str]]  # what is printed above each column
 
     def __init__(self, rows: Sequence[_table.Row]) -> None:
         self.rows = _table.checked_rows(rows, list(self._heads))
 
-    def column(self, name: str) -> Array:
-        """Return the values of a column, in the order of the models.
-
-        Args:
-            name: name of the column, such as "nll".
-
-        Returns:
-            An array with one value for each model.
-
-        Raises:
-            ValueError: there is no such column.
-        """
-        _validate.choice("name", name, tuple(self.rows[0]))
-        return np.array([row[name] for row in self.rows])
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return the rows as a `pandas.DataFrame`.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        return _table.data_frame(self.rows)
-
-    def _head(self, name: str) -> str | None:
-        """Return what is printed above a column, or None to leave the column out."""
-        return self._heads.get(name)
+    def _head(self, name: str) -> str:
+        """Return what is printed above a column, or nothing to leave it out."""
+        return self._heads.get(name, "")
 
     def _printed(self) -> _table.Printed:
-        heads = {name: self._head(name) for name in self.rows[0] if name != "model"}
-        shown = {name: head for name, head in heads.items() if head is not None}
-        lines = [["", *shown.values()]]
+        shown = [name for name in self.rows[0] if self._head(name)]
+        lines = [["", *map(self._head, shown)]]
         for row in self.rows:
-            cells = [str(row["model"])]
-            for name in shown:
-                is_count = name == "members"
-                cells.append(str(row[name]) if is_count else _table.number(row[name]))
-            lines.append(cells)
+            cells = [
+                str(row[name]) if name == "members" else _table.number(row[name])
+                for name in shown
+            ]
+            lines.append([str(row["model"]), *cells])
         return _table.Printed(lines)
 
 
@@ -117,12 +78,12 @@ class EvaluationTable(_ScoreTable):
         "mutual_information": "MI",
     }
 
-    def _head(self, name: str) -> str | None:
-        if name.startswith("auroc_"):  # such as "AUROC kmnist" or "AUROC MI kmnist"
-            rest = name.removeprefix("auroc_")
-            inner = rest.removeprefix("mi_")
-            return f"AUROC {inner}" if inner == rest else f"AUROC MI {inner}"
-        return self._heads.get(name) or None
+    def _head(self, name: str) -> str:
+        if name.startswith("auroc_mi_"):  # such as "AUROC MI kmnist"
+            return f"AUROC MI {name.removeprefix('auroc_mi_')}"
+        if name.startswith("auroc_"):
+            return f"AUROC {name.removeprefix('auroc_')}"
+        return super()._head(name)
 
 
 class RegressionTable(_ScoreTable):

@@ -1,22 +1,109 @@
-"""`temperature_scaling`: one number that calibrates a classifier."""
+"""One number that calibrates a classifier: the temperature of its probabilities."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 import numpy.typing as npt
+from keras import ops
 
 from keras_mhmcmc import _data
+from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.evaluation.checks import ROUNDED
+from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.classifiers import as_classifier
-from keras_mhmcmc.evaluation.scaled import TemperatureScaled
+from keras_mhmcmc.evaluation.classifier import as_classifier
 
 LOWEST, HIGHEST = 1e-4, 1e4
 _HALVINGS = 50  # of the logarithm of the range: the result is exact to 2e-14
+
+
+@serializable
+class TemperatureScaled(WrapperModel):
+    """A model whose class probabilities are those of another model at a temperature.
+
+    It outputs softmax(logits / temperature). The logits of a model that outputs
+    probabilities are their logarithms. A temperature above 1 makes the model less
+    confident, below 1 more. The predicted class stays the same. The other model runs
+    in inference mode, and its weights are shared. `mh.temperature_scaling` finds the
+    temperature.
+
+    For an ensemble the temperature applies to the averaged prediction. So the scaled
+    model has no members, and no mutual information.
+
+    Args:
+        model: built `keras.Model` that maps inputs to class probabilities or logits,
+            shape (N, C), or to those of class 1 of two, shape (N, 1).
+        temperature: divisor of the logits, greater than 0.
+        from_logits: whether `model` outputs logits instead of probabilities. The
+            scaled model always outputs probabilities. Defaults to False.
+        name: name of the model. Defaults to "temperature_scaled".
+
+    Raises:
+        ValueError: an argument is outside its range, or `model` is not built.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> layer = keras.layers.Dense(2, kernel_initializer="identity")
+    >>> model = keras.Sequential([keras.Input((2,)), layer])
+    >>> scaled = TemperatureScaled(model, temperature=2.0, from_logits=True)
+    >>> scaled.predict(np.log([[0.8, 0.2]]), verbose=0).round(4)  # odds 4, now 2
+    array([[0.6667, 0.3333]], dtype=float32)
+
+    Reference: Guo et al. (2017), "On calibration of modern neural networks", eq. (9);
+    Rahaman and Thiery (2021), "Uncertainty quantification and deep ensembles", for
+    scaling after averaging.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        temperature: float,
+        from_logits: bool = False,
+        name: str = "temperature_scaled",
+    ) -> None:
+        super().__init__(name=_validate.scope_name(name))
+        if not isinstance(model, keras.Model) or not model.built:
+            raise ValueError(
+                "Argument `model` must be a `keras.Model` that is built. Call it on a "
+                f"batch of inputs, or train it, first. Received: {model!r}"
+            )
+        interval = _validate.POSITIVE
+        self.temperature = _validate.number("temperature", temperature, interval)
+        _validate.instance("from_logits", from_logits, bool, "True or False")
+        self.from_logits = from_logits
+        self.model = model
+        self.built = True
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Return class probabilities, shape (N, C) or (N, 1)."""
+        outputs = ops.cast(self.model(inputs, training=False), "float32")
+        is_one, logits = outputs.shape[-1] == 1, outputs
+        if not self.from_logits:
+            logits = ops.log(ops.maximum(outputs, SMALLEST))
+        if not self.from_logits and is_one:
+            logits = logits - ops.log(ops.maximum(1.0 - outputs, ROUNDED))
+        logits = logits / self.temperature
+        return ops.sigmoid(logits) if is_one else ops.softmax(logits, axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            "model": keras.saving.serialize_keras_object(self.model),
+            "temperature": self.temperature,
+            "from_logits": self.from_logits,
+            "name": self.name,
+        }
 
 
 def temperature_scaling(
@@ -32,23 +119,17 @@ def temperature_scaling(
     The temperature minimises the mean negative log-likelihood of the labels. This
     function of 1 / temperature is convex. So its slope is bisected, and the minimum is
     the global one. Use data that the model was not trained on, and score the result on
-    other data again.
+    other data again. `mh.evaluate` and the attacks take the result, whose attribute
+    `temperature` is the number.
 
     Args:
-        model: built `keras.Model` that maps inputs to class probabilities, shape
-            (N, C), or to the probability of class 1 of two, shape (N, 1); for example
-            an `mh.Ensemble`. It may also be an `mh.Classifier`.
+        model: as in `mh.Classifier`, or an `mh.Classifier`.
         x: finite held-out inputs, shape (N, ...), or a dict or list of them; or a data
             set that `fit` takes, of pairs (x, y).
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             None for a data set.
-        from_logits: whether the model outputs logits instead of probabilities.
-            Defaults to False.
-        batch_size: number of examples computed at a time, at least 1. Defaults to 256.
-
-    Returns:
-        An `mh.TemperatureScaled`, a `keras.Model` that outputs probabilities. Its
-        attribute `temperature` is the number. `mh.evaluate` and the attacks take it.
+        from_logits: as in `mh.Classifier`. Defaults to False.
+        batch_size: as in `mh.Classifier`. Defaults to 256.
 
     Raises:
         ValueError: an argument is outside its range, the model's outputs are not
@@ -66,8 +147,7 @@ def temperature_scaling(
     >>> round(scaled.temperature, 4), scaled.predict(x[:1], verbose=0).round(4)
     (2.7307, array([[0.75, 0.25]], dtype=float32))
 
-    Reference: Guo et al. (2017), "On calibration of modern neural networks", section
-    4.2.
+    Reference: Guo et al. (2017), section 4.2.
     """
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     outputs, y = _data.predicted(classifier.mean_outputs, x, y)
@@ -78,12 +158,7 @@ def temperature_scaling(
 
 
 def best_temperature(logits: Array, labels: Array) -> float:
-    """Return the temperature that minimises the negative log-likelihood.
-
-    Args:
-        logits: finite numbers, shape (N, C).
-        labels: integers, shape (N,).
-    """
+    """Return the temperature for logits (N, C) with the lowest NLL of labels (N,)."""
     # Relative to the label. Without errors no number is positive, nor is the slope.
     excess = logits - logits[np.arange(len(labels)), labels][:, None]
     if _slope(excess, 1.0 / LOWEST) <= 0.0:

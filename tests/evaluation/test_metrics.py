@@ -1,8 +1,5 @@
 """Metrics against scikit-learn, closed forms and limiting cases."""
 
-import doctest
-import importlib
-
 import numpy as np
 import pytest
 from keras import ops
@@ -17,13 +14,6 @@ def random_case(examples=200, classes=5, seed=0):
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.full(classes, 0.7), size=examples)
     return probabilities, rng.integers(0, classes, size=examples)
-
-
-@pytest.mark.parametrize("part", ["calibration", "classification", "ranking"])
-def test_examples(part):
-    module = importlib.import_module(f"{metrics.__name__}.{part}")
-    result = doctest.testmod(module)
-    assert result.attempted > 2 and result.failed == 0
 
 
 class TestAgainstScikitLearn:

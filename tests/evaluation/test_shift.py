@@ -12,7 +12,7 @@ import pytest
 from matplotlib import pyplot
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation.corruptions import CORRUPTIONS
+from keras_mhmcmc.evaluation.shift import CORRUPTIONS
 from keras_mhmcmc.evaluation.shift import ShiftTable
 
 SIDE = 25  # severity 1 moves an image by one pixel of these

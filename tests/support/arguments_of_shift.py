@@ -3,7 +3,7 @@
 import numpy as np
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation.corruptions import CORRUPTIONS
+from keras_mhmcmc.evaluation.shift import CORRUPTIONS
 from keras_mhmcmc.evaluation.shift import ShiftTable
 from tests.support import kinds
 from tests.support.argument_rows import row

@@ -9,24 +9,24 @@ A regression has a `PredictiveMixture` as its prediction. `mh.predict_distributi
 makes it from a model.
 """
 
-from keras_mhmcmc.evaluation.metrics.calibration import Reliability
-from keras_mhmcmc.evaluation.metrics.calibration import adaptive_ece
-from keras_mhmcmc.evaluation.metrics.calibration import classwise_ece
-from keras_mhmcmc.evaluation.metrics.calibration import ece
-from keras_mhmcmc.evaluation.metrics.calibration import reliability
+from keras_mhmcmc.evaluation.metrics.classification import Reliability
 from keras_mhmcmc.evaluation.metrics.classification import accuracy
+from keras_mhmcmc.evaluation.metrics.classification import adaptive_ece
+from keras_mhmcmc.evaluation.metrics.classification import aupr
+from keras_mhmcmc.evaluation.metrics.classification import aurc
+from keras_mhmcmc.evaluation.metrics.classification import auroc
 from keras_mhmcmc.evaluation.metrics.classification import brier
+from keras_mhmcmc.evaluation.metrics.classification import classwise_ece
+from keras_mhmcmc.evaluation.metrics.classification import ece
 from keras_mhmcmc.evaluation.metrics.classification import mutual_information
 from keras_mhmcmc.evaluation.metrics.classification import nll
 from keras_mhmcmc.evaluation.metrics.classification import predictive_entropy
-from keras_mhmcmc.evaluation.metrics.crps import crps_normal
-from keras_mhmcmc.evaluation.metrics.crps import crps_samples
-from keras_mhmcmc.evaluation.metrics.ranking import aupr
-from keras_mhmcmc.evaluation.metrics.ranking import aurc
-from keras_mhmcmc.evaluation.metrics.ranking import auroc
+from keras_mhmcmc.evaluation.metrics.classification import reliability
 from keras_mhmcmc.evaluation.metrics.regression import IntervalCalibration
 from keras_mhmcmc.evaluation.metrics.regression import NormalMixture
 from keras_mhmcmc.evaluation.metrics.regression import PredictiveMixture
+from keras_mhmcmc.evaluation.metrics.regression import crps_normal
+from keras_mhmcmc.evaluation.metrics.regression import crps_samples
 
 __all__ = [
     "IntervalCalibration",

@@ -1,9 +1,10 @@
 """`PredictiveMixture`: the predictive distribution of a regression, and its scores.
 
-Papers: Grimit, Gneiting, Berrocal and Johnson (2006), "The continuous ranked
-probability score for circular variables and its application to mesoscale forecast
-ensemble verification", for the continuous ranked probability score (CRPS) of a mixture
-of normals; Kuleshov, Fenner and Ermon (2018), "Accurate uncertainties for
+Papers: Gneiting and Raftery (2007), "Strictly proper scoring rules, prediction, and
+estimation", for the continuous ranked probability score (CRPS); Grimit, Gneiting,
+Berrocal and Johnson (2006), "The continuous ranked probability score for circular
+variables and its application to mesoscale forecast ensemble verification", for that of
+a mixture of normals; Kuleshov, Fenner and Ermon (2018), "Accurate uncertainties for
 deep learning using calibrated regression", for the calibration of intervals.
 """
 
@@ -42,9 +43,11 @@ class PredictiveMixture:
     example are independent given the member. `mh.predict_distribution` makes it from a
     model.
 
-    Arrays have the shape (N, D), also if D is 1. Scores are in the units of the
-    targets, logarithms in nats. The scores `rmse`, `nll`, `coverage` and
-    `calibration_error` are numbers for all examples together.
+    Arrays have the shape (N, D), also if D is 1. The argument `y` of a method holds
+    finite targets, shape (N, D), or (N,) if D is 1; others raise a `ValueError`, and so
+    do levels and probabilities outside (0, 1). Scores are in the units of the targets,
+    logarithms in nats. The scores `rmse`, `nll`, `coverage` and `calibration_error` are
+    numbers for all examples together.
 
     Args:
         law: what the members predict, from the `mixture` of an `mh.losses.Likelihood`.
@@ -91,34 +94,17 @@ class PredictiveMixture:
         return np.sqrt(np.tensordot(self.weights, squares, axes=1))
 
     def cdf(self, y: npt.ArrayLike) -> Array:
-        """Return the predicted probability of a value of at most each target.
+        """Return the predicted probability of a value of at most each target, (N, D).
 
-        Args:
-            y: finite targets, shape (N, D), or (N,) if D is 1.
-
-        Returns:
-            A float64 array of shape (N, D). For a calibrated density its values are
-            uniform on [0, 1].
-
-        Raises:
-            ValueError: `y` does not fit the prediction.
+        For a calibrated density it is uniform on [0, 1].
         """
         return self._map(self._below, self._targets(y))
 
     def log_prob(self, y: npt.ArrayLike) -> Array:
-        """Return the log density of each example, or log probability of its counts.
+        """Return each example's log density (N,), or log probability of its counts.
 
         The targets of an example are independent given the member, not in the mixture.
         So their logarithms are summed within each member, before members are averaged.
-
-        Args:
-            y: finite targets, shape (N, D), or (N,) if D is 1.
-
-        Returns:
-            A float64 array of shape (N,), in nats.
-
-        Raises:
-            ValueError: `y` does not fit the prediction.
         """
         with np.errstate(divide="ignore"):  # a weight of 0
             log_weights = np.log(self.weights)[:, None]
@@ -130,21 +116,12 @@ class PredictiveMixture:
         return self._map(joint, self._targets(y))
 
     def crps(self, y: npt.ArrayLike) -> Array:
-        """Return the continuous ranked probability score of each target.
+        """Return the continuous ranked probability score of each target, (N, D).
 
-        It is E|X - y| - E|X - X'| / 2 for independent X and X' from the prediction. It
-        generalises the absolute error: that is its value for a prediction without
-        spread. Mixtures of normals have it in closed form, in a time that grows with
-        the square of the number of members; other laws integrate numerically.
-
-        Args:
-            y: finite targets, shape (N, D), or (N,) if D is 1.
-
-        Returns:
-            A float64 array of shape (N, D), at least 0, in units of `y`.
-
-        Raises:
-            ValueError: `y` does not fit the prediction.
+        It is E|X - y| - E|X - X'| / 2 for independent X and X' from the prediction, and
+        the absolute error for a prediction without spread. Mixtures of normals have it
+        in closed form, in a time that grows with the square of the number of members;
+        other laws integrate numerically.
 
         Reference: Grimit et al. (2006), the equation for mixtures of normals.
         """
@@ -156,51 +133,32 @@ class PredictiveMixture:
         return self._map(score, self._targets(y))
 
     def quantile(self, q: float) -> Array:
-        """Return the quantile of each target, by bisection and Newton's method.
+        """Return the value (N, D) that each target is below with a probability of `q`.
 
-        Args:
-            q: probability of a value of at most the quantile, in (0, 1).
-
-        Returns:
-            A float64 array of shape (N, D), to 1e-10 of a deviation. For counts the
-            smallest count with at least this probability.
-
-        Raises:
-            ValueError: `q` is not in (0, 1).
+        It is exact to 1e-10 of a deviation. For counts it is the smallest count with at
+        least this probability up to it.
         """
         q = _validate.number("q", q, LEVEL)
         return self._map(lambda law: mixtures.quantile(law, self.weights, q))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Return the ends of the central interval of each target.
+        """Return `(low, high)`, the ends (N, D) of the central interval of each target.
 
         Args:
             level: probability of the interval, in (0, 1). Defaults to 0.9, from the 5%
                 quantile to the 95% quantile.
-
-        Returns:
-            `(low, high)`, two float64 arrays of shape (N, D).
-
-        Raises:
-            ValueError: `level` is not in (0, 1).
         """
         level = _validate.number("level", level, LEVEL)
         return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 
     def sample(self, n: int, seed: int = 0) -> Array:
-        """Return draws from the prediction.
+        """Return draws from the prediction, shape (n, N, D).
 
         Each draw comes from one member for all examples: a curve, and noise around it.
 
         Args:
             n: number of draws, at least 1.
             seed: integer that fixes the draws. Defaults to 0.
-
-        Returns:
-            A float64 array of shape (n, N, D).
-
-        Raises:
-            ValueError: an argument is outside its range.
         """
         n = _validate.integer("n", n, 1)
         rng = np.random.default_rng(_validate.seed(seed))
@@ -208,40 +166,18 @@ class PredictiveMixture:
         return self.law.members(chosen).draws(rng)
 
     def rmse(self, y: npt.ArrayLike) -> float:
-        """Return the root mean squared error of the mean.
-
-        Args:
-            y: finite targets, shape (N, D), or (N,) if D is 1.
-
-        Raises:
-            ValueError: `y` does not fit the prediction.
-        """
+        """Return the root mean squared error of the mean."""
         return math.sqrt(np.mean(np.square(self._targets(y) - self.mean())))
 
     def nll(self, y: npt.ArrayLike) -> float:
-        """Return the mean of minus `log_prob`, in nats per example.
-
-        Args:
-            y: finite targets, shape (N, D), or (N,) if D is 1.
-
-        Raises:
-            ValueError: `y` does not fit the prediction.
-        """
+        """Return the mean of minus `log_prob`, in nats per example."""
         return float(-np.mean(self.log_prob(y)))
 
     def coverage(self, y: npt.ArrayLike, level: float = 0.9) -> float:
-        """Return the share of targets in their central intervals.
+        """Return the share of targets in their central intervals, in [0, 1].
 
-        Args:
-            y: finite targets, shape (N, D), or (N,) if D is 1.
-            level: probability of the intervals, in (0, 1). Defaults to 0.9.
-
-        Returns:
-            A float in [0, 1]. It is about `level` for a calibrated prediction. A count
-            is inside with the share of its probability that is.
-
-        Raises:
-            ValueError: `y` does not fit the prediction, or `level` is not in (0, 1).
+        It is about `level` for a calibrated prediction. A count is inside with the
+        share of its probability that is.
         """
         level = _validate.number("level", level, LEVEL)
         return float(np.mean(self._central(self._targets(y)) <= level))
@@ -258,13 +194,6 @@ class PredictiveMixture:
             levels: probabilities of the intervals, shape (levels,), in (0, 1).
                 Defaults to 0.05, 0.1, ..., 0.95.
 
-        Returns:
-            A named tuple of two arrays: `expected`, the levels, and `observed`, the
-            share of targets inside.
-
-        Raises:
-            ValueError: `y` does not fit the prediction, or `levels` are not in (0, 1).
-
         Reference: Kuleshov et al. (2018), section 3.5, with central intervals.
         """
         expected = as_finite("levels", levels, ranks=(1,), axes="(levels,)")
@@ -279,12 +208,6 @@ class PredictiveMixture:
 
         The levels are 0.05, 0.1, ..., 0.95. About 0 is best. An interval that never
         holds the target, or always does, gives 0.5.
-
-        Args:
-            y: finite targets, shape (N, D), or (N,) if D is 1.
-
-        Raises:
-            ValueError: `y` does not fit the prediction.
         """
         curve = self.calibration(y)
         return float(np.mean(np.abs(curve.observed - curve.expected)))
@@ -336,8 +259,7 @@ class NormalMixture(PredictiveMixture):
             Add a first axis of length 1 for a single network.
         noise_std: standard deviation of the noise, in units of the target, greater
             than 0. It is that of `mh.losses.GaussianNLL`.
-        weights: S numbers, at least 0 and not all 0, or None for equal weights. They
-            are divided by their sum.
+        weights: as in `PredictiveMixture`.
 
     Raises:
         ValueError: an argument is outside its range or has another shape.
@@ -363,3 +285,71 @@ class NormalMixture(PredictiveMixture):
         means = means.reshape(1, *means.shape[:2], -1)
         ones = np.ones_like(means)
         super().__init__(_laws.NormalLaw(means, noise_std * ones, ones), weights)
+
+
+def crps_normal(mean: npt.ArrayLike, std: npt.ArrayLike, y: npt.ArrayLike) -> float:
+    """Return the mean CRPS of normal predictions, in units of `y`.
+
+    Args:
+        mean: predicted means, shape (N,) or (N, D).
+        std: standard deviations, greater than 0, of the shape of `mean`, or one number.
+        y: finite targets, shape (N,) or (N, D).
+
+    Raises:
+        ValueError: an argument is outside its range or has another shape.
+
+    Example:
+
+    >>> round(crps_normal([0.0, 1.0], 1.0, [0.0, 2.0]), 4)
+    0.4181
+
+    Reference: Gneiting and Raftery (2007), eq. (21).
+    """
+    mean = as_finite("mean", mean, ranks=(1, 2), axes="(examples,)")
+    std = _validate.array("Argument `std`", std)
+    if std.shape not in ((), mean.shape) or not np.all((std > 0.0) & (std < np.inf)):
+        raise ValueError(
+            "Argument `std` must be finite and greater than 0: one number, or an array "
+            f"of the shape of `mean`, {mean.shape}. Received: shape {std.shape}, with "
+            f"values between {np.min(std, initial=np.inf):g} and "
+            f"{np.max(std, initial=-np.inf):g}"
+        )
+    z = (as_targets("y", y, mean.shape) - mean) / std
+    scores = z * (2.0 * _laws.normal_cdf(z) - 1.0) + 2.0 * _laws.normal_density(z)
+    return float(np.mean(std * (scores - 1.0 / math.sqrt(math.pi))))
+
+
+def crps_samples(
+    samples: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> float:
+    """Return the mean CRPS of predictions given by weighted samples, in units of `y`.
+
+    The prediction is the discrete distribution on the samples. Its score,
+    E|X - y| - E|X - X'| / 2, is exact and takes a sort of the samples. Draw samples
+    with noise: means alone say nothing about it. `NormalMixture.crps` needs no draws.
+
+    Args:
+        samples: samples of each prediction, shape (S, N) or (S, N, D).
+        y: finite targets, shape (N,) or (N, D).
+        weights: as in `mutual_information`.
+
+    Raises:
+        ValueError: an argument is outside its range or has another shape.
+
+    Example:
+
+    >>> crps_samples([[0.0], [2.0]], [1.0])
+    0.5
+
+    Reference: Gneiting and Raftery (2007), eq. (21).
+    """
+    samples = as_finite("samples", samples, ranks=(2, 3), axes="(samples, examples)")
+    shares = as_shares(weights, len(samples))
+    y = as_targets("y", y, samples.shape[1:])
+    away = np.tensordot(shares, np.abs(samples - y), axes=1)
+    order = np.argsort(samples, axis=0)
+    values = np.take_along_axis(samples, order, axis=0)
+    below = np.cumsum(shares[order], axis=0)[:-1]
+    # Between neighbours the distribution function is constant.
+    apart = 2.0 * np.sum(below * (1.0 - below) * np.diff(values, axis=0), axis=0)
+    return float(np.mean(away - 0.5 * apart))
