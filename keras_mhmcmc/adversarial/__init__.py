@@ -2,15 +2,15 @@
 
 from keras_mhmcmc.adversarial.adversarial_training import training
 from keras_mhmcmc.adversarial.art_estimator import art_classifier
-from keras_mhmcmc.adversarial.auto_gradient import apgd
 from keras_mhmcmc.adversarial.curve import robustness_curve
-from keras_mhmcmc.adversarial.gradient_sign import fgsm
-from keras_mhmcmc.adversarial.projected_gradient import pgd
+from keras_mhmcmc.adversarial.curve import transfer
+from keras_mhmcmc.adversarial.gradient_attacks import apgd
+from keras_mhmcmc.adversarial.gradient_attacks import fgsm
+from keras_mhmcmc.adversarial.gradient_attacks import pgd
+from keras_mhmcmc.adversarial.named_attacks import strongest
 from keras_mhmcmc.adversarial.square_search import square
-from keras_mhmcmc.adversarial.strongest_of import strongest
-from keras_mhmcmc.adversarial.table import RobustnessTable
-from keras_mhmcmc.adversarial.transferred import TransferTable
-from keras_mhmcmc.adversarial.transferred import transfer
+from keras_mhmcmc.adversarial.tables import RobustnessTable
+from keras_mhmcmc.adversarial.tables import TransferTable
 
 __all__ = [
     "RobustnessTable",

@@ -15,7 +15,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.adversarial import losses
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import Classifier
@@ -177,7 +176,8 @@ def _estimator_class() -> type:
 def _gradient_of_logits(classifier: Classifier) -> Callable[..., Tensor]:
     def chosen(x: Tensor, labels: Tensor, values: Any) -> tuple[Tensor, Tensor]:
         outputs = classifier.outputs(x, values)
-        logits = losses.logit_of(outputs, labels, classifier.from_logits)
+        case = objective.case_of(outputs, labels, None, classifier.from_logits)
+        logits = case.logit(labels)
         # The second term makes the gradient zero, not None, if outputs ignore x.
         return ops.sum(logits) + 0.0 * ops.sum(x), logits
 

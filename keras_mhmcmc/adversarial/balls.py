@@ -12,7 +12,6 @@ from keras import ops
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import Limits
 
@@ -45,14 +44,13 @@ def project(
     The second move leaves the points in the ball, because `x` is within the limits.
     In the L2 ball they may then be nearer to `x` than they have to be: see `nearest`.
     """
+    change = moved - x
     if norm == "linf":
-        moved = x + ops.clip(moved - x, -epsilon, epsilon)
+        change = ops.clip(change, -epsilon, epsilon)
     else:
-        change = moved - x
-        moved = x + change * ops.minimum(
-            1.0, epsilon / ops.maximum(_length(change), SMALLEST)
-        )
-    return ops.clip(moved, low, high)
+        longest = epsilon / ops.maximum(_length(change), SMALLEST)
+        change = change * ops.minimum(1.0, longest)
+    return ops.clip(x + change, low, high)
 
 
 def nearest(
@@ -91,6 +89,12 @@ def nearest(
     return project(point, x, epsilon, low, high, norm)
 
 
+def move(x: Array, epsilon: float, signs: Array, limits: Limits) -> Array:
+    """Return x + epsilon * signs, clipped to the limits."""
+    moved = x + np.float32(epsilon) * signs
+    return moved if limits is None else np.clip(moved, *limits)
+
+
 def random_start(
     rng: np.random.Generator, x: Array, epsilon: float, limits: Limits, norm: Norm
 ) -> Array:
@@ -99,13 +103,12 @@ def random_start(
         noise = rng.uniform(-1.0, 1.0, x.shape)
     else:
         noise = rng.normal(size=x.shape)
-        rows = (-1, *[1] * (x.ndim - 1))
         flat = noise.reshape(len(x), -1)
         # The share of the ball within the radius r is r^d.
         radii = rng.uniform(size=len(x)) ** (1.0 / flat.shape[1])
-        lengths = np.linalg.norm(flat, axis=1)
-        noise = noise * (radii / lengths).reshape(rows)
-    return objective.move(x, epsilon, noise.astype("float32"), limits)
+        lengths = radii / np.linalg.norm(flat, axis=1)
+        noise = noise * lengths.reshape(-1, *[1] * (x.ndim - 1))
+    return move(x, epsilon, noise.astype("float32"), limits)
 
 
 def feature_axes(x: Tensor) -> tuple[int, ...]:
@@ -136,13 +139,8 @@ class Best(NamedTuple):
 def start(x: Array) -> Best:
     """Return what is known before the first evaluation: any point is stronger."""
     count = len(x)
-    return Best(
-        x,
-        np.full(count, -np.inf, "float32"),
-        np.zeros(count, "int32"),
-        np.ones(count, "bool"),
-        np.zeros(count, "int32"),
-    )
+    none, zeros = np.full(count, -np.inf, "float32"), np.zeros(count, "int32")
+    return Best(x, none, zeros, np.ones(count, "bool"), zeros)
 
 
 def is_stronger(
@@ -175,5 +173,9 @@ def remember(
 
 def choose(condition: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """Return the first (n, ...) where a condition (n,) holds, else the second."""
-    rows = (-1, *[1] * (len(first.shape) - 1))
-    return ops.where(ops.reshape(condition, rows), first, second)
+    return ops.where(as_rows(condition, first), first, second)
+
+
+def as_rows(values: Tensor, x: Tensor) -> Tensor:
+    """Return tensors of shape (n,) in the shape (n, 1, ...), to go with `x`."""
+    return ops.reshape(values, (-1, *[1] * (len(x.shape) - 1)))

@@ -1,4 +1,4 @@
-"""`robustness_curve`: scores of models under attacks of growing strength."""
+"""Scores of models under attacks of growing strength, and on other models."""
 
 import math
 import time
@@ -16,27 +16,23 @@ import numpy.typing as npt
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
+from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import doubts
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.adversarial.gradient_sign import signs
-from keras_mhmcmc.adversarial.strongest_of import checked_attacks
-from keras_mhmcmc.adversarial.strongest_of import strongest
-from keras_mhmcmc.adversarial.strongest_of import strongest_and_each
-from keras_mhmcmc.adversarial.table import CONFIDENCE
-from keras_mhmcmc.adversarial.table import RobustnessTable
-from keras_mhmcmc.evaluation import checks
+from keras_mhmcmc.adversarial.gradient_attacks import signs
+from keras_mhmcmc.adversarial.objective import Given
+from keras_mhmcmc.adversarial.tables import CONFIDENCE
+from keras_mhmcmc.adversarial.tables import RobustnessTable
+from keras_mhmcmc.adversarial.tables import TransferTable
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import Models
 from keras_mhmcmc.evaluation.classifier import as_classifiers
+from keras_mhmcmc.evaluation.classifier import named
+from keras_mhmcmc.evaluation.classifier import of_each
 
 Attack = named_attacks.Attack | Literal["strongest"]
-WITH_STRONGEST: dict[str, Callable[..., Array]] = {
-    **named_attacks.ATTACKS,
-    "strongest": strongest,
-}
 
 
 def robustness_curve(
@@ -69,12 +65,8 @@ def robustness_curve(
         y: true labels, as in `strongest`.
         epsilons: strengths of the attack, the largest change of an input, in units of
             `x`, each at least 0. 0 scores the clean inputs.
-        attack: "fgsm", "pgd", "apgd", "square" or "strongest", the functions of these
-            names; "apgd_margin", which is `apgd` with the margin loss; or a function.
-            The function is called as
-            `attack(classifier, x, epsilon, y=labels, clip=clip)` with an
-            `mh.Classifier`, and returns inputs with the shape of `x`. Defaults to
-            "fgsm".
+        attack: "fgsm", "pgd", "apgd", "apgd_margin", "square" or a function, as in
+            `strongest`, or "strongest". Defaults to "fgsm".
         true_label: whether the attack raises the loss of `y`. If False, it raises the
             loss of the model's own prediction for the clean input. Then the attack
             moves misclassified examples away from their wrong class. Defaults to
@@ -95,10 +87,6 @@ def robustness_curve(
             line for each model when it is done, and 0 shows nothing. Defaults to 0.
         options: arguments of the named attack, such as `steps` of "pgd", `queries` of
             "square", or `attacks` of "strongest". "fgsm" and functions take none.
-
-    Returns:
-        A `RobustnessTable`. Print it, or use its `column`, `rows`, `warnings` or
-        `to_pandas()`.
 
     Raises:
         ValueError: an argument is outside its range, a model's outputs are not
@@ -142,9 +130,9 @@ def robustness_curve(
         abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
     _validate.choice("verbose", verbose, (0, 1, 2))
     attacks = parts_of(attack, options)
-    member_of = {name: c.check_member(member) for name, c in classifiers.items()}
-    if any(known.name for known in attacks):  # a function of the user's may move words
-        for classifier in classifiers.values():
+    for classifier in classifiers.values():
+        classifier.check_member(member)
+        if any(known.name for known in attacks):  # a user's function may move words
             objective.refuse_integers(classifier)
     bar = None
     if verbose == 1:
@@ -158,10 +146,10 @@ def robustness_curve(
         labels = as_labels("y", y, *clean.shape)
         attacked = labels if true_label else np.argmax(clean, axis=1)
         if max(strengths) > 0.0:
-            given = (classifier, x, attacked, limits, member_of[name], options)
-            longer = with_twice_the_steps(attack, *given)
-            watch = doubts.Watch(name, attacks, *given[:-1], labels, clean, longer)
-            make = attacker(attack, *given, watch.gradients)
+            given = Given(classifier, x, 0.0, attacked, clean, limits, member)
+            longer = with_twice_the_steps(attack, given, options)
+            watch = doubts.Watch(name, attacks, given, labels, longer)
+            make = attacker(attack, given, options, watch.gradients)
         for epsilon in strengths:
             probabilities = clean
             if epsilon > 0.0:
@@ -178,14 +166,102 @@ def robustness_curve(
             seconds = time.perf_counter() - begin
             sizes = f"{len(strengths)} epsilons, {len(x)} inputs"
             print(f"{name}: {sizes}, {seconds:.1f} s")
-    title, details = names_of(attack, options)
     whose = "the true labels" if true_label else "each model's own predictions"
     if member is not None:
         whose += f" by its member {member}"
-    caption = f"{title}{details} on {whose}, by strength epsilon"
-    if isinstance(attack, str):
-        caption = caption[0].upper() + caption[1:]
+    title, caption = names_of(attack, options)
+    caption = f"{caption} on {whose}, by strength epsilon"
     return RobustnessTable(rows, title, caption, abstain_below, warnings)
+
+
+def transfer(
+    sources: Models,
+    targets: Models,
+    x: DataLike,
+    y: npt.ArrayLike | None,
+    epsilon: float,
+    *,
+    attack: Attack = "pgd",
+    from_logits: bool | Mapping[str, bool] = False,
+    clip: Sequence[float] | None = (0.0, 1.0),
+    batch_size: int = 256,
+    **options: Any,
+) -> TransferTable:
+    """Score models under attacks that are made on other models.
+
+    The attack raises the loss of the true labels of each source. All targets then
+    predict the same attacked inputs. This is an attacker who does not have the target:
+    such as one who has a single network, while an ensemble is in use.
+
+    Args:
+        sources: the models that are attacked, as in `robustness_curve`.
+        targets: the models that are scored, likewise. A model may be in both.
+        x: as in `strongest`.
+        y: as in `strongest`.
+        epsilon: strength of the attack, as in `fgsm`.
+        attack: name or function as in `robustness_curve`. Defaults to "pgd".
+        from_logits: whether the models output logits instead of probabilities, a bool
+            or a dict from all names of `sources` and `targets` to bools. Defaults to
+            False.
+        clip: as in `fgsm`.
+        batch_size: as in `fgsm`.
+        options: arguments of the named attack, as in `robustness_curve`.
+
+    Raises:
+        ValueError: an argument is outside its range, a model's outputs are not
+            probabilities, or a source has no gradient for an attack that needs one.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> def threshold(value):
+    ...     layer = keras.layers.Dense(1, activation="sigmoid")
+    ...     model = keras.Sequential([keras.Input((1,)), layer])
+    ...     model.set_weights([np.array([[8.0]]), np.array([-8.0 * value])])
+    ...     return model
+    >>> models = {"low": threshold(0.4), "high": threshold(0.6)}
+    >>> x = np.array([[0.125], [0.375], [0.625], [0.875]])
+    >>> print(transfer(models, models, x, [0, 0, 1, 1], 0.25))
+    PGD of 20 steps from a random input of strength 0.25 on the true labels
+    attack     low   high
+    clean   1.0000 1.0000
+    on low  0.5000 0.5000
+    on high 0.5000 0.5000
+
+    Reference: Papernot, McDaniel and Goodfellow (2016), "Transferability in machine
+    learning", section 3.
+    """
+    epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
+    x, y, limits = objective.examples(x, y, clip, needs_targets=True)
+    check_attack(attack, options)
+    sources, targets = named(sources, "sources"), named(targets, "targets")
+    both = "sources` and `targets"
+    flags = of_each(
+        "from_logits", from_logits, {**sources, **targets}, "True, False", both
+    )
+    made = [
+        as_classifiers(group, {name: flags[name] for name in group}, batch_size, whose)
+        for whose, group in (("sources", sources), ("targets", targets))
+    ]
+    rows = []
+    clean = {name: target.probabilities(x) for name, target in made[1].items()}
+    labels = {name: as_labels("y", y, *p.shape) for name, p in clean.items()}
+    for source, classifier in made[0].items():
+        own, moved = classifier.probabilities(x), x
+        if epsilon > 0.0:
+            attacked = as_labels("y", y, *own.shape)
+            given = Given(classifier, x, epsilon, attacked, own, limits, None)
+            moved = attacker(attack, given, options)(epsilon).points
+        for target, scored in made[1].items():
+            scores = _scores(scored.probabilities(moved), labels[target], None)
+            before = metrics.accuracy(clean[target], labels[target])
+            row = {"source": source, "target": target, **scores}
+            del row["entropy"]
+            rows.append(row | {"clean_accuracy": before})
+    title, caption = names_of(attack, options)
+    caption = f"{caption} of strength {epsilon:g} on the true labels"
+    return TransferTable(rows, title, caption)
 
 
 class Moved(NamedTuple):
@@ -197,26 +273,22 @@ class Moved(NamedTuple):
 
 def check_attack(attack: Any, options: dict[str, Any]) -> None:
     """Raise a `ValueError` unless `attack` is an attack that takes the options."""
-    named_attacks.check("attack", attack, tuple(WITH_STRONGEST))
-    named_attacks.check_options(attack, options, WITH_STRONGEST)
+    named_attacks.check("attack", attack, named_attacks.WITH_STRONGEST)
+    named_attacks.check_options(attack, options)
 
 
 def parts_of(attack: Attack, options: dict[str, Any]) -> list[named_attacks.Known]:
     """Return what is known of an attack, or of each of the strongest's."""
     if attack != "strongest":
         return [named_attacks.known(attack, options)]
-    given = named_attacks.options_of(attack, WITH_STRONGEST) | options
-    several = checked_attacks(given["attacks"], None)
+    given = named_attacks.options_of(attack) | options
+    several = named_attacks.checked_attacks(given["attacks"], None)
     return [named_attacks.known(inner, {}) for inner in several]
 
 
 def attacker(
     attack: Attack,
-    classifier: Classifier,
-    x: Array,
-    labels: Array,
-    limits: checks.Limits,
-    member: int | None,
+    given: Given,
     options: dict[str, Any],
     gradients: Array | None = None,
 ) -> Callable[[float], Moved]:
@@ -225,29 +297,23 @@ def attacker(
     FGSM uses the gradients (N, ...) of the clean inputs if they are known.
     """
     if attack == "fgsm":
-        directions = signs(classifier, x, labels, member, gradients)
-        return lambda epsilon: Moved(objective.move(x, epsilon, directions, limits))
+        directions = signs(given, gradients)
+        fixed = directions, given.limits
+        return lambda epsilon: Moved(balls.move(given.x, epsilon, *fixed))
     if attack == "strongest":
-        known = named_attacks.options_of(attack, WITH_STRONGEST) | options
-        several = checked_attacks(known["attacks"], member)
-        given = limits, member, several, _validate.seed(known["seed"])
+        known = named_attacks.options_of(attack) | options
+        several = named_attacks.checked_attacks(known["attacks"], given.member)
+        seed, run = _validate.seed(known["seed"]), named_attacks.strongest_and_each
         return lambda epsilon: Moved(
-            *strongest_and_each(classifier, x, epsilon, labels, *given)
+            *run(given._replace(epsilon=epsilon), several, seed)
         )
-    run = named_attacks.run
     return lambda epsilon: Moved(
-        run("attack", attack, classifier, x, epsilon, labels, limits, member, options)
+        named_attacks.run("attack", attack, given._replace(epsilon=epsilon), options)
     )
 
 
 def with_twice_the_steps(
-    attack: Attack,
-    classifier: Classifier,
-    x: Array,
-    labels: Array,
-    limits: checks.Limits,
-    member: int | None,
-    options: dict[str, Any],
+    attack: Attack, given: Given, options: dict[str, Any]
 ) -> Callable[[float, Array], Array] | None:
     """Return the function from a strength and indices to what a longer attack makes.
 
@@ -255,14 +321,14 @@ def with_twice_the_steps(
     """
     if not isinstance(attack, str):
         return None
-    steps = (named_attacks.options_of(attack, WITH_STRONGEST) | options).get("steps")
+    steps = (named_attacks.options_of(attack) | options).get("steps")
     if steps is None:
         return None
     more = options | {"steps": 2 * _validate.integer("steps", steps, 1)}
 
     def attacked(epsilon: float, chosen: Array) -> Array:
-        some = x[chosen], labels[chosen]
-        return attacker(attack, classifier, *some, limits, member, more)(epsilon).points
+        some = given._replace(x=given.x[chosen], labels=given.labels[chosen])
+        return attacker(attack, some, more)(epsilon).points
 
     return attacked
 
@@ -285,13 +351,13 @@ def _scores(
 
 
 def names_of(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
-    """Return the attack's name and its details."""
+    """Return the attack's name, and this with details, to begin a caption."""
     if not isinstance(attack, str):
-        return named_attacks.title(attack), ""
-    options = named_attacks.options_of(attack, WITH_STRONGEST) | options
+        return named_attacks.title(attack), named_attacks.title(attack)
+    options = named_attacks.options_of(attack) | options
     if attack == "strongest":
         titles = [named_attacks.title(inner) for inner in options["attacks"]]
-        return "the strongest", f" of {', '.join(titles)}"
+        return "the strongest", f"The strongest of {', '.join(titles)}"
     details = f" of {options['queries']} queries" if "queries" in options else ""
     if "steps" in options:
         start = "a random" if options["random_start"] else "the clean"
@@ -300,4 +366,5 @@ def names_of(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
             details += f", {options['restarts']} runs"
     if options.get("norm") == "l2":
         details += ", in the L2 ball,"
-    return named_attacks.title(attack), details
+    title = named_attacks.title(attack)
+    return title, title + details

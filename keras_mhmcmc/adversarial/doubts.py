@@ -19,9 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import named_attacks
-from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.adversarial.gradient_sign import gradients_of
+from keras_mhmcmc.adversarial.gradient_attacks import gradients_of
+from keras_mhmcmc.adversarial.objective import Given
 from keras_mhmcmc.evaluation.checks import Limits
 from keras_mhmcmc.evaluation.classifier import Classifier
 
@@ -45,115 +46,6 @@ def of_units(largest: float, limits: Limits) -> list[str]:
         "pixel in [0, 255]. Multiply the epsilons by the range, if they are meant for "
         "inputs in [0, 1]."
     ]
-
-
-class Watch:
-    """What a table sees of the attacks on one model, and the warnings that follow.
-
-    The gradients of the clean inputs, one for each example, give the share of zeros.
-    They also give FGSM, with which an attack of many steps is compared.
-
-    Args:
-        name: name of the model.
-        attacks: what is known of the attack, or of each of several.
-        classifier: the model.
-        x: clean inputs, shape (N, ...).
-        attacked: the labels whose loss the attack raises, shape (N,).
-        limits: smallest and largest valid input, or None.
-        member: index of the attacked member, or None for the whole model.
-        labels: the true labels, shape (N,).
-        clean: probabilities of the clean inputs, shape (N, C).
-        longer: function from a strength and the indices of examples, shape (n,), to
-            what the attack makes of them with twice its steps, shape (n, ...). None
-            if the attack has no steps.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        attacks: Sequence[named_attacks.Known],
-        classifier: Classifier,
-        x: Array,
-        attacked: Array,
-        limits: Limits,
-        member: int | None,
-        labels: Array,
-        clean: Array,
-        longer: Callable[[float, Array], Array] | None = None,
-    ) -> None:
-        self.longer = longer
-        self.name, self.classifier, self.x, self.clean = name, classifier, x, clean
-        self.attacked, self.labels, self.limits = attacked, labels, limits
-        self.attacks = list(attacks)
-        self.is_on_member = member is not None
-        self.gradients = None
-        if any(attack.is_by_gradients for attack in attacks):
-            self.gradients = gradients_of(classifier, x, attacked, member)
-        (first, *others) = attacks
-        self.with_one_step = (
-            not others
-            and first.is_iterative
-            and first.norm == "linf"
-            and not first.finds_one_step
-            and not self.is_on_member
-        )
-        if self.with_one_step:
-            self.attacks.append(named_attacks.known("fgsm", {}))
-        self.trials: list[Trial] = []
-
-    def add(self, epsilon: float, probabilities: Array, misled: Array | None) -> None:
-        """Take note of the attack of one strength.
-
-        Args:
-            epsilon: the strength.
-            probabilities: those of the attacked inputs, shape (N, C).
-            misled: what each of several attacks misleads, shape (attacks, N), or None
-                for one attack.
-        """
-        prediction = np.argmax(probabilities, axis=1)
-        if misled is None:
-            misled = (prediction != self.attacked)[None]
-        if self.with_one_step and self.gradients is not None:
-            signs = np.sign(self.gradients)
-            moved = objective.move(self.x, epsilon, signs, self.limits)
-            other = np.argmax(self.classifier.probabilities(moved), axis=1)
-            misled = np.stack([*misled, other != self.attacked])
-        self.trials.append(Trial(epsilon, prediction == self.labels, misled))
-
-    def warnings(self) -> list[str]:
-        """Return the warnings."""
-        is_own = np.array_equal(self.attacked, self.labels)
-        judged = np.argmax(self.clean, axis=1) == self.labels
-        grey_from = grey_strength(self.attacks, self.x.shape[1:], self.limits)
-        study = Study(
-            self.name,
-            self.attacks,
-            self.trials,
-            self.labels,
-            np.ones_like(judged) if is_own else judged,
-            grey_from,
-            None if self.is_on_member else self._repeated(),
-        )
-        # A member's attack need not mislead the whole model.
-        checks = [black_box, weaker_than_one_step, twice_the_steps]
-        if not self.is_on_member:
-            checks += [above_chance, rising]
-        found = [check(study) for check in checks]
-        found.append(zero_gradients(self.name, self.gradients))
-        found.append(randomness(self.name, self.classifier, self.x, self.clean))
-        return [sentence for sentence in found if sentence is not None]
-
-    def _repeated(self) -> "Repeated | None":
-        """Attack some examples again at the strength that misleads nearest to half."""
-        if self.longer is None or not self.trials:
-            return None
-        trial = min(self.trials, key=lambda one: abs(np.mean(one.misled[0]) - 0.5))
-        count = min(REPEATED, len(self.x))
-        chosen = np.linspace(0, len(self.x) - 1, count).astype("int64")
-        points = self.longer(trial.epsilon, chosen)
-        prediction = np.argmax(self.classifier.probabilities(points), axis=1)
-        longer = prediction != self.attacked[chosen]
-        return Repeated(trial.epsilon, trial.misled[0][chosen], longer)
 
 
 class Trial(NamedTuple):
@@ -182,6 +74,89 @@ class Study(NamedTuple):
     judged: Array  # (N,): the examples whose accuracy counts
     grey_from: float  # the strength from which on an input can become grey
     repeated: Repeated | None = None
+
+
+class Watch:
+    """What a table sees of the attacks on one model, and the warnings that follow.
+
+    The gradients of the clean inputs, one for each example, give the share of zeros.
+    They also give FGSM, with which an attack of many steps is compared.
+    """
+
+    def __init__(
+        self,
+        name: str,  # of the model
+        attacks: Sequence[named_attacks.Known],
+        given: Given,
+        labels: Array,  # (N,): the true ones
+        longer: Callable[[float, Array], Array] | None = None,
+    ) -> None:
+        """Begin. `longer` attacks some examples with twice the steps, if there are."""
+        self.name, self.given, self.labels, self.longer = name, given, labels, longer
+        self.attacks, (first, *others) = list(attacks), attacks
+        self.is_on_member = given.member is not None
+        is_known = any(attack.is_by_gradients for attack in attacks)
+        self.gradients = gradients_of(given) if is_known else None
+        self.with_one_step = (
+            not others
+            and first.is_iterative
+            and first.norm == "linf"
+            and not first.finds_one_step
+            and not self.is_on_member
+        )
+        if self.with_one_step:
+            self.attacks.append(named_attacks.known("fgsm", {}))
+        self.trials: list[Trial] = []
+
+    def add(self, epsilon: float, probabilities: Array, misled: Array | None) -> None:
+        """Take note of attacked inputs' probabilities (N, C), at one strength.
+
+        `misled` tells what each of several attacks misleads, (attacks, N), or is None.
+        """
+        given, prediction = self.given, np.argmax(probabilities, axis=1)
+        if misled is None:
+            misled = (prediction != given.labels)[None]
+        if self.with_one_step and self.gradients is not None:
+            signs = np.sign(self.gradients)
+            moved = balls.move(given.x, epsilon, signs, given.limits)
+            other = np.argmax(given.classifier.probabilities(moved), axis=1)
+            misled = np.stack([*misled, other != given.labels])
+        self.trials.append(Trial(epsilon, prediction == self.labels, misled))
+
+    def warnings(self) -> list[str]:
+        """Return the warnings."""
+        given = self.given
+        is_own = np.array_equal(given.labels, self.labels)
+        judged = np.argmax(given.clean, axis=1) == self.labels
+        study = Study(
+            self.name,
+            self.attacks,
+            self.trials,
+            self.labels,
+            np.ones_like(judged) if is_own else judged,
+            grey_strength(self.attacks, given.x.shape[1:], given.limits),
+            None if self.is_on_member else self._repeated(),
+        )
+        # A member's attack need not mislead the whole model.
+        checks = [black_box, weaker_than_one_step, twice_the_steps]
+        if not self.is_on_member:
+            checks += [above_chance, rising]
+        found = [check(study) for check in checks]
+        found.append(zero_gradients(self.name, self.gradients))
+        found.append(randomness(self.name, given.classifier, given.x, given.clean))
+        return [sentence for sentence in found if sentence is not None]
+
+    def _repeated(self) -> Repeated | None:
+        """Attack some examples again at the strength that misleads nearest to half."""
+        if self.longer is None or not self.trials:
+            return None
+        trial = min(self.trials, key=lambda one: abs(np.mean(one.misled[0]) - 0.5))
+        count = len(self.labels)
+        chosen = np.linspace(0, count - 1, min(REPEATED, count)).astype("int64")
+        points = self.longer(trial.epsilon, chosen)
+        prediction = np.argmax(self.given.classifier.probabilities(points), axis=1)
+        longer = prediction != self.given.labels[chosen]
+        return Repeated(trial.epsilon, trial.misled[0][chosen], longer)
 
 
 def black_box(study: Study) -> str | None:
@@ -315,10 +290,7 @@ def zero_gradients(name: str, gradients: Array | None) -> str | None:
 def randomness(
     name: str, classifier: Classifier, x: Array, probabilities: Array
 ) -> str | None:
-    """Return a warning if a second call gives other predictions.
-
-    The second call is for the first batch of `x`, whose probabilities (N, C) are known.
-    """
+    """Return a warning if a second call of a batch gives other predictions."""
     first = probabilities[: classifier.batch_size]
     second = classifier.redrawn(x[: classifier.batch_size])
     change = float(np.max(np.abs(second - first)))
@@ -354,10 +326,7 @@ def sign_test(gained: Array, lost: Array) -> float:
 
 
 def tail(count: int, size: int, share: float) -> float:
-    """Return the probability that a binomial variable is at least `count`.
-
-    It counts the successes among `size` trials, each with the probability `share`.
-    """
+    """Return the probability of at least `count` successes in `size` trials."""
     if count <= 0 or share >= 1.0:
         return 1.0
     logs = [

@@ -1,15 +1,22 @@
 """Adversarial examples by random search, without gradients: the Square attack.
 
 Paper: Andriushchenko, Croce, Flammarion and Hein (2020), "Square Attack: a
-query-efficient black-box adversarial attack via random search", algorithms 1 and 2, in
-the L-infinity ball. The attack starts from vertical stripes of +- epsilon. Each query
+query-efficient black-box adversarial attack via random search". In the L-infinity ball
+(algorithms 1 and 2) the attack starts from vertical stripes of +- epsilon. Each query
 sets a random square of the image to x + epsilon or x - epsilon in each channel, and
 keeps the change if it raises the margin of another class over the label. The squares
-become smaller and smaller. `square_l2` has the moves in the L2 ball.
+become smaller and smaller.
+
+In the L2 ball (equation (2) and algorithm 3) a query empties two windows of the change
+of an image, and gives their length, and what is left of epsilon, to the first window.
+There it adds a pattern of two bumps, one up and one down, to the direction that the
+change had.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -23,14 +30,17 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import objective
-from keras_mhmcmc.adversarial import square_l2
 from keras_mhmcmc.evaluation import checks
+from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.classifier import Classifier
 
 SHARE = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 # After these of 10,000 queries, the share of the image that a square covers is halved.
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 LOOK_EVERY = 100  # queries between two looks whether all examples fool the model
+TILES = 5  # of the first change in the L2 ball, along each side
+SMALLEST_WINDOW = 3  # in the L2 ball
+Image = tuple[int, int, int]  # height, width, channels
 
 
 def square(
@@ -50,12 +60,10 @@ def square(
 ) -> Array:
     """Attack a model by random search: it needs predictions, and no gradient.
 
-    The attack changes each number of an input by at most `epsilon`, or with
-    `norm="l2"` the whole input by a change of at most this length. It shows what
-    gradients hide: a model that rounds looks robust to `fgsm` and `pgd` only because
-    its gradient is zero. An example that fools the model stays as it is. The search
-    needs outputs that change. If a softmax outputs only 0 and 1, each query is a guess,
-    and a warning says so: attack the logits instead.
+    It shows what gradients hide: a model that rounds looks robust to `fgsm` and `pgd`
+    only because its gradient is zero. An example that fools the model stays as it is.
+    The search needs outputs that change. If a softmax outputs only 0 and 1, each query
+    is a guess, and a warning says so: attack the logits instead.
 
     Inputs of shape (N, H, W, C) and (N, H, W) are images of C channels and of one, and
     of shape (N, C, H, W) if `keras.config.image_data_format()` is "channels_first".
@@ -72,19 +80,15 @@ def square(
         norm: as in `pgd`.
         initial_share: share of the image that the first squares cover, in (0, 1].
             Defaults to 0.8.
-        seed: integer in [0, 2**31) that makes the search repeatable. Each example has
-            random numbers of its own, whatever `batch_size` is. Defaults to 0.
+        seed: as in `pgd`. Each example has random numbers of its own, whatever
+            `batch_size` is. Defaults to 0.
         member: as in `fgsm`.
         from_logits: as in `fgsm`.
         clip: as in `fgsm`.
         batch_size: as in `fgsm`.
 
-    Returns:
-        The adversarial examples, a float32 array with the shape of `x`.
-
     Raises:
-        ValueError: an argument is outside its range, or the model's outputs are not
-            probabilities.
+        ValueError: as in `fgsm`.
 
     Example:
 
@@ -114,50 +118,38 @@ def square(
     is_first = x.ndim == 4 and keras.config.image_data_format() == "channels_first"
     image = image_shape((*x.shape[2:], x.shape[1]) if is_first else x.shape[1:])
     numbers = np.array([epsilon, *given.ends], "float32")
-    first, count, move = {
-        "linf": (_stripes, 2, _linf_move),
-        "l2": (square_l2.first_change, 5, square_l2.query_of),
-    }[norm]
     step = classifier.compiled(_step, given.member is not None, image, is_first, norm)
 
-    def attack(
-        x: Tensor, labels: Tensor, rows: Tensor, values: Sequence[Tensor]
-    ) -> Tensor:
-        sizes = queries, count + image[2]
-        start, draws = _draws(seed, ops.convert_to_numpy(rows), *sizes, image, first)
+    def attack(x: Tensor, labels: Tensor, rows: Tensor, values: Any) -> Tensor:
+        start, draws = _draws(seed, ops.convert_to_numpy(rows), queries, image, norm)
         index = objective.index(given.member)
         fixed = x, labels, index, ops.convert_to_tensor(numbers), values
-        best: State = (
-            x,
-            ops.full(labels.shape, -np.inf),
-            ops.zeros(labels.shape, "int32"),
-        )
+        lowest, none = ops.full(labels.shape, -np.inf), ops.zeros(labels.shape, "int32")
+        best: State = (x, lowest, none)
         # The first query asks for the clean input, and the second for the start.
         for query in range(-1, queries):
             if query % LOOK_EVERY == 1 and ops.convert_to_numpy(best[2]).all():
                 break
-            covered = share(query, queries, initial_share)
-            parts = move(image, covered, query, start, draws[:, max(query - 1, 0)])
-            arrays = [ops.convert_to_tensor(part) for part in parts]
-            best = step(best, arrays, *fixed)
+            if query < 1:
+                places = np.full((len(start), *image[:2]), query == 0, "float32")
+                move = Move(start * float(query == 0), places, places)
+            else:
+                size = window(share(query, queries, initial_share), image, norm)
+                make = l2_move if norm == "l2" else linf_move
+                move = make(draws[:, query - 1], size, image)
+            best = step(best, Move(*map(ops.convert_to_tensor, move)), *fixed)
         return best[0]
 
-    moved: Array = classifier.map(attack, x, labels, np.arange(len(x), dtype="int32"))
-    return moved
+    result: Array = classifier.map(attack, x, labels, np.arange(len(x), dtype="int32"))
+    return result
 
 
 def _warn_of_saturation(clean: Array, labels: Array) -> None:
-    """Warn of examples whose probabilities do not change at the clean input.
-
-    Args:
-        clean: probabilities of the clean inputs, shape (N, C).
-        labels: the attacked classes, shape (N,).
-    """
+    """Warn of examples whose probabilities (N, C) do not change at the clean input."""
     others = clean.copy()
     others[np.arange(len(labels)), labels] = 0.0
     largest = others.max(axis=1)
-    is_flat = (largest < checks.SMALLEST) | checks.are_rounded(largest)
-    flat = int(np.sum(is_flat))
+    flat = int(np.sum((largest < SMALLEST) | checks.are_rounded(largest)))
     if flat:
         warn(
             f"For {flat} of {len(labels)} examples the model outputs a probability of "
@@ -167,17 +159,10 @@ def _warn_of_saturation(clean: Array, labels: Array) -> None:
         )
 
 
-Image = tuple[int, int, int]  # height, width, channels
-# Of each example: the best point, its margin, and whether it fools the model, 0 or 1.
-State = tuple[Tensor, Tensor, Tensor]
-
-
 def image_shape(shape: tuple[int, ...]) -> Image:
     """Return the height, width and channels as which the attack reads an input."""
-    if len(shape) == 3:
-        return shape[0], shape[1], shape[2]
-    if len(shape) == 2:
-        return shape[0], shape[1], 1
+    if len(shape) in (2, 3):
+        return shape[0], shape[1], shape[2] if len(shape) == 3 else 1
     return 1, int(np.prod(shape)), 1
 
 
@@ -190,32 +175,35 @@ def share(query: int, queries: int, initial: float) -> float:
     return initial / 2.0 ** sum(passed > halving for halving in HALVINGS)
 
 
-def window(covered: float, image: Image) -> tuple[int, int]:
+def window(covered: float, image: Image, norm: balls.Norm) -> tuple[int, int]:
     """Return the height and width of a square that covers a share of the image.
 
-    In an image of one row it is a run of that share of the row.
+    In an image of one row it is a run of that share of the row. In the L2 ball the side
+    is at least 3 and odd, if the image has as much.
     """
     height, width, _ = image
     if height == 1:
-        return 1, min(max(round(covered * width), 1), max(width - 1, 1))
-    side = round((covered * height * width) ** 0.5)
-    side = min(max(side, 1), max(min(height, width) - 1, 1))
+        least, largest = (1, max(width - 1, 1)) if norm == "linf" else (3, width)
+        return 1, min(max(round(covered * width), least), largest)
+    side, largest = round((covered * height * width) ** 0.5), min(height, width)
+    if norm == "linf":
+        side = min(max(side, 1), max(largest - 1, 1))
+    else:
+        side = max(side, SMALLEST_WINDOW)
+        side = min(side + 1 - side % 2, largest - 1 + largest % 2 or 1)
     return side, side
 
 
 def _draws(
-    seed: int,
-    rows: Array,
-    queries: int,
-    numbers: int,
-    image: Image,
-    first: Callable[..., Array],
+    seed: int, rows: Array, queries: int, image: Image, norm: balls.Norm
 ) -> tuple[Array, Array]:
-    """Return first moves (n, ...), and uniform numbers (n, queries, numbers).
+    """Return first changes (n, ...), and uniform numbers (n, queries, k).
 
-    Each example has a generator of its own.
+    Each example has a generator of its own. The numbers are a place, or two places and
+    an orientation in the L2 ball, and a sign for each channel.
     """
-    firsts, draws = [], np.empty((len(rows), queries, numbers), "float32")
+    first, count = (first_change, 5) if norm == "l2" else (_stripes, 2)
+    firsts, draws = [], np.empty((len(rows), queries, count + image[2]), "float32")
     for index, row in enumerate(rows):
         rng = np.random.default_rng([seed, int(row)])
         firsts.append(first(rng, image))
@@ -223,27 +211,16 @@ def _draws(
     return np.stack(firsts).astype("float32"), draws
 
 
-def _stripes(rng: np.random.Generator, image: Image) -> Array:
-    """Return the signs of the first stripes, (W, C)."""
-    return rng.choice([-1.0, 1.0], size=image[1:])
+# Of each example: the best point, its margin, and whether it fools the model, 0 or 1.
+State = tuple[Tensor, Tensor, Tensor]
 
 
-def _linf_move(
-    image: Image, share: float, query: int, stripes: Array, numbers: Array
-) -> Sequence[Array]:
-    """Return the signs, places and size of a query in the L-infinity ball.
+class Move(NamedTuple):
+    """A query of each example: where, and what is put or added there."""
 
-    The signs of the stripes are (n, W, C). The numbers (n, 2 + C) stand for a place,
-    and a sign for each channel.
-    """
-    if query < 1:  # a window of no size, or of all
-        size = np.array([0, 0] if query < 0 else image[:2], "int32")
-        return stripes, np.zeros((len(stripes), 2), "int32"), size
-    size = np.array(window(share, image), "int32")
-    places = numbers[:, :2] * (np.array(image[:2]) - size + 1)
-    signs = np.where(numbers[:, 2:] < 0.5, -1.0, 1.0).astype("float32")
-    signs = np.broadcast_to(signs[:, None], stripes.shape)
-    return signs, places.astype("int32"), size
+    pattern: Array  # (n, H or 1, W, C): in the first window
+    first: Array  # (n, H, W): 1 in the first window, else 0
+    either: Array  # (n, H, W): 1 in one of both windows, else 0
 
 
 def _step(
@@ -260,12 +237,9 @@ def _step(
         x = ops.transpose(x, (0, 2, 3, 1)) if is_first else x
         return ops.reshape(x, (-1, *image))
 
-    def as_input(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return ops.reshape(ops.transpose(x, (0, 3, 1, 2)) if is_first else x, shape)
-
     def step(
         best: State,
-        move: Sequence[Tensor],  # see `_linf_search` and `square_l2.Move`
+        move: Move,
         x: Tensor,
         labels: Tensor,
         member: Tensor,
@@ -276,14 +250,13 @@ def _step(
         point, best_score, best_fooled = best
         clean, current = as_image(x), as_image(point)
         if norm == "linf":
-            signs, places, size = move
-            moved = ops.clip(clean + epsilon * signs[:, None], low, high)
-            moved = ops.where(_inside(places, size, image), moved, current)
+            moved = ops.clip(clean + epsilon * move.pattern, low, high)
+            moved = ops.where(move.first[..., None] > 0.0, moved, current)
         else:
-            change = current - clean
-            change = square_l2.changed(change, square_l2.Move(*move), epsilon)
+            change = changed(current - clean, move, epsilon)
             moved = ops.clip(clean + change, low, high)
-        moved = as_input(moved, x.shape)
+        moved = ops.transpose(moved, (0, 3, 1, 2)) if is_first else moved
+        moved = ops.reshape(moved, x.shape)
         score, fooled = evaluate(moved, labels, member, values)
         fooled = ops.cast(fooled, "int32")
         better = balls.is_stronger(fooled, score, best_fooled, best_score)
@@ -297,14 +270,108 @@ def _step(
     return step
 
 
-def _inside(places: Tensor, size: Tensor, image: Image) -> Tensor:
-    """Return which pixels are in the windows, shape (n, H, W, 1).
+def _windows(
+    numbers: Array, size: tuple[int, int], image: Image
+) -> tuple[Array, Array, Array]:
+    """Return rows (n, k, H) and columns (n, k, W) from k windows' corners, and masks.
 
-    `places` (n, 2) are the upper left corners, and `size` (2,) the height and width.
+    Two of the uniform numbers (n, 2 k) stand for the place of a window. The masks
+    (n, k, H, W) tell which pixels are inside.
     """
-    inside = []
-    for axis, length in enumerate(image[:2]):
-        offset = ops.arange(length, dtype="int32") - places[:, axis : axis + 1]
-        inside.append(ops.logical_and(offset >= 0, offset < size[axis]))
-    rows, columns = inside
-    return ops.logical_and(rows[:, :, None], columns[:, None])[..., None]
+    count = numbers.shape[1] // 2
+    free = np.array(image[:2] * count) - np.array(size * count) + 1
+    places = (numbers * free).astype("int32")
+    row = np.arange(image[0]) - places[:, 0::2, None]
+    column = np.arange(image[1]) - places[:, 1::2, None]
+    inside = ((row >= 0) & (row < size[0]))[..., None]
+    return row, column, inside & ((column >= 0) & (column < size[1]))[:, :, None]
+
+
+def _signs(numbers: Array, width: int) -> Array:
+    """Return a sign for each channel (n, 1, width, C) of uniform numbers (n, C)."""
+    signs = np.where(numbers < 0.5, -1.0, 1.0).astype("float32")[:, None, None]
+    return np.broadcast_to(signs, (len(signs), 1, width, signs.shape[3]))
+
+
+def _stripes(rng: np.random.Generator, image: Image) -> Array:
+    """Return the signs of the first stripes, (1, W, C)."""
+    return rng.choice([-1.0, 1.0], size=image[1:])[None]
+
+
+def linf_move(numbers: Array, size: tuple[int, int], image: Image) -> Move:
+    """Return the query in the L-infinity ball that numbers (n, 2 + C) stand for."""
+    inside = _windows(numbers[:, :2], size, image)[2][:, 0].astype("float32")
+    return Move(_signs(numbers[:, 2:], image[1]), inside, inside)
+
+
+def l2_move(numbers: Array, size: tuple[int, int], image: Image) -> Move:
+    """Return the query in the L2 ball that numbers (n, 5 + C) stand for."""
+    row, column, inside = _windows(numbers[:, :4], size, image)
+    base = bumps(*size)
+    turned = base.T if size[0] == size[1] else base
+    of_row = np.clip(row[:, 0], 0, size[0] - 1)[:, :, None]
+    of_column = np.clip(column[:, 0], 0, size[1] - 1)[:, None]
+    is_turned = (numbers[:, 4] < 0.5)[:, None, None]
+    pattern = np.where(is_turned, turned[of_row, of_column], base[of_row, of_column])
+    pattern = (pattern * inside[:, 0])[..., None] * _signs(numbers[:, 5:], 1)
+    either = inside.any(axis=1).astype("float32")
+    return Move(pattern.astype("float32"), inside[:, 0].astype("float32"), either)
+
+
+def changed(change: Tensor, taken: Move, epsilon: Tensor) -> Tensor:
+    """Return the change of each image (n, H, W, C) after a query, before the limits.
+
+    Algorithm 3, lines 4 to 9.
+    """
+    first, either = taken.first[..., None], taken.either[..., None]
+    squares = ops.square(change)
+    axes, channels = (2, 1), change.shape[-1]
+    total = ops.sum(squares, axis=(3, 2, 1), keepdims=True)
+    unused = ops.maximum(ops.square(epsilon) - total, 0.0)
+    length = ops.sqrt(ops.sum(squares * first, axis=axes, keepdims=True))
+    added = taken.pattern + change * first / ops.maximum(length, SMALLEST)
+    available = ops.sum(squares * either, axis=axes, keepdims=True) + unused / channels
+    added_length = ops.sqrt(ops.sum(ops.square(added), axis=axes, keepdims=True))
+    added = added / ops.maximum(added_length, SMALLEST) * ops.sqrt(available)
+    return change * (1.0 - either) + added
+
+
+def first_change(rng: np.random.Generator, image: Image) -> Array:
+    """Return a grid of bumps of random signs and orientations, of length 1, (H, W, C).
+
+    The paper has 5 tiles along each side. An image of less than 15 pixels has fewer.
+    """
+    change = np.zeros(image)
+    counts = [max(min(TILES, length // SMALLEST_WINDOW), 1) for length in image[:2]]
+    height, width = image[0] // counts[0], image[1] // counts[1]
+    above, before = image[0] % counts[0] // 2, image[1] % counts[1] // 2
+    for top in range(above, above + counts[0] * height, height):
+        for left in range(before, before + counts[1] * width, width):
+            tile = bumps(height, width)
+            if rng.random() < 0.5 and height == width:
+                tile = tile.T
+            signs = rng.choice([-1.0, 1.0], image[2])
+            change[top : top + height, left : left + width] = tile[..., None] * signs
+    return change / np.linalg.norm(change)
+
+
+def bumps(height: int, width: int) -> Array:
+    """Return two bumps, up in the upper half and down in the lower, of length 1.
+
+    Equation (2). A window of one row has them in its left and its right half.
+    """
+    if height == 1:
+        return bumps(width, 1).T if width > 1 else np.ones((1, 1))
+    half = height // 2
+    pattern = np.concatenate([_bump(half, width), -_bump(height - half, width)])
+    return pattern / np.linalg.norm(pattern)
+
+
+def _bump(height: int, width: int) -> Array:
+    """Return sum_{c=d}^{n} 1 / (c + 1)^2 at the distance d of the centre, length 1."""
+    rows = np.abs(np.arange(height) - height // 2)[:, None]
+    columns = np.abs(np.arange(width) - width // 2)
+    terms = 1.0 / np.arange(1, max(height, width) // 2 + 2) ** 2
+    tails = np.cumsum(terms[::-1])[::-1]
+    values = tails[np.maximum(rows, columns)]
+    return np.asarray(values / np.linalg.norm(values))

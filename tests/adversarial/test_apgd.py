@@ -12,7 +12,7 @@ from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import robustness_curve
-from keras_mhmcmc.adversarial.auto_gradient import intervals
+from keras_mhmcmc.adversarial.gradient_attacks import intervals
 from tests.oracles import auto_pgd
 from tests.support import attack_checks
 from tests.support.attack_checks import GRADIENT_ATTACKS

@@ -5,8 +5,8 @@ import pytest
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.adversarial import art_estimator
-from keras_mhmcmc.adversarial import auto_gradient
 from keras_mhmcmc.adversarial import balls
+from keras_mhmcmc.adversarial import gradient_attacks
 from keras_mhmcmc.adversarial import square_search
 from tests.statistics.planting import wrap
 from tests.support import art_checks
@@ -93,9 +93,9 @@ def clipped_after_the_projection(patch):
 
 
 def a_step_too_short(patch):
-    real = auto_gradient._new_run
+    real = gradient_attacks._new_run
     other = lambda start, labels, size: real(start, labels, 0.01 * size)
-    patch.setattr(auto_gradient, "_new_run", other)
+    patch.setattr(gradient_attacks, "_new_run", other)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def draws_with(change):
 
 WRONG_SQUARES = {
     "share": lambda real, query, queries, initial: initial,
-    "window": lambda real, covered, image: real(0.1 * covered, image),
+    "window": lambda real, covered, *given: real(0.1 * covered, *given),
     "_draws": draws_with(lambda draws: draws * [0.5, 0.5, 1.0]),  # a quarter of places
 }
 

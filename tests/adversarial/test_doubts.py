@@ -100,9 +100,9 @@ def gains_and_losses_swapped(monkeypatch):
 def labels_shifted(monkeypatch):
     """The table watches other labels than those of its scores."""
 
-    def around(real, self, *given):
-        *before, labels, clean, longer = given
-        real(self, *before, (labels + 1) % clean.shape[1], clean, longer)
+    def around(real, self, name, attacks, given, labels, longer):
+        labels = (labels + 1) % given.clean.shape[1]
+        real(self, name, attacks, given, labels, longer)
 
     wrap(monkeypatch, doubts.Watch, "__init__", around)
 

@@ -9,7 +9,8 @@ import pytest
 from keras import layers
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.adversarial.gradient_sign import gradients_of
+from keras_mhmcmc.adversarial import objective
+from keras_mhmcmc.adversarial.gradient_attacks import gradients_of
 
 MEMBERS = 4
 
@@ -31,7 +32,8 @@ def gradient_of(model, stacked, repeats, x, y):
     ensemble = mh.Ensemble(model, MEMBERS * repeats, activation="softmax")
     values = [np.concatenate([array] * repeats) for array in stacked]
     ensemble.set_members(values, np.ones(MEMBERS * repeats))
-    return gradients_of(mh.Classifier(ensemble), x, y)
+    shared = None, False, (0.0, 1.0), 256
+    return gradients_of(objective.given(ensemble, x, 0.1, y, *shared))
 
 
 @pytest.mark.parametrize("repeats", [8, 9])  # 32 members and 36

@@ -4,9 +4,8 @@ import pytest
 from keras import ops
 
 from keras_mhmcmc.adversarial import apgd
-from keras_mhmcmc.adversarial import auto_gradient
 from keras_mhmcmc.adversarial import balls
-from keras_mhmcmc.adversarial import losses
+from keras_mhmcmc.adversarial import gradient_attacks
 from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial import pgd
@@ -154,22 +153,22 @@ def labels_shifted(monkeypatch):
 
 @bug(oracle)
 def no_momentum(monkeypatch):
-    monkeypatch.setattr(auto_gradient, "MOMENTUM", 1.0)
+    monkeypatch.setattr(gradient_attacks, "MOMENTUM", 1.0)
 
 
 @bug(oracle)
 def never_halved(monkeypatch):
-    wrap(monkeypatch, auto_gradient, "intervals", lambda real, steps: {})
+    wrap(monkeypatch, gradient_attacks, "intervals", lambda real, steps: {})
 
 
 @bug(long_oracle)
 def halved_at_each_checkpoint(monkeypatch):
-    monkeypatch.setattr(auto_gradient, "SUCCESSES", 2.0)
+    monkeypatch.setattr(gradient_attacks, "SUCCESSES", 2.0)
 
 
 @bug(oracle)
 def half_of_the_steps_are_enough(monkeypatch):
-    monkeypatch.setattr(auto_gradient, "SUCCESSES", 0.5)
+    monkeypatch.setattr(gradient_attacks, "SUCCESSES", 0.5)
 
 
 @bug(long_oracle)
@@ -180,35 +179,35 @@ def clipped_after_the_projection(monkeypatch):
 @bug(oracle)
 def first_step_of_epsilon(monkeypatch):
     around = lambda real, start, labels, size: real(start, labels, size / 2.0)
-    wrap(monkeypatch, auto_gradient, "_new_run", around)
+    wrap(monkeypatch, gradient_attacks, "_new_run", around)
 
 
 def replace_loss(monkeypatch, name, loss):
-    monkeypatch.setitem(losses.LOSSES, name, loss)
+    monkeypatch.setitem(objective.LOSSES, name, loss)
 
 
 @bug(margin_oracle)
 def margin_of_cross_entropy(monkeypatch):
-    replace_loss(monkeypatch, "margin", losses.log_odds)
+    replace_loss(monkeypatch, "margin", objective.log_odds)
 
 
 @bug(dlr_oracle)
 def dlr_without_its_scale(monkeypatch):
-    replace_loss(monkeypatch, "dlr", losses.margin)
+    replace_loss(monkeypatch, "dlr", objective.margin)
 
 
 @bug(targeted_oracle)
 def target_forgotten(monkeypatch):
-    def loss(outputs, labels, targets, from_logits):
-        targets = (targets + 1) % outputs.shape[1]
-        return losses.targeted_dlr(outputs, labels, targets, from_logits)
+    def loss(case):
+        targets = (case.targets + 1) % case.outputs.shape[1]
+        return objective.targeted_dlr(case._replace(targets=targets))
 
     replace_loss(monkeypatch, "targeted_dlr", loss)
 
 
 @bug(square_place)
 def squares_too_large(monkeypatch):
-    around = lambda real, covered, image: real(min(3.0 * covered, 1.0), image)
+    around = lambda real, covered, *given: real(min(3.0 * covered, 1.0), *given)
     wrap(monkeypatch, square_search, "window", around)
 
 
@@ -220,9 +219,9 @@ def squares_never_smaller(monkeypatch):
 
 @bug(never_weaker_than_one)
 def attacks_judged_by_other_labels(monkeypatch):
-    def around(real, *given):
-        *before, labels, limits, member, options = given
-        return real(*before, (labels + 1) % 5, limits, member, options)
+    def around(real, argument, attack, given, options):
+        given = given._replace(labels=(given.labels + 1) % 5)
+        return real(argument, attack, given, options)
 
     wrap(monkeypatch, named_attacks, "run", around)
 

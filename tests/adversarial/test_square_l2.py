@@ -1,11 +1,13 @@
 """The Square attack in the L2 ball: algorithm 3 in float64, and its limits."""
 
+import functools
+
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_mhmcmc.adversarial import square
-from keras_mhmcmc.adversarial import square_l2
+from keras_mhmcmc.adversarial import square_search
 from tests.adversarial.test_square import images
 from tests.oracles import square_l2 as oracle
 from tests.statistics.planting import wrap
@@ -18,19 +20,19 @@ from tests.support.attack_tools import two_classes
 
 @pytest.mark.parametrize("side", [3, 5, 6, 9])
 def test_bumps_are_those_of_equation_2(side):
-    np.testing.assert_allclose(square_l2.bumps(side, side), oracle.bumps(side))
+    np.testing.assert_allclose(square_search.bumps(side, side), oracle.bumps(side))
 
 
 def test_the_bumps_of_a_row_are_in_its_halves():
-    row = square_l2.bumps(1, 7)
+    row = square_search.bumps(1, 7)
     assert row.shape == (1, 7)
     assert np.all(row[0, :3] > 0) and np.all(row[0, 3:] < 0)
     np.testing.assert_allclose(np.linalg.norm(row), 1.0)
-    np.testing.assert_array_equal(square_l2.bumps(1, 1), 1.0)
+    np.testing.assert_array_equal(square_search.bumps(1, 1), 1.0)
 
 
 def test_sides_of_windows():
-    window = square_l2.window
+    window = functools.partial(square_search.window, norm="l2")
     assert window(0.8, (28, 28, 1)) == (25, 25)
     assert window(0.25, (8, 8, 3)) == (5, 5)  # odd
     assert window(1.0, (8, 8, 3)) == (7, 7)
@@ -49,10 +51,10 @@ def check_moves(shape=(9, 8, 2), examples=30, epsilon=0.5):
     change[:10] = 0.0
     numbers = rng.random((examples, 5 + shape[2]))
     for side in (3, 5, 7):
-        taken = square_l2.move(numbers, (side, side), shape)
+        taken = square_search.l2_move(numbers, (side, side), shape)
         tensors = map(ops.convert_to_tensor, taken)
         current = ops.convert_to_tensor(change.astype("float32"))
-        found = square_l2.changed(current, square_l2.Move(*tensors), epsilon)
+        found = square_search.changed(current, square_search.Move(*tensors), epsilon)
         found = x + ops.convert_to_numpy(found)
         for i in range(examples):
             free = np.array([shape[0], shape[1]] * 2) - side + 1
@@ -73,9 +75,9 @@ def test_moves_are_those_of_algorithm_3():
 def test_a_move_uses_all_of_epsilon():
     rng = np.random.default_rng(0)
     change = 0.01 * rng.normal(size=(20, 8, 8, 3)).astype("float32")
-    taken = square_l2.move(rng.random((20, 8)), (5, 5), (8, 8, 3))
-    tensors = square_l2.Move(*map(ops.convert_to_tensor, taken))
-    found = square_l2.changed(ops.convert_to_tensor(change), tensors, 0.7)
+    taken = square_search.l2_move(rng.random((20, 8)), (5, 5), (8, 8, 3))
+    tensors = square_search.Move(*map(ops.convert_to_tensor, taken))
+    found = square_search.changed(ops.convert_to_tensor(change), tensors, 0.7)
     found = ops.convert_to_numpy(found)
     np.testing.assert_allclose(lengths(found, "l2"), 0.7, rtol=1e-5)
 
@@ -159,9 +161,9 @@ def no_direction(real, change, taken, epsilon):
 @pytest.mark.parametrize(
     "name, bug, check",
     [
-        ("move", no_signs, check_moves),
-        ("move", windows_swapped, check_moves),
-        ("move", second_forgotten, check_moves),
+        ("l2_move", no_signs, check_moves),
+        ("l2_move", windows_swapped, check_moves),
+        ("l2_move", second_forgotten, check_moves),
         ("changed", too_long, check_moves),
         ("changed", too_long, check_ball),
         ("changed", no_direction, check_moves),
@@ -169,6 +171,6 @@ def no_direction(real, change, taken, epsilon):
     ],
 )
 def test_a_planted_bug_is_found(name, bug, check, monkeypatch):
-    wrap(monkeypatch, square_l2, name, bug)
+    wrap(monkeypatch, square_search, name, bug)
     with pytest.raises(AssertionError):
         check()
