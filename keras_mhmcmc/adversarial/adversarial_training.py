@@ -1,12 +1,4 @@
-"""Adversarial training: each step sees adversarial examples of its own weights.
-
-Paper: Madry, Makelov, Schmidt, Tsipras and Vladu (2018), "Towards deep learning models
-resistant to adversarial attacks", eq. (2.1): minimise the expected largest loss
-
-    min_theta E[ max_{|d| <= epsilon} L(theta, x + d, y) ]
-
-Projected gradient descent takes the place of the inner maximum.
-"""
+"""Adversarial training: each step sees adversarial examples of its own weights."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,20 +33,19 @@ def training(
 ) -> "AdversarialTraining":
     """Wrap a model such that each training step uses adversarial examples.
 
+    It minimises the expected largest loss, E[max_{|d| <= epsilon} L(theta, x + d, y)].
     Compile and fit the result as any Keras model, with any optimizer. Before each step,
     projected gradient descent moves the mini-batch within `epsilon`, where the compiled
     loss is higher at the current weights. The model is in inference mode meanwhile. The
     logs of `fit` are those of adversarial examples; validation, `evaluate` and
     `predict` use the inputs as they are. `result.model` is `model`, with the trained
-    weights.
+    weights. A step costs `steps` more gradients. The robust model usually has a lower
+    accuracy on clean inputs.
 
     At the end of the first epoch of `fit` a warning tells if inputs were outside
     `clip`, and how many examples had a gradient of zero, which the attack cannot move.
     The cross-entropy of probabilities has none where a probability is within 1e-7 of 1:
     a model that ends in logits, with `from_logits=True`, has no such limit.
-
-    A step costs `steps` more gradients. The robust model usually has a lower accuracy
-    on clean inputs: it is a reference for what robustness costs.
 
     Args:
         model: `keras.Model` with one input of floating-point numbers. It shares its
@@ -70,9 +61,6 @@ def training(
         clip: smallest and largest valid input, an increasing pair. Adversarial examples
             lie between them. Defaults to (0, 1); None sets no limits.
         seed: integer that makes the random starts repeatable. Defaults to 0.
-
-    Returns:
-        A `keras.Model` with the predictions of `model`.
 
     Raises:
         ValueError: an argument is outside its range, or `model` has no trainable
@@ -92,8 +80,9 @@ def training(
     >>> robust.model is model
     True
 
-    Reference: Madry et al. (2018), eq. (2.1) and section 2.1. For one step: Goodfellow,
-    Shlens and Szegedy (2015), "Explaining and harnessing adversarial examples".
+    Reference: Madry, Makelov, Schmidt, Tsipras and Vladu (2018), "Towards deep learning
+    models resistant to adversarial attacks", eq. (2.1) and section 2.1. For one step:
+    Goodfellow, Shlens and Szegedy (2015).
     """
     return AdversarialTraining(
         model, epsilon, steps, step_size, random_start, clip, seed
@@ -121,9 +110,8 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         if step_size is None:
             longest = 2.5 / self.steps if self.steps > 1 else 1.0
             step_size = min(longest * self.epsilon, _validate.LARGEST_NUMBER)
-        self.step_size = _validate.number(
-            "step_size", step_size, _validate.NOT_NEGATIVE
-        )
+        interval = _validate.NOT_NEGATIVE
+        self.step_size = _validate.number("step_size", step_size, interval)
         if random_start is None:
             random_start = self.steps > 1
         _validate.instance("random_start", random_start, bool, "True, False or None")
@@ -158,12 +146,7 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         callbacks: Any = None,
         **options: Any,
     ) -> Any:
-        """Train as `keras.Model.fit` does, on adversarial examples of `x`.
-
-        Raises:
-            ValueError: an array `x` is outside `clip`, not finite, or not of
-                floating-point numbers.
-        """
+        """Train as `keras.Model.fit` does, on adversarial examples of `x`."""
         if isinstance(x, np.ndarray) or ops.is_tensor(x):
             checks.inputs_and_limits(x, self.clip)
         callbacks = with_callback(callbacks, _WarnOfWeakAttacks())
@@ -186,13 +169,7 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     def attack(self, x: Tensor, y: Any = None, sample_weight: Any = None) -> Tensor:
-        """Return adversarial examples of a mini-batch, at the current weights.
-
-        Args:
-            x: inputs, shape (n, ...).
-            y: targets of the compiled loss. Defaults to None.
-            sample_weight: weights of the loss. Defaults to None.
-        """
+        """Return adversarial examples of a mini-batch, at the current weights."""
         return self._attack(ops.convert_to_tensor(x), y, sample_weight)[0]
 
     def _attack(self, x: Tensor, y: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
@@ -232,11 +209,9 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
         self._seen.assign(ops.stop_gradient(ops.stack(seen)))
 
     def _loss_of(self, x: Tensor, y: Any, sample_weight: Any) -> Any:
-        """Return the compiled loss as a function of the inputs.
-
-        It reads the variables now, and changes none: metrics and losses that layers add
-        stay in a scope.
-        """
+        """Return the compiled loss as a function of the inputs."""
+        # It reads the variables now, and changes none: metrics and losses that layers
+        # add stay in a scope.
         variables = self.trainable_variables + self.non_trainable_variables
         variables = variables + self.metrics_variables
         values = [variable.value for variable in variables]

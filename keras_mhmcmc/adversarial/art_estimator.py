@@ -42,9 +42,9 @@ def art_classifier(
         model: as in `fgsm`.
         input_shape: shape of one input. Defaults to None: the one that the model
             declares, as a subclass of `keras.Model` does not.
-        from_logits: whether the model outputs logits. Defaults to False.
+        from_logits: as in `fgsm`.
         clip: as in `fgsm`. Some attacks of ART do not run without limits.
-        batch_size: number of examples computed at a time. Defaults to 256.
+        batch_size: as in `fgsm`.
 
     Raises:
         ValueError: an argument is outside its range, or the model's outputs are not

@@ -1,9 +1,7 @@
 """Reasons to doubt the robustness in a table of attacks, as sentences with a remedy.
 
-An attack that fails proves nothing: it may be too weak, or the gradient may not show
-the way. The checks are those of Carlini et al. (2019), "On evaluating adversarial
-robustness", section 4, and of the flags of AutoAttack (Croce and Hein, 2020). They
-need few predictions besides those of the attack.
+The checks are those of Carlini et al. (2019), "On evaluating adversarial robustness",
+section 4, and of the flags of AutoAttack (Croce and Hein, 2020).
 
 Chance does not warn: a binomial test decides at `LEVEL` what is above a limit. If
 attacks are on the model's own predictions, some of them correct a wrong prediction.
@@ -79,8 +77,9 @@ class Study(NamedTuple):
 class Watch:
     """What a table sees of the attacks on one model, and the warnings that follow.
 
-    The gradients of the clean inputs, one for each example, give the share of zeros.
-    They also give FGSM, with which an attack of many steps is compared.
+    The gradients of the clean inputs give the share of zeros. They also give FGSM, with
+    which an attack of many steps is compared. `longer` attacks some examples with twice
+    the steps, if there are any.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class Watch:
         labels: Array,  # (N,): the true ones
         longer: Callable[[float, Array], Array] | None = None,
     ) -> None:
-        """Begin. `longer` attacks some examples with twice the steps, if there are."""
         self.name, self.given, self.labels, self.longer = name, given, labels, longer
         self.attacks, (first, *others) = list(attacks), attacks
         self.is_on_member = given.member is not None
@@ -163,17 +161,18 @@ def black_box(study: Study) -> str | None:
     """Return a warning if Square misleads what no attack by gradients does."""
     is_square = np.array([attack.name == "square" for attack in study.attacks])
     by_gradients = np.array([attack.is_by_gradients for attack in study.attacks])
-    found: list[tuple[int, float]] = []
-    if np.any(is_square) and np.any(by_gradients):
-        for trial in study.trials:
-            white = np.any(trial.misled[by_gradients], axis=0)
-            black = np.any(trial.misled[is_square], axis=0)
-            found.append((int(np.sum(black & ~white)), trial.epsilon))
-    count, size = max(found, default=(0, 0.0)), len(study.labels)
-    if tail(count[0], size, SQUARE_GAIN) >= LEVEL:
+    if not np.any(is_square) or not np.any(by_gradients):
+        return None
+    found = []
+    for trial in study.trials:
+        white = np.any(trial.misled[by_gradients], axis=0)
+        black = np.any(trial.misled[is_square], axis=0)
+        found.append((int(np.sum(black & ~white)), trial.epsilon))
+    (count, epsilon), size = max(found, default=(0, 0.0)), len(study.labels)
+    if tail(count, size, SQUARE_GAIN) >= LEVEL:
         return None
     return (
-        f"{study.name}: at strength {count[1]:g} Square misleads {count[0]} of {size} "
+        f"{study.name}: at strength {epsilon:g} Square misleads {count} of {size} "
         "examples that no attack by gradients misleads, so the gradients may be masked "
         "or these attacks too weak: give them more steps and restarts, attack logits, "
         "and give Square more queries."
@@ -181,11 +180,9 @@ def black_box(study: Study) -> str | None:
 
 
 def above_chance(study: Study) -> str | None:
-    """Return a warning if the accuracy is above chance where inputs can be made grey.
-
-    All grey inputs have the same prediction. So the accuracy can fall at least to the
-    share of the most frequent label.
-    """
+    """Return a warning if the accuracy is above chance where inputs can be made grey."""
+    # All grey inputs have the same prediction. So the accuracy can fall at least to the
+    # share of the most frequent label.
     labels = study.labels[study.judged]
     trials = [trial for trial in study.trials if trial.epsilon >= study.grey_from]
     if not trials or not len(labels):

@@ -1,5 +1,6 @@
 """R-hat and effective sample sizes of chains, from ArviZ 0.2x or 1.x."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -22,12 +23,11 @@ def to_arviz(
 ) -> Any:
     """Return named arrays as an ArviZ object, for its plots and statistics.
 
+    It is an `InferenceData` from ArviZ 0.2x, or a `DataTree` from ArviZ 1.x.
+
     Args:
         posterior: dict from names to arrays of shape (chain, draw, ...).
         sample_stats: dict from names to arrays of shape (chain, draw), or None.
-
-    Returns:
-        An `InferenceData` from ArviZ 0.2x, or a `DataTree` from ArviZ 1.x.
 
     Raises:
         ImportError: ArviZ is not installed.
@@ -64,9 +64,13 @@ def summary(
 ) -> "pandas.DataFrame":
     """Return mean, standard deviation, R-hat and effective sample sizes.
 
-    R-hat compares the chains. It is near 1 if they agree; a common rule asks for less
-    than 1.01. The effective sample size is the number of independent draws that would
-    estimate the centre (bulk) or the 5% and 95% quantiles (tail) equally well.
+    R-hat compares the chains, at least 2. It is near 1 if they agree; a common rule
+    asks for less than 1.01. The effective sample size is the number of independent
+    draws that would estimate the centre (bulk) or the 5% and 95% quantiles (tail)
+    equally well. The `pandas.DataFrame` has a row for each scalar, and the columns
+    `mean`, `sd`, `r_hat`, `ess_bulk` and `ess_tail`. The last three are NaN, with a
+    warning, for a scalar that never changes or is not finite, and for fewer than 4
+    draws.
 
     Args:
         draws: a dict from names to arrays of shape (chain, draw, ...), such as
@@ -76,12 +80,6 @@ def summary(
         names: names of the quantities to list, or None for all.
         max_rows: largest number of scalars to list, at least 1. Defaults to 1000. The
             limit guards against listing all weights of a network.
-
-    Returns:
-        A `pandas.DataFrame` with a row for each scalar, and the columns `mean`, `sd`,
-        `r_hat`, `ess_bulk` and `ess_tail`. The last three are NaN, with a warning, for
-        a scalar that never changes or is not finite, and for fewer than 4 draws. R-hat
-        compares chains, and needs at least 2.
 
     Raises:
         ImportError: ArviZ is not installed.
@@ -119,13 +117,11 @@ _FEWEST_DRAWS = 4
 
 
 def _convergence(arviz: Any, values: Array) -> dict[str, float]:
-    """Return R-hat and effective sample sizes; NaN if they are not known.
-
-    ArviZ gives the number of draws for a constant, and ranks infinity as a number.
-    """
+    """Return R-hat and effective sample sizes; NaN if they are not known."""
+    # ArviZ gives the number of draws for a constant, and ranks infinity as a number.
     chains, draws = values.shape
-    too_few = draws < _FEWEST_DRAWS
-    if too_few or _stands_still(values) or not np.isfinite(values).all():
+    is_unknown = _stands_still(values) or not np.isfinite(values).all()
+    if draws < _FEWEST_DRAWS or is_unknown:
         return dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), math.nan)
     return {
         "r_hat": float(arviz.rhat(values)) if chains > 1 else math.nan,
@@ -183,16 +179,8 @@ def scalars(
 ) -> Scalars:
     """Return each scalar of the draws, named by its array and its index.
 
-    Args:
-        draws: as in `summary`.
-        names: names of the quantities to take, or None for all.
-        max_rows: largest number of scalars, at least 1. Defaults to 1000.
-
-    Returns:
-        A dict from names, such as "x[0]", to float64 arrays of shape (chain, draw).
-
-    Raises:
-        ValueError: as in `summary`.
+    The dict has float64 arrays of shape (chain, draw). The arguments and errors are
+    those of `summary`.
 
     Example:
 
@@ -204,9 +192,10 @@ def scalars(
     arrays = _chosen(_arrays(draws), names)
     rows = {}
     for name, array in arrays.items():
-        columns = array.reshape(*array.shape[:2], -1)
-        for column, index in enumerate(_indices(array, max_rows)):
-            rows[name + _label(index)] = columns[:, :, column]
+        # One index more than allowed is enough to show that there are too many.
+        for index in itertools.islice(np.ndindex(array.shape[2:]), max_rows + 1):
+            label = f"[{', '.join(map(str, index))}]" if index else ""
+            rows[name + label] = array[:, :, *index]
     if len(rows) > max_rows:
         raise ValueError(
             f"Argument `names` must choose at most max_rows={max_rows} scalars. "
@@ -235,10 +224,12 @@ def _arrays(draws: Any) -> dict[str, Array]:
 
 def _checked_group(argument: str, group: Any) -> dict[str, Array]:
     """Return a dict of arrays (chain, draw, ...) in their own dtypes, or raise."""
-    if not isinstance(group, dict) or not all(isinstance(name, str) for name in group):
+    is_dict = isinstance(group, dict) and len(group) > 0
+    if not is_dict or not all(isinstance(name, str) for name in group):
         raise ValueError(
             f"Argument `{argument}` must be a dict from names to arrays of shape "
-            f"(chain, draw, ...). Received: {argument}={_validate.shown(group)}"
+            "(chain, draw, ...), with at least one array. "
+            f"Received: {argument}={_validate.shown(group)}"
         )
     arrays = {
         name: _validate.array(f"The entry {name!r} of `{argument}`", values, dtype=None)
@@ -250,11 +241,6 @@ def _checked_group(argument: str, group: Any) -> dict[str, Array]:
                 f"Argument `{argument}` must have arrays of shape (chain, draw, ...), "
                 f"with at least one draw. Received: {name!r} of shape {array.shape}"
             )
-    if not arrays:
-        raise ValueError(
-            f"Argument `{argument}` must have at least one array. "
-            f"Received: {argument}={group!r}"
-        )
     return arrays
 
 
@@ -276,16 +262,6 @@ def _chosen(
                 f"Received: {_validate.shown(name)}"
             )
     return {name: arrays[name] for name in names}
-
-
-def _indices(array: Array, max_rows: int) -> list[tuple[int, ...]]:
-    indices = np.ndindex(array.shape[2:])
-    # One index more than allowed is enough to show that there are too many.
-    return [index for index, _ in zip(indices, range(max_rows + 1), strict=False)]
-
-
-def _label(index: tuple[int, ...]) -> str:
-    return "[" + ", ".join(map(str, index)) + "]" if index else ""
 
 
 def arviz_module() -> Any:

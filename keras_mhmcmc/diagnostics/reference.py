@@ -38,24 +38,22 @@ _BLOCK = 1_000_000  # numbers that `w1` sorts at a time
 class Agreement(NamedTuple):
     """How near a sampler's predictions are to those of a reference posterior.
 
-    A score is NaN if the arguments do not determine it.
+    A score is NaN if the arguments do not determine it: the first two for a regression,
+    `w1` and `sd_error` without members, and the errors if the effective sample size
+    (ESS) of the reference is unknown.
 
     Attributes:
-        label_agreement: share of examples with the same most probable class, in
-            [0, 1]. NaN for a regression.
+        label_agreement: share of examples with the same most probable class.
         total_variation: half the L1 distance of the mean probabilities, averaged over
-            examples, in [0, 1]. NaN for a regression.
+            examples, in [0, 1].
         w1: first Wasserstein distance between the members' predictions, averaged over
             examples. In a regression its unit is that of the target. In a
             classification it is half the sum over the classes: it is never below
-            `total_variation`, and equals it for one member against one member. NaN
-            without members.
+            `total_variation`, and equals it for one member against one member.
         mean_error: root mean square error of the mean prediction, in units of the
             Monte Carlo error of the reference. E independent exact draws have about
-            sqrt(1 + ESS/E), with the reference's effective sample size. NaN if this
-            size is unknown.
-        sd_error: the same of the standard deviation between members. NaN without
-            members.
+            sqrt(1 + ESS/E).
+        sd_error: the same of the standard deviation between members.
     """
 
     label_agreement: float
@@ -67,14 +65,14 @@ class Agreement(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Predictions:
-    """Checked predictions: of members, or their mean alone."""
+    """Checked predictions: of members, or their mean alone, without an `sd`."""
 
     values: Array  # (chains, draws, *shape), (members, *shape), or shape
     shape: tuple[int, ...]  # (examples, classes), or (examples,)
 
     @property
     def chains(self) -> Array | None:
-        """The predictions of shape (chains, draws, columns), if there are chains."""
+        """Predictions of shape (chains, draws, columns), if there are chains."""
         if self.values.ndim < len(self.shape) + 2:
             return None
         return self.values.reshape(*self.values.shape[:2], -1)
@@ -88,12 +86,10 @@ class _Predictions:
 
     @functools.cached_property
     def mean(self) -> Array:
-        """Mean over the members."""
         return self.values if self.members is None else self.members.mean(axis=0)
 
     @functools.cached_property
     def sd(self) -> Array | None:
-        """Standard deviation over the members, divided by their number."""
         return None if self.members is None else self.members.std(axis=0)
 
 
@@ -131,9 +127,6 @@ def agreement(
             an array of the shape of `reference_mean`. Defaults to None: ArviZ finds
             it if `reference` has chains, and otherwise `mean_error` and `sd_error` are
             NaN. Give it with `reference_mean` and `reference_sd`.
-
-    Returns:
-        `Agreement`, a named tuple of scores.
 
     Raises:
         ImportError: `reference` has chains, there is no `reference_ess`, and ArviZ is
@@ -260,8 +253,7 @@ def _as_moment(name: str, values: Any, truth: _Predictions) -> Array | None:
     is_spread = name != "reference_mean"
     lowest = 0.0 if is_spread else -math.inf
     is_small = np.all(np.abs(values) <= _validate.LARGEST_NUMBER)  # NaN is not
-    is_valid = is_small and np.all(values >= lowest)
-    if values.shape != truth.shape or not is_valid:
+    if values.shape != truth.shape or not (is_small and np.all(values >= lowest)):
         kind = "finite numbers of at least 0" if is_spread else "finite numbers"
         raise ValueError(
             f"Argument `{name}` must have {kind} in the shape of the mean prediction "
@@ -274,15 +266,14 @@ def _sizes(truth: _Predictions, given: Any) -> tuple[Array, Array] | None:
     """Return effective sample sizes for the mean and for the standard deviation."""
     if given is not None:
         ess = _validate.array("Argument `reference_ess`", given)
-        # A comparison with NaN is false.
-        is_valid = np.all(ess >= 1.0) and np.all(np.isfinite(ess))
+        is_valid = np.all((ess >= 1.0) & np.isfinite(ess))
         if ess.shape not in ((), truth.shape) or not is_valid:
             raise ValueError(
                 "Argument `reference_ess` must be a finite number of at least 1, or "
                 f"such numbers in the shape {truth.shape} of the mean prediction. "
                 f"Received: reference_ess={_validate.shown(given)}"
             )
-        return np.broadcast_to(ess, truth.shape), np.broadcast_to(ess, truth.shape)
+        return ess, ess
     chains = truth.chains
     if chains is None:
         return None
@@ -336,11 +327,9 @@ def _monte_carlo_errors(
 
 
 def _ratio(difference: Array | None, unit: Array | None) -> float:
-    """Return the root mean square of a difference, in the root mean square of a unit.
-
-    The unit of each prediction would give much weight to probabilities near 0, whose
-    Monte Carlo error is known least.
-    """
+    """Return the root mean square of a difference, in that of a unit."""
+    # The unit of each prediction would give much weight to probabilities near 0, whose
+    # Monte Carlo error is known least.
     if difference is None or unit is None:
         return math.nan
     lengths = [np.sqrt(np.mean(np.square(x))) for x in (difference, unit)]

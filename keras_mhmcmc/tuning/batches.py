@@ -18,14 +18,8 @@ def batches_of(
 ) -> Callable[[], Iterator[Batch]]:
     """Return a function that starts an endless stream of mini-batches.
 
-    Args:
-        x: arrays, shape (N, ...), in any structure; or an iterable of batches.
-        y: arrays of the targets, or None.
-        batch_size: examples in a mini-batch of arrays.
-        seed: of the order of examples in arrays.
-
-    Raises:
-        ValueError: the arrays do not fit together, or `x` can be read only once.
+    `x` has arrays (N, ...) in any structure, or is an iterable of batches. `batch_size`
+    and the `seed` of the order are for arrays.
     """
     if isinstance(x, Iterator):
         raise ValueError(
@@ -37,9 +31,14 @@ def batches_of(
     if _data.is_dataset(x):
         return lambda: _repeated(x, y)
     x, y = _as_arrays("x", x), _as_arrays("y", y)
-    count = _examples(x, y)
-    size = min(batch_size, count)
-    return lambda: _of_arrays(x, y, count, size, seed)
+    arrays = keras.tree.flatten((x, y))
+    lengths = [len(array) for array in arrays if array is not None]
+    if not lengths or min(lengths) < 1 or min(lengths) != max(lengths):
+        raise ValueError(
+            "Arguments `x` and `y` must be arrays of the same number of examples, at "
+            f"least one. Received: arrays of the lengths {lengths}"
+        )
+    return lambda: _of_arrays(x, y, lengths[0], min(batch_size, lengths[0]), seed)
 
 
 def _of_arrays(x: Any, y: Any, count: int, size: int, seed: int) -> Iterator[Batch]:
@@ -70,15 +69,3 @@ def _as_arrays(name: str, values: Any) -> Any:
                 f"dict of them. Received: {name}={_validate.shown(values)}"
             )
     return arrays
-
-
-def _examples(x: Any, y: Any) -> int:
-    """Return N, the length of all arrays, or raise a `ValueError`."""
-    arrays = keras.tree.flatten((x, y))
-    lengths = [len(array) for array in arrays if array is not None]
-    if not lengths or min(lengths) < 1 or min(lengths) != max(lengths):
-        raise ValueError(
-            "Arguments `x` and `y` must be arrays of the same number of examples, at "
-            f"least one. Received: arrays of the lengths {lengths}"
-        )
-    return lengths[0]

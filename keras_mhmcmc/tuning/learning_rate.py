@@ -53,7 +53,9 @@ def suggest_learning_rate(
     at the best rate. For a Metropolis-Hastings sampler, a quarter of the forward moves
     must also be accepted. The suggestion is the largest rate that passes. It is an
     upper edge: begin there or below. A short run shows whether a rate moves the
-    weights. It does not show how well the samples predict.
+    weights. It does not show how well the samples predict. Print the result, draw it
+    with `mh.plots.learning_rates`, or use its `rate`, which is None if no rate passes,
+    and its `advice`.
 
     Each run begins with the weights of the model and sees the same mini-batches of
     arrays. The second half of its steps is judged. A Metropolis-Hastings sampler makes
@@ -81,10 +83,6 @@ def suggest_learning_rate(
         verbose: 1 shows a progress bar that counts rates, 0 shows nothing. Defaults to
             0.
 
-    Returns:
-        A `LearningRateTable`. Print it, draw it with `mh.plots.learning_rates`, or use
-        its `rate`, which is None if no rate passes, and its `advice`.
-
     Raises:
         ValueError: the model is not compiled, there are no rates, an argument is
             outside its range, the compiled loss has no targets, or `x` is a generator,
@@ -108,7 +106,6 @@ def suggest_learning_rate(
     """
     own = _checked_model(model).optimizer
     optimizer = _checked_optimizer(own if optimizer is None else optimizer)
-    _refuse_tests_of_paths(optimizer)
     tried = _checked_rates(rates)
     steps = _validate.integer("steps", steps, 4)
     batch_size = _batch_size(batch_size, optimizer)
@@ -151,13 +148,7 @@ def suggest_learning_rate(
 def _rows(
     rates: Sequence[float], start: Array, outcomes: Sequence[Outcome]
 ) -> list[_table.Row]:
-    """Return the rows of the table, with a verdict on each rate.
-
-    Args:
-        rates: in rising order.
-        start: energies of the first weights on several mini-batches.
-        outcomes: of the runs at these rates.
-    """
+    """Return the rows of the table, from the energies of the first weights on."""
     before = float(np.mean(start))
     noise = float(np.std(start)) / math.sqrt(len(start))
     falls = [before - o.energy if o.is_finite else -math.inf for o in outcomes]
@@ -214,18 +205,14 @@ def _checked_optimizer(optimizer: Any) -> keras.optimizers.Optimizer:
             "optimizer, the name of one, or None for the optimizer that the model was "
             f"compiled with. Received: optimizer={_validate.shown(optimizer)}"
         )
-    return found
-
-
-def _refuse_tests_of_paths(optimizer: keras.optimizers.Optimizer) -> None:
-    """Refuse AMAGOLD, whose acceptance a short run cannot show."""
-    if isinstance(optimizer, AMAGOLD):
+    if isinstance(found, AMAGOLD):
         raise ValueError(
             "Argument `optimizer` must not be `mh.AMAGOLD`: a short run makes no test "
             "of a path. Ask for `mh.SGHMC(...)`, whose learning rate means the same, "
             "and lower it until `acceptance` in the logs of `fit` is above 0.3. "
             f"Received: optimizer={optimizer!r}"
         )
+    return found
 
 
 def _checked_rates(rates: Any) -> list[float]:

@@ -1,16 +1,10 @@
 """`LearningRateTable`: what short runs at several learning rates showed."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_mhmcmc import _table
-from keras_mhmcmc import _validate
-from keras_mhmcmc._types import Array
-
-if TYPE_CHECKING:
-    import pandas
 
 # Verdicts.
 PASSES = "passes"
@@ -30,7 +24,7 @@ _HEADS = {
 _LARGEST_PLAIN = 1e5  # a larger number is printed with an exponent
 
 
-class LearningRateTable(_table.PrintedTable):
+class LearningRateTable(_table.ColumnTable):
     """Short runs at several learning rates, with a row for each, the lowest first.
 
     | column | holds |
@@ -86,29 +80,6 @@ class LearningRateTable(_table.PrintedTable):
             remedy = "Add smaller `rates`, and look for such values in the data."
         found = ", ".join(dict.fromkeys(verdicts))
         return f"No rate passes ({found}). {remedy}"
-
-    def column(self, name: str) -> Array:
-        """Return the values of a column, in the order of the rates.
-
-        Args:
-            name: name of the column, such as "end".
-
-        Returns:
-            An array with one value for each rate.
-
-        Raises:
-            ValueError: there is no such column.
-        """
-        _validate.choice("name", name, tuple(_HEADS))
-        return np.array([row[name] for row in self.rows])
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return the rows as a `pandas.DataFrame`.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        return _table.data_frame(self.rows)
 
     def _printed(self) -> _table.Printed:
         rejects = not np.isnan(self.column("acceptance")).all()

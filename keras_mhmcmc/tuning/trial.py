@@ -46,9 +46,6 @@ def at_rate(
     """Return a new optimizer with the same arguments, but for the learning rate.
 
     A sampler without a seed gets `seed`, and its rate does not adapt.
-
-    Raises:
-        ValueError: the configuration of `optimizer` does not make it again.
     """
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return keras.optimizers.LossScaleOptimizer(
@@ -93,16 +90,11 @@ def borrowed(
 
 
 class Trials:
-    """Runs of a model with one optimizer at several rates, from the same start.
+    """Runs of a `borrowed` model with a new optimizer at several rates, from one start.
 
     The runs share an optimizer, since the model is compiled again for each new one.
-    All variables are reset before a run.
-
-    Args:
-        model: compiled, built, and `borrowed` for `optimizer`.
-        optimizer: new.
-        stream: starts the mini-batches of a run.
-        steps: of a run after the warm-up, at least 2.
+    All variables are reset before a run, whose mini-batches the `stream` starts. A run
+    has so many `steps`, at least 2, after the warm-up.
     """
 
     def __init__(
@@ -132,23 +124,20 @@ class Trials:
         """Return what a run at this rate shows."""
         _assign(self._first)
         inner_of(self._optimizer).learning_rate = rate
-        batches, losses = self._stream(), [0.0]
         judged = self._steps // 2
         unjudged = self._steps - judged
         if self._sampler is not None:
             unjudged += self._sampler.warm_up
-        for batch in itertools.islice(batches, unjudged):
-            losses = [self._step(batch)]
-            if self._has_failed(losses):
-                return self._outcome(losses)
-        if self._sampler is not None:
-            self._sampler.reset_diagnostics()
-        losses = []
-        for batch in itertools.islice(batches, judged):
+        losses: list[float] = []
+        for count, batch in enumerate(self._stream()):
+            if count == unjudged:
+                losses = []
+                if self._sampler is not None:
+                    self._sampler.reset_diagnostics()
             losses.append(self._step(batch))
-            if self._has_failed(losses):
+            if self._has_failed(losses) or count + 1 == unjudged + judged:
                 break
-        return self._outcome(losses)
+        return self._outcome(losses if count >= unjudged else losses[-1:])
 
     def _step(self, batch: Batch) -> float:
         """Make a step, and return the loss before it."""
