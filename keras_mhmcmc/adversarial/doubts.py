@@ -180,7 +180,7 @@ def black_box(study: Study) -> str | None:
 
 
 def above_chance(study: Study) -> str | None:
-    """Return a warning if the accuracy is above chance where inputs can be made grey."""
+    """Return a warning if the accuracy is above chance where inputs can be grey."""
     # All grey inputs have the same prediction. So the accuracy can fall at least to the
     # share of the most frequent label.
     labels = study.labels[study.judged]

@@ -85,12 +85,10 @@ def fgsm(
     Example:
 
     >>> import keras
-    >>> import numpy as np
-    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> layer = keras.layers.Dense(2, "softmax", kernel_initializer="identity")
     >>> model = keras.Sequential([keras.Input((2,)), layer])
-    >>> model.set_weights([np.array([[1.0, -1.0], [0.0, 0.0]]), np.zeros(2)])
-    >>> fgsm(model, np.array([[0.75, 0.25]]), epsilon=0.5)
-    array([[0.25, 0.25]], dtype=float32)
+    >>> fgsm(model, [[0.75, 0.5]], epsilon=0.25)
+    array([[0.5 , 0.75]], dtype=float32)
 
     Reference: Goodfellow, Shlens and Szegedy (2015), "Explaining and harnessing
     adversarial examples", section 4.
@@ -184,12 +182,10 @@ def pgd(
     Example:
 
     >>> import keras
-    >>> import numpy as np
-    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> layer = keras.layers.Dense(2, "softmax", kernel_initializer="identity")
     >>> model = keras.Sequential([keras.Input((2,)), layer])
-    >>> model.set_weights([np.array([[1.0, -1.0], [0.5, 0.0]]), np.zeros(2)])
-    >>> pgd(model, np.array([[0.75, 0.5]]), epsilon=0.25)
-    array([[0.5 , 0.25]], dtype=float32)
+    >>> pgd(model, [[0.75, 0.5]], epsilon=0.25)
+    array([[0.5 , 0.75]], dtype=float32)
 
     Reference: Madry, Makelov, Schmidt, Tsipras and Vladu (2018), "Towards deep learning
     models resistant to adversarial attacks", section 2.1.
@@ -364,12 +360,10 @@ def apgd(
     Example:
 
     >>> import keras
-    >>> import numpy as np
-    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> layer = keras.layers.Dense(2, "softmax", kernel_initializer="identity")
     >>> model = keras.Sequential([keras.Input((2,)), layer])
-    >>> model.set_weights([np.array([[1.0, -1.0], [0.5, 0.0]]), np.zeros(2)])
-    >>> apgd(model, np.array([[0.75, 0.5]]), epsilon=0.25, steps=10)
-    array([[0.5 , 0.25]], dtype=float32)
+    >>> apgd(model, [[0.75, 0.5]], epsilon=0.25, steps=10)
+    array([[0.5 , 0.75]], dtype=float32)
 
     Reference: Croce and Hein (2020), "Reliable evaluation of adversarial robustness
     with an ensemble of diverse parameter-free attacks", algorithm 1 and equations (6)

@@ -92,12 +92,10 @@ def strongest(
     Example:
 
     >>> import keras
-    >>> import numpy as np
-    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> layer = keras.layers.Dense(2, "softmax", kernel_initializer="identity")
     >>> model = keras.Sequential([keras.Input((2,)), layer])
-    >>> model.set_weights([np.array([[1.0, -1.0], [0.5, 0.0]]), np.zeros(2)])
-    >>> strongest(model, np.array([[0.75, 0.5]]), [0], 0.25, attacks=["fgsm", "pgd"])
-    array([[0.5 , 0.25]], dtype=float32)
+    >>> strongest(model, [[0.75, 0.5]], [0], 0.25, attacks=["fgsm", "pgd"])
+    array([[0.5 , 0.75]], dtype=float32)
 
     Reference: Croce and Hein (2020), section 6, who combine other attacks.
     """

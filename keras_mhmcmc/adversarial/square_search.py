@@ -93,12 +93,10 @@ def square(
     Example:
 
     >>> import keras
-    >>> import numpy as np
-    >>> layer = keras.layers.Dense(2, activation="softmax")
+    >>> layer = keras.layers.Dense(2, "softmax", kernel_initializer="identity")
     >>> model = keras.Sequential([keras.Input((2,)), layer])
-    >>> model.set_weights([np.array([[1.0, -1.0], [0.5, 0.0]]), np.zeros(2)])
-    >>> square(model, np.array([[0.75, 0.5]]), epsilon=0.25, queries=20)
-    array([[0.5 , 0.25]], dtype=float32)
+    >>> square(model, [[0.75, 0.5]], epsilon=0.25, queries=20)
+    array([[0.5 , 0.75]], dtype=float32)
 
     Reference: Andriushchenko et al. (2020), algorithms 1 to 3. The default share and
     number of queries are those of AutoAttack (Croce and Hein, 2020).

@@ -1,13 +1,9 @@
 """Split conformal prediction: sets of classes and intervals with a guaranteed coverage.
 
-Papers: Vovk, Gammerman and Shafer (2005), "Algorithmic learning in a random world";
-Sadinle, Lei and Wasserman (2019), "Least ambiguous set-valued classifiers with bounded
-error levels", for the score of sets; Angelopoulos and Bates (2021), "A gentle
-introduction to conformal prediction and distribution-free uncertainty quantification",
-arXiv:2107.07511, for the finite-sample quantile; Romano, Patterson and Candès (2019),
-"Conformalized quantile regression".
+Vovk, Gammerman and Shafer (2005), "Algorithmic learning in a random world".
 """
 
+import dataclasses
 import math
 from typing import Literal
 
@@ -36,6 +32,7 @@ _LAST_DIGITS = 1e-5  # of a prediction, which depend on the size of the batch
 _ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
 
 
+@dataclasses.dataclass(frozen=True)
 class ConformalSets:
     """Sets of classes that hold the label with a probability of at least `level`.
 
@@ -44,8 +41,9 @@ class ConformalSets:
     probability has other last digits.
     """
 
-    def __init__(self, classifier: Classifier, level: float, threshold: float) -> None:
-        self.classifier, self.level, self.threshold = classifier, level, threshold
+    classifier: Classifier
+    level: float
+    threshold: float
 
     def predict(self, x: DataLike) -> Array:
         """Return a boolean array of shape (N, C), True for the classes in the sets.
@@ -56,6 +54,7 @@ class ConformalSets:
         return 1.0 - self.classifier.probabilities(x) <= self.threshold + _LAST_DIGITS
 
 
+@dataclasses.dataclass(frozen=True)
 class ConformalIntervals:
     """Intervals that hold the target with a probability of at least `level`.
 
@@ -66,16 +65,11 @@ class ConformalIntervals:
     batch.
     """
 
-    def __init__(
-        self,
-        classifier: Classifier,
-        level: float,
-        threshold: float,
-        method: Method,
-        likelihood: Likelihood,
-    ) -> None:
-        self.classifier, self.level, self.threshold = classifier, level, threshold
-        self.method, self.likelihood = method, likelihood
+    classifier: Classifier
+    level: float
+    threshold: float
+    method: Method
+    likelihood: Likelihood
 
     def predict(self, x: DataLike) -> tuple[Array, Array]:
         """Return `(low, high)`, two float64 arrays of shape (N,): the intervals' ends.
@@ -108,11 +102,10 @@ def conformal_sets(
 
     The guarantee: if the calibration examples and a new example are exchangeable, for
     example independent draws from one distribution, the set of the new example holds
-    its label with a probability of at least `level`, however bad the model is. The
-    guarantee is weak. It is an average over calibration data, inputs and labels. It
-    does not hold for each class or each kind of input, nor for data from another
-    distribution. The share in one test set varies, with a standard deviation of about
-    sqrt(level (1 - level) / n).
+    its label with a probability of at least `level`, however bad the model is. It is an
+    average over calibration data, inputs and labels, and does not hold for each class
+    or kind of input, nor for data from another distribution. The share in one test set
+    varies, with a standard deviation of about sqrt(level (1 - level) / n).
 
     Args:
         model: as in `mh.Classifier`, or an `mh.Classifier`.
@@ -143,7 +136,10 @@ def conformal_sets(
     array([[ True,  True],
            [ True, False]])
 
-    Reference: Sadinle et al. (2019), and Angelopoulos and Bates (2021), section 1.
+    Reference: Sadinle, Lei and Wasserman (2019), "Least ambiguous set-valued
+    classifiers with bounded error levels"; Angelopoulos and Bates (2021), "A gentle
+    introduction to conformal prediction and distribution-free uncertainty
+    quantification", arXiv:2107.07511, section 1.
     """
     level = _validate.number("level", level, LEVEL)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
@@ -213,7 +209,8 @@ def conformal_intervals(
     [2.5] [3.5]
 
     Reference: Lei et al. (2018), "Distribution-free predictive inference for
-    regression", sections 2 and 5.2, and Romano et al. (2019).
+    regression", sections 2 and 5.2; Romano, Patterson and Candès (2019),
+    "Conformalized quantile regression".
     """
     level = _validate.number("level", level, LEVEL)
     method = _validate.choice("method", method, METHODS)

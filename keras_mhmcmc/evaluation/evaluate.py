@@ -60,11 +60,9 @@ def evaluate(
             names to models: built `keras.Model`s as in `mh.Classifier`, such as an
             `mh.Ensemble`, or `mh.Classifier`s. A regression outputs what its likelihood
             needs, such as means, shape (N, D).
-        x: finite inputs, shape (N, ...). For models with several inputs a dict or list
-            of such arrays. Or a data set that `fit` takes and that ends: a
-            `tf.data.Dataset`, a `DataLoader`, a `keras.utils.PyDataset` or a generator
-            of pairs (x, y). It is read once, a batch at a time. Its sample weights do
-            not count.
+        x: finite inputs, shape (N, ...), or a dict or list of them; or a data set that
+            `fit` takes and that ends, of pairs (x, y). It is read once, a batch at a
+            time. Its sample weights do not count.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             For a regression, finite targets of shape (N,) or (N, D). None for a data
             set.
@@ -76,8 +74,7 @@ def evaluate(
             Defaults to 15.
         from_logits: whether the models output logits instead of probabilities, a bool
             or a dict from the models' names to bools. Defaults to False.
-        batch_size: number of examples computed at a time, at least 1. Memory use
-            grows with it. Defaults to 256.
+        batch_size: number of examples computed at a time. Defaults to 256.
         verbose: 1 shows a progress bar that counts the models' predictions, 0 shows
             nothing. Defaults to 0.
         noise_std: standard deviation of the noise of regressions, in units of `y`,
@@ -128,11 +125,10 @@ def evaluate(
 
     def predict(inputs: Inputs) -> list[Any]:
         outputs: list[Any] = []
-        for classifier in classifiers.values():
-            if likelihoods is None:
-                outputs.append(classifier.outputs_and_information(inputs))
-            else:
-                outputs.append(classifier.output_arrays(inputs))
+        for one in classifiers.values():
+            is_one = likelihoods is None
+            of = one.outputs_and_information if is_one else one.output_arrays
+            outputs.append(of(inputs))
             if bar is not None:
                 bar.add(1)
         return outputs
@@ -234,6 +230,6 @@ def _area(
 ) -> float:
     """Return the area under the curve of a score, or NaN if there is no score."""
     scores = np.concatenate([inside, outside])
-    if np.any(np.isnan(scores)):
-        return math.nan
-    return measure(scores, np.arange(len(scores)) >= len(inside))
+    is_known = not np.any(np.isnan(scores))
+    is_outside = np.arange(len(scores)) >= len(inside)
+    return measure(scores, is_outside) if is_known else math.nan

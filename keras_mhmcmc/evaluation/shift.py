@@ -1,10 +1,4 @@
-"""Corrupted images, and scores of models on inputs that are corrupted more and more.
-
-The five corruptions need no data beyond the images. The kinds follow Hendrycks and
-Dietterich (2019), "Benchmarking neural network robustness to common corruptions and
-perturbations"; the sizes of the five severities are this package's, and scale with the
-image, so that they suit small and large ones.
-"""
+"""Corrupted images, and scores of models on inputs that are corrupted more and more."""
 
 import math
 from collections.abc import Callable
@@ -38,6 +32,10 @@ _BLUR = (0.012, 0.02, 0.03, 0.04, 0.055)  # standard deviation, shares of the he
 _ROTATION = (8.0, 15.0, 25.0, 35.0, 50.0)  # degrees
 _CONTRAST = (0.75, 0.55, 0.4, 0.25, 0.15)  # share of the contrast that is left
 _TRANSLATION = (0.04, 0.08, 0.12, 0.17, 0.23)  # shares of height or width
+_NO_IMAGES = (
+    "Argument `x` must be images of shape (N, H, W) or (N, H, W, C). Reshape rows of "
+    "pixels first, or pass `image_shape` to `mh.evaluate_shift`. Received: shape "
+)
 
 
 def evaluate_shift(
@@ -286,11 +284,7 @@ def _as_images(x: Array, image_shape: Any) -> Array:
     """Return rows of pixels as images, or raise a `ValueError`."""
     if image_shape is None:
         if x.ndim not in (3, 4):
-            raise ValueError(
-                "Argument `x` must be images of shape (N, H, W) or (N, H, W, C). For "
-                "rows of pixels pass `image_shape`, the shape of an image. "
-                f"Received: shape {x.shape}"
-            )
+            raise ValueError(_NO_IMAGES + f"{x.shape}")
         return x
     shape = tuple(image_shape) if isinstance(image_shape, list | tuple) else ()
     sizes = [_validate.integer("image_shape", size, 1) for size in shape]
@@ -346,7 +340,9 @@ def corrupt(
     >>> round(float(corrupt(x, "contrast", 3).max()), 3)
     0.424
 
-    Reference: Hendrycks and Dietterich (2019), for the kinds of corruptions.
+    Reference: Hendrycks and Dietterich (2019), "Benchmarking neural network robustness
+    to common corruptions and perturbations", for the kinds of corruptions. The sizes
+    of the severities are this package's, and suit small and large images.
     """  # noqa: E501
     _validate.choice("corruption", corruption, tuple(CORRUPTIONS))
     severity = _validate.integer("severity", severity, 1, high=5)
@@ -354,10 +350,7 @@ def corrupt(
     x, limits = checks.inputs_and_limits(_data.read(x).x, clip, is_bounded=True)
     low, high = cast(tuple[float, float], limits)
     if x.ndim not in (3, 4):
-        raise ValueError(
-            "Argument `x` must be images of shape (N, H, W) or (N, H, W, C). Reshape "
-            f"rows of pixels first. Received: shape {x.shape}"
-        )
+        raise ValueError(_NO_IMAGES + f"{x.shape}")
     checks.warn_of_channels(x)
     # The same directions at each severity. The images start at 0, which fills what
     # comes in from outside.

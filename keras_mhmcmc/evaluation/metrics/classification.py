@@ -1,13 +1,4 @@
-"""Accuracy, scores, calibration, ranking and uncertainty of class probabilities.
-
-Papers: Guo, Pleiss, Sun and Weinberger (2017), "On calibration of modern neural
-networks", for `reliability` and `ece`; Nguyen and O'Connor (2015), "Posterior
-calibration and exploratory analysis for natural language processing models", for bins
-of equal counts; Kull et al. (2019), "Beyond temperature scaling", for `classwise_ece`;
-Depeweg, Hernandez-Lobato, Doshi-Velez and Udluft (2018), "Decomposition of uncertainty
-in Bayesian deep learning for efficient and risk-sensitive learning", for
-`mutual_information`.
-"""
+"""Accuracy, scores, calibration, ranking and uncertainty of class probabilities."""
 
 from typing import NamedTuple
 
@@ -93,20 +84,16 @@ class Reliability(NamedTuple):
 def reliability(
     probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15
 ) -> Reliability:
-    """Return mean confidence and accuracy in bins of confidence.
+    """Return a named tuple: mean confidence, accuracy and count in bins of confidence.
 
     The confidence of an example is the probability of its predicted class. The bins
-    (0, 1/bins], ..., (1 - 1/bins, 1] have equal width. `mh.plots.reliability` draws
-    the diagram.
+    (0, 1/bins], ..., (1 - 1/bins, 1] have equal width. The arrays `confidence` and
+    `accuracy` are NaN in empty bins. `mh.plots.reliability` draws the diagram.
 
     Args:
         probabilities: as in `accuracy`.
         labels: as in `accuracy`.
         bins: number of bins, at least 1. Defaults to 15.
-
-    Returns:
-        A named tuple of three arrays of shape (bins,): `confidence` and `accuracy`,
-        which are NaN in empty bins, and `count`, the number of examples.
 
     Raises:
         ValueError: as in `accuracy`, or `bins` is not a positive integer.
@@ -119,7 +106,8 @@ def reliability(
     >>> float(table.confidence[1]), float(table.accuracy[1])
     (0.75, 0.5)
 
-    Reference: Guo et al. (2017), section 2.
+    Reference: Guo, Pleiss, Sun and Weinberger (2017), "On calibration of modern neural
+    networks", section 2.
     """
     confidence, right = _confidence(probabilities, labels)
     bins = _validate.integer("bins", bins, 1)
@@ -173,8 +161,9 @@ def adaptive_ece(
     >>> round(adaptive_ece(p, [0, 1, 0, 0], bins=2), 4)  # gaps 0.15 and 0.15
     0.15
 
-    Reference: Nguyen and O'Connor (2015), section 3, for bins of equal counts; the
-    error of the predicted class as in Guo et al. (2017), eq. (3).
+    Reference: Nguyen and O'Connor (2015), "Posterior calibration and exploratory
+    analysis for natural language processing models", section 3, for bins of equal
+    counts; the error of the predicted class as in Guo et al. (2017), eq. (3).
     """
     confidence, right = _confidence(probabilities, labels)
     bins = _validate.integer("bins", bins, 1)
@@ -195,9 +184,8 @@ def classwise_ece(
 
     For each class, examples are put into bins of equal width by the probability of
     that class. The gap between the mean probability and the share of the class in a
-    bin is weighted by the bin's number of examples. All probabilities count, not only
-    those of the predicted classes. With many classes most probabilities are near 0,
-    and so is the result.
+    bin is weighted by the bin's number of examples. With many classes most
+    probabilities are near 0, and so is the result.
 
     The arguments are those of `reliability`.
 
@@ -206,7 +194,7 @@ def classwise_ece(
     >>> round(classwise_ece([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 4)
     0.35
 
-    Reference: Kull et al. (2019), section 2.
+    Reference: Kull et al. (2019), "Beyond temperature scaling", section 2.
     """
     rows, labels = as_scored(probabilities, labels)
     bins = _validate.integer("bins", bins, 1)
@@ -339,7 +327,9 @@ def mutual_information(
     >>> mutual_information(opposite, weights=[1.0, 0.0])
     array([0.])
 
-    Reference: Depeweg et al. (2018), eq. (3).
+    Reference: Depeweg, Hernandez-Lobato, Doshi-Velez and Udluft (2018), "Decomposition
+    of uncertainty in Bayesian deep learning for efficient and risk-sensitive learning",
+    eq. (3).
     """
     subject = "Argument `member_probabilities`"
     values = _validate.array(subject, member_probabilities)

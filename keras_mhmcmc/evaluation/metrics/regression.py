@@ -1,12 +1,4 @@
-"""`PredictiveMixture`: the predictive distribution of a regression, and its scores.
-
-Papers: Gneiting and Raftery (2007), "Strictly proper scoring rules, prediction, and
-estimation", for the continuous ranked probability score (CRPS); Grimit, Gneiting,
-Berrocal and Johnson (2006), "The continuous ranked probability score for circular
-variables and its application to mesoscale forecast ensemble verification", for that of
-a mixture of normals; Kuleshov, Fenner and Ermon (2018), "Accurate uncertainties for
-deep learning using calibrated regression", for the calibration of intervals.
-"""
+"""`PredictiveMixture`: the predictive distribution of a regression, and its scores."""
 
 import math
 from collections.abc import Callable
@@ -123,7 +115,8 @@ class PredictiveMixture:
         in closed form, in a time that grows with the square of the number of members;
         other laws integrate numerically.
 
-        Reference: Grimit et al. (2006), the equation for mixtures of normals.
+        Reference: Grimit, Gneiting, Berrocal and Johnson (2006), "The continuous ranked
+        probability score for circular variables", for mixtures of normals.
         """
 
         def score(law: _laws.Law, y: Array) -> Array:
@@ -194,7 +187,8 @@ class PredictiveMixture:
             levels: probabilities of the intervals, shape (levels,), in (0, 1).
                 Defaults to 0.05, 0.1, ..., 0.95.
 
-        Reference: Kuleshov et al. (2018), section 3.5, with central intervals.
+        Reference: Kuleshov, Fenner and Ermon (2018), "Accurate uncertainties for deep
+        learning using calibrated regression", section 3.5.
         """
         expected = as_finite("levels", levels, ranks=(1,), axes="(levels,)")
         for level in expected:
@@ -303,7 +297,8 @@ def crps_normal(mean: npt.ArrayLike, std: npt.ArrayLike, y: npt.ArrayLike) -> fl
     >>> round(crps_normal([0.0, 1.0], 1.0, [0.0, 2.0]), 4)
     0.4181
 
-    Reference: Gneiting and Raftery (2007), eq. (21).
+    Reference: Gneiting and Raftery (2007), "Strictly proper scoring rules, prediction,
+    and estimation", eq. (21).
     """
     mean = as_finite("mean", mean, ranks=(1, 2), axes="(examples,)")
     std = _validate.array("Argument `std`", std)
