@@ -50,14 +50,12 @@ def training(
     Args:
         model: `keras.Model` with one input of floating-point numbers. It shares its
             weights with the result.
-        epsilon: largest change of an input, in units of `x`, at least 0. With 0 the
-            training is the usual one.
+        epsilon: as in `fgsm`. With 0 the training is the usual one.
         steps: number of steps of the attack, at least 1. Defaults to 7. With 1 the
             attack is FGSM.
-        step_size: length of a step of the attack, in units of `x`, at least 0. Defaults
-            to None: 2.5 epsilon / steps, and `epsilon` for one step.
-        random_start: whether each attack starts at a uniform point of the ball.
-            Defaults to None, which is True for more than one step.
+        step_size: as in `pgd`, but `epsilon` by default for one step.
+        random_start: as in `pgd`. Defaults to None, which is True for more than one
+            step.
         clip: smallest and largest valid input, an increasing pair. Adversarial examples
             lie between them. Defaults to (0, 1); None sets no limits.
         seed: integer that makes the random starts repeatable. Defaults to 0.
@@ -233,16 +231,9 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        return {
-            "model": keras.saving.serialize_keras_object(self.model),
-            "epsilon": self.epsilon,
-            "steps": self.steps,
-            "step_size": self.step_size,
-            "random_start": self.random_start,
-            "clip": self.clip,
-            "seed": self.seed,
-            "name": self.name,
-        }
+        names = "epsilon", "steps", "step_size", "random_start", "clip", "seed", "name"
+        config = {name: getattr(self, name) for name in names}
+        return {"model": keras.saving.serialize_keras_object(self.model)} | config
 
 
 class _WarnOfWeakAttacks(keras.callbacks.Callback):
@@ -269,8 +260,7 @@ class _WarnOfWeakAttacks(keras.callbacks.Callback):
             warn(
                 f"{still:.0f} of {count:.0f} examples of the first epoch had a "
                 "gradient of zero, or one that is not finite, in all steps of the "
-                "attack, which therefore did not move them beyond its start. If the "
-                "model ends in a softmax or a sigmoid, let it end in logits, with "
-                "from_logits=True in the loss. Check it for square roots or logarithms "
-                "of 0."
+                "attack, which did not move them beyond its start. If the model ends "
+                "in a softmax or a sigmoid, let it end in logits, with from_logits="
+                "True in the loss. Check it for square roots or logarithms of 0."
             )

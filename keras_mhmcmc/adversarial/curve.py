@@ -58,9 +58,7 @@ def robustness_curve(
     warnings, if there is a reason to doubt that the attack is strong enough.
 
     Args:
-        models: a model, a list of models, or a dict from names to models, as in
-            `mh.evaluate`: built `keras.Model`s as in `fgsm`, such as an `mh.Ensemble`
-            or an `mh.MCDropout`, or `mh.Classifier`s.
+        models: classifiers, as in `mh.evaluate`.
         x: as in `strongest`.
         y: true labels, as in `strongest`.
         epsilons: strengths of the attack, the largest change of an input, in units of
@@ -68,19 +66,15 @@ def robustness_curve(
         attack: "fgsm", "pgd", "apgd", "apgd_margin", "square" or a function, as in
             `strongest`, or "strongest". Defaults to "fgsm".
         true_label: whether the attack raises the loss of `y`. If False, it raises the
-            loss of the model's own prediction for the clean input. Then the attack
-            moves misclassified examples away from their wrong class. Defaults to
-            True.
-        member: index of the member of every model whose loss the attack raises. The
-            scores are those of the whole model. They show what an attacker achieves
-            with one posterior sample. Defaults to None: the loss of the mean
-            probability.
+            loss of the model's own prediction for the clean input, and so corrects some
+            wrong predictions. Defaults to True.
+        member: index of the member of every model whose loss the attack raises: what an
+            attacker achieves with one posterior sample. The scores are those of the
+            whole model. Defaults to None: the loss of the mean probability.
         abstain_below: confidence between 0 and 1, the probability of the most probable
             class, below which a model abstains. The table then also has the share of
-            abstentions and the accuracy of the other examples. Defaults to None:
-            models never abstain.
-        from_logits: whether the models output logits instead of probabilities, a bool
-            or a dict from the models' names to bools. Defaults to False.
+            abstentions and the accuracy of the others. Defaults to None: never.
+        from_logits: as in `mh.evaluate`. Defaults to False.
         clip: as in `fgsm`.
         batch_size: as in `fgsm`.
         verbose: 1 shows a progress bar that counts models times strengths, 2 prints a
@@ -190,8 +184,8 @@ def transfer(
     """Score models under attacks that are made on other models.
 
     The attack raises the loss of the true labels of each source. All targets then
-    predict the same attacked inputs. This is an attacker who does not have the target:
-    such as one who has a single network, while an ensemble is in use.
+    predict the same attacked inputs. So does an attacker who does not have the target,
+    but a single network, while an ensemble is in use.
 
     Args:
         sources: the models that are attacked, as in `robustness_curve`.
@@ -200,16 +194,14 @@ def transfer(
         y: as in `strongest`.
         epsilon: strength of the attack, as in `fgsm`.
         attack: name or function as in `robustness_curve`. Defaults to "pgd".
-        from_logits: whether the models output logits instead of probabilities, a bool
-            or a dict from all names of `sources` and `targets` to bools. Defaults to
-            False.
+        from_logits: whether the models output logits, a bool or a dict from all names
+            of `sources` and `targets` to bools. Defaults to False.
         clip: as in `fgsm`.
         batch_size: as in `fgsm`.
         options: arguments of the named attack, as in `robustness_curve`.
 
     Raises:
-        ValueError: an argument is outside its range, a model's outputs are not
-            probabilities, or a source has no gradient for an attack that needs one.
+        ValueError: as in `robustness_curve`.
 
     Example:
 

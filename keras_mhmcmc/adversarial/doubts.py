@@ -12,6 +12,7 @@ an attack: for these the prediction is the true label.
 import math
 from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -202,22 +203,17 @@ def above_chance(study: Study) -> str | None:
 
 def rising(study: Study) -> str | None:
     """Return a warning if the accuracy rises with the strength of the attack."""
-    least, worst = LEVEL, None
-    for first in study.trials:
-        for second in study.trials:
-            if 0.0 < first.epsilon < second.epsilon:
-                before, after = first.right[study.judged], second.right[study.judged]
-                chance = sign_test(~before & after, before & ~after)
-                if chance < least:
-                    least, worst = chance, (first, second)
+    right = {trial.epsilon: trial.right[study.judged] for trial in study.trials}
+    pairs = [(low, high) for low in right for high in right if 0.0 < low < high]
+    worst = _worst([(right[low], right[high], low, high) for low, high in pairs])
     if worst is None:
         return None
-    accuracies = [float(np.mean(trial.right[study.judged])) for trial in worst]
+    before, after, low, high = worst
     return (
-        f"{study.name}: the accuracy rises from {accuracies[0]:.3f} at strength "
-        f"{worst[0].epsilon:g} to {accuracies[1]:.3f} at {worst[1].epsilon:g}, where "
-        "all inputs of the weaker attack are allowed as well, so the stronger attack "
-        'fails: use attack="strongest", with more steps and restarts.'
+        f"{study.name}: the accuracy rises from {np.mean(before):.3f} at strength "
+        f"{low:g} to {np.mean(after):.3f} at {high:g}, where all inputs of the weaker "
+        "attack are allowed as well, so the stronger attack fails: use "
+        'attack="strongest", with more steps and restarts.'
     )
 
 
@@ -225,22 +221,22 @@ def weaker_than_one_step(study: Study) -> str | None:
     """Return a warning if an attack of many steps misleads less than FGSM."""
     one_step = [i for i, known in enumerate(study.attacks) if known.name == "fgsm"]
     iterative = [i for i, known in enumerate(study.attacks) if known.is_iterative]
-    least, worst = LEVEL, None
-    for trial in study.trials:
-        for one in one_step:
-            for many in iterative:
-                first, second = trial.misled[one], trial.misled[many]
-                chance = sign_test(first & ~second, second & ~first)
-                if chance < least:
-                    least, worst = chance, (trial.epsilon, first, second, many)
+    worst = _worst(
+        [
+            (trial.misled[many], trial.misled[one], trial.epsilon, many)
+            for trial in study.trials
+            for one in one_step
+            for many in iterative
+        ]
+    )
     if worst is None:
         return None
-    epsilon, first, second, many = worst
+    by_many, by_one, epsilon, many = worst
     return (
         f"{study.name}: at strength {epsilon:g} one step of FGSM misleads "
-        f"{np.sum(first)} of {len(first)} examples, and {study.attacks[many].title} "
-        f"only {np.sum(second)}, so its steps are too few, too short or too long: give "
-        'it more steps, or use attack="strongest".'
+        f"{np.sum(by_one)} of {len(by_one)} examples, and {study.attacks[many].title} "
+        f"only {np.sum(by_many)}, so its steps are too few, too short or too long: "
+        'give it more steps, or use attack="strongest".'
     )
 
 
@@ -250,10 +246,7 @@ def twice_the_steps(study: Study) -> str | None:
         return None
     epsilon, once, twice = study.repeated
     is_stronger = np.sum(twice) > np.sum(once)
-    gained, lost = (twice & ~once, once & ~twice)
-    if not is_stronger:
-        gained, lost = lost, gained
-    if sign_test(gained, lost) >= LEVEL:
+    if _worst([(once, twice) if is_stronger else (twice, once)]) is None:
         return None
     found = (
         f"{study.name}: at strength {epsilon:g} {study.attacks[0].title} misleads "
@@ -266,6 +259,13 @@ def twice_the_steps(study: Study) -> str | None:
         "its steps do not build on each other: leave `step_size` at its default, keep "
         'the strongest point, or use attack="strongest".'
     )
+
+
+def _worst(cases: Sequence[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """Return the case (before, after, ...) of the least probable rise, if it is one."""
+    chances = [sign_test(~case[0] & case[1], case[0] & ~case[1]) for case in cases]
+    least = min(chances, default=1.0)
+    return cases[chances.index(least)] if least < LEVEL else None
 
 
 def zero_gradients(name: str, gradients: Array | None) -> str | None:

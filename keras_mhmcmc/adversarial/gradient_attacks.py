@@ -1,13 +1,9 @@
 """Adversarial examples by gradients: FGSM, projected gradient descent, and Auto-PGD.
 
-To first order, the fast gradient sign method moves each input in the direction that
-raises the loss of the label most. For an ensemble, p is the mean probability:
-
-    x_adv = clip(x + epsilon sign(grad_x -log p(y | x)))
-
-Projected gradient descent repeats such steps, and projects onto the ball of inputs
-within `epsilon` of the clean input after each. Auto-PGD chooses its step sizes itself,
-and has momentum. P gives the nearest point that is in the ball and within the limits:
+The fast gradient sign method takes one step, and projected gradient descent several,
+after each of which it projects onto the ball of inputs within `epsilon` of the clean
+input. For an ensemble, p is the mean probability. Auto-PGD chooses its step sizes
+itself, and has momentum. P gives the nearest point in the ball and the limits:
 
     z       = P(x_t + eta d(x_t))
     x_{t+1} = P(x_t + alpha (z - x_t) + (1 - alpha) (x_t - x_{t-1}))
@@ -55,10 +51,9 @@ def fgsm(
     """Attack a model with the fast gradient sign method.
 
     The result is clip(x + epsilon sign(grad_x -log p(y | x))), a float32 array with the
-    shape of `x`, with the model in inference mode. With a softmax the sign is right
-    even if p(y | x) rounds to 1 in float32. If a probability is exactly 0, or a sigmoid
-    of one column is exactly 1, the sign is lost: the example stays unchanged, and a
-    warning tells how many there are. Logits do not have this limit.
+    shape of `x`, with the model in inference mode. If a probability is exactly 0, or a
+    sigmoid of one column is exactly 1, the sign is lost: the example stays unchanged,
+    and a warning tells how many there are. Logits do not have this limit.
 
     Args:
         model: built `keras.Model` that maps `x` to class probabilities, shape (N, C),
@@ -325,10 +320,10 @@ def apgd(
     """Attack a model with Auto-PGD, which needs no step size.
 
     The first steps are as long as the ball is wide. At checkpoints, which come closer
-    and closer, the attack looks back for each example. It halves the step size of an
-    example if fewer than 75% of the steps raised its loss, or if neither its step size
-    nor its highest loss has changed since the last checkpoint. Then the example goes
-    on from its best point. The result is the strongest point, as in `pgd`.
+    and closer, the attack halves the step size of an example if fewer than 75% of the
+    steps raised its loss, or if neither its step size nor its highest loss has changed
+    since the last checkpoint. Then the example goes on from its best point. The result
+    is the strongest point, as in `pgd`.
 
     Args:
         model: as in `fgsm`.

@@ -237,11 +237,10 @@ def ascent(
 ) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """Return the function that evaluates the objective and its gradient.
 
-    The function takes inputs (n, ...), labels (n,), the index of a member, the values
-    of the model's variables, and the classes (n,) at which a targeted loss aims. It
-    returns the gradient (n, ...), the loss (n,), and whether the model predicts another
-    class than the label (n,). If `by_member` is False, the objective is that of the
-    whole model, and the index is ignored.
+    It takes inputs (n, ...), labels (n,), the index of a member, which is ignored
+    unless `by_member`, the values of the model's variables, and the classes (n,) at
+    which a targeted loss aims. It returns the gradient (n, ...), the loss (n,), and
+    whether the model predicts another class than the label (n,).
     """
     evaluate_loss = _loss(classifier, by_member, loss)
 

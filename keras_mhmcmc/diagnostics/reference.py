@@ -113,15 +113,13 @@ def agreement(
         reference: predictions of the reference posterior. For a classification:
             probabilities of shape (chains, draws, examples, classes), (members,
             examples, classes), or (examples, classes), the mean over the members. For a
-            regression: means of the target, of shape (chains, draws, examples),
-            (members, examples), or (examples,). Several targets count as examples:
-            reshape (members, examples, targets) to (members, examples * targets).
+            regression: means of the target, without the axis of classes. Several
+            targets count as examples: reshape them to (members, examples * targets).
         predictions: predictions of the sampler for the same examples, in one of these
             shapes.
         task: "classification" or "regression". Defaults to "classification".
-        reference_mean: means over all draws of the reference, of shape (examples,
-            classes) or (examples,). Give them if `reference` is only a part of the
-            draws. Defaults to None: the mean of `reference`.
+        reference_mean: means over all draws of the reference, if `reference` is only a
+            part of them, of shape (examples, classes) or (examples,). Defaults to None.
         reference_sd: standard deviations over all draws, likewise. Defaults to None.
         reference_ess: effective sample size of the reference, at least 1: a number, or
             an array of the shape of `reference_mean`. Defaults to None: ArviZ finds
@@ -129,11 +127,9 @@ def agreement(
             NaN. Give it with `reference_mean` and `reference_sd`.
 
     Raises:
-        ImportError: `reference` has chains, there is no `reference_ess`, and ArviZ is
-            not installed.
-        ValueError: an array has another shape; the examples or the classes differ in
-            number; a value is NaN or infinite; probabilities do not sum to 1; the
-            reference does not vary, so its Monte Carlo error is 0.
+        ImportError: ArviZ is not installed, and needed.
+        ValueError: an array has another shape, values that are not finite or no
+            probabilities; or the reference does not vary.
 
     Example:
 

@@ -66,17 +66,15 @@ def evaluate(
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             For a regression, finite targets of shape (N,) or (N, D). None for a data
             set.
-        ood: inputs of other data, shape (M, ...) with examples shaped like those of
-            `x`, or a data set, whose targets are left out; or a dict from names to
-            such inputs. A dict with the keys of `x` is one set of inputs. None leaves
-            these columns out. A regression takes no such inputs.
+        ood: inputs of other data, with examples shaped like those of `x`, or a data
+            set, whose targets are left out; or a dict from names to such inputs. A dict
+            with the keys of `x` is one set of inputs. A regression takes none.
         bins: number of bins of the calibration errors of classifiers, at least 1.
             Defaults to 15.
         from_logits: whether the models output logits instead of probabilities, a bool
             or a dict from the models' names to bools. Defaults to False.
         batch_size: number of examples computed at a time. Defaults to 256.
-        verbose: 1 shows a progress bar that counts the models' predictions, 0 shows
-            nothing. Defaults to 0.
+        verbose: 1 shows a progress bar that counts predictions. Defaults to 0.
         noise_std: standard deviation of the noise of regressions, in units of `y`,
             greater than 0; or a dict from the models' names to such numbers. Defaults
             to None, the likelihood of each model's loss, or no regression.

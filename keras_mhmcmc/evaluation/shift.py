@@ -61,9 +61,8 @@ def evaluate_shift(
 
     Args:
         models: classifiers, as in `mh.evaluate`.
-        x: finite images in `clip`, shape (N, H, W) or (N, H, W, C); or rows of pixels
-            with `image_shape`; or a data set of pairs (x, y) that `fit` takes and that
-            ends. It is read into memory.
+        x: images as in `mh.corrupt`, or rows of pixels with `image_shape`; or a data
+            set of pairs (x, y). It is read into memory.
         y: labels, as in `mh.evaluate`.
         corruptions: names of corruptions of `mh.corrupt`; or a dict from names to
             functions `(x, severity) -> x`, or to dicts from severities to inputs with
@@ -80,8 +79,7 @@ def evaluate_shift(
         from_logits: as in `mh.evaluate`. Defaults to False.
         bins: number of confidence bins of the calibration error. Defaults to 15.
         batch_size: number of examples computed at a time. Defaults to 256.
-        verbose: 1 shows a progress bar that counts corrupted sets, 0 shows nothing.
-            Defaults to 0.
+        verbose: 1 shows a progress bar that counts corrupted sets. Defaults to 0.
 
     Raises:
         ImportError: SciPy is not installed, and a corruption needs it.

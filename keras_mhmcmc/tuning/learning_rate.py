@@ -61,15 +61,14 @@ def suggest_learning_rate(
     arrays. The second half of its steps is judged. A Metropolis-Hastings sampler makes
     its `warm_up` before, at the same rate, and does not adapt the rate. A learning rate
     schedule is replaced by constant rates. Afterwards the model, its optimizer, its
-    metrics and the random generators of its layers are as before. There are two
-    exceptions. A model that is not built yet is built. On PyTorch, a `Dropout` layer
-    without a seed draws from the global generator of PyTorch.
+    metrics and the random generators of its layers are as before, but a model that is
+    not built yet is built, and on PyTorch a `Dropout` layer without a seed draws from
+    the global generator.
 
     Args:
         model: compiled `keras.Model`, not trained yet. Its loss is used.
         x: arrays of N examples, shape (N, ...), or a list or dict of them; or a data
-            set of batches (x, y), such as a `tf.data.Dataset`, a `DataLoader` or a
-            `keras.utils.PyDataset`.
+            set of batches (x, y) that can be read again.
         y: arrays of the N targets. Defaults to None, for a data set.
         optimizer: a sampler, a Keras optimizer or its name, which stays unchanged. Its
             own learning rate is not used. Defaults to None, the model's own optimizer.
@@ -80,13 +79,11 @@ def suggest_learning_rate(
             `batch_size` of the sampler if it has one, otherwise 32.
         seed: integer in [0, 2**31) that orders the examples, and makes the noise of a
             sampler without a seed. Defaults to 0.
-        verbose: 1 shows a progress bar that counts rates, 0 shows nothing. Defaults to
-            0.
+        verbose: 1 shows a progress bar that counts rates. Defaults to 0.
 
     Raises:
-        ValueError: the model is not compiled, there are no rates, an argument is
-            outside its range, the compiled loss has no targets, or `x` is a generator,
-            which can be read only once.
+        ValueError: the model is not compiled, an argument is outside its range, the
+            compiled loss has no targets, or `x` is a generator.
 
     Example:
 

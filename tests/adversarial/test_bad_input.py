@@ -14,36 +14,20 @@ from keras_mhmcmc.adversarial import robustness_curve
 from keras_mhmcmc.adversarial import strongest
 from tests.support.attack_tools import linear
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 X = np.full((4, 2), 0.5, "float32")
 SHARED = [
-    ("x", [np.zeros((0, 2)), 0.5], "must have at least one example"),
-    ("x", [["a"]], "must be an array of numbers"),
-    ("x", [np.where(X, NAN, X), np.where(X, INF, X)], "must be finite.*: 8 values"),
+    ("x", [np.where(X, NAN, X)], "must be finite.*: 8 values"),
     ("x", [255 * X], r"must lie in `clip`, here \[0, 1\]. Scale.*127.5 and 127.5"),
-    ("x", [-X], "must lie in `clip`.*between -0.5 and -0.5"),
-    ("y", [[0, 1, 2], np.zeros((2, 4))], "must have one label for each of 4"),
-    ("y", [[0, 1, 2, 3], [0, 1, 2, -1], [0, 1, 2, 0.5]], r"must be integers in \[0, 3"),
+    ("y", [[0, 1, 2, 3]], r"must be integers in \[0, 3"),
     ("y", [np.ones((4, 3))], "must be one-hot"),
-    ("clip", [(1, 0), (0, 0), (0, NAN), (0, 1, 2), 1, ("a", "b")], "must be a pair of"),
-    ("batch_size", [0, 2.0], "must be an integer that is at least 1"),
-    ("from_logits", ["no", 1], "must be True or False"),
+    ("clip", [(1, 0), (0, NAN)], "must be a pair of"),
     ("member", [1], "must be None for a model without members"),
 ]
-FGSM = [
-    ("epsilon", [-0.1, NAN, INF, "1", [0.1]], "must be a number that is finite and at"),
-    ("model", [lambda x: x, keras.Sequential()], "must be a `keras.Model` that is"),
-]
 CURVE = [
-    ("models", [{}, None], "must be a model, a list of models, or a dict"),
-    ("epsilons", [[], 0.1], "must be a sequence of at least one number"),
-    ("epsilons", [[0.1, -0.1], [NAN], ["1"]], "must be a number that is finite and at"),
     ("from_logits", [{"other": True}], "must be.*the names of `models`"),
-    ("true_label", [1], "must be True or False"),
-    ("verbose", [3], "must be one of 0, 1, 2"),
-    ("attack", ["cw", 1], "must be 'fgsm', 'pgd', .*'strongest' or a function"),
+    ("attack", ["cw"], "must be 'fgsm', 'pgd', .*'strongest' or a function"),
     ("steps", [3], 'must be omitted unless `attack` is one of "pgd", "apgd"'),
-    ("abstain_below", [0.0, 1.0, "0.9"], r"must be a number that is in \(0, 1\)"),
     ("member", [0], "must be None for a model without members"),
 ]
 
@@ -53,14 +37,14 @@ def each(cases):
     return pytest.mark.parametrize("name, value, text", rows)
 
 
-@each(SHARED + FGSM)
+@each(SHARED)
 def test_bad_input_of_fgsm(name, value, text):
     good = {"model": linear(np.eye(2, 3), np.zeros(3)), "x": X, "epsilon": 0.1}
     with pytest.raises(ValueError, match=f"Argument `{name}` {text}"):
         fgsm(**{**good, name: value})
 
 
-@each(SHARED[3:10:3] + CURVE)
+@each(CURVE)
 def test_bad_input_of_robustness_curve(name, value, text):
     models = {"one": linear(np.eye(2, 3), np.zeros(3))}
     good = {"models": models, "x": X, "y": [0] * 4, "epsilons": [0.0]}

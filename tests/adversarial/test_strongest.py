@@ -101,16 +101,8 @@ class TestStrongest:
     @pytest.mark.parametrize(
         "options, text",
         [
-            ({"attacks": []}, "`attacks` must be a list or tuple of at least one"),
-            ({"attacks": "pgd"}, "`attacks` must be a list or tuple of at least one"),
-            ({"attacks": ["cw"]}, "`attacks` must be 'fgsm', 'pgd', .* or a function"),
-            ({"attacks": ["strongest"]}, "`attacks` must be 'fgsm', 'pgd'"),
             ({"attacks": [lambda *_, **__: 1.0]}, "`attacks` must be a function that"),
             ({"y": None}, "`y` must be the true labels"),
-            ({"y": [0, 1, 1, 2]}, r"`y` must be integers in \[0, 2\)"),
-            ({"y": [0.2, 1.5, 0.3, 2.5]}, r"`y` must be integers in \[0, 2\)"),
-            ({"epsilon": -1}, "`epsilon` must be a number that is finite and at least"),
-            ({"x": X * np.nan}, "`x` must be finite"),
             ({"member": 0, "attacks": [pgd]}, "`member` must be None if `attacks`"),
         ],
     )
@@ -249,14 +241,10 @@ class TestTransfer:
     @pytest.mark.parametrize(
         "options, text",
         [
-            ({"sources": {}}, "`sources` must be a model, a list"),
-            ({"targets": None}, "`targets` must be a model, a list"),
             ({"sources": {"a": 1}}, r"`sources\['a'\]` must be a `keras.Model`"),
             ({"from_logits": {"b": True}}, "`from_logits` must be.*the names of `sour"),
             ({"attack": "cw"}, "`attack` must be 'fgsm', 'pgd', .* or a function"),
             ({"attack": "fgsm", "steps": 2}, "`steps` must be omitted unless"),
-            ({"epsilon": -0.1}, "`epsilon` must be a number that is finite and at"),
-            ({"y": [0, 1, 1, 2]}, r"`y` must be integers in \[0, 2\)"),
         ],
     )
     def test_bad_arguments(self, options, text):

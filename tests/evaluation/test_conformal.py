@@ -122,14 +122,7 @@ class TestSets:
     @pytest.mark.parametrize(
         "change, message",
         [
-            ({"level": 0.0}, "`level` must be a number"),
-            ({"level": 1.0}, "`level` must be a number"),
-            ({"level": np.nan}, "`level` must be a number"),
             ({"level": 0.99}, "`x` must have at least 99 calibration examples"),
-            ({"y": np.full(50, 4)}, "`y` must be integers"),
-            ({"y": [0]}, "`y` must have one label"),
-            ({"x": np.full((50, 4), np.nan)}, "`x` must be finite"),
-            ({"model": "model"}, "`model` must be a `keras.Model`"),
             ({"from_logits": False}, "pass from_logits=True"),
         ],
     )
@@ -138,10 +131,6 @@ class TestSets:
         good = {"model": self.model(), "x": x, "y": y, "from_logits": True}
         with pytest.raises(ValueError, match=message):
             mh.conformal_sets(**(good | change))
-
-    def test_bad_inputs_of_predict(self):
-        with pytest.raises(ValueError, match="Argument `x` must"):
-            self.sets().predict(np.ones((3, 5)))
 
 
 def line(outputs=1):
@@ -191,13 +180,8 @@ class TestIntervals:
     @pytest.mark.parametrize(
         "change, message",
         [
-            ({"level": 1.5}, "`level` must be a number"),
             ({"level": 0.999}, "`x` must have at least 999 calibration examples"),
-            ({"y": [0.0]}, "`y` must have one target"),
-            ({"y": np.full(50, np.inf)}, "`y` must be finite"),
-            ({"x": np.full((50, 1), np.nan)}, "`x` must be finite"),
             ({"model": line(2)}, "`model` must output one number"),
-            ({"batch_size": 0}, "`batch_size` must be an integer"),
         ],
     )
     def test_bad_arguments(self, change, message):

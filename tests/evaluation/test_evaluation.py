@@ -35,20 +35,6 @@ class TestAuroc:
         assert metrics.auroc([3, 2, 1], [False, False, True]) == 0.0
         assert metrics.auroc([2, 2, 2], [False, False, True]) == 0.5
 
-    @pytest.mark.parametrize(
-        "scores, positive, message",
-        [
-            ([1.0, 2.0], [True, True], "`positive` must be 2 booleans"),
-            ([1.0, 2.0], [0, 2], "`positive` must be 2 booleans"),
-            ([1.0, 2.0], [True, False, True], "`positive` must be 2 booleans"),
-            ([1.0, np.nan], [True, False], "`scores` must be finite"),
-            ([[1.0], [2.0]], [True, False], "`scores` must be finite"),
-        ],
-    )
-    def test_bad_arguments(self, scores, positive, message):
-        with pytest.raises(ValueError, match=message):
-            metrics.auroc(scores, positive)
-
 
 def ensemble_case(activation="softmax"):
     """Two linear members with the weights 0.25 and 0.75, and their probabilities."""
@@ -239,26 +225,17 @@ def test_an_ensemble_is_traced_once():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"models": {}}, "`models` must be a model, a list"),
-        ({"models": {"a": None}}, r"`models\['a'\]` must be a `keras.Model`"),
-        ({"x": np.full((40, 12), np.nan)}, "`x` must be finite"),
         ({"x": [np.zeros((40, 12)), np.zeros((40, 2))]}, "several inputs"),
         ({"x": (np.zeros((40, 12)), np.zeros((40, 12)))}, "several inputs"),
         ({"x": {"a": np.zeros((40, 12))}}, "several inputs"),
-        ({"y": [0]}, "`y` must have one label for each of 40"),
         (
             {"ood": np.zeros((4, 3))},
             "`ood` must have examples shaped like",
         ),
-        ({"ood": {"a": np.zeros((0, 12))}}, "`ood` must have at least one example"),
         (
             {"ood": {"x": np.zeros((9, 12)), "mi_x": np.zeros((9, 12))}},
             "`ood` must be a dict without two names",
         ),
-        ({"bins": 0}, "`bins` must be an integer"),
-        ({"batch_size": 0}, "`batch_size` must be an integer"),
-        ({"from_logits": {"b": True}}, "`from_logits` must be"),
-        ({"verbose": 2}, "`verbose` must be one of 0, 1"),
     ],
 )
 def test_bad_arguments(change, message):

@@ -185,64 +185,16 @@ NAN = float("nan")
     "probabilities, labels, message",
     [
         ([[0.5, 0.6]], [0], "`probabilities` must have rows that sum to 1"),
-        ([[2.0, -1.0]], [0], "`probabilities` must be numbers in"),
-        ([[NAN, 0.5]], [0], "`probabilities` must be numbers in"),
-        ([[float("inf"), 0.5]], [0], "`probabilities` must be numbers in"),
-        ([1.5, 0.5], [0, 1], "`probabilities` must be numbers in"),
         ([-3.0, 0.5], [0, 1], "Apply a softmax"),
-        ([], [], "`probabilities` must have the shape"),
-        (0.5, [0], "`probabilities` must have the shape"),
-        ([[TWO]], [0], "`probabilities` must have the shape"),
-        (["a", "b"], [0, 1], "`probabilities` must be an array of numbers"),
-        ([[0.5, 0.5], [1.0]], [0, 1], "`probabilities` must be an array of numbers"),
-        (TWO, [0], "`labels` must have one label for each of 2"),
-        (TWO, 0, "`labels` must have one label for each of 2"),
         (TWO, [0, 2], r"`labels` must be integers in \[0, 2\).*Received: 2 at"),
-        (TWO, [0, -1], r"`labels` must be integers in \[0, 2\)"),
-        (TWO, [0, 0.5], r"`labels` must be integers in \[0, 2\)"),
-        (TWO, [0, NAN], r"`labels` must be integers in \[0, 2\)"),
-        (TWO, [[0.5, 0.5], [0, 1]], "`labels` must be one-hot"),
         (TWO, [[1, 1], [0, 1]], "`labels` must be one-hot"),
         (TWO, [[1, 0, 0], [0, 1, 0]], "`labels` must have the shape"),
-        (TWO, ["a", "b"], "`labels` must be an array of numbers"),
     ],
 )
 def test_bad_input(probabilities, labels, message):
     for metric in OF_LABELS:
         with pytest.raises(ValueError, match=message):
             metric(probabilities, labels)
-
-
-@pytest.mark.parametrize("bins", [0, -1, 2.5, True, None])
-def test_bad_bins(bins):
-    binned = (metrics.ece, metrics.adaptive_ece, metrics.classwise_ece)
-    for metric in (*binned, metrics.reliability):
-        with pytest.raises(ValueError, match="`bins` must be an integer"):
-            metric(TWO, [0, 1], bins=bins)
-
-
-@pytest.mark.parametrize(
-    "members, weights, message",
-    [
-        (TWO, None, "`member_probabilities` must have the shape"),
-        (np.zeros((0, 3, 2)), None, "`member_probabilities` must have the shape"),
-        ([[[0.5, 0.6]]], None, "`member_probabilities` must have rows that sum to 1"),
-        ([TWO, TWO], [1.0], "`weights` must be 2 numbers"),
-        ([TWO, TWO], [1.0, -1.0], "`weights` must be 2 numbers"),
-        ([TWO, TWO], [0.0, 0.0], "`weights` must be 2 numbers"),
-        ([TWO, TWO], [1.0, NAN], "`weights` must be 2 numbers"),
-        ([TWO, TWO], [1.0, float("inf")], "`weights` must be 2 numbers"),
-        ([TWO, TWO], 1.0, "`weights` must be 2 numbers"),
-    ],
-)
-def test_bad_members(members, weights, message):
-    with pytest.raises(ValueError, match=message):
-        metrics.mutual_information(members, weights)
-
-
-def test_bad_probabilities_of_entropy():
-    with pytest.raises(ValueError, match="`probabilities` must have rows"):
-        metrics.predictive_entropy([[0.5, 0.6]])
 
 
 def test_rounding_of_half_precision_is_allowed():
