@@ -2,6 +2,8 @@
 
 from keras_mhmcmc.adversarial.adversarial_training import training
 from keras_mhmcmc.adversarial.art_estimator import art_classifier
+from keras_mhmcmc.adversarial.curve import RobustnessTable
+from keras_mhmcmc.adversarial.curve import TransferTable
 from keras_mhmcmc.adversarial.curve import robustness_curve
 from keras_mhmcmc.adversarial.curve import transfer
 from keras_mhmcmc.adversarial.gradient_attacks import apgd
@@ -9,8 +11,6 @@ from keras_mhmcmc.adversarial.gradient_attacks import fgsm
 from keras_mhmcmc.adversarial.gradient_attacks import pgd
 from keras_mhmcmc.adversarial.named_attacks import strongest
 from keras_mhmcmc.adversarial.square_search import square
-from keras_mhmcmc.adversarial.tables import RobustnessTable
-from keras_mhmcmc.adversarial.tables import TransferTable
 
 __all__ = [
     "RobustnessTable",

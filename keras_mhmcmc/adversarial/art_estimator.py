@@ -47,8 +47,7 @@ def art_classifier(
         batch_size: as in `fgsm`.
 
     Raises:
-        ValueError: an argument is outside its range, or the model's outputs are not
-            probabilities. Gradients raise it for a model that has none.
+        ValueError: as in `fgsm`. Gradients raise it for a model that has none.
         ImportError: ART is not installed.
 
     Example:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
@@ -22,9 +24,6 @@ from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_attacks import signs
 from keras_mhmcmc.adversarial.objective import Given
-from keras_mhmcmc.adversarial.tables import CONFIDENCE
-from keras_mhmcmc.adversarial.tables import RobustnessTable
-from keras_mhmcmc.adversarial.tables import TransferTable
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.classifier import Models
@@ -32,6 +31,10 @@ from keras_mhmcmc.evaluation.classifier import as_classifiers
 from keras_mhmcmc.evaluation.classifier import named
 from keras_mhmcmc.evaluation.classifier import of_each
 
+if TYPE_CHECKING:
+    import pandas
+
+CONFIDENCE = _validate.Interval(0.0, 1.0, low_open=True)
 Attack = named_attacks.Attack | Literal["strongest"]
 
 
@@ -50,19 +53,18 @@ def robustness_curve(
     batch_size: int = 256,
     verbose: Literal[0, 1, 2] = 0,
     **options: Any,
-) -> RobustnessTable:
+) -> "RobustnessTable":
     """Score models under attacks of growing strength.
 
-    At each strength the attack makes adversarial examples against each model. The
-    model's predictions for them are compared with the labels. Under the table stand
-    warnings, if there is a reason to doubt that the attack is strong enough.
+    At each strength the attack makes adversarial examples against each model. Under the
+    table stand warnings, if there is a reason to doubt that the attack is strong
+    enough.
 
     Args:
         models: classifiers, as in `mh.evaluate`.
         x: as in `strongest`.
         y: true labels, as in `strongest`.
-        epsilons: strengths of the attack, the largest change of an input, in units of
-            `x`, each at least 0. 0 scores the clean inputs.
+        epsilons: strengths of the attack, each as in `fgsm`. 0 scores the clean inputs.
         attack: "fgsm", "pgd", "apgd", "apgd_margin", "square" or a function, as in
             `strongest`, or "strongest". Defaults to "fgsm".
         true_label: whether the attack raises the loss of `y`. If False, it raises the
@@ -78,7 +80,7 @@ def robustness_curve(
         clip: as in `fgsm`.
         batch_size: as in `fgsm`.
         verbose: 1 shows a progress bar that counts models times strengths, 2 prints a
-            line for each model when it is done, and 0 shows nothing. Defaults to 0.
+            line for each model. Defaults to 0.
         options: arguments of the named attack, such as `steps` of "pgd", `queries` of
             "square", or `attacks` of "strongest". "fgsm" and functions take none.
 
@@ -180,7 +182,7 @@ def transfer(
     clip: Sequence[float] | None = (0.0, 1.0),
     batch_size: int = 256,
     **options: Any,
-) -> TransferTable:
+) -> "TransferTable":
     """Score models under attacks that are made on other models.
 
     The attack raises the loss of the true labels of each source. All targets then
@@ -360,3 +362,158 @@ def names_of(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
         details += ", in the L2 ball,"
     title = named_attacks.title(attack)
     return title, title + details
+
+
+class _AttackTable(_table.PrintedTable):
+    """A table that names the attack, with a caption."""
+
+    def _set_names(self, attack: str, caption: str) -> None:
+        self.attack = _validate.instance("attack", attack, str, "the attack's name")
+        self.caption = _validate.instance("caption", caption, str, "a string")
+
+
+class RobustnessTable(_AttackTable):
+    """Scores of models under attack, with a row for each model and strength.
+
+    | column | holds |
+    |---|---|
+    | `model` | the model's name |
+    | `epsilon` | strength of the attack, in units of the input |
+    | `accuracy` | share of correct predictions |
+    | `nll` | mean negative log-likelihood of the labels, in nats |
+    | `entropy` | mean predictive entropy, in nats |
+    | `abstained` | share of examples whose confidence is below the threshold |
+    | `kept_accuracy` | accuracy of the other examples, NaN if there are none |
+
+    The last two columns exist only with abstention. `print` shows the accuracies and
+    these two columns, with a line for each model, and then the warnings.
+
+    Args:
+        rows: list of at least one dict with these keys. All models have the same
+            strengths, in the same order.
+        attack: name of the attack, such as "PGD". Defaults to "FGSM".
+        caption: a description of the attack, the first line of the printed table.
+        abstain_below: threshold of the confidence, between 0 and 1, or None.
+        warnings: sentences with reasons to doubt the scores. They are the attribute
+            `warnings`, a tuple. Defaults to none.
+
+    Raises:
+        ValueError: an argument has another type, or the models differ in their
+            strengths.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[_table.Row],
+        attack: str = "FGSM",
+        caption: str = "",
+        abstain_below: float | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        names = ["epsilon", "accuracy", "nll", "entropy"]
+        if abstain_below is not None:
+            abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
+            names += ["abstained", "kept_accuracy"]
+        self.rows = _table.checked_rows(rows, names)
+        self._set_names(attack, caption)
+        self.abstain_below = abstain_below
+        is_list = isinstance(warnings, list | tuple)
+        if not is_list or not all(isinstance(text, str) for text in warnings):
+            raise ValueError(
+                "Argument `warnings` must be a list or tuple of strings. "
+                f"Received: warnings={_validate.shown(warnings)}"
+            )
+        self.warnings = tuple(warnings)
+        self._models = list(dict.fromkeys(row["model"] for row in self.rows))
+        strengths = {tuple(self.column(name, "epsilon")) for name in self._models}
+        if len(strengths) > 1:
+            raise ValueError(
+                "Argument `rows` must have the same strengths for each model, in the "
+                f"same order. Received: {sorted(strengths)}"
+            )
+
+    def column(self, model: str, name: str) -> Array:
+        """Return a model's values of a column, such as "nll", one for each strength.
+
+        A `ValueError` tells if there is no such model or column.
+        """
+        _validate.choice("model", model, self._models)
+        _validate.choice("name", name, tuple(self.rows[0]))
+        return np.array([row[name] for row in self.rows if row["model"] == model])
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the rows as a `pandas.DataFrame`, with the warnings in its `attrs`."""
+        frame = super().to_pandas()
+        frame.attrs["warnings"] = list(self.warnings)
+        return frame
+
+    def _printed(self) -> _table.Printed:
+        titles = {"accuracy": "accuracy"}
+        if self.abstain_below is not None:
+            titles["abstained"] = f"confidence < {self.abstain_below:g}"
+            titles["kept_accuracy"] = "accuracy if not"
+        below = [f"Warning: {text}" for text in self.warnings]
+        shown = self.column(self._models[0], "epsilon"), self._models, self.column
+        return _table.by_model(titles, *shown, self.caption, below)
+
+
+class TransferTable(_AttackTable):
+    """Scores of targets for attacks on sources, with a row for each pair.
+
+    | column | holds |
+    |---|---|
+    | `source` | name of the model on which the attack was made |
+    | `target` | name of the model that is scored |
+    | `accuracy` | share of correct predictions of the target under the attack |
+    | `nll` | mean negative log-likelihood of the labels, in nats |
+    | `clean_accuracy` | accuracy of the target for the clean inputs |
+
+    `print` shows the accuracies as a matrix: a line for each source, a column for each
+    target, and a first line for the clean inputs.
+
+    Args:
+        rows: list of at least one dict with these keys, one for each pair of a source
+            and a target, source by source.
+        attack: name of the attack, such as "PGD". Defaults to "PGD".
+        caption: a description of the attack, the first line of the printed table.
+
+    Raises:
+        ValueError: an argument has another type, or pairs are missing.
+    """
+
+    def __init__(
+        self, rows: Sequence[_table.Row], attack: str = "PGD", caption: str = ""
+    ) -> None:
+        names = "accuracy", "nll", "clean_accuracy"
+        self.rows = _table.checked_rows(rows, names, ("source", "target"))
+        self._set_names(attack, caption)
+        self.sources = list(dict.fromkeys(row["source"] for row in self.rows))
+        self.targets = list(dict.fromkeys(row["target"] for row in self.rows))
+        pairs = [(row["source"], row["target"]) for row in self.rows]
+        if pairs != [(s, t) for s in self.sources for t in self.targets]:
+            raise ValueError(
+                "Argument `rows` must have one dict for each pair of a source and a "
+                f"target, source by source. Received: the pairs {pairs}"
+            )
+
+    def matrix(self, name: str = "accuracy") -> Array:
+        """Return a column of numbers as a matrix, shape (sources, targets).
+
+        Args:
+            name: name of the column, such as "nll". Defaults to "accuracy".
+
+        Raises:
+            ValueError: there is no such column of numbers.
+        """
+        numbers = [key for key in self.rows[0] if key not in ("source", "target")]
+        _validate.choice("name", name, numbers)
+        values = np.array([row[name] for row in self.rows])
+        return values.reshape(len(self.sources), len(self.targets))
+
+    def _printed(self) -> _table.Printed:
+        heads = ["clean", *(f"on {source}" for source in self.sources)]
+        scores = [self.matrix("clean_accuracy")[0], *self.matrix()]
+        lines = [["attack", *map(str, self.targets)]]
+        for head, values in zip(heads, scores, strict=True):
+            lines.append([head, *map(_table.number, values)])
+        return _table.Printed(lines, above=self.caption)

@@ -1,11 +1,9 @@
 """Adversarial examples by random search, without gradients: the Square attack.
 
-Paper: Andriushchenko, Croce, Flammarion and Hein (2020), "Square Attack: a
-query-efficient black-box adversarial attack via random search". In the L-infinity ball
-(algorithms 1 and 2) the attack starts from vertical stripes of +- epsilon. Each query
-sets a random square of the image to x + epsilon or x - epsilon in each channel, and
-keeps the change if it raises the margin of another class over the label. The squares
-become smaller and smaller.
+In the L-infinity ball (algorithms 1 and 2 of the paper) the attack starts from vertical
+stripes of +- epsilon. Each query sets a random square of the image to x + epsilon or
+x - epsilon in each channel, and keeps the change if it raises the margin of another
+class over the label. The squares become smaller and smaller.
 
 In the L2 ball (equation (2) and algorithm 3) a query empties two windows of the change
 of an image, and gives their length, and what is left of epsilon, to the first window.
@@ -67,8 +65,7 @@ def square(
 
     Inputs of shape (N, H, W, C) and (N, H, W) are images of C channels and of one, and
     of shape (N, C, H, W) if `keras.config.image_data_format()` is "channels_first".
-    Inputs of any other shape are read as images of one row: a square is then a run of
-    neighbouring numbers.
+    Others are read as images of one row: a square is a run of neighbouring numbers.
 
     Args:
         model: as in `fgsm`.
@@ -98,8 +95,9 @@ def square(
     >>> square(model, [[0.75, 0.5]], epsilon=0.25, queries=20)
     array([[0.5 , 0.75]], dtype=float32)
 
-    Reference: Andriushchenko et al. (2020), algorithms 1 to 3. The default share and
-    number of queries are those of AutoAttack (Croce and Hein, 2020).
+    Reference: Andriushchenko, Croce, Flammarion and Hein (2020), "Square Attack: a
+    query-efficient black-box adversarial attack via random search", algorithms 1 to 3.
+    The default share and number of queries are those of AutoAttack.
     """
     queries = _validate.integer("queries", queries, 1)
     norm = _validate.choice("norm", norm, balls.NORMS)

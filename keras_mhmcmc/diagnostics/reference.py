@@ -1,8 +1,7 @@
 """Agreement of a sampler's predictions with those of a reference posterior.
 
-R is the set of predictions of the reference's members, and P that of the sampler. A
-prediction is a probability of a class, or the mean of a target. i numbers examples, and
-k classes (there is one k in a regression).
+R are the predictions of the reference's members, and P those of the sampler: of a class
+the probability, of a target the mean. i numbers examples, and k classes.
 
 | score              | equation                                              |
 |--------------------|-------------------------------------------------------|

@@ -1,14 +1,14 @@
 """Scores of models: class probabilities, predictive distributions, calibration."""
 
+from keras_mhmcmc.evaluation.calibrated import TemperatureScaled
+from keras_mhmcmc.evaluation.calibrated import conformal_intervals
+from keras_mhmcmc.evaluation.calibrated import conformal_sets
+from keras_mhmcmc.evaluation.calibrated import temperature_scaling
 from keras_mhmcmc.evaluation.classifier import Classifier
-from keras_mhmcmc.evaluation.conformal import conformal_intervals
-from keras_mhmcmc.evaluation.conformal import conformal_sets
 from keras_mhmcmc.evaluation.evaluate import evaluate
 from keras_mhmcmc.evaluation.regression import predict_distribution
 from keras_mhmcmc.evaluation.shift import corrupt
 from keras_mhmcmc.evaluation.shift import evaluate_shift
-from keras_mhmcmc.evaluation.temperature import TemperatureScaled
-from keras_mhmcmc.evaluation.temperature import temperature_scaling
 
 __all__ = [
     "Classifier",

@@ -18,10 +18,10 @@ from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import of_each
 from keras_mhmcmc.evaluation.metrics import PredictiveMixture
-from keras_mhmcmc.evaluation.tables import LEVELS
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
 
+LEVELS = (50, 90, 95)  # of the intervals in a `RegressionTable`, in percent
 _REMEDY = (
     "Compile the model with one of `mh.losses`, such as `mh.losses.GaussianNLL`, or "
     "pass `noise_std`, the standard deviation of the noise in units of the target."

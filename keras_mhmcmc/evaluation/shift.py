@@ -68,12 +68,10 @@ def evaluate_shift(
             functions `(x, severity) -> x`, or to dicts from severities to inputs with
             the shape of `x`, such as those of CIFAR-10-C. Defaults to None: all of
             `mh.corrupt`.
-        severities: increasing integers, at least 1; with `mh.corrupt` from 1 to 5.
-            Severity 0, the clean inputs, is always there. Defaults to
-            (1, 2, 3, 4, 5).
-        image_shape: shape (H, W) or (H, W, C) of an image, if `x` has rows of pixels;
-            (C, H, W) if `keras.config.image_data_format()` is "channels_first".
-            Defaults to None: `x` has images.
+        severities: increasing integers, at least 1; with `mh.corrupt` from 1 to 5. The
+            clean inputs, 0, are always there. Defaults to (1, 2, 3, 4, 5).
+        image_shape: shape (H, W) or (H, W, C) of an image, or (C, H, W), if `x` has
+            rows of pixels. Defaults to None: `x` has images.
         seed: seed of the corruptions. Defaults to 0.
         clip: smallest and largest valid number of an image. Defaults to (0, 1).
         from_logits: as in `mh.evaluate`. Defaults to False.

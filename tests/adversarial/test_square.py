@@ -10,7 +10,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import Classifier
-from keras_mhmcmc import Ensemble
 from keras_mhmcmc.adversarial import apgd
 from keras_mhmcmc.adversarial import fgsm
 from keras_mhmcmc.adversarial import pgd
@@ -232,18 +231,6 @@ class TestWithoutGradient:
         moved = square(model, self.X, 0.3, y=self.Y, queries=2000)
         predicted = Classifier(model).probabilities(moved).argmax(axis=1)
         assert np.mean(predicted != self.Y) >= 0.5
-
-
-def test_a_member_is_attacked_alone():
-    x, y, *first = linear_case()
-    _, _, *second = linear_case(seed=1)
-    ensemble = Ensemble(linear(*first, None), 2, "softmax")
-    pairs = zip(first, second, strict=True)
-    ensemble.set_members([np.stack(pair) for pair in pairs], [0.25, 0.75])
-    for index, parameters in enumerate((first, second)):
-        moved = square(ensemble, x, 0.1, y=y, member=index, queries=20)
-        alone = square(linear(*parameters), x, 0.1, y=y, queries=20)
-        np.testing.assert_allclose(moved, alone, atol=1e-6)
 
 
 def test_saturated_probabilities_are_told():

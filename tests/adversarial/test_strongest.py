@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_mhmcmc import Classifier
-from keras_mhmcmc import Ensemble
 from keras_mhmcmc.adversarial import TransferTable
 from keras_mhmcmc.adversarial import apgd
 from keras_mhmcmc.adversarial import pgd
@@ -85,18 +84,6 @@ class TestStrongest:
         moved = strongest(classifier, x, y, 0.1, attacks=["apgd_margin"], seed=5)
         np.testing.assert_array_equal(moved, margin)
         np.testing.assert_array_equal(strongest(classifier, x, y, 0.0), x)
-
-    def test_a_member_judges_the_attacks_on_it(self):
-        x, y, *first = linear_case()
-        _, _, *second = linear_case(seed=1)
-        ensemble = Ensemble(linear(*first, None), 2, "softmax")
-        pairs = zip(first, second, strict=True)
-        ensemble.set_members([np.stack(pair) for pair in pairs], [0.25, 0.75])
-        options = {"attacks": ("fgsm", "pgd")}
-        for index, parameters in enumerate((first, second)):
-            moved = strongest(ensemble, x, y, 0.1, member=index, **options)
-            alone = strongest(linear(*parameters), x, y, 0.1, **options)
-            np.testing.assert_allclose(moved, alone, atol=1e-6)
 
     @pytest.mark.parametrize(
         "options, text",

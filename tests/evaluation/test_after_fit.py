@@ -8,7 +8,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.ensemble.compile import activation_of
-from keras_mhmcmc.evaluation.temperature import TemperatureScaled
+from keras_mhmcmc.evaluation.calibrated import TemperatureScaled
 
 RNG = np.random.default_rng(0)
 

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation.conformal import _threshold
+from keras_mhmcmc.evaluation.calibrated import _threshold
 from tests.support.attack_tools import linear
 
 

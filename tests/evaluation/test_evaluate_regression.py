@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation.tables import RegressionTable
+from keras_mhmcmc.evaluation.evaluate import RegressionTable
 
 SLOPES, BIASES, WEIGHTS = np.array([1.0, 1.4]), np.array([0.0, 0.3]), [0.25, 0.75]
 NOISE = 0.5

@@ -7,7 +7,7 @@ from scipy import optimize
 from scipy import special
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation.temperature import best_temperature
+from keras_mhmcmc.evaluation.calibrated import best_temperature
 from tests.support.attack_tools import linear
 from tests.support.models import numpy
 

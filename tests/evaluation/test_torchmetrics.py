@@ -21,13 +21,6 @@ def predictions(seed, examples=1000, classes=4):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 class TestClassification:
-    def test_accuracy(self, seed):
-        p, y = predictions(seed)
-        expected = functional.classification.multiclass_accuracy(
-            torch.tensor(p), torch.tensor(y), num_classes=4, average="micro"
-        )
-        assert metrics.accuracy(p, y) == pytest.approx(float(expected), abs=1e-6)
-
     @pytest.mark.parametrize("bins", [5, 15])
     def test_ece(self, seed, bins):
         p, y = predictions(seed)
@@ -36,19 +29,6 @@ class TestClassification:
         )
         assert 0.05 < float(expected) < 0.5
         assert metrics.ece(p, y, bins) == pytest.approx(float(expected), abs=1e-6)
-
-    def test_ranking(self, seed):
-        """The confidence as a score of being right, a third of the values tied."""
-        p, y = predictions(seed)
-        scores = np.round(p.max(axis=1), 2)
-        right = (p.argmax(axis=1) == y).astype(int)
-        for score, name in (
-            (metrics.auroc, "auroc"),
-            (metrics.aupr, "average_precision"),
-        ):
-            oracle = getattr(functional.classification, f"binary_{name}")
-            expected = oracle(torch.tensor(scores), torch.tensor(right))
-            assert score(scores, right) == pytest.approx(float(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("members", [2, 7])
@@ -59,13 +39,3 @@ def test_crps(members):
         torch.tensor(samples.T.copy()), torch.tensor(y)
     )
     assert metrics.crps_samples(samples, y) == pytest.approx(float(expected), rel=1e-6)
-
-
-def test_rmse():
-    rng = np.random.default_rng(3)
-    mean, y = rng.normal(size=50), rng.normal(size=50)
-    expected = functional.mean_squared_error(
-        torch.tensor(mean), torch.tensor(y), squared=False
-    )
-    prediction = metrics.NormalMixture(mean[None], 0.3)
-    assert prediction.rmse(y) == pytest.approx(float(expected), rel=1e-6)

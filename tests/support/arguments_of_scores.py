@@ -6,10 +6,10 @@ import keras
 import numpy as np
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.evaluation.conformal import ConformalIntervals
-from keras_mhmcmc.evaluation.conformal import ConformalSets
-from keras_mhmcmc.evaluation.tables import EvaluationTable
-from keras_mhmcmc.evaluation.tables import RegressionTable
+from keras_mhmcmc.evaluation.calibrated import ConformalIntervals
+from keras_mhmcmc.evaluation.calibrated import ConformalSets
+from keras_mhmcmc.evaluation.evaluate import EvaluationTable
+from keras_mhmcmc.evaluation.evaluate import RegressionTable
 from tests.support import kinds
 from tests.support.argument_rows import row
 from tests.support.arguments_of_chains import LABELS

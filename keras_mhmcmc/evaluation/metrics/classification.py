@@ -87,8 +87,8 @@ def reliability(
     """Return a named tuple: mean confidence, accuracy and count in bins of confidence.
 
     The confidence of an example is the probability of its predicted class. The bins
-    (0, 1/bins], ..., (1 - 1/bins, 1] have equal width. The arrays `confidence` and
-    `accuracy` are NaN in empty bins. `mh.plots.reliability` draws the diagram.
+    (0, 1/bins], ..., (1 - 1/bins, 1] have equal width. The first two are NaN in empty
+    bins. `mh.plots.reliability` draws the diagram.
 
     Args:
         probabilities: as in `accuracy`.
@@ -149,9 +149,8 @@ def adaptive_ece(
     """Return the expected calibration error over bins with equal numbers of examples.
 
     Examples are sorted by the probability of their predicted class and split into
-    bins whose sizes differ by 1 at most. The gap |accuracy - confidence| of each bin
-    is weighted by its size. Examples of equal confidence that a border of bins divides
-    count in each bin with their mean accuracy. So their order does not matter.
+    bins whose sizes differ by 1 at most, and which weigh the gaps as in `ece`. Examples
+    of equal confidence count with their mean accuracy, in whatever order.
 
     The arguments are those of `reliability`. Bins beyond N are empty.
 
@@ -234,8 +233,7 @@ def auroc(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float:
     """Return the area under the ROC curve of scores that predict a label, in [0, 1].
 
     It is the probability that a positive example scores higher than a negative one.
-    Equal scores count one half. 1 is perfect, and 0.5 is no better than chance. The
-    value is exact: it is computed from ranks.
+    Equal scores count one half. 1 is perfect, and 0.5 is no better than chance.
 
     Args:
         scores: finite numbers of shape (N,). A higher score says "positive".
@@ -265,9 +263,8 @@ def aupr(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float:
     """Return the area under the precision-recall curve of scores of a label.
 
     It is the average precision: the sum over thresholds of the precision, times the
-    recall that is gained. Examples of equal scores pass the threshold together. 1 is
-    perfect. The share of positive examples is what scores without information reach,
-    so compare only values with the same share.
+    recall that is gained. 1 is perfect. Scores without information reach the share of
+    positive examples, so compare only values with the same share.
 
     The arguments are those of `auroc`.
 

@@ -1,20 +1,29 @@
-"""Split conformal prediction: sets of classes and intervals with a guaranteed coverage.
+"""Probabilities and intervals that keep what they promise, by held-out data.
 
-Vovk, Gammerman and Shafer (2005), "Algorithmic learning in a random world".
+`TemperatureScaled` divides the logits by a number. Split conformal prediction gives
+sets of classes and intervals with a guaranteed coverage: Vovk, Gammerman and Shafer
+(2005), "Algorithmic learning in a random world".
 """
 
 import dataclasses
 import math
+from typing import Any
 from typing import Literal
 
 import keras
 import numpy as np
 import numpy.typing as npt
+from keras import ops
 
 from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.evaluation.checks import ROUNDED
+from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_targets
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
@@ -25,6 +34,169 @@ from keras_mhmcmc.evaluation.regression import distribution
 from keras_mhmcmc.evaluation.regression import given_likelihood
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
+
+LOWEST, HIGHEST = 1e-4, 1e4
+_HALVINGS = 50  # of the logarithm of the range: the result is exact to 2e-14
+
+
+@serializable
+class TemperatureScaled(WrapperModel):
+    """A model whose class probabilities are those of another model at a temperature.
+
+    It outputs softmax(logits / temperature). The logits of a model that outputs
+    probabilities are their logarithms. A temperature above 1 makes the model less
+    confident. The predicted class stays the same. The other model runs in inference
+    mode, and its weights are shared. `mh.temperature_scaling` finds the temperature.
+    For an ensemble it applies to the averaged prediction: the scaled model has no
+    members, and no mutual information.
+
+    Args:
+        model: built `keras.Model` that maps inputs to class probabilities or logits,
+            shape (N, C), or to those of class 1 of two, shape (N, 1).
+        temperature: divisor of the logits, greater than 0.
+        from_logits: whether `model` outputs logits instead of probabilities. The
+            scaled model always outputs probabilities. Defaults to False.
+        name: name of the model. Defaults to "temperature_scaled".
+
+    Raises:
+        ValueError: an argument is outside its range, or `model` is not built.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> layer = keras.layers.Dense(2, kernel_initializer="identity")
+    >>> model = keras.Sequential([keras.Input((2,)), layer])
+    >>> scaled = TemperatureScaled(model, temperature=2.0, from_logits=True)
+    >>> scaled.predict(np.log([[0.8, 0.2]]), verbose=0).round(4)  # odds 4, now 2
+    array([[0.6667, 0.3333]], dtype=float32)
+
+    Reference: Guo et al. (2017), "On calibration of modern neural networks", eq. (9);
+    Rahaman and Thiery (2021), "Uncertainty quantification and deep ensembles", for
+    scaling after averaging.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        temperature: float,
+        from_logits: bool = False,
+        name: str = "temperature_scaled",
+    ) -> None:
+        super().__init__(name=_validate.scope_name(name))
+        if not isinstance(model, keras.Model) or not model.built:
+            raise ValueError(
+                "Argument `model` must be a `keras.Model` that is built. Call it on a "
+                f"batch of inputs, or train it, first. Received: {model!r}"
+            )
+        interval = _validate.POSITIVE
+        self.temperature = _validate.number("temperature", temperature, interval)
+        _validate.instance("from_logits", from_logits, bool, "True or False")
+        self.from_logits = from_logits
+        self.model = model
+        self.built = True
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Return class probabilities, shape (N, C) or (N, 1)."""
+        outputs = ops.cast(self.model(inputs, training=False), "float32")
+        is_one, logits = outputs.shape[-1] == 1, outputs
+        if not self.from_logits:
+            logits = ops.log(ops.maximum(outputs, SMALLEST))
+        if not self.from_logits and is_one:
+            logits = logits - ops.log(ops.maximum(1.0 - outputs, ROUNDED))
+        logits = logits / self.temperature
+        return ops.sigmoid(logits) if is_one else ops.softmax(logits, axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            "model": keras.saving.serialize_keras_object(self.model),
+            "temperature": self.temperature,
+            "from_logits": self.from_logits,
+            "name": self.name,
+        }
+
+
+def temperature_scaling(
+    model: keras.Model | Classifier,
+    x: DataLike,
+    y: npt.ArrayLike | None = None,
+    *,
+    from_logits: bool = False,
+    batch_size: int = BATCH_SIZE,
+) -> TemperatureScaled:
+    """Return the model at the temperature that is best on held-out data.
+
+    The temperature minimises the mean negative log-likelihood of the labels, a convex
+    function of 1 / temperature. Use data that the model was not trained on, and score
+    the result on other data again. `mh.evaluate` and the attacks take the result, whose
+    attribute `temperature` is the number.
+
+    Args:
+        model: as in `mh.Classifier`, or an `mh.Classifier`.
+        x: held-out inputs, as in `mh.evaluate`.
+        y: labels, as in `mh.evaluate`. None for a data set.
+        from_logits: as in `mh.Classifier`. Defaults to False.
+        batch_size: as in `mh.Classifier`. Defaults to 256.
+
+    Raises:
+        ValueError: an argument is outside its range, the model's outputs are not
+            probabilities, or no temperature between 1e-4 and 1e4 is best: the model is
+            right for all examples, or no better than chance.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> layer = keras.layers.Dense(2, kernel_initializer="identity")
+    >>> model = keras.Sequential([keras.Input((2,)), layer])
+    >>> x = np.array([[3.0, 0.0]] * 4)  # a confidence of 95%, right in 3 of 4 cases
+    >>> scaled = temperature_scaling(model, x, [0, 0, 0, 1], from_logits=True)
+    >>> round(scaled.temperature, 4), scaled.predict(x[:1], verbose=0).round(4)
+    (2.7307, array([[0.75, 0.25]], dtype=float32))
+
+    Reference: Guo et al. (2017), section 4.2.
+    """
+    classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
+    outputs, y = _data.predicted(classifier.mean_outputs, x, y)
+    logits = classifier.as_logits(outputs)
+    labels = as_labels("y", y, *logits.shape)
+    temperature = best_temperature(logits, labels)
+    return TemperatureScaled(classifier.model, temperature, classifier.from_logits)
+
+
+def best_temperature(logits: Array, labels: Array) -> float:
+    """Return the temperature for logits (N, C) with the lowest NLL of labels (N,)."""
+    # Relative to the label. Without errors no number is positive, nor is the slope.
+    excess = logits - logits[np.arange(len(labels)), labels][:, None]
+    if _slope(excess, 1.0 / LOWEST) <= 0.0:
+        raise ValueError(
+            "Arguments `x` and `y` must have an example that the model classifies "
+            "wrongly. Otherwise the likelihood rises until the temperature is 0. Pass "
+            f"more held-out examples. Received: {len(labels)} examples without an error"
+        )
+    if _slope(excess, 1.0 / HIGHEST) >= 0.0:
+        raise ValueError(
+            "Arguments `x` and `y` must be data on which the model is better than "
+            "chance. Otherwise the likelihood rises until all classes are equally "
+            "probable. Check that the labels belong to the inputs. Received: a "
+            f"temperature above {HIGHEST:g}"
+        )
+    low, high = math.log(LOWEST), math.log(HIGHEST)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        is_too_low = _slope(excess, math.exp(-middle)) > 0.0
+        low, high = (middle, high) if is_too_low else (low, middle)
+    return math.exp(0.5 * (low + high))
+
+
+def _slope(excess: Array, inverse: float) -> float:
+    """Return the derivative of the mean NLL with respect to 1 / temperature."""
+    scaled = inverse * excess
+    powers = np.exp(scaled - np.max(scaled, axis=1, keepdims=True))
+    means = np.sum(powers * excess, axis=1) / np.sum(powers, axis=1)
+    return float(np.mean(means))
+
 
 Method = Literal["absolute", "normalised", "quantile"]
 METHODS: tuple[Method, ...] = ("absolute", "normalised", "quantile")
@@ -109,10 +281,9 @@ def conformal_sets(
 
     Args:
         model: as in `mh.Classifier`, or an `mh.Classifier`.
-        x: finite calibration inputs, shape (n, ...), that neither trained the model
-            nor chose its settings; or a data set that `fit` takes, of pairs (x, y).
-        y: labels, integers of shape (n,) or (n, 1), or one-hot rows of shape (n, C).
-            None for a data set.
+        x: n calibration inputs, as in `mh.evaluate`, that neither trained the model nor
+            chose its settings.
+        y: labels, as in `mh.evaluate`. None for a data set.
         level: probability in (0, 1). It needs at least level / (1 - level) examples.
             Defaults to 0.9.
         from_logits: as in `mh.Classifier`. Defaults to False.
@@ -162,11 +333,9 @@ def conformal_intervals(
 ) -> ConformalIntervals:
     """Return intervals that hold the target with a probability of `level`.
 
-    The score of an example says how far the target is from the prediction. The
-    threshold is the ceil((n + 1) level)-th smallest score of n calibration examples.
-    An interval holds all targets whose score is at most the threshold. Call
-    `predict(x)` of the result. With a mean m, a deviation s, and central quantiles q, r
-    of `mh.predict_distribution`:
+    An interval holds all targets whose score is at most the threshold t, which is that
+    of `mh.conformal_sets`. Call `predict(x)` of the result. With a mean m, a deviation
+    s, and central quantiles q, r of `mh.predict_distribution`:
 
     | `method` | score | interval |
     |---|---|---|
@@ -174,10 +343,9 @@ def conformal_intervals(
     | "normalised" | abs(y - m) / s | m - t s to m + t s |
     | "quantile" | max(q - y, y - r) | q - t to r + t |
 
-    The guarantee is that of `mh.conformal_sets`: at least `level` on average over
-    calibration data, inputs and targets, if all of them are exchangeable. Intervals of
-    one width hold the target too often where the noise is small, and too rarely where
-    it is large. The other methods follow the noise that the model predicts.
+    The guarantee is that of `mh.conformal_sets`. Intervals of one width hold the target
+    too often where the noise is small, and too rarely where it is large. The other
+    methods follow the noise that the model predicts.
 
     Args:
         model: built `keras.Model` for one target: it maps inputs to a mean, shape
