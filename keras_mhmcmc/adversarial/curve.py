@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import Literal
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -115,7 +114,7 @@ def robustness_curve(
     interval = _validate.NOT_NEGATIVE
     strengths = [_validate.number("epsilons", value, interval) for value in epsilons]
     classifiers = as_classifiers(models, from_logits, batch_size)
-    check_attack(attack, options)
+    options = checked_options(attack, options)
     if member is not None and callable(attack):
         raise ValueError(
             "Argument `member` must be None if `attack` is a function, which chooses "
@@ -149,9 +148,9 @@ def robustness_curve(
         for epsilon in strengths:
             probabilities = clean
             if epsilon > 0.0:
-                moved = make(epsilon)
-                probabilities = classifier.probabilities(moved.points)
-                watch.add(epsilon, probabilities, moved.misled)
+                moved, misled = make(epsilon)
+                probabilities = classifier.probabilities(moved)
+                watch.add(epsilon, probabilities, misled)
             scores = _scores(probabilities, labels, abstain_below)
             rows.append({"model": name, "epsilon": epsilon, **scores})
             if bar is not None:
@@ -228,7 +227,7 @@ def transfer(
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     x, y, limits = objective.examples(x, y, clip, needs_targets=True)
-    check_attack(attack, options)
+    options = checked_options(attack, options)
     sources, targets = named(sources, "sources"), named(targets, "targets")
     both = "sources` and `targets"
     flags = of_each(
@@ -246,7 +245,7 @@ def transfer(
         if epsilon > 0.0:
             attacked = as_labels("y", y, *own.shape)
             given = Given(classifier, x, epsilon, attacked, own, limits, None)
-            moved = attacker(attack, given, options)(epsilon).points
+            moved, _ = attacker(attack, given, options)(epsilon)
         for target, scored in made[1].items():
             scores = _scores(scored.probabilities(moved), labels[target], None)
             before = metrics.accuracy(clean[target], labels[target])
@@ -258,25 +257,18 @@ def transfer(
     return TransferTable(rows, title, caption)
 
 
-class Moved(NamedTuple):
-    """What an attack of one strength has made."""
-
-    points: Array  # (N, ...)
-    misled: Array | None = None  # (attacks, N): which each of several attacks misleads
-
-
-def check_attack(attack: Any, options: dict[str, Any]) -> None:
-    """Raise a `ValueError` unless `attack` is an attack that takes the options."""
+def checked_options(attack: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an attack with their defaults, or raise a `ValueError`."""
     named_attacks.check("attack", attack, named_attacks.WITH_STRONGEST)
     named_attacks.check_options(attack, options)
+    return {} if callable(attack) else named_attacks.options_of(attack) | options
 
 
 def parts_of(attack: Attack, options: dict[str, Any]) -> list[named_attacks.Known]:
     """Return what is known of an attack, or of each of the strongest's."""
     if attack != "strongest":
         return [named_attacks.known(attack, options)]
-    given = named_attacks.options_of(attack) | options
-    several = named_attacks.checked_attacks(given["attacks"], None)
+    several = named_attacks.checked_attacks(options["attacks"], None)
     return [named_attacks.known(inner, {}) for inner in several]
 
 
@@ -285,25 +277,25 @@ def attacker(
     given: Given,
     options: dict[str, Any],
     gradients: Array | None = None,
-) -> Callable[[float], Moved]:
-    """Return the function from strengths above 0 to adversarial inputs.
+) -> Callable[[float], tuple[Array, Array | None]]:
+    """Return the function from strengths above 0 to adversarial inputs (N, ...).
 
-    FGSM uses the gradients (N, ...) of the clean inputs if they are known.
+    It also tells which examples each of several attacks misleads, (attacks, N). FGSM
+    uses the gradients (N, ...) of the clean inputs if they are known.
     """
+
+    def at(epsilon: float) -> Given:
+        return given._replace(epsilon=epsilon)
+
     if attack == "fgsm":
-        directions = signs(given, gradients)
-        fixed = directions, given.limits
-        return lambda epsilon: Moved(balls.move(given.x, epsilon, *fixed))
+        fixed = signs(given, gradients), given.limits
+        return lambda epsilon: (balls.move(given.x, epsilon, *fixed), None)
+    run, together = named_attacks.run, named_attacks.strongest_and_each
     if attack == "strongest":
-        known = named_attacks.options_of(attack) | options
-        several = named_attacks.checked_attacks(known["attacks"], given.member)
-        seed, run = _validate.seed(known["seed"]), named_attacks.strongest_and_each
-        return lambda epsilon: Moved(
-            *run(given._replace(epsilon=epsilon), several, seed)
-        )
-    return lambda epsilon: Moved(
-        named_attacks.run("attack", attack, given._replace(epsilon=epsilon), options)
-    )
+        several = named_attacks.checked_attacks(options["attacks"], given.member)
+        seed = _validate.seed(options["seed"])
+        return lambda epsilon: together(at(epsilon), several, seed)
+    return lambda epsilon: (run("attack", attack, at(epsilon), options), None)
 
 
 def with_twice_the_steps(
@@ -313,16 +305,13 @@ def with_twice_the_steps(
 
     It is None for functions of users and for attacks without the option `steps`.
     """
-    if not isinstance(attack, str):
+    if "steps" not in options:
         return None
-    steps = (named_attacks.options_of(attack) | options).get("steps")
-    if steps is None:
-        return None
-    more = options | {"steps": 2 * _validate.integer("steps", steps, 1)}
+    more = options | {"steps": 2 * _validate.integer("steps", options["steps"], 1)}
 
     def attacked(epsilon: float, chosen: Array) -> Array:
         some = given._replace(x=given.x[chosen], labels=given.labels[chosen])
-        return attacker(attack, some, more)(epsilon).points
+        return attacker(attack, some, more)(epsilon)[0]
 
     return attacked
 
@@ -348,7 +337,6 @@ def names_of(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
     """Return the attack's name, and this with details, to begin a caption."""
     if not isinstance(attack, str):
         return named_attacks.title(attack), named_attacks.title(attack)
-    options = named_attacks.options_of(attack) | options
     if attack == "strongest":
         titles = [named_attacks.title(inner) for inner in options["attacks"]]
         return "the strongest", f"The strongest of {', '.join(titles)}"

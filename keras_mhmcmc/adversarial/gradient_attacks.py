@@ -100,8 +100,7 @@ def signs(given: objective.Given, gradients: Array | None = None) -> Array:
         gradients = gradients_of(given)
     broken = int(np.sum(~np.isfinite(gradients)))
     lost = int(np.sum(~np.any(gradients.reshape(len(gradients), -1), axis=1)))
-    shown = given.classifier, given.x, given.labels, lost, broken
-    objective.check_gradients(*shown)
+    objective.check_gradients(*given[:2], given.labels, lost, broken)
     return np.sign(gradients)
 
 
@@ -223,9 +222,8 @@ def pgd(
         return point, best
 
     starts = restarts, random_start, norm, seed
-    last, best = _runs(attack, given, [given.labels], *starts)
-    objective.check_gradients(*given[:2], given.labels, *_counts(best, best.stuck))
-    return best.point if keep_strongest else last
+    last, strongest = _runs(attack, given, [given.labels], *starts)
+    return strongest if keep_strongest else last
 
 
 class Fixed(NamedTuple):
@@ -271,12 +269,14 @@ def _runs(
     random_start: bool,
     norm: balls.Norm,
     seed: int,
-) -> tuple[Array, Best]:
+    may_be_stuck: bool = False,
+) -> tuple[Array, Array]:
     """Return the last points, and the strongest ones of several runs of an attack.
 
-    The runs aim at the `targets`, each of shape (N,), one after the other.
+    The runs aim at the `targets`, each of shape (N,), one after the other. Gradients of
+    zero are told, unless points that fool the model `may_be_stuck`.
     """
-    _, x, epsilon, labels, *_ = given
+    classifier, x, epsilon, labels, *_ = given
     index = objective.index(given.member)
     best, rng, start = balls.start(x), np.random.default_rng(seed), x
 
@@ -291,13 +291,11 @@ def _runs(
         if random_start:
             start = balls.random_start(rng, x, epsilon, given.limits, norm)
         arrays = x, start, labels, targets[run % len(targets)], *best
-        last, best = given.classifier.map(functools.partial(one, run == 0), *arrays)
-    return last, best
-
-
-def _counts(best: Best, stuck: Array) -> tuple[int, int]:
-    """Return how many examples are stuck, and numbers of gradients not finite."""
-    return int(np.sum(stuck)), int(np.sum(best.broken))
+        last, best = classifier.map(functools.partial(one, run == 0), *arrays)
+    stuck = best.stuck & (best.fooled == 0) if may_be_stuck else best.stuck
+    counts = int(np.sum(stuck)), int(np.sum(best.broken))
+    objective.check_gradients(classifier, x, labels, *counts)
+    return last, best.point
 
 
 def apgd(
@@ -410,13 +408,9 @@ def apgd(
             point, run, best = step(point, run, *more)
         return point, best
 
-    starts = restarts, random_start, norm, seed
-    _, best = _runs(attack, given, targets, *starts)
-    stuck = best.stuck
-    if loss in objective.CLASSES:  # the DLR is constant where the label is third
-        stuck = stuck & (best.fooled == 0)
-    objective.check_gradients(*given[:2], given.labels, *_counts(best, stuck))
-    return best.point
+    # The DLR is constant where the label is third.
+    starts = restarts, random_start, norm, seed, loss in objective.CLASSES
+    return _runs(attack, given, targets, *starts)[1]
 
 
 def intervals(steps: int) -> dict[int, int]:

@@ -176,14 +176,12 @@ def agreement(
     sd = truth.sd if sd is None else sd
     is_classified = task == "classification"
     distance = found.mean - mean
-    labels, variation = math.nan, math.nan
-    if is_classified:
-        labels = float(np.mean(found.mean.argmax(axis=-1) == mean.argmax(axis=-1)))
-        variation = float(np.mean(0.5 * np.abs(distance).sum(axis=-1)))
+    is_same = found.mean.argmax(axis=-1) == mean.argmax(axis=-1)
+    variation = 0.5 * np.abs(distance).sum(axis=-1)
     spread = None if sd is None or found.sd is None else found.sd - sd
     return Agreement(
-        labels,
-        variation,
+        float(np.mean(is_same)) if is_classified else math.nan,
+        float(np.mean(variation)) if is_classified else math.nan,
         _w1(truth, found, 0.5 if is_classified else 1.0),
         _ratio(distance, unit_of_mean),
         _ratio(spread, unit_of_sd),
@@ -203,17 +201,14 @@ def _as_predictions(name: str, values: Any, task: str) -> _Predictions:
             f"(chains, draws, {inner}) for task={task!r}, with at least one example. "
             f"Received: shape {values.shape}"
         )
-    if is_classified and values.shape[-1] == 1:
+    if values.ndim > 1 and values.shape[-1] == 1:
+        what, remedy = "examples", f"Drop an axis of length 1 with {name}[..., 0]."
+        if is_classified:
+            what, remedy = "classes", "For a sigmoid p, pass np.concatenate([1 - p, p],"
+            remedy += ' axis=-1). For a regression, pass task="regression".'
         raise ValueError(
-            f"Argument `{name}` must have the probabilities of at least two classes. "
-            "For a sigmoid p, pass np.concatenate([1 - p, p], axis=-1). For a "
-            f'regression, pass task="regression". Received: shape {values.shape}'
-        )
-    if not is_classified and values.ndim > 1 and values.shape[-1] == 1:
-        raise ValueError(
-            f"Argument `{name}` must have the examples along its last axis, and at "
-            f"least two of them. Drop an axis of length 1 with {name}[..., 0]. "
-            f"Received: shape {values.shape}"
+            f"Argument `{name}` must have at least two {what} along its last axis. "
+            f"{remedy} Received: shape {values.shape}"
         )
     is_good = np.abs(values) <= _validate.LARGEST_NUMBER  # NaN is not
     if not np.all(is_good):
@@ -222,22 +217,18 @@ def _as_predictions(name: str, values: Any, task: str) -> _Predictions:
             f"predicts nothing: leave it out. Received: {np.sum(~is_good)} values that "
             "are NaN, infinite or too large"
         )
-    if is_classified:
-        _check_probabilities(name, values)
-    return _Predictions(values, values.shape[values.ndim - axes :])
-
-
-def _check_probabilities(name: str, values: Array) -> None:
     sums = values.sum(axis=-1)
     worst = float(sums.flat[np.argmax(np.abs(sums - 1.0))])
     low, high = float(values.min()), float(values.max())
-    if low < 0.0 or high > 1.0 + _TOLERANCE or abs(worst - 1.0) > _TOLERANCE:
+    is_outside = low < 0.0 or high > 1.0 + _TOLERANCE or abs(worst - 1.0) > _TOLERANCE
+    if is_classified and is_outside:
         raise ValueError(
             f"Argument `{name}` must have probabilities, which lie in [0, 1] and sum "
             f"to 1 within {_TOLERANCE:g} over the last axis. Apply a softmax to logits "
             'first. For a regression, pass task="regression". Received: values between '
             f"{low:g} and {high:g}, and a sum of {worst:.6g}"
         )
+    return _Predictions(values, values.shape[values.ndim - axes :])
 
 
 def _as_moment(name: str, values: Any, truth: _Predictions) -> Array | None:

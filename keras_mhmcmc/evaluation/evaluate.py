@@ -235,7 +235,7 @@ def _area(
 
 
 class _ScoreTable(_table.ColumnTable):
-    """Scores of models on one data set, with a row for each model."""
+    """Scores of models, from a list of at least one dict with the keys of the table."""
 
     _heads: ClassVar[dict[str, str]]  # what is printed above each column
 
@@ -283,12 +283,6 @@ class EvaluationTable(_ScoreTable):
     NaN for a model without members. They are printed as a dash. The printed table
     leaves out `adaptive_ece`, `classwise_ece` and `aupr_...`, to fit the line; `rows`,
     `column` and `to_pandas` have them.
-
-    Args:
-        rows: list of at least one dict with these keys.
-
-    Raises:
-        ValueError: `rows` has another type or other keys.
     """
 
     _heads: ClassVar[dict[str, str]] = {
@@ -329,12 +323,6 @@ class RegressionTable(_ScoreTable):
     | `width_50`, `width_90`, `width_95` | mean width of the central intervals |
 
     `member_std` is NaN for a model without members, and printed as a dash.
-
-    Args:
-        rows: list of at least one dict with these keys.
-
-    Raises:
-        ValueError: `rows` has another type or other keys.
     """
 
     _heads: ClassVar[dict[str, str]] = {

@@ -127,9 +127,7 @@ def evaluate_shift(
 
 
 class ShiftTable(_table.PrintedTable):
-    """Scores of models on corrupted inputs.
-
-    A row holds the scores of a model for one corruption at one severity.
+    """Scores of models on corrupted inputs, each at one severity in a row.
 
     | column | holds |
     |---|---|
@@ -141,13 +139,7 @@ class ShiftTable(_table.PrintedTable):
     | `ece` | expected calibration error |
 
     `print` shows the means over the corruptions, with a line for each model.
-
-    Args:
-        rows: list of at least one dict with these keys.
-
-    Raises:
-        ValueError: `rows` has another type or other keys, or the models differ in
-            their corruptions or severities.
+    All models have the same corruptions and severities in the list `rows`.
     """
 
     def __init__(self, rows: Sequence[_table.Row]) -> None:

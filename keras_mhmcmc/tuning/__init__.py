@@ -4,7 +4,3 @@ from keras_mhmcmc.tuning.learning_rate import suggest_learning_rate
 from keras_mhmcmc.tuning.table import LearningRateTable
 
 __all__ = ["LearningRateTable", "suggest_learning_rate"]
-
-
-def __dir__() -> list[str]:
-    return __all__
