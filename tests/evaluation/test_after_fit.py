@@ -191,18 +191,6 @@ def test_a_saturated_sigmoid_is_told():
     np.testing.assert_array_equal(moved, x)
 
 
-def test_strengths_in_other_units_are_told():
-    model = keras.Sequential(
-        [keras.Input((2,)), layers.Rescaling(1 / 255), layers.Dense(2, "softmax")]
-    )
-    x = RNG.uniform(0, 255, size=(8, 2)).astype("float32")
-    given = {"y": np.zeros(8, int), "clip": (0.0, 255.0)}
-    curve = mh.adversarial.robustness_curve
-    table = curve({"model": model}, x, epsilons=[0.0, 8 / 255], **given)
-    assert "8 of a pixel in [0, 255]" in str(table)
-    assert "of a pixel" not in str(curve({"model": model}, x, epsilons=[8], **given))
-
-
 def test_names_of_classes_and_pipelines_have_a_remedy():
     model = keras.Sequential([keras.Input((2,)), layers.Dense(2, "softmax")])
     x = np.ones((2, 2))
