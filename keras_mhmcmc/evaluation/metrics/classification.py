@@ -38,9 +38,8 @@ def nll(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """Return the mean negative log-likelihood of the labels, in nats per example.
 
     Probabilities are raised to at least 1.2e-38, the smallest normal float32. So an
-    example costs at most 87.3 nats, and the result is finite.
-
-    The arguments are those of `accuracy`.
+    example costs at most 87.3 nats, and the result is finite. The arguments are those
+    of `accuracy`.
 
     Example:
 
@@ -56,9 +55,8 @@ def brier(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """Return the Brier score, the squared distance from the one-hot labels, in [0, 2].
 
     It is the mean over examples of the sum over classes of (p - one-hot)^2. For two
-    classes it is twice the binary score (p - y)^2.
-
-    The arguments are those of `accuracy`.
+    classes it is twice the binary score (p - y)^2. The arguments are those of
+    `accuracy`.
 
     Example:
 
@@ -126,9 +124,8 @@ def ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> 
 
     The gap |accuracy - confidence| of each bin of `reliability` is weighted by the
     bin's number of examples. Only the predicted class counts. The value, in [0, 1],
-    depends on `bins`, and it is biased upwards for few examples.
-
-    The arguments are those of `reliability`.
+    depends on `bins`, and it is biased upwards for few examples. The arguments are
+    those of `reliability`.
 
     Example:
 
@@ -148,11 +145,10 @@ def adaptive_ece(
 ) -> float:
     """Return the expected calibration error over bins with equal numbers of examples.
 
-    Examples are sorted by the probability of their predicted class and split into
-    bins whose sizes differ by 1 at most, and which weigh the gaps as in `ece`. Examples
-    of equal confidence count with their mean accuracy, in whatever order.
-
-    The arguments are those of `reliability`. Bins beyond N are empty.
+    Examples are sorted by the probability of their predicted class and split into bins
+    whose sizes differ by 1 at most, and which weigh the gaps as in `ece`. Examples of
+    equal confidence count with their mean accuracy, in whatever order. The arguments
+    are those of `reliability`. Bins beyond N are empty.
 
     Example:
 
@@ -181,12 +177,10 @@ def classwise_ece(
 ) -> float:
     """Return the mean over classes of the calibration error of each class.
 
-    For each class, examples are put into bins of equal width by the probability of
-    that class. The gap between the mean probability and the share of the class in a
-    bin is weighted by the bin's number of examples. With many classes most
-    probabilities are near 0, and so is the result.
-
-    The arguments are those of `reliability`.
+    For each class, examples are put into bins of equal width by the probability of that
+    class. The gap between the mean probability and the share of the class in a bin is
+    weighted by the bin's number of examples. With many classes most probabilities are
+    near 0, and so is the result. The arguments are those of `reliability`.
 
     Example:
 
@@ -210,9 +204,8 @@ def aurc(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     A model that answers only its k most confident examples has a coverage of k / N and
     the share of errors among them as its risk. The area is the mean risk over k = 1,
     ..., N. 0 is perfect. A confidence without information gives the error rate.
-    Examples of equal confidence count with their mean error, in whatever order.
-
-    The arguments are those of `accuracy`.
+    Examples of equal confidence count with their mean error, in whatever order. The
+    arguments are those of `accuracy`.
 
     Example:
 
@@ -264,9 +257,8 @@ def aupr(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float:
 
     It is the average precision: the sum over thresholds of the precision, times the
     recall that is gained. 1 is perfect. Scores without information reach the share of
-    positive examples, so compare only values with the same share.
-
-    The arguments are those of `auroc`.
+    positive examples, so compare only values with the same share. The arguments are
+    those of `auroc`.
 
     Example:
 
