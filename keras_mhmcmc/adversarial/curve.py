@@ -80,8 +80,8 @@ def robustness_curve(
         batch_size: as in `fgsm`.
         verbose: 1 shows a progress bar that counts models times strengths, 2 prints a
             line for each model. Defaults to 0.
-        options: arguments of the named attack, such as `steps` of "pgd", `queries` of
-            "square", or `attacks` of "strongest". "fgsm" and functions take none.
+        options: arguments of the named attack, such as `steps` of "pgd" or `attacks` of
+            "strongest". "fgsm" and functions take none.
 
     Raises:
         ValueError: an argument is outside its range, a model's outputs are not
@@ -100,9 +100,8 @@ def robustness_curve(
     accuracy      0   0.25    0.5
     small    1.0000 0.5000 0.0000
 
-    Reference: Goodfellow, Shlens and Szegedy (2015), section 4; Madry et al. (2018).
-    The warnings: Carlini et al. (2019), "On evaluating adversarial robustness",
-    section 4, and AutoAttack (Croce and Hein, 2020).
+    Reference: for the warnings, Carlini et al. (2019), "On evaluating adversarial
+    robustness", section 4, and AutoAttack (Croce and Hein, 2020).
     """
     x, y, limits = objective.examples(x, y, clip, needs_targets=True)
     is_row = isinstance(epsilons, (list, tuple)) or np.ndim(epsilons) == 1
@@ -352,15 +351,7 @@ def names_of(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
     return title, title + details
 
 
-class _AttackTable(_table.PrintedTable):
-    """A table that names the attack, with a caption."""
-
-    def _set_names(self, attack: str, caption: str) -> None:
-        self.attack = _validate.instance("attack", attack, str, "the attack's name")
-        self.caption = _validate.instance("caption", caption, str, "a string")
-
-
-class RobustnessTable(_AttackTable):
+class RobustnessTable(_table.PrintedTable):
     """Scores of models under attack, with a row for each model and strength.
 
     | column | holds |
@@ -403,7 +394,8 @@ class RobustnessTable(_AttackTable):
             abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
             names += ["abstained", "kept_accuracy"]
         self.rows = _table.checked_rows(rows, names)
-        self._set_names(attack, caption)
+        self.attack = _validate.instance("attack", attack, str, "the attack's name")
+        self.caption = _validate.instance("caption", caption, str, "a string")
         self.abstain_below = abstain_below
         is_list = isinstance(warnings, list | tuple)
         if not is_list or not all(isinstance(text, str) for text in warnings):
@@ -445,7 +437,7 @@ class RobustnessTable(_AttackTable):
         return _table.by_model(titles, *shown, self.caption, below)
 
 
-class TransferTable(_AttackTable):
+class TransferTable(_table.PrintedTable):
     """Scores of targets for attacks on sources, with a row for each pair.
 
     | column | holds |
@@ -474,7 +466,8 @@ class TransferTable(_AttackTable):
     ) -> None:
         names = "accuracy", "nll", "clean_accuracy"
         self.rows = _table.checked_rows(rows, names, ("source", "target"))
-        self._set_names(attack, caption)
+        self.attack = _validate.instance("attack", attack, str, "the attack's name")
+        self.caption = _validate.instance("caption", caption, str, "a string")
         self.sources = list(dict.fromkeys(row["source"] for row in self.rows))
         self.targets = list(dict.fromkeys(row["target"] for row in self.rows))
         pairs = [(row["source"], row["target"]) for row in self.rows]

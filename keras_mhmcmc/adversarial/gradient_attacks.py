@@ -137,15 +137,12 @@ def pgd(
     """Attack a model with projected gradient descent, within `epsilon` of `x`.
 
     Each of `steps` steps moves by `step_size` along the sign of the gradient of
-    -log p(y | x), and then back into the ball and the limits. `fgsm` tells when
-    probabilities hide the sign. With `norm="l2"` a step moves along the gradient
-    itself, and the FGSM point is one such step of length `epsilon`.
-
-    A step of fixed size can lower the loss. `keep_strongest` therefore returns the
-    strongest of the clean input, the FGSM point and all points on the way. A point
-    that fools the model, which then predicts a class other than `y`, is stronger than
-    one that does not; otherwise the higher loss is stronger. So the accuracy under
-    attacks on the true labels is never above the accuracy under FGSM.
+    -log p(y | x), or with `norm="l2"` along the gradient itself, and then back into the
+    ball and the limits. A step of fixed size can lower the loss. `keep_strongest`
+    therefore returns the strongest of the clean input, the FGSM point and all points on
+    the way. A point that fools the model, which then predicts a class other than `y`,
+    is stronger than one that does not; otherwise the higher loss is stronger. So the
+    accuracy is never above the accuracy under FGSM on the true labels.
 
     Args:
         model: as in `fgsm`.
@@ -331,14 +328,13 @@ def apgd(
         steps: number of steps of a run, at least 1. Defaults to 100.
         loss: what the attack raises. "cross_entropy" is -log p(y | x). "margin" is the
             largest other logit less that of the label. "dlr" is the margin over the
-            distance of the largest and the third largest logit; it does not depend on
-            the scale of the logits, and needs 3 classes. "targeted_dlr" is the same
-            towards one other class, and needs 4 classes. Defaults to "cross_entropy".
+            distance of the largest and the third largest logit, and needs 3 classes.
+            "targeted_dlr" is the same towards one other class, and needs 4 classes.
+            Defaults to "cross_entropy".
         norm: as in `pgd`.
-        restarts: number of runs, each from a new random start, at least 1. The
-            strongest point of all runs counts. With "targeted_dlr" the first run aims
-            at the most probable other class, the next at the second, and so on. More
-            than one run needs `random_start` or "targeted_dlr". Defaults to 1.
+        restarts: as in `pgd`. With "targeted_dlr" the first run aims at the most
+            probable other class, the next at the second, and so on, and `random_start`
+            is not needed. Defaults to 1.
         random_start: as in `pgd`.
         seed: as in `pgd`.
         member: as in `fgsm`.

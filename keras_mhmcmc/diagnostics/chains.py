@@ -75,11 +75,9 @@ def summary(
     Args:
         draws: a dict from names to arrays of shape (chain, draw, ...), such as
             {"p": posterior.predictions(model, x)}; or an ArviZ object, such as
-            `posterior.to_arviz()` of `mh.PosteriorSamples`. The result of `mh.sample`
-            has `summary` as a method.
+            `posterior.to_arviz()`. The result of `mh.sample` has `summary` as a method.
         names: names of the quantities to list, or None for all.
-        max_rows: largest number of scalars to list, at least 1. Defaults to 1000. The
-            limit guards against listing all weights of a network.
+        max_rows: largest number of scalars to list, at least 1. Defaults to 1000.
 
     Raises:
         ImportError: ArviZ is not installed.

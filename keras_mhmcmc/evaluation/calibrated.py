@@ -353,8 +353,7 @@ def conformal_intervals(
         x: calibration inputs, as in `mh.conformal_sets`.
         y: finite targets, shape (n,) or (n, 1). None for a data set.
         level: as in `mh.conformal_sets`. Defaults to 0.9.
-        method: "absolute", "normalised", or "quantile", which is conformalized
-            quantile regression (CQR). Defaults to "absolute".
+        method: "absolute", "normalised" or "quantile" (CQR). Defaults to "absolute".
         likelihood: one of `mh.losses`. Defaults to None: the loss that the model was
             compiled with. "absolute" takes a model without a likelihood, too.
         batch_size: as in `mh.Classifier`. Defaults to 256.

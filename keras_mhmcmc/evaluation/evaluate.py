@@ -104,9 +104,8 @@ def evaluate(
     >>> table.column("rmse").round(4), table.column("crps").round(4)
     (array([0.1768]), array([0.1413]))
 
-    Reference: Guo et al. (2017) for the calibration error; Depeweg et al. (2018) for
-    the mutual information; Hendrycks and Gimpel (2017), "A baseline for detecting
-    misclassified and out-of-distribution examples", for the area.
+    Reference: Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and
+    out-of-distribution examples"; for the scores see `mh.metrics`.
     """
     bins = _validate.integer("bins", bins, 1)
     _validate.choice("verbose", verbose, (0, 1))
