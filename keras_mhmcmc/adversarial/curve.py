@@ -128,10 +128,8 @@ def robustness_curve(
         classifier.check_member(member)
         if any(known.name for known in attacks):  # a user's function may move words
             objective.refuse_integers(classifier)
-    bar = None
-    if verbose == 1:
-        count = len(classifiers) * len(strengths)
-        bar = keras.utils.Progbar(count, unit_name="attack")
+    count, shown = len(classifiers) * len(strengths), int(verbose == 1)
+    bar = keras.utils.Progbar(count, verbose=shown, unit_name="attack")
     rows: list[dict[str, Any]] = []
     warnings = doubts.of_units(max(strengths), limits)
     for name, classifier in classifiers.items():
@@ -152,8 +150,7 @@ def robustness_curve(
                 watch.add(epsilon, probabilities, misled)
             scores = _scores(probabilities, labels, abstain_below)
             rows.append({"model": name, "epsilon": epsilon, **scores})
-            if bar is not None:
-                bar.add(1)
+            bar.add(1)
         if max(strengths) > 0.0:
             warnings += watch.warnings()
         if verbose == 2:

@@ -26,6 +26,7 @@ from keras_mhmcmc.evaluation.checks import ROUNDED
 from keras_mhmcmc.evaluation.checks import SMALLEST
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_targets
+from keras_mhmcmc.evaluation.checks import check_built
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
@@ -84,11 +85,7 @@ class TemperatureScaled(WrapperModel):
         name: str = "temperature_scaled",
     ) -> None:
         super().__init__(name=_validate.scope_name(name))
-        if not isinstance(model, keras.Model) or not model.built:
-            raise ValueError(
-                "Argument `model` must be a `keras.Model` that is built. Call it on a "
-                f"batch of inputs, or train it, first. Received: {model!r}"
-            )
+        check_built("Argument `model`", model)
         interval = _validate.POSITIVE
         self.temperature = _validate.number("temperature", temperature, interval)
         _validate.instance("from_logits", from_logits, bool, "True or False")

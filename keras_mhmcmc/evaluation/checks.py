@@ -25,6 +25,31 @@ SEVERAL_LABELS = (
 )
 
 
+SEVERAL_MODELS = (
+    'For several models pass a dict, such as {"network": True, "ensemble": False}.'
+)
+
+
+def check_built(subject: str, model: Any) -> None:
+    """Raise a `ValueError` unless a model is built."""
+    if not isinstance(model, keras.Model) or not model.built:
+        raise ValueError(
+            f"{subject} must be a `keras.Model` that is built. Call it on a batch of "
+            f"inputs, or train it, first. Received: {model!r}"
+        )
+
+
+def finite_outputs(subject: str, outputs: Array, kind: str) -> Array:
+    """Return outputs in float64, or raise if some are not finite."""
+    is_finite = np.isfinite(outputs)
+    if not np.all(is_finite):
+        raise ValueError(
+            f"{subject} must output finite {kind}. Check its weights. Received: "
+            f"{np.sum(~is_finite)} outputs that are NaN or infinite"
+        )
+    return outputs.astype("float64")
+
+
 def as_outputs(subject: str, result: Any, rank: int) -> Tensor:
     """Return a model's outputs in float32; `rank` is 3 with an axis of members."""
     if not ops.is_tensor(result) or len(result.shape) != rank:
@@ -113,10 +138,9 @@ def as_probabilities(
 def outputs_as_probabilities(subject: str, outputs: Array) -> Array:
     """Return outputs of a model as float64 probabilities of shape (N, C), C >= 2."""
     remedy = (
-        "If the model outputs logits, pass from_logits=True. For several models pass a "
-        'dict, such as {"network": True, "ensemble": False}. A regression model has no '
-        "classes. Attacks do not take it; to score it, use a loss of `mh.losses`, or "
-        "pass `noise_std` to `mh.evaluate`."
+        f"If the model outputs logits, pass from_logits=True. {SEVERAL_MODELS} A "
+        "regression model has no classes. Attacks do not take it; to score it, use a "
+        "loss of `mh.losses`, or pass `noise_std` to `mh.evaluate`."
     )
     if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
         remedy = f"Let the model end in a softmax. {SEVERAL_LABELS}"

@@ -85,11 +85,7 @@ class Classifier:
         *,
         subject: str = "Argument `model`",
     ) -> None:
-        if not isinstance(model, keras.Model) or not model.built:
-            raise ValueError(
-                f"{subject} must be a `keras.Model` that is built. Call it on a batch "
-                f"of inputs, or train it, first. Received: {model!r}"
-            )
+        checks.check_built(subject, model)
         if isinstance(model, StackedModel):
             raise ValueError(
                 f"{subject} must be one network or an ensemble. Pass "
@@ -117,18 +113,16 @@ class Classifier:
             if not from_logits and takes_logits(self.model):
                 raise ValueError(
                     "Argument `from_logits` must be True for a model that was compiled "
-                    "with a loss from logits. For several models pass a dict, such as "
-                    f'{{"network": True, "ensemble": False}}. {subject} has the loss '
-                    f"{self.model.loss!r}. Received: from_logits=False"
+                    f"with a loss from logits. {checks.SEVERAL_MODELS} {subject} has "
+                    f"the loss {self.model.loss!r}. Received: from_logits=False"
                 )
             return from_logits
         activation = self.model.activation
         if from_logits and not activations.is_linear(activation):
             raise ValueError(
                 "Argument `from_logits` must be False for an ensemble that converts "
-                "its members' logits to probabilities. For several models pass a dict, "
-                'such as {"network": True, "ensemble": False}. Received: '
-                "from_logits=True, and activation="
+                f"its members' logits to probabilities. {checks.SEVERAL_MODELS} "
+                "Received: from_logits=True, and activation="
                 f"{_validate.shown(activations.serialized(activation))}"
             )
         if from_logits:
@@ -337,13 +331,7 @@ class Classifier:
             return np.log(np.clip(self.as_probabilities(outputs), checks.SMALLEST, 1.0))
         if not takes_logits(self.model):
             checks.warn_of_probabilities(self.subject, outputs)
-        outputs = outputs.astype("float64")
-        if not np.all(np.isfinite(outputs)):
-            raise ValueError(
-                f"{self.subject} must output finite logits. Check its weights. "
-                f"Received: {np.sum(~np.isfinite(outputs))} outputs that are NaN or "
-                "infinite"
-            )
+        outputs = checks.finite_outputs(self.subject, outputs, "logits")
         if outputs.shape[1] == 1:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
         return outputs

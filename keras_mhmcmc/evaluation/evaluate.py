@@ -119,7 +119,7 @@ def evaluate(
     count = None  # of a data set, nobody knows it
     if not any(map(_data.is_dataset, [x, *others.values()])):
         count = len(classifiers) * (1 + len(others))
-    bar = keras.utils.Progbar(count, unit_name="prediction") if verbose else None
+    bar = keras.utils.Progbar(count, verbose=verbose, unit_name="prediction")
 
     def predict(inputs: Inputs) -> list[Any]:
         outputs: list[Any] = []
@@ -127,8 +127,7 @@ def evaluate(
             is_one = likelihoods is None
             of = one.outputs_and_information if is_one else one.output_arrays
             outputs.append(of(inputs))
-            if bar is not None:
-                bar.add(1)
+            bar.add(1)
         return outputs
 
     found, y = _data.predicted(predict, x, y)

@@ -14,6 +14,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
+from keras_mhmcmc.evaluation.checks import finite_outputs
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import of_each
@@ -91,12 +92,7 @@ def distribution(
     classifier: Classifier, outputs: Array, likelihood: Likelihood
 ) -> PredictiveMixture:
     """Return the predictive distribution of a compiled model's `output_arrays`."""
-    if not np.all(np.isfinite(outputs)):
-        raise ValueError(
-            f"{classifier.subject} must output finite numbers. Check its weights. "
-            f"Received: {np.sum(~np.isfinite(outputs))} outputs that are NaN or "
-            "infinite"
-        )
+    outputs = finite_outputs(classifier.subject, outputs, "numbers")
     weights = classifier.model.averaging_weights if classifier.has_members else None
     return PredictiveMixture(likelihood.mixture(np.moveaxis(outputs, 1, 0)), weights)
 

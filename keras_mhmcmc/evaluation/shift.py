@@ -106,7 +106,7 @@ def evaluate_shift(
     makers = _makers(corruptions, x, image_shape, seed, clip)
     classifiers = as_classifiers(models, from_logits, batch_size)
     total = 1 + len(makers) * len(levels)
-    bar = keras.utils.Progbar(total, unit_name="set") if verbose else None
+    bar = keras.utils.Progbar(total, verbose=verbose, unit_name="set")
     rows = []
     cases = [("clean", 0), *((name, level) for name in makers for level in levels)]
     for corruption, severity in cases:
@@ -121,8 +121,7 @@ def evaluate_shift(
             row["nll"] = metrics.nll(probabilities, labels)
             row["ece"] = metrics.ece(probabilities, labels, bins)
             rows.append(row)
-        if bar is not None:
-            bar.add(1)
+        bar.add(1)
     return ShiftTable(rows)
 
 

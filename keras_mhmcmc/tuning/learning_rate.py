@@ -126,15 +126,14 @@ def suggest_learning_rate(
         trial, LossScaleOptimizer | Sampler
     ):
         trial = LossScaleOptimizer(trial)  # as `compile` does
-    bar = keras.utils.Progbar(len(tried), unit_name="rate") if verbose else None
+    bar = keras.utils.Progbar(len(tried), verbose=verbose, unit_name="rate")
     outcomes = []
     with borrowed(model, trial):
         trials = Trials(model, trial, stream, steps)
         start = trials.start()
         for rate in tried:
             outcomes.append(trials.run(rate))
-            if bar is not None:
-                bar.add(1)
+            bar.add(1)
     inner = inner_of(optimizer)
     measure = "energy per example" if isinstance(inner, Sampler) else "loss"
     return LearningRateTable(
