@@ -32,7 +32,7 @@ logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 # The small set needs more passes. Priors and rates were chosen on a held-out part of
 # the training images. PSGLD's temperature and the size of the network are those of the
-# README's snippet, whose choice used the test images.
+# `first_steps.py`, whose choice used the test images.
 SMALL = {
     "hidden": 200,
     "batch_size": 60,  # the last one of an epoch has 57

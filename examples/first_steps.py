@@ -1,4 +1,4 @@
-"""The README's first snippet over several seeds: does its ensemble pay?
+"""One network's ensemble of PSGLD over several seeds: does it pay?
 
 One small network learns scikit-learn's digits four times: with SGD, with Adam, with
 Adam and weight decay, and with PSGLD, whose samples make an ensemble. docs/choosing.md
@@ -61,7 +61,7 @@ def optimizers(n, seed):
 
 
 def sampler(n, seed, temperature=TEMPERATURE, rate=0.005):
-    """The sampler of the README for `n` training images."""
+    """The sampler for `n` training images."""
     prior = mh.priors.Gaussian(2.0)
     return mh.PSGLD(rate, train_size=n, temperature=temperature, prior=prior, seed=seed)
 

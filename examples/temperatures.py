@@ -1,4 +1,4 @@
-"""Which temperature? The README's network and sampler at several, on held-out images.
+"""Which temperature? The sampler of `first_steps.py` at several, on held-out images.
 
     python examples/temperatures.py
 

@@ -55,9 +55,7 @@ def test_the_default_temperature_of_mhbt_widens_what_it_samples():
     assert exact > 1.8 / batch and squares.mean() > 1.8 / batch
 
 
-@pytest.mark.parametrize(
-    "name", ["README.md", "docs/choosing.md", "docs/energy_and_units.md"]
-)
+@pytest.mark.parametrize("name", ["docs/choosing.md", "docs/energy_and_units.md"])
 def test_tables_that_offer_rsgld_say_how_narrow_it_is(name):
     rows = re.findall(r"^\|.*\bRSGLD.*$", page(name), re.MULTILINE)
     rows = [row for row in rows if "normalized" in row or "default" in row]

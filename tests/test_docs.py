@@ -29,11 +29,11 @@ CODE = {
 # Runs that take minutes are short here. Examples with their settings have tests.
 SHORTER = {
     "README.md": (
-        ("epochs=200", "epochs=12"),
-        ("burn_in=1500", "burn_in=100"),
-        ("epochs=80", "epochs=36"),  # RSGLD's warm-up has 500 steps
+        ("/ unit, verbose", "/ unit, epochs=20, sampling=0.1, verbose"),
+        ("epochs=80, verbose=0)", "epochs=2, verbose=0)"),
+        ("epochs=80, verbose=0, ", "epochs=36, verbose=0, "),  # 500 steps of warm-up
         ("burn_in=600", "burn_in=520"),
-        ("models, x_test, y_test, [", "models, x_test[:40], y_test[:40], ["),
+        ("models, x_test, y_test, **", "models, x_test[:40], y_test[:40], **"),
     ),
     "docs/chains.md": (
         (
@@ -96,6 +96,12 @@ BLOCKS = [
     for number in range(len(blocks))
 ]
 PACKAGE = pathlib.Path(mh.__file__).parent
+
+
+def test_the_readme_is_short():
+    assert len(PAGES[0].read_text().split()) <= 700
+
+
 # What examples in docstrings import.
 PACKAGES = {"art_estimator": "art"}
 # Modules with an example in a docstring.

@@ -1,42 +1,16 @@
-"""The README's first snippet and its example: the same settings, and what they give."""
+"""The example of one network's ensemble beside SGD and Adam, and by temperature."""
 
 import json
-import pathlib
-import re
 
 import pytest
 
 from tests.support.example_tools import load
-
-README = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
 
 
 @pytest.fixture
 def first_steps():
     """The module examples/first_steps.py."""
     return load("first_steps")
-
-
-def test_the_readme_has_the_settings_of_the_example(first_steps):
-    block = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
-    assert f"epochs={first_steps.EPOCHS}" in block
-    assert f"batch_size={first_steps.BATCH}" in block
-    assert f"Dense({first_steps.HIDDEN}, " in block
-    steps = -(-1437 // first_steps.BATCH) * first_steps.EPOCHS
-    assert f"burn_in={steps // 2})" in block
-    found = first_steps.optimizers(1437, 0)
-    config = found["PSGLD"].get_config()
-    shown = re.search(
-        r"mh\.PSGLD\(.*?\n    ([0-9.]+),.*?temperature=([0-9.]+)", block, re.DOTALL
-    )
-    assert [float(number) for number in shown.groups()] == pytest.approx(
-        [config["learning_rate"], config["temperature"]]
-    )
-    assert f"mh.priors.Gaussian({found['PSGLD'].prior.scale})" in block
-    for name in ("SGD", "Adam"):
-        config = found[name].get_config()
-        (number,) = re.findall(rf"optimizers\.{name}\(([0-9.]+)", block)
-        assert float(number) == pytest.approx(config["learning_rate"])
 
 
 def test_the_table_counts_seeds(first_steps, tmp_path):

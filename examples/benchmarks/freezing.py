@@ -1,4 +1,4 @@
-"""Does RSGLD freeze? Runs with the README's advice, several seeds, three problems.
+"""Does RSGLD freeze? Runs with the advice of the pages, several seeds, three problems.
 
     python examples/benchmarks/freezing.py --problem digits --runs 10
     python examples/benchmarks/freezing.py --problem mnist --data mnist.npz
