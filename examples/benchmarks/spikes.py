@@ -1,4 +1,4 @@
-"""How bad can one sample be? PSGLD with the network of `first_steps.py` at several rates.
+"""How bad can one sample be? PSGLD on the network of `first_steps.py`, several rates.
 
 At a large rate single epochs of PSGLD end far up: the energy rises by a factor, and
 falls again. The same happens to Adam. Samples from such epochs predict badly, and their
