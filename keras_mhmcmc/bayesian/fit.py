@@ -316,7 +316,9 @@ class Fit:
                 note = "Sampling did not pay here"
             twice = 1.0 + (1.0 if isinstance(sampling, str) else sampling)
             longer = self._longer(members, twice)
-            if longer is not None and not scores.is_clearly_better(mean, longer[1]):
+            if longer is not None and not scores.is_clearly_better(
+                mean, longer[1], 2.0
+            ):
                 (members, mean), share, length = longer, 1.0, twice
                 best = Average(members.stacked, weights, float(np.mean(mean)))
             nll = float(np.mean(mean))
