@@ -29,8 +29,8 @@ import numpy as np
 from keras import ops
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.samplers.parts import contour
 from keras_mhmcmc.sampling import draws
-from keras_mhmcmc.sampling import reports
 
 STEP = 0.05
 PARTITIONS, GAP, LOWEST, ZETA, STEP_SIZE = 50, 0.25, 0.5, 0.75, 1e-3
@@ -135,7 +135,7 @@ def report_of(name, kept):
     yield np.sum(~np.isfinite(energy), axis=1)
     if name == "csgld":
         yield draws.normalized_weights(kept[1].T, energy.shape)
-        yield reports.visits_of(energy, kernel_of(name).contour)
+        yield contour.visits_of(energy, kernel_of(name).contour)
 
 
 def measure(name, chains, rounds, is_short):

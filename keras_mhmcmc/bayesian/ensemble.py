@@ -34,8 +34,7 @@ from keras_mhmcmc.optimizers.compiled_loss import check_is_mean
 from keras_mhmcmc.optimizers.compiled_loss import warn_of_no_likelihood
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.optimizers import checked as checked_optimizer
-from keras_mhmcmc.samplers.base import Algorithm
-from keras_mhmcmc.samplers.base import Transition
+from keras_mhmcmc.samplers.base import Kernel
 
 
 @serializable
@@ -119,9 +118,7 @@ class BayesianEnsemble(WithEnsemble):
         is_name = isinstance(sampler, str) and sampler.lower() in BY_NAME
         sampler = sampler.lower() if is_name else sampler
         if not is_name and not _is_auto(sampler):
-            _validate.instance(
-                "sampler", sampler, (Sampler, Algorithm, Transition), hint
-            )
+            _validate.instance("sampler", sampler, (Sampler, Kernel), hint)
         for label, value in (("temperature", temperature), ("prior", prior)):
             if not _is_auto(value):
                 _validate.number(label, value, _validate.POSITIVE, ' Or pass "auto".')

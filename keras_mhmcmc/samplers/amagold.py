@@ -86,7 +86,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class amagold(base.Transition):
+class amagold(base.Kernel):
     """Make AMAGOLD, SGHMC with a test on all of the data, a kernel for `mh.sample`.
 
     The kernel samples exp(-U/T) exactly at a fixed step. The energy U in nats is minus
@@ -134,8 +134,9 @@ class amagold(base.Transition):
         )
 
     @property
-    def counts(self) -> tuple[str, ...]:
-        return ("accepted", "proposed", "nonfinite")
+    def traits(self) -> base.Traits:
+        counts = ("accepted", "proposed", "nonfinite")
+        return base.Traits(counts=counts, draws_data=True)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         if train_size is None:
@@ -153,7 +154,7 @@ class amagold(base.Transition):
 
     def step(
         self, state: State, density: base.Density
-    ) -> tuple[State, dict[str, Tensor]]:
+    ) -> tuple[State, base.Position, dict[str, Tensor]]:
         size = density.train_size
         scalars = amagold_path.scalars_of(
             learning_rate=self.learning_rate,
@@ -204,9 +205,9 @@ class amagold(base.Transition):
             "nonfinite": ~finite,
         }
         counts = {name: ops.cast(value, "float32") for name, value in counts.items()}
-        return state, counts
+        return state, list(state.point), counts
 
-    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+    def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
         return {"acceptance": acceptance, "nonfinite": counts["nonfinite"]}

@@ -436,9 +436,6 @@ class BarkerSteps(base.Diffusion):
     def move(self, current: base.Current, evaluation: base.Evaluation) -> StepsState:
         return current.auxiliary
 
-    def energy_unit(self, number: int) -> float | None:
-        return self.temperature
-
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]

@@ -9,6 +9,7 @@ base alone, and find the partition.
 import dataclasses
 import math
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
@@ -121,7 +122,7 @@ class ContourSampler(OverDiffusion):
             return self
         return dataclasses.replace(self, pilot=self.pilot.shortened(steps))
 
-    def energy_unit(self, number: int) -> float | None:
+    def energy_unit(self, number: int, dimension: int) -> float | None:
         """Return the width of a subregion; None if a pilot finds it."""
         return None if self.pilot is not None else self.contour.energy_gap
 
@@ -205,6 +206,31 @@ class ContourSampler(OverDiffusion):
             low, gap = self.contour_of(state)[:2]
             report["energy_min"] = np.where(np.isfinite(gap), low, np.nan)
             report["energy_gap"] = np.where(np.isfinite(gap), gap, np.nan)
+        return report
+
+    def report(
+        self, state: State, energy: Array, names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return the masses, and the draws of each subregion, (chain, partitions)."""
+        settings, pilot = self.contour_of(state), self.pilot
+        visits = equations.visits_of(energy, settings)
+        # Transposed: the energies of all chains at one step are neighbours in memory.
+        known = energy.T[np.isfinite(energy.T)]
+        message = None
+        if known.size > 0 and pilot is None:
+            advice = advice_on.fix(known.min(), known.max(), settings.partitions)
+            message = advice_on.run_message(visits.sum(0), settings, advice)
+        elif known.size > 0 and pilot is not None:
+            advice = advice_on.fix_of_pilot(pilot.steps)
+            message = advice_on.visits_message(visits.sum(0), advice)
+        if message is not None:
+            warn(message)
+        log_masses = np.asarray(ops.convert_to_numpy(state.log_masses), "float64")
+        masses = np.broadcast_to(np.exp(log_masses), visits.shape)
+        report = {"masses": masses, "visits": visits}
+        for name in ("energy_min", "energy_gap") if pilot else ():
+            found = ops.convert_to_numpy(getattr(settings, name))
+            report[name] = np.broadcast_to(found, len(energy))
         return report
 
     def _counts(

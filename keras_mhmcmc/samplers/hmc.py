@@ -65,7 +65,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class hmc(base.Transition):
+class hmc(base.Kernel):
     """Make Hamiltonian Monte Carlo, a kernel for `mh.sample`.
 
     After the warm-up the kernel samples exp(-U/T) exactly. The energy U in nats is
@@ -120,8 +120,6 @@ class hmc(base.Transition):
     target_acceptance: float = 0.8
     temperature: float = 1.0
 
-    warns_of_rejections = True
-
     def __post_init__(self) -> None:
         positive = _validate.POSITIVE
         base.set_checked(
@@ -136,18 +134,17 @@ class hmc(base.Transition):
         )
 
     @property
-    def counts(self) -> tuple[str, ...]:
-        return ("accepted", "proposed", "step_size", "nonfinite")
+    def traits(self) -> base.Traits:
+        return base.Traits(
+            counts=("accepted", "proposed", "step_size", "nonfinite"),
+            draws_data=True,
+            is_flat=True,
+            warns_of_rejections=True,
+            warm_up=self.warm_up,
+            warm_up_argument=("warm_up", self.warm_up),
+        )
 
-    @property
-    def is_flat(self) -> bool:
-        return True
-
-    @property
-    def warm_up_argument(self) -> tuple[str, int]:
-        return ("warm_up", self.warm_up)
-
-    def energy_unit(self, dimension: int) -> float | None:
+    def energy_unit(self, number: int, dimension: int) -> float | None:
         return self.temperature
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
@@ -171,7 +168,7 @@ class hmc(base.Transition):
 
     def step(
         self, state: State, density: base.Density
-    ) -> tuple[State, dict[str, Tensor]]:
+    ) -> tuple[State, base.Position, dict[str, Tensor]]:
         energy = tensors.cond(
             state.number > 0,
             lambda: state.energy,
@@ -207,7 +204,7 @@ class hmc(base.Transition):
             "step_size": chosen,
             "nonfinite": ops.cast(~finite, "float32"),
         }
-        return state._replace(number=state.number + 1), counts
+        return state._replace(number=state.number + 1), list(state.point), counts
 
     def _path(
         self, state: State, momentum: base.Position, step: Tensor, density: base.Density
@@ -265,7 +262,7 @@ class hmc(base.Transition):
             spread=step_adaptation.chosen(warms_up, spread, state.spread),
         )
 
-    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             step_size = counts["step_size"] / counts["proposed"]

@@ -208,6 +208,7 @@ class ReplicaExchange(base.Algorithm):
             uses_energy_variance=self.energy_variance is None,
             num_uniforms=traits.num_uniforms + 1,
             counts=(*traits.counts, "swap_accepted", "swap_proposed"),
+            fused_examples=0,
         )
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
@@ -226,8 +227,8 @@ class ReplicaExchange(base.Algorithm):
             f"Received: kernel={self}"
         )
 
-    def energy_unit(self, number: int) -> float | None:
-        unit = self.kernel.energy_unit(number)
+    def energy_unit(self, number: int, dimension: int) -> float | None:
+        unit = self.kernel.energy_unit(number, dimension)
         if unit is None and self.energy_variance == 0.0:
             colder, hotter = np.array([self.temperatures[:-1], self.temperatures[1:]])
             return float(np.min(1.0 / (1.0 / colder - 1.0 / hotter)))

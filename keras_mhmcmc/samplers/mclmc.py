@@ -96,7 +96,7 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class mclmc(base.Transition):
+class mclmc(base.Kernel):
     """Make microcanonical Langevin Monte Carlo, a kernel for `mh.sample`.
 
     The draws are biased: the kernel rejects nothing, and samples exp(-U/T) only in the
@@ -210,19 +210,17 @@ class mclmc(base.Transition):
             )
 
     @property
-    def counts(self) -> tuple[str, ...]:
+    def traits(self) -> base.Traits:
         settings = ("steps", "step_size", "decoherence_length")
-        return (*settings, "energy_error", "measured", "nonfinite", "returns")
+        return base.Traits(
+            counts=(*settings, "energy_error", "measured", "nonfinite", "returns"),
+            draws_data=True,
+            is_flat=True,
+            warm_up=self.warm_up,
+            warm_up_argument=("warm_up", self.warm_up),
+        )
 
-    @property
-    def is_flat(self) -> bool:
-        return True
-
-    @property
-    def warm_up_argument(self) -> tuple[str, int]:
-        return ("warm_up", self.warm_up)
-
-    def energy_unit(self, dimension: int) -> float | None:
+    def energy_unit(self, number: int, dimension: int) -> float | None:
         if self.warm_up == 0:
             return None
         return self.temperature * math.sqrt(self.energy_error * dimension)
@@ -260,7 +258,7 @@ class mclmc(base.Transition):
 
     def step(
         self, state: State, density: base.Density
-    ) -> tuple[State, dict[str, Tensor]]:
+    ) -> tuple[State, base.Position, dict[str, Tensor]]:
         energy, gradient = tensors.when(
             state.number < 1,
             lambda _: density.energies_and_gradient(state.point),
@@ -303,7 +301,7 @@ class mclmc(base.Transition):
             "nonfinite": ops.cast(~finite, "float32"),
             "returns": ops.cast(returns, "float32"),
         }
-        return new._replace(number=state.number + 1), counts
+        return new._replace(number=state.number + 1), list(new.point), counts
 
     def _path(
         self, state: State, step: Tensor, density: base.Density
@@ -392,7 +390,7 @@ class mclmc(base.Transition):
                 "finite, and its square too. Received: a position without"
             )
 
-    def summary(self, counts: dict[str, Array]) -> dict[str, Array]:
+    def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
         with np.errstate(invalid="ignore"):
             return {
                 "step_size": counts["step_size"] / counts["steps"],

@@ -127,6 +127,7 @@ class Metropolis(base.Algorithm):
     warm_up: int = 0  # first moves, which are plain gradient steps
     rate_adaptation: RateAdaptation | None = None
     energy_weight: Callable[[int], float] = float  # c_n of m, if T is None
+    can_swap = True
 
     def __post_init__(self) -> None:
         temperature, rate = self.temperature, self.learning_rate
@@ -161,6 +162,7 @@ class Metropolis(base.Algorithm):
             warm_up=self.warm_up + 1 if self.warm_up else 0,
             warm_up_argument=("warm_up", self.warm_up),
             counts=counts,
+            adapts_target=self.adaptation is not None,
         )
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
@@ -192,7 +194,7 @@ class Metropolis(base.Algorithm):
         cold = super().at_temperature(temperature, learning_rate)
         return dataclasses.replace(cold, alpha=None)
 
-    def energy_unit(self, number: int) -> float | None:
+    def energy_unit(self, number: int, dimension: int) -> float | None:
         """Return the lowest temperature of a step."""
         temperature = base.at_step(self.temperature, number)
         return float(np.min(ops.convert_to_numpy(temperature)))
@@ -211,9 +213,6 @@ class Metropolis(base.Algorithm):
             adaptation=() if self.adaptation is None else self.adaptation.init(),
             rate=() if self.rate_adaptation is None else self.rate_adaptation.init(),
         )
-
-    def point(self, state: State) -> base.Position:
-        return state.point
 
     def decide(
         self, state: State, evaluation: base.Evaluation

@@ -130,14 +130,6 @@ class State(NamedTuple):
     spreads: Any  # of each layer's gradient, (..., layers), or ()
 
 
-class Auxiliary(NamedTuple):
-    """What `decide` hands to `move` besides the position."""
-
-    base: Any
-    latents: Latents
-    spreads: Any
-
-
 @dataclasses.dataclass(frozen=True)
 class SpikeSlabSampler(OverDiffusion):
     """A diffusion whose prior learns which weights are small: SGLD-SA, SGHMC-SA, ESM.
@@ -167,8 +159,9 @@ class SpikeSlabSampler(OverDiffusion):
 
     @property
     def traits(self) -> Traits:
-        uses_energy = self.is_regression
-        return self.base.traits._replace(uses_energy=uses_energy, takes_prior=False)
+        learns = self.is_regression
+        traits = self.base.traits._replace(uses_energy=learns, learns_noise=learns)
+        return traits._replace(takes_prior=False)
 
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
         """Return the algorithm with the weights that the prior chooses.
@@ -182,9 +175,6 @@ class SpikeSlabSampler(OverDiffusion):
         sparse = self.prior.choose(weights, kernels)
         normal = [i for i in kernels if self.is_network and i not in sparse]
         return dataclasses.replace(self, sparse=tuple(sparse), normal=tuple(normal))
-
-    def energy_unit(self, number: int) -> None:
-        """Return None: the energy decides nothing."""
 
     def init(self, position: Position) -> State:
         prior, settings = self.prior, self._settings()
@@ -233,7 +223,7 @@ class SpikeSlabSampler(OverDiffusion):
             spreads = layer_noise.update_spreads(spreads, gradient)
         evaluation = evaluation._replace(gradient=gradient, energy=energy)
         current, info = self.base.decide(state.base, evaluation)
-        auxiliary = Auxiliary(current.auxiliary, latents, spreads)
+        auxiliary = State(current.auxiliary, latents, spreads)
         return current._replace(auxiliary=auxiliary), info
 
     def move(self, current: Current, evaluation: Evaluation) -> State:
@@ -252,6 +242,14 @@ class SpikeSlabSampler(OverDiffusion):
         sparsity = np.mean(np.concatenate(rows, axis=-1) > 0.5, axis=-1)
         means = dict(sigma=sigma.mean(axis=-1), delta=delta.mean(axis=-1))
         return {"sparsity": sparsity, **means}
+
+    def report(
+        self, state: State, energy: Array, names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return rho of each sparse tensor by its name, arrays (chain, ...)."""
+        spikes = zip(self.sparse, state.latents.spike, strict=True)
+        rho = {names[i]: 1.0 - ops.convert_to_numpy(q) for i, q in spikes}
+        return {"inclusion_probabilities": rho}
 
     def _settings(self) -> Numbers:
         p = self.prior

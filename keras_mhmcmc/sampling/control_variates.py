@@ -27,6 +27,7 @@ cancel, except at theta.
 | g / N          | -            | list of tensors  | nats per example and weight |
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -37,43 +38,20 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Diffusion
+from keras_mhmcmc.samplers.base import Kernel
 from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import Transition
 from keras_mhmcmc.samplers.parts import tensors
-from keras_mhmcmc.sampling import resume
-from keras_mhmcmc.sampling.initial_positions import checked_array
-from keras_mhmcmc.sampling.initial_positions import without_lists
+from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling.log_density import Energies
 from keras_mhmcmc.sampling.log_density import LogDensity
+from keras_mhmcmc.sampling.starts import Start
+from keras_mhmcmc.sampling.starts import checked_array
+from keras_mhmcmc.sampling.starts import without_lists
 
 tree = keras.tree
 
 _LEAST_ROWS = 1024  # of the data, evaluated together at the reference
-
-
-def check_arguments(kernel: Algorithm | Transition, target: LogDensity) -> None:
-    """Raise a `ValueError` if a kernel or a target has no use for control variates."""
-    if not isinstance(kernel, Diffusion):
-        raise ValueError(
-            "Argument `control_variates` must be None with a kernel that is no plain "
-            "gradient sampler. Use `mh.kernels.sgld`, `psgld`, `sghmc` or `sgnht`. "
-            f"Received: `control_variates`, and kernel={_validate.shown(kernel)}"
-        )
-    if target.train_size is None:
-        raise ValueError(
-            "Argument `control_variates` must be None with `log_density`: the gradient "
-            "of a density has no noise. Give `log_likelihood`, `data` and "
-            "`batch_size`. Received: `control_variates` and `log_density`"
-        )
-    if not target.draws_batches:
-        raise ValueError(
-            "Argument `control_variates` must be None if each step uses all of the "
-            "data: it would have no effect. Give a smaller `batch_size`. Received: "
-            f"`control_variates`, and batch_size={target.batch_size} with "
-            f"{target.train_size} examples"
-        )
 
 
 class ControlVariates:
@@ -81,22 +59,25 @@ class ControlVariates:
 
     Args:
         value: the reference, from the user.
+        kernel: that takes the gradients.
         target: gives the energies.
-        structure: of a position.
-        shapes: of the position's tensors, the chain axis first.
+        start: of the chains.
 
     Raises:
-        ValueError: the reference does not have the structure and the shapes of one
-            chain's position, or U or its gradient is not finite there.
+        ValueError: the kernel or the target has no use for control variates, the
+            reference does not have the structure and the shapes of one chain's
+            position, or U or its gradient is not finite there.
     """
 
     def __init__(
         self,
         value: Any,
+        kernel: Kernel,
         target: LogDensity,
-        structure: Any,
-        shapes: list[tuple[int, ...]],
+        start: Start,
     ) -> None:
+        _check_arguments(kernel, target)
+        structure, shapes = start.structure, start.shapes
         reference = _checked(value, structure, shapes)
         num_chains, batch_size = shapes[0][0], target.batch_size or 1
         # A step of all chains evaluates as many rows, so there is memory for them.
@@ -105,7 +86,7 @@ class ControlVariates:
         if not np.isfinite(energy) or not all(np.isfinite(g).all() for g in gradient):
             raise ValueError(
                 "Argument `control_variates` must be where the log density and its "
-                f"gradient are finite. {resume.count_of_nonfinite(target)}Received: "
+                f"gradient are finite. {faults.count_of_nonfinite(target)}Received: "
                 f"control_variates={_validate.shown(value)}, with the log density "
                 f"{-energy}"
             )
@@ -116,31 +97,33 @@ class ControlVariates:
             for array in (*reference, energy, *gradient)
         ]
 
-    def corrected(self, evaluate: Energies, constants: list[Tensor]) -> Energies:
-        """Return the function that evaluates all chains with control variates.
+    def corrected(self, constants: list[Tensor]) -> Callable[[Energies], Energies]:
+        """Return what adds control variates to `LogDensity.energies`.
 
         Args:
-            evaluate: of `LogDensity.energies`, with gradients.
             constants: this object's own, as the loop hands them to a step.
         """
         count = len(constants) // 2
         reference, full_energy = constants[:count], constants[count]
         full_gradient = constants[count + 1 :]
 
-        def energies(position: Position, indices: list[Tensor]) -> tuple[Any, ...]:
-            start = [
-                ops.broadcast_to(x, ops.shape(p))
-                for x, p in zip(reference, position, strict=True)
-            ]
-            return estimate(
-                evaluate(position, indices),
-                evaluate(start, indices),
-                (full_energy, full_gradient),
-                tensors.subtract(position, start),
-                self._train_size,
-            )
+        def correct(evaluate: Energies) -> Energies:
+            def energies(position: Position, indices: list[Tensor]) -> tuple[Any, ...]:
+                start = [
+                    ops.broadcast_to(x, ops.shape(p))
+                    for x, p in zip(reference, position, strict=True)
+                ]
+                return estimate(
+                    evaluate(position, indices),
+                    evaluate(start, indices),
+                    (full_energy, full_gradient),
+                    tensors.subtract(position, start),
+                    self._train_size,
+                )
 
-        return energies
+            return energies
+
+        return correct
 
 
 def estimate(
@@ -171,6 +154,29 @@ def estimate(
     return (energy - start) + (full + slope), [
         difference + g for difference, g in zip(differences, full_gradient, strict=True)
     ]
+
+
+def _check_arguments(kernel: Kernel, target: LogDensity) -> None:
+    """Raise a `ValueError` if a kernel or a target has no use for control variates."""
+    if not isinstance(kernel, Diffusion):
+        raise ValueError(
+            "Argument `control_variates` must be None with a kernel that is no plain "
+            "gradient sampler. Use `mh.kernels.sgld`, `psgld`, `sghmc` or `sgnht`. "
+            f"Received: `control_variates`, and kernel={_validate.shown(kernel)}"
+        )
+    if target.train_size is None:
+        raise ValueError(
+            "Argument `control_variates` must be None with `log_density`: the gradient "
+            "of a density has no noise. Give `log_likelihood`, `data` and "
+            "`batch_size`. Received: `control_variates` and `log_density`"
+        )
+    if not target.draws_batches:
+        raise ValueError(
+            "Argument `control_variates` must be None if each step uses all of the "
+            "data: it would have no effect. Give a smaller `batch_size`. Received: "
+            f"`control_variates`, and batch_size={target.batch_size} with "
+            f"{target.train_size} examples"
+        )
 
 
 def _checked(value: Any, structure: Any, shapes: list[tuple[int, ...]]) -> list[Array]:
@@ -216,7 +222,7 @@ def _at_reference(
     for begin in range(0, train_size, rows):
         block = [array[begin : begin + rows] for array in target.constants]
         share = len(block[0]) / train_size
-        part, slopes = resume.evaluated(target, evaluate, position, block)
+        part, slopes = faults.evaluated(target, evaluate, position, block)
         # The energy of a block is that of all the data, estimated from its mean.
         energy += share * float(ops.convert_to_numpy(part)[0])
         for total, slope in zip(gradient, slopes, strict=True):

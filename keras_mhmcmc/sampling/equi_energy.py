@@ -1,5 +1,6 @@
 """`equi_energy`: MINTEE, chains on batches of growing size that jump between modes."""
 
+import numbers
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -13,30 +14,27 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import ladders
-from keras_mhmcmc.sampling import ladder_checks as checks
+from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
-from keras_mhmcmc.sampling import resume
+from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
-from keras_mhmcmc.sampling.initial_positions import starting_positions
-from keras_mhmcmc.sampling.initial_positions import without_lists
-from keras_mhmcmc.sampling.ladder import COUNTS
 from keras_mhmcmc.sampling.ladder import Ladder
 from keras_mhmcmc.sampling.ladder import Settings
 from keras_mhmcmc.sampling.log_density import LogDensity
-from keras_mhmcmc.sampling.plans import checked_plan
-from keras_mhmcmc.sampling.plans import in_float32
 from keras_mhmcmc.sampling.rings import collected
 
 tree = keras.tree
 
 _SHARE = _validate.Interval(0.0, 1.0)
 _ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
+_ABOVE_ONE = _validate.Interval(1.0, low_open=True)
+_FINITE = _validate.Interval(-3e38)
 
 _NAME = "equi_energy"
 
 
-@in_float32
+@loop.in_float32
 def equi_energy(
     init: Any,
     *,
@@ -166,12 +164,12 @@ def equi_energy(
     """
     burn_in = _validate.integer("burn_in", burn_in, 0)
     ring_steps = _validate.integer("ring_steps", ring_steps, 1)
-    checked_plan(num_steps, 0 if isinstance(init, ChainState) else burn_in, every)
+    resumes = isinstance(init, ChainState)
+    loop.checked_plan(num_steps, 0 if resumes else burn_in, every)
     _validate.choice("progress", progress, (True, False))
-    seed = _validate.seed(seed)
     target = LogDensity(log_likelihood=log_likelihood, log_prior=log_prior, data=data)
     train_size = target.train_size or 1
-    sizes = checks.sizes(train_size, batch_size, growth, num_levels, batch_sizes)
+    sizes = checked_sizes(train_size, batch_size, growth, num_levels, batch_sizes)
     alpha = _validate.number("alpha", alpha, _ALPHA)
     temperatures = ladders.ladder(train_size, sizes, alpha)
     step_size = _validate.number("step_size", step_size, _validate.POSITIVE)
@@ -186,72 +184,48 @@ def equi_energy(
         burn_in=burn_in,
         capacity=_validate.integer("ring_capacity", ring_capacity, 1),
         jump_probability=_validate.number("jump_probability", jump_probability, _SHARE),
-        target_acceptance=checks.target(target_acceptance),
+        target_acceptance=_checked_acceptance(target_acceptance),
         keep_all=_validate.choice("keep_all", keep_all, (True, False)),
     )
-    resumes = isinstance(init, ChainState)
-    if resumes:
-        saved = resume.checked(init)
-        values, structure, shapes, start, seed, _ = saved
-        # The reference comes before the ladder's own values.
-        reference = values[: len(shapes)]
-        saved = saved._replace(values=values[len(shapes) :])
-        if [x.shape for x in reference] != [shape[1:] for shape in shapes]:
-            raise ValueError(
-                "Argument `init` must be the state of draws of `mh.equi_energy`, which "
-                "begins with the reference. Received: a state whose first arrays have "
-                f"the shapes {[x.shape for x in reference]}"
-            )
-        at_reference = [ops.convert_to_tensor(x) for x in reference]
-        target.check(tree.pack_sequence_as(structure, at_reference))
+    start = starts.begin(init, num_chains, seed, target.check)
+    if start.saved is not None:
+        start, reference = _without_reference(start)
     else:
-        num_chains = _validate.integer("num_chains", num_chains, 1)
-        structure = starting_positions(init, num_chains, target.check)
-        position, start = tree.flatten(structure), 0
-        shapes = [tuple(ops.shape(x)) for x in position]
-        reference = _checked_reference(reference, structure)
-        resume.check_finite(target, structure, position, [])
-    each, base, energy = _reference_terms(target, structure, reference)
-    levels = checks.levels(energy_levels, lowest_energy, energy, temperatures)
+        reference = _checked_reference(reference, start)
+        faults.check_finite(target, start.structure, start.position, [])
+    each, base, energy = _reference_terms(target, start.structure, reference)
+    levels = _checked_levels(energy_levels, lowest_energy, energy, temperatures)
     settings = settings._replace(levels=[level - base for level in levels])
     # Log-likelihoods are differences from the reference's. The log prior is not.
-    resume.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
-    ladder = Ladder(target, structure, shapes, settings)
-    if resumes:
-        origin = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
-        state = resume.restored(
-            ladder.init([ops.zeros(shape) for shape in shapes]), saved, _NAME, origin
-        )
-    else:
-        state = ladder.init(position)
+    faults.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
+    ladder = Ladder(target, start, settings, each)
+    origin = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
+    state = start.restored(ladder.init(), _NAME, origin, target.check)
     first = settings.starts[0]  # of the coldest chain
-    wait = max(first - start, 0)
-    left = max(first + burn_in - max(start, first), 0)  # of the burn-in
-    checked_plan(num_steps, left, every)
+    wait = max(first - start.number, 0)
+    left = max(first + burn_in - max(start.number, first), 0)  # of the burn-in
+    loop.checked_plan(num_steps, left, every)
     plan = loop.Plan(wait + num_steps, wait + left, every)
+    at = start.number
     outcome = loop.run(
-        ladder.step,
-        ladder.noise,
-        state,
-        [*target.constants, each],
-        plan,
-        seed=seed,
-        start=start,
-        names=COUNTS,
-        progress=progress,
-        fuse=False,  # XLA takes minutes for a ladder on TensorFlow
-        record_size=sum(int(np.prod(s)) for s in shapes)
-        * (len(sizes) if settings.keep_all else 1),
+        ladder, state, plan, seed=start.seed, start=at, progress=progress
     )
-    state = resume.saved(
-        [reference, outcome.state],
-        structure,
-        shapes,
-        start + outcome.steps,
-        seed,
-        _NAME,
-    )
-    return collected(outcome, ladder, state, levels, base)
+    saved = start.left([reference, outcome.state], outcome.steps, _NAME)
+    return collected(outcome, ladder, saved, levels, base)
+
+
+def _without_reference(start: starts.Start) -> tuple[starts.Start, list[Array]]:
+    """Return a resumed start without the reference, which comes first in its values."""
+    assert start.saved is not None
+    count, values = len(start.shapes), start.saved.values
+    reference = values[:count]
+    if [x.shape for x in reference] != [shape[1:] for shape in start.shapes]:
+        raise ValueError(
+            "Argument `init` must be the state of draws of `mh.equi_energy`, which "
+            "begins with the reference. Received: a state whose first arrays have "
+            f"the shapes {[x.shape for x in reference]}"
+        )
+    return start._replace(saved=start.saved._replace(values=values[count:])), reference
 
 
 def _reference_terms(
@@ -276,11 +250,12 @@ def _reference_terms(
     return each, -float(each_array.sum()), energy
 
 
-def _checked_reference(reference: Any, structure: Any) -> list[Array]:
+def _checked_reference(reference: Any, start: starts.Start) -> list[Array]:
     """Return the leaves of the reference; by default the first position of `init`."""
+    structure = tree.pack_sequence_as(start.structure, start.position)
     if reference is None:
-        return [ops.convert_to_numpy(x)[0] for x in tree.flatten(structure)]
-    reference = without_lists(reference, "reference")
+        return [ops.convert_to_numpy(x)[0] for x in start.position]
+    reference = starts.without_lists(reference, "reference")
     try:
         tree.assert_same_structure(reference, structure)
     except (TypeError, ValueError):
@@ -291,7 +266,7 @@ def _checked_reference(reference: Any, structure: Any) -> list[Array]:
             for x in tree.flatten(reference)
         ]
         shapes = [x.shape for x in arrays]
-    expected = [tuple(x.shape[1:]) for x in tree.flatten(structure)]
+    expected = [shape[1:] for shape in start.shapes]
     if (
         arrays is None
         or shapes != expected
@@ -303,3 +278,110 @@ def _checked_reference(reference: Any, structure: Any) -> list[Array]:
             f"reference={_validate.shown(reference)}"
         )
     return arrays
+
+
+def checked_sizes(
+    train_size: int, batch_size: Any, growth: Any, num_levels: Any, batch_sizes: Any
+) -> list[int]:
+    """Return the batch sizes of all chains, decreasing from `train_size`."""
+    if (batch_size is None) == (batch_sizes is None):
+        raise ValueError(
+            "Exactly one of the arguments `batch_size` and `batch_sizes` must be "
+            "given: the hottest chain's size, or all sizes. Received: "
+            f"batch_size={batch_size!r}, batch_sizes={batch_sizes!r}"
+        )
+    if batch_sizes is not None:
+        return _all_sizes(train_size, batch_sizes)
+    batch_size = _validate.integer("batch_size", batch_size, 1)
+    growth = _validate.number("growth", growth, _ABOVE_ONE)
+    if num_levels is not None:
+        num_levels = _validate.integer("num_levels", num_levels, 2)
+    above: list[int] = []  # the hottest chain's first
+    while not above or batch_size * growth ** len(above) < train_size:
+        above.append(int(batch_size * growth ** len(above)))
+        # Stop at equal sizes: with a growth of nearly 1 the loop would take long.
+        if len(above) + 1 == num_levels or above[-1:] == above[-2:-1]:
+            break
+    if len(set(above)) < len(above):
+        raise ValueError(
+            "Arguments `batch_size` and `growth` must give batches of different sizes. "
+            f"Received: batch_size={batch_size}, growth={growth:g}, which give {above}"
+        )
+    if above[-1] >= train_size or len(above) + 1 != (num_levels or len(above) + 1):
+        raise ValueError(
+            "Arguments `batch_size`, `growth` and `num_levels` must give batches "
+            f"smaller than the {train_size} examples of `data`: only the coldest chain "
+            f"takes all of them. Received: batch_size={batch_size}, "
+            f"growth={growth:g}, num_levels={num_levels}"
+        )
+    return [train_size, *reversed(above)]
+
+
+def _all_sizes(train_size: int, values: Any) -> list[int]:
+    if not _is_list(values) or len(values) < 2:
+        raise ValueError(
+            "Argument `batch_sizes` must be a list of at least two sizes, the coldest "
+            f"chain's first. Received: batch_sizes={_validate.shown(values)}"
+        )
+    values = [_validate.integer("batch_sizes", value, 1) for value in values]
+    falls = all(high > low for high, low in zip(values, values[1:], strict=False))
+    if values[0] != train_size or not falls:
+        raise ValueError(
+            f"Argument `batch_sizes` must decrease from {train_size}, the number of "
+            "examples in `data`: the coldest chain takes all of them. "
+            f"Received: batch_sizes={values}"
+        )
+    return values
+
+
+def _checked_levels(
+    energy_levels: Any, lowest: Any, energy: float, temperatures: Sequence[float]
+) -> list[float]:
+    """Return the energy levels H_0..H_{K-1} in nats."""
+    if energy_levels is None:
+        if lowest is None:
+            lowest = energy
+        lowest = _validate.number("lowest_energy", lowest, _FINITE)
+        return ladders.default_levels(lowest, temperatures)
+    if lowest is not None:
+        raise ValueError(
+            "Argument `lowest_energy` must be None with `energy_levels`, which begin "
+            f"with it. Received: lowest_energy={lowest!r} and energy_levels"
+        )
+    size = len(temperatures)
+    values = energy_levels
+    if not _is_list(values) or len(values) != size:
+        raise ValueError(
+            f"Argument `energy_levels` must be a list of {size} numbers, one for each "
+            f"chain. Received: energy_levels={_validate.shown(values)}"
+        )
+    values = [_validate.number("energy_levels", value, _FINITE) for value in values]
+    if any(low >= high for low, high in zip(values, values[1:], strict=False)):
+        raise ValueError(
+            "Argument `energy_levels` must increase, the coldest chain's first. "
+            f"Received: energy_levels={values}"
+        )
+    return values
+
+
+def _checked_acceptance(value: Any) -> tuple[float, float]:
+    """Return the target range of the acceptance, (lowest, highest), or raise."""
+    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    if is_pair and all(_is_number(end) for end in value):
+        low, high = value
+        if 0 <= low < high <= 1:
+            return float(low), float(high)
+    raise ValueError(
+        "Argument `target_acceptance` must be two increasing numbers in [0, 1], such "
+        f"as (0.2, 0.5). Received: target_acceptance={_validate.shown(value)}"
+    )
+
+
+def _is_list(values: Any) -> bool:
+    return isinstance(values, list | tuple) or (
+        isinstance(values, np.ndarray) and values.ndim == 1
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

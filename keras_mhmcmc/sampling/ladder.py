@@ -3,7 +3,7 @@
 Shapes: K temperatures, C independent ladders, n examples. A chain axis has length C.
 """
 
-from typing import Any
+import math
 from typing import NamedTuple
 
 import keras
@@ -17,10 +17,11 @@ from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import proposals
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling.log_density import LogDensity
+from keras_mhmcmc.sampling.starts import Start
 
 tree = keras.tree
 
-COUNTS = (
+COUNTS: tuple[str, ...] = (
     "accepted",
     "proposed",
     "jump_accepted",
@@ -78,35 +79,41 @@ Noise = tuple[list[Tensor], Tensor]
 
 
 class Ladder:
-    """C ladders of K chains, for the compiled loop.
+    """C ladders of K chains, a program for the compiled loop.
 
     Args:
         target: gives the log-likelihoods and the log prior.
-        structure: of a position.
-        shapes: of the position's tensors, the chain axis first.
+        start: of the chains.
         settings: of the ladder.
+        each: log-likelihoods of the reference, (n,).
     """
 
+    counts = COUNTS
+    fuse = False  # XLA takes minutes for a ladder on TensorFlow
+
     def __init__(
-        self,
-        target: LogDensity,
-        structure: Any,
-        shapes: list[tuple[int, ...]],
-        settings: Settings,
+        self, target: LogDensity, start: Start, settings: Settings, each: Tensor
     ) -> None:
-        self.settings = settings
+        self.settings, self._start = settings, start
+        self.constants = [*target.constants, each]
+        self._shapes = shapes = start.shapes
         self.num_chains = shapes[0][0]
         self.size = len(settings.batch_sizes)
+        recorded = self.size if settings.keep_all else 1
+        self.record_size = recorded * sum(math.prod(shape) for shape in shapes)
         self._target = target
         self._train_size = target.train_size or 1
         self._rounds = batches.num_rounds(self._train_size)
-        self._structure = tree.map_structure(lambda _: 0, structure)
-        self._shapes = shapes
+        self._structure = start.structure
         # The coldest chain is not truncated.
         self._floors = [-1e38, *settings.levels[1:]]
 
-    def init(self, position: Position) -> State:
-        """Return the state before the first step. All chains start at `position`."""
+    def check(self, state: State) -> None:
+        """Accept every state."""
+
+    def init(self) -> State:
+        """Return the state before the first step. All chains start at one position."""
+        position = self._start.position
         zeros = ops.zeros((self.num_chains,), "float32")
         order = ops.zeros((self._rounds, self.num_chains), "float32")
         gradient = [ops.zeros_like(x) for x in position]

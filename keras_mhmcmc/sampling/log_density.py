@@ -1,6 +1,8 @@
 """The target of `mh.sample`: the user's functions, checked, and their energy."""
 
+import math
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,11 +15,17 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.samplers import ladders
+from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Position
+from keras_mhmcmc.samplers.base import at_step
 from keras_mhmcmc.samplers.parts import batches
+from keras_mhmcmc.samplers.parts import tensors
 
 tree = keras.tree
 
+_GOLDEN = -1640531535  # odd, so that no two parts of a step share a seed
+_LARGEST = 2**31 - 1
 _COARSE = 0.01  # longest step of float32, in standard deviations of a column
 
 Function = Callable[..., Tensor]  # of the user
@@ -275,6 +283,171 @@ class LogDensity:
             )
             total += float(ops.convert_to_numpy(value))
         return total
+
+
+class StepDensity:
+    """The target of K chains at one step: see `samplers.base.Density`.
+
+    Args:
+        target: the user's functions and data.
+        structure: of a position.
+        shapes: of the position's tensors, the chain axis first.
+        data: the arrays of the data.
+        noise: as `Program.noise` gives it: normals and uniforms, or seed and number.
+        number: of the step.
+        arrays: those of the kernel.
+        is_flat: whether a position is a list of one tensor (K, d), for all of `shapes`.
+    """
+
+    correct: Callable[["Energies"], "Energies"] | None = None  # by control variates
+
+    def __init__(
+        self,
+        target: LogDensity,
+        structure: Any,
+        shapes: list[tuple[int, ...]],
+        data: list[Tensor],
+        noise: tuple[Any, Any],
+        number: Tensor,
+        arrays: Sequence[Tensor] = (),
+        is_flat: bool = False,
+    ) -> None:
+        self._is_flat = is_flat
+        self._target = target
+        self._structure = structure
+        self._shapes = shapes
+        self._data, self.arrays = data, list(arrays)
+        self._noise, self._number = noise, number
+        self.train_size = target.train_size or 1
+
+    def evaluation(self, algorithm: Algorithm, point: Position) -> Evaluation:
+        """Return U and its gradient on the mini-batch of the step, with its noise."""
+        traits, target = algorithm.traits, self._target
+        normals, uniforms = self._noise
+        evaluate = target.energies(
+            self._structure,
+            self._data,
+            traits.uses_gradient,
+            traits.uses_energy_variance,
+        )
+        if self.correct is not None:
+            evaluate = self.correct(evaluate)
+        own, number = traits.num_uniforms, self._number
+        indices = target.batch_indices(uniforms[own:])
+        energy, gradient, *variance = evaluate(point, indices)
+        return Evaluation(
+            energy,
+            gradient,
+            normals,
+            uniforms[:own],
+            ops.convert_to_tensor(number),
+            at_step(algorithm.learning_rate, number),
+            at_step(algorithm.temperature, number),
+            self.train_size,
+            *variance,
+        )
+
+    def log_likelihoods(self, positions: list[Position], index: Tensor) -> list[Tensor]:
+        """Return log p(x_i|theta) at each of the positions, float32, (K, B)."""
+        count = len(self._shapes)
+
+        def of_chain(
+            leaves: Position, index: list[Tensor], data: list[Tensor]
+        ) -> tuple[Tensor, list[Tensor]]:
+            starts = range(0, len(leaves), count)
+            values = [
+                self._target.log_likelihoods(
+                    self._packed(leaves[start : start + count]), index, data
+                )
+                for start in starts
+            ]
+            return ops.sum(values[0]), values
+
+        evaluate = _backend.map_chains(of_chain, self._data, False, True)
+        leaves = [leaf for p in positions for leaf in self._leaves(p)]
+        return evaluate(leaves, [index])[2]
+
+    def log_prior(self, position: Position) -> Tensor:
+        """Return the log prior, float32, (K,)."""
+        if not self._target.has_prior:
+            return ops.zeros((self._shapes[0][0],), "float32")
+        evaluate = _backend.map_chains(self._log_prior, [], False)
+        return evaluate(self._leaves(position), [])[0]
+
+    def energies(self, position: Position) -> Tensor:
+        """Return U on all of the data, float32, (K,)."""
+        evaluate = self._target.energies(self._structure, self._data, False)
+        return evaluate(self._leaves(position), [])[0]
+
+    def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
+        """Return U on all of the data, float32, (K,), and the gradient of U/N."""
+        evaluate = self._target.energies(self._structure, self._data, True)
+        energy, gradient = evaluate(self._leaves(position), [])
+        return energy, self._joined(gradient)
+
+    def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
+        """Return the gradient of U/N on a random mini-batch of each chain."""
+        index = []
+        if batch_size < self.train_size:
+            rounds = batches.num_rounds(self.train_size)
+            keys = self.uniforms(rounds, 1, part)[:, :, 0]
+            index = [batches.draw_batches(keys, self.train_size, batch_size)]
+        evaluate = self._target.energies(self._structure, self._data, True)
+        return self._joined(evaluate(self._leaves(position), index)[1])
+
+    def weighted_gradient(
+        self, position: Position, index: Tensor, weights: Tensor
+    ) -> Position:
+        """Return the gradient of sum_b w_b log p(x_b|theta)."""
+
+        def of_chain(
+            leaves: Position, extra: list[Tensor], data: list[Tensor]
+        ) -> Tensor:
+            index, weights = extra
+            values = self._target.log_likelihoods(self._packed(leaves), [index], data)
+            return ops.sum(weights * values)
+
+        evaluate = _backend.map_chains(of_chain, self._data, True)
+        return self._joined(evaluate(self._leaves(position), [index, weights])[1])
+
+    def prior_gradient(self, position: Position) -> Position:
+        """Return the gradient of the log prior."""
+        if not self._target.has_prior:
+            return [ops.zeros_like(x) for x in position]
+        evaluate = _backend.map_chains(self._log_prior, [], True)
+        return self._joined(evaluate(self._leaves(position), [])[1])
+
+    def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
+        """Return uniforms, float32, (count, K, size)."""
+        shape = (count, self._shapes[0][0], size)
+        return _backend.draw(*self._seed_of(2 * part + 1), [], shape)[1]
+
+    def normals(self, part: Tensor) -> Position:
+        """Return standard normals like the position."""
+        shapes = self._shapes
+        if self._is_flat:
+            shapes = [(shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes))]
+        return _backend.draw(*self._seed_of(2 * part), shapes, (0,))[0]
+
+    def _log_prior(self, leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
+        """Return the log prior of one chain, ()."""
+        return self._target.log_prior(self._packed(leaves))
+
+    def _seed_of(self, part: Tensor) -> tuple[Tensor, Tensor]:
+        """Return seed and number of a part; integers stay plain, as PyTorch needs."""
+        seed, number = self._noise
+        return seed ^ (((part + 1) * _GOLDEN) & _LARGEST), number
+
+    def _leaves(self, position: Position) -> Position:
+        """Return the tensors of the user's structure."""
+        return tensors.unflat(position[0], self._shapes) if self._is_flat else position
+
+    def _joined(self, leaves: Position) -> Position:
+        """Return a position from its tensors in the user's structure."""
+        return [tensors.flat(leaves)] if self._is_flat else list(leaves)
+
+    def _packed(self, leaves: Position) -> Any:
+        return tree.pack_sequence_as(self._structure, leaves)
 
 
 def _check_functions(

@@ -1,25 +1,27 @@
 """Run a compiled loop in pieces: memory for kept draws alone, and a progress bar."""
 
+import functools
 import time
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
+from typing import ParamSpec
+from typing import Protocol
+from typing import TypeVar
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.samplers.base import Traits
 
-# Arguments: state, constants, noise, number of the step. Results: the next state; the
-# tensors to record, each with the chain axis first; counts, each of shape (chain,).
-Step = Callable[[Any, list[Tensor], Any, Tensor], tuple[Any, list[Tensor], list[Any]]]
-# Arguments: seed, number of the step. Result: the noise of the step.
-Noise = Callable[[Tensor, Tensor], Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SECONDS = 0.5  # of a piece, between two updates of the bar
 _FIRST_STEPS = 8
@@ -60,6 +62,67 @@ class Plan(NamedTuple):
         draws = max(0, (end - 1 - self.due(kept)) // self.every + 1)
         return end - done, draws
 
+    def check_warm_up(self, traits: Traits, start: int) -> None:
+        """Refuse a burn-in that is shorter than what is left of the warm-up."""
+        name, count = traits.warm_up_argument
+        least = traits.warm_up - start
+        if self.burn_in < least:
+            raise ValueError(
+                f"Argument `burn_in` must be at least {least}, since the first {count} "
+                "steps of the kernel are its warm-up. Raise it, or make the kernel "
+                f"with a smaller `{name}`. Received: burn_in={self.burn_in}, "
+                f"{name}={count}"
+            )
+
+
+def checked_plan(num_steps: int, burn_in: int, every: int) -> Plan:
+    """Return how long to run and what to keep, or raise a `ValueError`."""
+    num_steps = _validate.integer("num_steps", num_steps, 1)
+    burn_in = _validate.integer("burn_in", burn_in, 0)
+    plan = Plan(num_steps, burn_in, _validate.integer("every", every, 1))
+    if plan.num_draws < 1:
+        raise ValueError(
+            "Argument `num_steps` must be at least `burn_in` + `every`, so that a draw "
+            f"is kept. Received: num_steps={num_steps}, burn_in={burn_in}, "
+            f"every={every}"
+        )
+    return plan
+
+
+def in_float32(function: Callable[P, R]) -> Callable[P, R]:
+    """Return `function` with float32 as the float of Keras, in which chains run."""
+
+    @functools.wraps(function)
+    def run_in_float32(*args: P.args, **kwargs: P.kwargs) -> R:
+        own = keras.config.floatx()
+        keras.config.set_floatx("float32")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            keras.config.set_floatx(own)
+
+    return run_in_float32
+
+
+class Program(Protocol):
+    """What the loop runs: the steps of all chains."""
+
+    constants: list[Tensor]  # that each step reads
+    counts: tuple[str, ...]  # names of what a step counts
+    fuse: bool  # whether XLA makes the loop faster on TensorFlow
+    record_size: int  # how many numbers a record has at most
+
+    def noise(self, seed: Tensor, number: Tensor) -> Any:
+        """Return the noise of a step."""
+
+    def step(
+        self, state: Any, constants: list[Tensor], noise: Any, number: Tensor
+    ) -> tuple[Any, list[Tensor], list[Any]]:
+        """Return the next state, the tensors to record, and counts, (chain, ...)."""
+
+    def check(self, state: Any) -> None:
+        """Raise an error, which ends the run, if a state shows wrong settings."""
+
 
 class Outcome(NamedTuple):
     """The result of a run, whole or interrupted."""
@@ -68,55 +131,30 @@ class Outcome(NamedTuple):
     arrays: list[Array] | None  # kept records, (chain, draw, ...); None: no draw
     # By name, over the steps after the burn-in: float64 (chain,), or 0.0 without steps.
     counts: dict[str, Any]
-    steps: int
+    steps: int  # since the first step of the chains
     interrupted: bool
 
 
 def run(
-    step: Step,
-    noise: Noise,
+    program: Program,
     state: Any,
-    constants: list[Tensor],
     plan: Plan,
     *,
     seed: int,
-    start: int,
-    names: Sequence[str],
-    progress: bool,
-    record_size: int | None = None,
-    fuse: bool = True,
+    start: int = 0,
+    progress: bool = False,
     jit_compile: bool | str = "auto",
-    check: Callable[[Any], None] | None = None,
     compile_chains: Callable[..., Any] = _backend.compile_chains,
 ) -> Outcome:
     """Run `plan.num_steps` steps of chains, from the step number `start` on.
 
-    Args:
-        step: function of state, constants, noise and the number of the step. It
-            returns the next state, the tensors to record, and the counts.
-        noise: function of the seed and the number of the step. It returns the noise.
-        state: what the loop carries, a structure of tensors.
-        constants: tensors that each step reads.
-        plan: how long to run, and what to keep.
-        seed: of the run.
-        start: number of the first step.
-        names: of the counts.
-        progress: whether to show a bar.
-        record_size: how many numbers a record has at most. It sets how many records
-            one call of the loop keeps. Defaults to the size of the state.
-        fuse: whether XLA makes the loop faster on TensorFlow.
-        jit_compile: as in `mh.sample`.
-        check: function of the state, called every half second or so. An error that it
-            raises ends the run.
-        compile_chains: function that compiles the loop.
-
-    Returns:
-        The `Outcome`. Ctrl-C ends the run early, with a warning.
+    Ctrl-C ends the run early, with a warning.
     """
 
     def shapes(state: Any, constants: list[Tensor]) -> tuple[list[Tensor], list[Any]]:
-        return step(state, constants, noise(seed, start), start)[1:]
+        return program.step(state, constants, program.noise(seed, start), start)[1:]
 
+    names = program.counts
     arrays: list[Array] | None = None
     totals: dict[str, Any] = dict.fromkeys(names, 0.0)
     bar = None
@@ -124,32 +162,33 @@ def run(
         bar = keras.utils.Progbar(
             plan.num_steps, unit_name="step", stateful_metrics=["acceptance"]
         )
-    if record_size is None:
-        record_size = sum(int(np.prod(x.shape)) for x in keras.tree.flatten(state))
-    capacity = _capacity(record_size, plan)
-    fuse = _backend.compiles(jit_compile, fuse)
-    program = compile_chains(step, noise, shapes, capacity, fuse)
+    capacity = _BUFFER_BYTES // (4 * max(program.record_size, 1))
+    capacity = int(np.clip(capacity, 1, min(_BUFFER_DRAWS, max(plan.num_draws, 1))))
+    fuse = _backend.compiles(jit_compile, program.fuse)
+    compiled = compile_chains(program.step, program.noise, shapes, capacity, fuse)
     done, kept, wanted, interrupted = 0, 0, _FIRST_STEPS, False
     try:
         while done < plan.num_steps:
             steps, draws = plan.piece(done, kept, wanted, capacity)
             began = time.perf_counter()
             first = plan.due(kept) - done
-            new_state, records, counts = program(
-                state, constants, seed, start + done, steps, first, plan.every
+            new_state, records, counts = compiled(
+                state, program.constants, seed, start + done, steps, first, plan.every
             )
             counts = [np.asarray(ops.convert_to_numpy(c), "float64") for c in counts]
             counts = dict(zip(names, counts, strict=True))
             if draws:
                 records = [ops.convert_to_numpy(record)[:draws] for record in records]
                 if arrays is None:
-                    arrays = [_room(record, plan.num_draws) for record in records]
+                    arrays = [
+                        np.empty((plan.num_draws, *x.shape[1:]), x.dtype)
+                        for x in records
+                    ]
                 for array, record in zip(arrays, records, strict=True):
                     array[kept : kept + draws] = record
             # The piece counts from here on: an interruption before discards it whole.
             state, done, kept = new_state, done + steps, kept + draws
-            if check is not None:
-                check(state)
+            program.check(state)
             if done > plan.burn_in:
                 totals = {name: totals[name] + counts[name] for name in names}
             seconds = time.perf_counter() - began
@@ -167,17 +206,7 @@ def run(
     if arrays is not None:
         # These are views: in memory a draw follows the draw before, as they came.
         arrays = [np.moveaxis(array[:kept], 0, 1) for array in arrays]
-    return Outcome(state, arrays, totals, done, interrupted)
-
-
-def _capacity(size: int, plan: Plan) -> int:
-    """Return how many records of `size` numbers one call of the loop keeps."""
-    capacity = _BUFFER_BYTES // (4 * max(size, 1))
-    return int(np.clip(capacity, 1, min(_BUFFER_DRAWS, max(plan.num_draws, 1))))
-
-
-def _room(record: Array, num_draws: int) -> Array:
-    return np.empty((num_draws, *record.shape[1:]), record.dtype)
+    return Outcome(state, arrays, totals, start + done, interrupted)
 
 
 def _shown(counts: dict[str, Array]) -> list[tuple[str, float]]:

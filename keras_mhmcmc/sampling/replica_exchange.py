@@ -7,35 +7,29 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.samplers.base import Diffusion
+from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Rate
 from keras_mhmcmc.samplers.base import checked_learning_rate
 from keras_mhmcmc.samplers.ladders import OfReplicas
 from keras_mhmcmc.samplers.ladders import ReplicaExchange
-from keras_mhmcmc.samplers.mhbt import Metropolis
+from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
-from keras_mhmcmc.sampling import resume
-from keras_mhmcmc.sampling.draws import ChainState
+from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.draws import Draws
-from keras_mhmcmc.sampling.initial_positions import starting_positions
 from keras_mhmcmc.sampling.log_density import LogDensity
-from keras_mhmcmc.sampling.plans import checked_plan
-from keras_mhmcmc.sampling.plans import in_float32
 from keras_mhmcmc.sampling.run import Program
-from keras_mhmcmc.sampling.run import bound_to_weights
+from keras_mhmcmc.sampling.run import bound_to_data
 
 tree = keras.tree
 _SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 
 
-@in_float32
+@loop.in_float32
 def replica_exchange(
-    kernel: Diffusion | Metropolis,
+    kernel: Algorithm,
     init: Any,
     *,
     temperatures: Sequence[float],
@@ -136,13 +130,12 @@ def replica_exchange(
     Reference: Deng, Feng, Gao, Liang and Lin (2020), "Non-convex learning via replica
     exchange stochastic gradient MCMC", algorithm 1.
     """
-    _validate.instance(
-        "kernel",
-        kernel,
-        (Diffusion, Metropolis),
-        "built by mh.kernels.sgld, psgld, sghmc, sgnht, mhbt or mint",
-    )
-    if isinstance(kernel, Metropolis) and kernel.adaptation is not None:
+    if not (isinstance(kernel, Algorithm) and kernel.can_swap):
+        raise ValueError(
+            "Argument `kernel` must be built by mh.kernels.sgld, psgld, sghmc, sgnht, "
+            f"mhbt or mint. Received: kernel={_validate.shown(kernel)}"
+        )
+    if kernel.traits.adapts_target:
         raise ValueError(
             "Argument `kernel` must have a fixed beta: a beta that adapts changes what "
             "the chains sample. Give the proposal a number, such as "
@@ -154,9 +147,8 @@ def replica_exchange(
     rates = _checked_rates(learning_rates, ladder)
     interval, probability = _checked_swaps(swap_every)
     keep_all = _validate.choice("keep_all", keep_all, (True, False))
-    plan = checked_plan(num_steps, burn_in, every)
+    plan = loop.checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
-    seed = _validate.seed(seed)
     target = LogDensity(
         log_density=log_density,
         log_likelihood=log_likelihood,
@@ -165,116 +157,64 @@ def replica_exchange(
         batch_size=batch_size,
         replacement=replacement,
     )
-    variance = _checked_variance(energy_variance, kernel, target)
-    replicas = len(ladder)
-    if isinstance(init, ChainState):
-        saved = resume.checked(init)
-        _, structure, shapes, start, seed, _ = saved
-        num_chains = max(shapes[0][0] // replicas, 1)
-    else:
-        num_chains = _validate.integer("num_chains", num_chains, 1)
-        structure = starting_positions(init, num_chains, target.check)
-        position = [_repeat(x, replicas) for x in tree.flatten(structure)]
-        shapes, start = [tuple(ops.shape(x)) for x in position], 0
-    algorithm = ReplicaExchange(
-        kernel.at_temperature(
-            OfReplicas(ladder, num_chains),
-            None if rates is None else OfReplicas(rates, num_chains),
-        ).bind_data_size(target.train_size, target.batch_size),
-        ladder,
-        num_chains,
-        interval,
-        probability,
-        variance,
+    variance = _checked_variance(
+        energy_variance, kernel.traits.compares_batches, target
     )
-    algorithm = bound_to_weights(algorithm, structure, shapes)
-    program = Program(
-        algorithm, target, structure, shapes, None if keep_all else num_chains
-    )
-    if isinstance(init, ChainState):
-        template = resume.first_state(algorithm, [ops.zeros(shape) for shape in shapes])
-        origin = "the same kernel and the same number of temperatures"
-        state = resume.restored(template, saved, _name_of(algorithm), origin)
-        resume.check_functions(saved, target.check)
-    else:
-        state = resume.first_state(algorithm, position)
-        program.check_start(state, seed)
-
+    start = starts.begin(init, num_chains, seed, target.check, copies=len(ladder))
+    num_chains = max(start.shapes[0][0] // len(ladder), 1)
+    temperature = OfReplicas(ladder, num_chains)
+    rate = None if rates is None else OfReplicas(rates, num_chains)
+    hot = kernel.at_temperature(temperature, rate)
+    hot = bound_to_data(hot, target, batch_size)
+    swaps = interval, probability, variance
+    exchange = ReplicaExchange(hot, ladder, num_chains, *swaps)
+    recorded = None if keep_all else num_chains
+    program = Program(exchange, target, start, recorded=recorded)
+    name = f"{starts.kernel_of(program.kernel)} {len(ladder)} temperatures"
+    origin = "the same kernel and the same number of temperatures"
     outcome = loop.run(
-        program.step,
-        program.noise,
-        state,
-        target.constants,
+        program,
+        program.first_state(name, origin),
         plan,
-        seed=seed,
-        start=start,
-        names=program.counts,
+        seed=start.seed,
+        start=start.number,
         progress=progress,
-        fuse=not target.draws_batches,
     )
-    steps = start + outcome.steps
-    state = resume.saved(
-        outcome.state, structure, shapes, steps, seed, _name_of(algorithm)
-    )
-    return _draws(outcome, program, algorithm, state, replicas if keep_all else 1)
+    return _draws(outcome, program, ladder, len(ladder) if keep_all else 1)
 
 
 def _draws(
-    outcome: loop.Outcome,
-    program: Program,
-    algorithm: ReplicaExchange,
-    state: ChainState,
-    kept: int,
+    outcome: loop.Outcome, program: Program, temperatures: Sequence[float], kept: int
 ) -> Draws:
-    """Return the `Draws` of a run.
-
-    Args:
-        outcome: of the run.
-        program: that ran.
-        algorithm: that ran, with R temperatures.
-        state: after the run.
-        kept: number of temperatures whose draws were kept, 1 or R.
-    """
-    temperatures, num_chains = algorithm.temperatures, algorithm.num_chains
-    replicas = len(temperatures)
-    counts = {
-        name: value.reshape(replicas, num_chains)
-        for name, value in program.summary(outcome).items()
+    """Return the `Draws` of a run that recorded so many temperatures, `kept`."""
+    num_chains = program.num_chains // len(temperatures)
+    shape = (len(temperatures), num_chains)
+    counts, state = program.counted(outcome), program.saved(outcome)
+    means = {name: x.reshape(shape) for name, x in program.summary(outcome).items()}
+    swapped, tried = (
+        counts[name].reshape(shape)[:-1].T
+        for name in ("swap_accepted", "swap_proposed")
+    )
+    of_all = {
+        # NaN: the pair never tried.
+        "swap_acceptance": np.where(tried > 0, swapped / np.maximum(tried, 1), np.nan),
+        "temperatures": np.array(temperatures),
     }
-    swaps = _swap_acceptance(outcome.counts, replicas, num_chains)
-    arrays = resume.kept_records(outcome, state.shapes, kept * num_chains)
-    levels = []
+    arrays, levels = program.records(outcome), []
     for r in range(kept):
         *position, energy = [x[r * num_chains : (r + 1) * num_chains] for x in arrays]
-        info = {"energy": energy, **{name: x[r] for name, x in counts.items()}}
-        info |= {"swap_acceptance": swaps, "temperatures": np.array(temperatures)}
-        position = tree.pack_sequence_as(state.structure, position)
-        levels.append(Draws(position, None, info, state, outcome.interrupted))
-    coldest = levels[0].info["energy"]
-    resume.warn_of_lost_chains(coldest, program.target)
-    resume.warn_of_coarse_energies(coldest, algorithm.energy_unit(state.steps - 1))
-    if isinstance(algorithm.kernel, Metropolis):
-        resume.warn_of_still_chains(
-            program.counted(outcome), "only swaps move a chain of such a temperature"
-        )
+        info = {"energy": energy, **{name: x[r] for name, x in means.items()}}
+        position = tree.pack_sequence_as(program.structure, position)
+        levels.append(Draws(position, None, info | of_all, state, outcome.interrupted))
+    coldest, kernel = levels[0].info["energy"], program.kernel
+    faults.warn_of_lost_chains(coldest, program.target)
+    faults.warn_of_coarse_energies(coldest, kernel.energy_unit(outcome.steps - 1, 0))
+    if kernel.traits.compares_batches:
+        consequence = "only swaps move a chain of such a temperature"
+        faults.warn_of_still_chains(counts, consequence)
     if kept > 1:
         levels[0].levels = tuple(levels)
     return levels[0]
-
-
-def _swap_acceptance(counts: dict[str, Array], replicas: int, num_chains: int) -> Array:
-    """Return the share of accepted swaps, (chain, pair). NaN: the pair never tried."""
-    shape = (replicas, num_chains)
-    accepted, proposed = (
-        np.reshape(np.zeros(replicas * num_chains) + counts[name], shape)[:-1].T
-        for name in ("swap_accepted", "swap_proposed")
-    )
-    return np.where(proposed > 0, accepted / np.maximum(proposed, 1.0), np.nan)
-
-
-def _repeat(x: Tensor, replicas: int) -> Tensor:
-    """Return R K chains that start where K chains start."""
-    return ops.tile(x, (replicas,) + (1,) * (len(x.shape) - 1))
 
 
 def _checked_temperatures(values: Any) -> tuple[float, ...]:
@@ -324,15 +264,12 @@ def _checked_swaps(swap_every: Any) -> tuple[int | None, float | None]:
     return None, _validate.number("swap_every", swap_every, _SHARE, hint)
 
 
-def _checked_variance(
-    value: Any, kernel: Diffusion | Metropolis, target: LogDensity
-) -> float | None:
+def _checked_variance(value: Any, is_exact: bool, target: LogDensity) -> float | None:
     """Return the variance of energies, nats^2. None: estimate it from each batch."""
-    exact = isinstance(kernel, Metropolis) or not target.draws_batches
     if not isinstance(value, str):
         hint = 'Or "auto".'
         value = _validate.number("energy_variance", value, _validate.NOT_NEGATIVE, hint)
-        if value > 0 and isinstance(kernel, Metropolis):
+        if value > 0 and is_exact:
             raise ValueError(
                 "Argument `energy_variance` must be 0 or 'auto' with `mh.kernels.mhbt` "
                 "and `mint`. They swap a position together with its mini-batch, and "
@@ -340,7 +277,7 @@ def _checked_variance(
             )
         return value
     _validate.choice("energy_variance", value, ("auto",))
-    if exact:
+    if is_exact or not target.draws_batches:
         return 0.0
     if target.batch_size is not None and target.batch_size < 2:
         raise ValueError(
@@ -348,8 +285,3 @@ def _checked_variance(
             "example has no variance. Received: energy_variance='auto'"
         )
     return None
-
-
-def _name_of(algorithm: ReplicaExchange) -> str:
-    """Return what the state of a run says of its origin."""
-    return f"{resume.kernel_of(algorithm)} {len(algorithm.temperatures)} temperatures"

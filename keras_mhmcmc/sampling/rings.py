@@ -14,7 +14,6 @@ from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.ladder import Ladder
-from keras_mhmcmc.sampling.resume import kept_records
 
 if TYPE_CHECKING:
     import pandas
@@ -138,7 +137,10 @@ def collected(
         for k in range(ladder.size)
     ]
     kept = ladder.size if settings.keep_all else 1
-    arrays = kept_records(outcome, state.shapes, kept * chains)
+    arrays = outcome.arrays
+    if arrays is None:  # no draw
+        rows_of = [*(shape[1:] for shape in state.shapes), ()]
+        arrays = [np.empty((kept * chains, 0, *row), "float32") for row in rows_of]
     draws = []
     for k in range(kept):
         *position, energy = [x[k * chains : (k + 1) * chains] for x in arrays]

@@ -1,5 +1,6 @@
 """`sample`: chains on any density, as one vectorised and compiled program."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -13,41 +14,30 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.samplers.base import Algorithm
-from keras_mhmcmc.samplers.base import Evaluation
-from keras_mhmcmc.samplers.base import Transition
+from keras_mhmcmc.samplers.base import Kernel
 from keras_mhmcmc.samplers.base import at_step
 from keras_mhmcmc.samplers.base import map_leaves
-from keras_mhmcmc.samplers.contour import ContourSampler
-from keras_mhmcmc.samplers.spike_slab import SpikeSlabSampler
+from keras_mhmcmc.samplers.base import map_positions
+from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
-from keras_mhmcmc.sampling import plans
-from keras_mhmcmc.sampling import reports
-from keras_mhmcmc.sampling import resume
 from keras_mhmcmc.sampling import reuse
-from keras_mhmcmc.sampling import transitions
+from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.control_variates import ControlVariates
-from keras_mhmcmc.sampling.control_variates import check_arguments
-from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import named_leaves
-from keras_mhmcmc.sampling.initial_positions import starting_positions
 from keras_mhmcmc.sampling.log_density import LogDensity
+from keras_mhmcmc.sampling.log_density import StepDensity
 
 tree = keras.tree
 
-# A step of 400 gathered examples on TensorFlow took 47 us with XLA, 128 us without, of
-# 3,200 251 and 298 us, and of 10,000 1,136 and 706 us.
-_FUSED_EXAMPLES = 4096
-
+Bound = TypeVar("Bound", bound=Kernel)
 _WAYS: tuple[bool | str, ...] = ("auto", True, False)
 
-BoundAlgorithm = TypeVar("BoundAlgorithm", bound=Algorithm)
 
-
-@plans.in_float32
+@loop.in_float32
 def sample(
-    kernel: Algorithm | Transition,
+    kernel: Kernel,
     init: Any,
     *,
     log_likelihood: Callable[..., Tensor] | None = None,
@@ -153,13 +143,12 @@ def sample(
     _validate.instance(
         "kernel",
         kernel,
-        (Algorithm, Transition),
+        Kernel,
         "built by `mh.kernels`, such as mh.kernels.sgld(0.1)",
     )
-    plan = plans.checked_plan(num_steps, burn_in, every)
+    plan = loop.checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
     jit_compile = _validate.choice("jit_compile", jit_compile, _WAYS)
-    seed = _validate.seed(seed)
     target = LogDensity(
         log_density=log_density,
         log_likelihood=log_likelihood,
@@ -168,231 +157,241 @@ def sample(
         batch_size=batch_size,
         replacement=replacement,
     )
-    given = kernel
-    if isinstance(kernel, Transition):
-        transitions.check_arguments(kernel, target, replacement)
-        kernel = kernel.bind_data_size(target.train_size, batch_size)
-    else:
-        kernel = kernel.bind_data_size(target.train_size, target.batch_size)
-    if isinstance(kernel, SpikeSlabSampler) and kernel.is_regression:
-        target.check_squared_errors()
+    given, kernel = kernel, bound_to_data(kernel, target, batch_size)
+    start = starts.begin(init, num_chains, seed, target.check)
+    reference = None
     if control_variates is not None:
-        check_arguments(kernel, target)
-    saved = None
-    if isinstance(init, ChainState):
-        saved = resume.checked(init)
-        _, structure, shapes, start, seed, _ = saved
-        position = [ops.zeros(shape) for shape in shapes]
-    else:
-        num_chains = _validate.integer("num_chains", num_chains, 1)
-        structure = starting_positions(init, num_chains, target.check)
-        position, start = tree.flatten(structure), 0
-        shapes = [tuple(ops.shape(x)) for x in position]
-    program: Program | transitions.TransitionProgram
-    if isinstance(kernel, Transition):
-        plans.check_warm_up(kernel.warm_up_argument, start, plan)
-        program = transitions.TransitionProgram(kernel, target, structure, shapes)
-    else:
-        kernel = bound_to_weights(kernel, structure, shapes)
-        plans.check_warm_up(
-            kernel.traits.warm_up_argument, start, plan, kernel.traits.warm_up
-        )
-        reference = None
-        if control_variates is not None:
-            reference = ControlVariates(control_variates, target, structure, shapes)
-        program = Program(kernel, target, structure, shapes, reference=reference)
-    state = resume.first_state(kernel, position)
-    if saved is not None:
-        name = resume.kernel_of(kernel)
-        state = resume.restored(state, saved, name, "the same kernel")
-        resume.check_functions(saved, target.check)
-    if start == 0:
-        program.check_start(state, seed)
+        reference = ControlVariates(control_variates, kernel, target, start)
+    plan.check_warm_up(kernel.traits, start.number)
+    program = Program(kernel, target, start, reference)
+    # What a compiled loop depends on, besides the functions of the user.
+    shapes = repr(program.structure), *start.shapes, *target.signature
     outcome = loop.run(
-        program.step,
-        program.noise,
-        transitions.carried(kernel, state, shapes),
-        program.constants,
+        program,
+        program.first_state(starts.kernel_of(program.kernel), "the same kernel"),
         plan,
-        seed=seed,
-        start=start,
-        names=program.counts,
+        seed=start.seed,
+        start=start.number,
         progress=progress,
-        fuse=program.fuse,
-        record_size=resume.record_size(shapes),
         jit_compile=jit_compile,
-        check=program.check,
         compile_chains=reuse.compiler(
             [log_density, log_likelihood, log_prior],
-            (
-                given,
-                repr(program.structure),
-                *shapes,
-                *target.signature,
-                control_variates is None,
-            ),
+            (given, *shapes, reference is None),
         ),
     )
-    return reports.told_of_rounding(program.draws(outcome, seed, start))
+    return faults.told_of_rounding(program.draws(outcome))
+
+
+def bound_to_data(kernel: Bound, target: LogDensity, batch_size: int | None) -> Bound:
+    """Return the kernel for the data of the target, or raise a `ValueError`.
+
+    Args:
+        kernel: from the user.
+        target: has the data.
+        batch_size: from the user.
+    """
+    traits = kernel.traits
+    if traits.needs_examples and target.train_size is None:
+        raise ValueError(
+            "Argument `log_likelihood` must be given, with `data`: the kernel compares "
+            "single examples. Received: `log_density`"
+        )
+    if traits.draws_data and target.replacement:
+        raise ValueError(
+            "Argument `replacement` must be False: the kernel says itself how it draws "
+            "its mini-batches. Received: replacement=True"
+        )
+    size = batch_size if traits.draws_data else target.batch_size
+    kernel = kernel.bind_data_size(target.train_size, size)
+    if traits.learns_noise:
+        target.check_squared_errors()
+    return kernel
 
 
 class Weight(NamedTuple):
-    """A tensor of the position, as `Algorithm.bind_weights` takes it."""
+    """A tensor of the position, as `Kernel.bind_weights` takes it."""
 
     path: str
     shape: tuple[int, ...]  # the chain axis first
 
 
-def bound_to_weights(
-    algorithm: BoundAlgorithm, structure: Any, shapes: list[tuple[int, ...]]
-) -> BoundAlgorithm:
-    """Return the algorithm for positions of this structure and these shapes."""
-    numbers = tree.pack_sequence_as(structure, list(range(len(shapes))))
-    names = {number: name for name, number in named_leaves(numbers).items()}
-    weights = [Weight(names[i], shape) for i, shape in enumerate(shapes)]
-    return algorithm.bind_weights(weights, has_chains=True)
-
-
 class Program:
-    """One step of K chains of an algorithm on a target, for the compiled loop.
+    """Steps of K chains of a kernel on a target, for the compiled loop.
 
     Args:
-        algorithm: bound to the data and to the weights.
+        kernel: bound to the data.
         target: gives the energies.
-        structure: of a position.
-        shapes: of the position's tensors, the chain axis first.
-        recorded: number of the first chains that are recorded. None records all.
+        start: of the chains.
         reference: control variates of the gradients. None uses plain mini-batches.
+        recorded: number of the first chains that are recorded. None records all.
     """
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        kernel: Kernel,
         target: LogDensity,
-        structure: Any,
-        shapes: list[tuple[int, ...]],
-        recorded: int | None = None,
+        start: starts.Start,
         reference: ControlVariates | None = None,
+        recorded: int | None = None,
     ) -> None:
-        self.algorithm = algorithm
-        self.target = target
-        self.num_chains = shapes[0][0]
-        self.structure = tree.map_structure(lambda _: 0, structure)
-        self.constants = list(target.constants)
-        self._reference = reference
+        self.target, self.start, self._reference = target, start, reference
+        self.shapes = start.shapes
+        self.num_chains = self.shapes[0][0]
+        self._recorded = self.num_chains if recorded is None else recorded
+        self.structure = tree.map_structure(lambda _: 0, start.structure)
+        numbers = list(range(len(self.shapes)))
+        named = named_leaves(tree.pack_sequence_as(self.structure, numbers))
+        self.names = sorted(named, key=named.__getitem__)
+        weights = [Weight(*x) for x in zip(self.names, self.shapes, strict=True)]
+        self.kernel = kernel.bind_weights(weights, has_chains=True)
+        self._traits = traits = self.kernel.traits
+        has_count = "nonfinite" in traits.counts
+        self.counts = traits.counts if has_count else (*traits.counts, "nonfinite")
+        self._arrays = [ops.convert_to_tensor(x) for x in self.kernel.arrays]
+        self.constants = [*target.constants, *self._arrays]
         if reference is not None:
             self.constants += reference.constants
         examples = self.num_chains * (target.batch_size or 1)
-        self.fuse = not target.draws_batches or examples <= _FUSED_EXAMPLES
-        counts = algorithm.traits.counts
-        self.counts = counts if "nonfinite" in counts else (*counts, "nonfinite")
-        self._shapes = shapes
-        self._recorded = recorded
-        self._start: Array | None = None  # energy of each chain, nats
+        is_small = not target.draws_batches or examples <= traits.fused_examples
+        self.fuse = is_small and not traits.draws_data
+        self._dimension = sum(math.prod(shape[1:]) for shape in self.shapes)
+        # Position, energy, and log weight.
+        self.record_size = self.num_chains * (self._dimension + 2)
+        # Whether the loop carries positions as one tensor (K, d).
+        self._is_flat = traits.is_flat and len(self.shapes) > 1
+        self._energy: Array | None = None  # of each chain at the start, nats
 
-    def noise(self, seed: Tensor, number: Tensor) -> tuple[list[Tensor], Tensor]:
+    def first_state(self, name: str, origin: str) -> Any:
+        """Return the state before the first step, checked.
+
+        Args:
+            name: of the kernel in saved states.
+            origin: what must have made a saved state, for an error.
+        """
+        check, self._name = self.target.check, name
+        state = starts.first_state(self.kernel, self.start.position)
+        state = self.start.restored(state, name, origin, check)
+        if self.start.number == 0:
+            self._check_start(state)
+        if self._is_flat:
+            state = map_positions(lambda position: [tensors.flat(position)], state)
+        return state
+
+    def noise(self, seed: Tensor, number: Tensor) -> tuple[Any, Any]:
         """Return the noise of a step: normals, and uniforms (uniforms, K).
 
-        The first uniforms are the algorithm's, the others the mini-batch's.
+        The first uniforms are the kernel's, the others the mini-batch's. For a kernel
+        that draws its data the noise is what it is made from: the seed and the number.
         """
-        uniforms = self.algorithm.traits.num_uniforms + self.target.num_uniforms
-        shape = (uniforms, self.num_chains)
-        return _backend.draw(seed, number, self._shapes, shape)
+        if self._traits.draws_data:
+            # PyTorch's generator takes plain integers.
+            return (seed if isinstance(seed, int) else ops.cast(seed, "int32")), number
+        uniforms = self._traits.num_uniforms + self.target.num_uniforms
+        return _backend.draw(seed, number, self.shapes, (uniforms, self.num_chains))
 
     def step(
         self, state: Any, constants: list[Tensor], noise: Any, number: Tensor
     ) -> tuple[Any, list[Tensor], list[Tensor]]:
         """Return the next state, what to record, and counts."""
-        algorithm, target = self.algorithm, self.target
-        normals, uniforms = noise
-        own = algorithm.traits.num_uniforms
-        count = len(target.constants)
-        evaluate = target.energies(
+        first = len(self.target.constants)
+        last = first + len(self._arrays)
+        density = StepDensity(
+            self.target,
             self.structure,
-            constants[:count],
-            algorithm.traits.uses_gradient,
-            algorithm.traits.uses_energy_variance,
+            self.shapes,
+            constants[:first],
+            noise,
+            number,
+            arrays=constants[first:last],
+            is_flat=self._is_flat,
         )
         if self._reference is not None:
-            evaluate = self._reference.corrected(evaluate, constants[count:])
-        energy, gradient, *variance = evaluate(
-            algorithm.point(state), target.batch_indices(uniforms[own:])
-        )
-        evaluation = Evaluation(
-            energy,
-            gradient,
-            normals,
-            uniforms[:own],
-            ops.convert_to_tensor(number),
-            at_step(algorithm.learning_rate, number),
-            at_step(algorithm.temperature, number),
-            target.train_size or 1,
-            *variance,
-        )
-        current, info = algorithm.decide(state, evaluation)
-        counts = {"nonfinite": ops.cast(~ops.isfinite(energy), "float32")}
-        counts |= info.counts
-        records = [*current.position, current.energy]
-        if algorithm.traits.has_weights:
-            records.append(info.log_weight)
-        if self._recorded is not None:
-            records = [record[: self._recorded] for record in records]
-        state = algorithm.move(current, evaluation)
-        return state, records, [counts[name] for name in self.counts]
+            density.correct = self._reference.corrected(constants[last:])
+        state, record, counts = self.kernel.step(state, density)
+        if self._recorded < self.num_chains:
+            record = [x[: self._recorded] for x in record]
+        return state, record, [counts[name] for name in self.counts]
 
-    def check_start(self, state: Any, seed: int) -> None:
+    def _check_start(self, state: Any) -> None:
         """Raise an error if energies at the start are not finite, or too coarse."""
-        _, uniforms = self.noise(seed, 0)
-        own = self.algorithm.traits.num_uniforms
-        indices = self.target.batch_indices(uniforms[own:])
-        point = self.algorithm.point(state)
-        energy = resume.check_finite(self.target, self.structure, point, indices)
-        self._start, unit = energy, self.algorithm.energy_unit(0)
-        resume.check_resolution(energy, unit, self.target.function_name)
+        target, indices = self.target, []
+        if not self._traits.draws_data:
+            _, uniforms = self.noise(self.start.seed, 0)
+            indices = target.batch_indices(uniforms[self._traits.num_uniforms :])
+        point = self.kernel.point(state)
+        energy = faults.check_finite(target, self.structure, point, indices)
+        if not self._traits.draws_data:
+            unit = self.kernel.energy_unit(0, self._dimension)
+            faults.check_resolution(energy, unit, target.function_name)
+            self._energy = energy
 
     def check(self, state: Any) -> None:
-        """Accept every state."""
+        """Raise an error if the state shows that the kernel's settings are wrong."""
+        if self._traits.draws_data:  # the others learn their settings, or have none
+            self.kernel.check(map_leaves(ops.convert_to_numpy, state))
+
+    def saved(self, outcome: loop.Outcome) -> Any:
+        """Return the `ChainState` after a run."""
+        state = outcome.state
+        if self._is_flat:
+            state = map_positions(lambda p: tensors.unflat(p[0], self.shapes), state)
+        return self.start.left(state, outcome.steps, self._name)
+
+    def records(self, outcome: loop.Outcome) -> list[Array]:
+        """Return the records of a run, (chain, draw, ...); without draws if none."""
+        if outcome.arrays is None:
+            rows = [shape[1:] for shape in self.shapes]
+            rows += [()] * (not self._traits.draws_data)  # the energy
+            return [np.empty((self._recorded, 0, *row), "float32") for row in rows]
+        if not self._is_flat:
+            return outcome.arrays
+        # One array for each tensor, without a copy.
+        (joined,) = outcome.arrays
+        ends = np.cumsum([math.prod(shape[1:]) for shape in self.shapes])
+        parts = zip(np.split(joined, ends[:-1], axis=2), self.shapes, strict=True)
+        return [part.reshape(*joined.shape[:2], *shape[1:]) for part, shape in parts]
 
     def counted(self, outcome: loop.Outcome) -> dict[str, Array]:
         """Return what the steps after the burn-in counted, arrays (chain,)."""
-        return {
-            name: np.zeros(self.num_chains) + value
-            for name, value in outcome.counts.items()
-        }
+        zeros = np.zeros(self.num_chains)
+        return {name: zeros + value for name, value in outcome.counts.items()}
 
-    def summary(self, outcome: loop.Outcome) -> dict[str, Any]:
+    def summary(self, outcome: loop.Outcome) -> dict[str, Array]:
         """Return the diagnostics of each chain by name, arrays (chain,)."""
         counts = self.counted(outcome)
         state = map_leaves(ops.convert_to_numpy, outcome.state)
-        counted = {"nonfinite": counts["nonfinite"]}
-        return counted | self.algorithm.summary(state, counts)
+        first = {"nonfinite": counts["nonfinite"]}
+        return first | self.kernel.summary(state, counts)
 
-    def draws(self, outcome: loop.Outcome, seed: int, start: int) -> Draws:
-        """Return the `Draws` of a run."""
-        count = len(self._shapes)
-        arrays = resume.kept_records(outcome, self._shapes, self.num_chains)
-        position, energy = arrays[:count], arrays[count]
-        log_weights = arrays[-1] if self.algorithm.traits.has_weights else None
-        steps = start + outcome.steps
-        kernel, shapes = resume.kernel_of(self.algorithm), self._shapes
-        state = resume.saved(outcome.state, self.structure, shapes, steps, seed, kernel)
-        info = {"energy": energy, **self.summary(outcome)}
-        resume.warn_of_lost_chains(energy, self.target)
-        if log_weights is None:  # otherwise the chain visits all energies alike
-            temperature = at_step(self.algorithm.temperature, steps - 1)
-            reports.warn_of_runaway_chains(self._start, energy, temperature, position)
-        resume.warn_of_coarse_energies(energy, self.algorithm.energy_unit(steps - 1))
-        if self.algorithm.traits.compares_batches:
-            resume.warn_of_still_chains(self.counted(outcome))
-            resume.warn_of_nonfinite_data(self.counted(outcome), self.target)
-        if isinstance(self.algorithm, ContourSampler):
-            info |= reports.of_contour(self.algorithm, outcome.state, energy)
-        if isinstance(self.algorithm, SpikeSlabSampler):
-            info |= reports.of_spike_slab(self.algorithm, outcome.state, self.structure)
-        return Draws(
-            tree.pack_sequence_as(self.structure, position),
-            log_weights,
-            info,
-            state,
-            outcome.interrupted,
-        )
+    def draws(self, outcome: loop.Outcome) -> Draws:
+        """Return the `Draws` of a run, and warn if they show a fault."""
+        count, traits, kernel = len(self.shapes), self._traits, self.kernel
+        arrays = self.records(outcome)
+        position, log_weights = arrays[:count], None
+        info, counts = self.summary(outcome), self.counted(outcome)
+        unit = kernel.energy_unit(outcome.steps - 1, self._dimension)
+        if traits.draws_data:
+            if unit is not None:
+                energy = ops.convert_to_numpy(outcome.state.energy)
+                faults.warn_of_coarse_energies(energy[:, None], unit)
+        else:
+            energy = arrays[count]
+            info = {"energy": energy, **info}
+            faults.warn_of_lost_chains(energy, self.target)
+            if traits.has_weights:  # the chain visits all energies alike
+                log_weights = arrays[-1]
+            else:
+                temperature = at_step(kernel.temperature, outcome.steps - 1)
+                at_start = self._energy
+                faults.warn_of_runaway_chains(at_start, energy, temperature, position)
+            faults.warn_of_coarse_energies(energy, unit)
+            info |= kernel.report(outcome.state, energy, self.names)
+        if "accepted" in counts and not traits.warns_of_rejections:
+            faults.warn_of_still_chains(counts)
+            faults.warn_of_nonfinite_data(counts, self.target)
+        if "batch_size" in info:
+            size = self.target.train_size or 1
+            faults.warn_of_large_batches(info["batch_size"], size)
+        position = tree.pack_sequence_as(self.structure, position)
+        saved = self.saved(outcome)
+        return Draws(position, log_weights, info, saved, outcome.interrupted)

@@ -1,6 +1,7 @@
 """The contour kernels against float64 oracles, exact laws and hostile energies."""
 
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -158,17 +159,9 @@ def updates(count, exponent_name="zeta", zeta=0.75, step_size=None):
         return _backend.draw(seed, number, [(1, 1)], (1, 1))
 
     start = tensor(settings_with(partitions=50).log_masses)[None]
-    outcome = loop.run(
-        step,
-        noise,
-        (start,),
-        (),
-        loop.Plan(count, 0, count),
-        seed=5,
-        start=0,
-        names=(),
-        progress=False,
-    )
+    program = types.SimpleNamespace(step=step, noise=noise, check=lambda state: None)
+    program.__dict__.update(constants=[], counts=(), fuse=True, record_size=50)
+    outcome = loop.run(program, (start,), loop.Plan(count, 0, count), seed=5)
     return np.asarray(outcome.arrays[0], "float64")[0, 0]
 
 

@@ -9,6 +9,7 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.samplers import ladders
 from keras_mhmcmc.samplers.parts import batches
+from keras_mhmcmc.sampling.equi_energy import checked_sizes
 from tests.oracles import equi_energy as oracle
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import tensor
@@ -65,11 +66,9 @@ def test_the_ladder_is_the_papers():
 
 
 def test_the_papers_batch_sizes_follow_from_the_smallest():
-    from keras_mhmcmc.sampling import ladder_checks
-
-    sizes = ladder_checks.sizes(100_000, 1000, 1.4, 7, None)
+    sizes = checked_sizes(100_000, 1000, 1.4, 7, None)
     assert sizes == [100_000, 5378, 3841, 2743, 1959, 1400, 1000]
-    assert ladder_checks.sizes(100, 30, 2.0, None, None) == [100, 60, 30]
+    assert checked_sizes(100, 30, 2.0, None, None) == [100, 60, 30]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -11,7 +11,7 @@ from keras_mhmcmc import kernels
 from keras_mhmcmc.samplers import barker
 from keras_mhmcmc.samplers import growing
 from keras_mhmcmc.samplers.parts import batches
-from keras_mhmcmc.sampling import resume
+from keras_mhmcmc.sampling import starts
 from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
 from tests.oracles import growing as oracle
 
@@ -127,8 +127,8 @@ class OneMove:
     def run(self):
         """Decisions and batch sizes, (draws,) each."""
         start = ops.zeros((self.draws, 1), "float32")
-        state = resume.first_state(self.kernel, [start])
-        counts = self.kernel.step(state, self)[1]
+        state = starts.first_state(self.kernel, [start])
+        counts = self.kernel.step(state, self)[2]
         found = [ops.convert_to_numpy(counts[k]) for k in ("accepted", "examples")]
         return found[0] > 0, found[1]
 

@@ -10,7 +10,7 @@ from keras_mhmcmc.samplers import growing
 from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import growing_batch
-from keras_mhmcmc.sampling import resume
+from keras_mhmcmc.sampling import starts
 from tests.algorithms.test_transitions import BOUNDS
 from tests.algorithms.test_transitions import CHAINS
 from tests.algorithms.test_transitions import SIZE
@@ -42,9 +42,9 @@ class Step:
         start = rng.normal(size=(CHAINS, 2)).astype("float32")
         self.own = kernel.num_uniforms
         self.kernel = kernel.bind_data_size(SIZE, None)
-        state = resume.first_state(self.kernel, [ops.convert_to_tensor(start)])
+        state = starts.first_state(self.kernel, [ops.convert_to_tensor(start)])
         self.density = Noise(self.kernel, seed)
-        state, counts = self.kernel.step(state, self.density)
+        state, _, counts = self.kernel.step(state, self.density)
         self.state = map_leaves(ops.convert_to_numpy, state)
         self.counts = {k: ops.convert_to_numpy(v) for k, v in counts.items()}
         self.start = start.astype("float64")

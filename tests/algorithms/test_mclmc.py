@@ -8,7 +8,7 @@ from keras_mhmcmc import kernels
 from keras_mhmcmc.samplers import mclmc
 from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.samplers.parts import energy_adaptation
-from keras_mhmcmc.sampling import resume
+from keras_mhmcmc.sampling import starts
 from tests.oracles import microcanonical as oracle
 
 CHAINS, SIZE = 6, 5
@@ -108,7 +108,7 @@ class Given:
 
 
 def first_state(kernel, start):
-    return resume.first_state(kernel, parts(start))
+    return starts.first_state(kernel, parts(start))
 
 
 @pytest.mark.parametrize("integrator", ["leapfrog", "minimal_norm"])
@@ -126,7 +126,7 @@ def test_steps_equal_the_oracle(integrator, temperature):
     state = first_state(kernel, x)
     for _ in range(4):
         normals = rng.normal(size=(CHAINS, DIMENSION))
-        state, counts = kernel.step(state, Given(normals))
+        state, _, counts = kernel.step(state, Given(normals))
         errors = np.zeros(CHAINS)
         for k in range(CHAINS):
             turned = oracle.refresh(u[k], normals[k], 0.9, 3.0)
@@ -157,7 +157,7 @@ def test_the_energy_error_falls_with_the_third_power_of_the_step(integrator):
     found = []
     for step_size in (1.2, 0.6):
         kernel = kernels.mclmc(step_size, integrator=integrator, warm_up=0)
-        _, counts = kernel.step(first_state(kernel, x), Given(normals))
+        *_, counts = kernel.step(first_state(kernel, x), Given(normals))
         found.append(ops.convert_to_numpy(counts["energy_error"]).mean())
     assert 2.0**5 < found[0] / found[1] < 2.0**7
 
@@ -168,7 +168,7 @@ def test_a_velocity_keeps_its_length_over_many_steps():
     state = first_state(kernel, 100.0 * rng.normal(size=(CHAINS, DIMENSION)))
     for _ in range(100):
         normals = rng.normal(size=(CHAINS, DIMENSION))
-        state, _ = kernel.step(state, Given(normals))
+        state, *_ = kernel.step(state, Given(normals))
         lengths = np.linalg.norm(rows(state.velocity), axis=1)
         np.testing.assert_allclose(lengths, 1.0, atol=1e-6)
 
@@ -203,7 +203,7 @@ def test_a_step_that_is_not_finite_is_undone_and_turns_round(only_gradient, warm
         turned = rows(
             mclmc.refreshed(state.velocity, parts(normals), step, DIMENSION**0.5)
         )
-        state, counts = kernel.step(state, Wall(normals, only_gradient))
+        state, _, counts = kernel.step(state, Wall(normals, only_gradient))
         undone = ops.convert_to_numpy(counts["nonfinite"]) > 0
         total += undone.sum()
         np.testing.assert_array_equal(rows(state.point)[undone], before[1][undone])
@@ -256,7 +256,7 @@ def wanted_at(number, warm_up):
         )
         state = state._replace(energy=energy, gradient=gradient)
     before = ops.convert_to_numpy(state.search.log_step)
-    state, counts = kernel.step(state, Given(rng.normal(size=(CHAINS, DIMENSION))))
+    state, _, counts = kernel.step(state, Given(rng.normal(size=(CHAINS, DIMENSION))))
     change = ops.convert_to_numpy(state.search.log_step).astype("float64") - before
     ratio = 1.0 + (energy_adaptation.LEAST_WEIGHT + 1.0) * np.expm1(-6.0 * change)
     return np.median(ops.convert_to_numpy(counts["energy_error"]) / ratio) / 0.1

@@ -11,7 +11,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.samplers.parts import contour
-from keras_mhmcmc.sampling import reports
 from tests.oracles import contour as oracle
 from tests.support.contour_tools import BASE
 from tests.support.contour_tools import long_run
@@ -378,6 +377,6 @@ def test_the_visits_of_a_report_are_the_subregions_of_the_algorithm(each):
         np.bincount(i[known], minlength=12)
         for i, known in zip(index, finite, strict=True)
     ]
-    actual = reports.visits_of(energy, settings)
+    actual = contour.visits_of(energy, settings)
     np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(actual.sum(axis=1), [59_997, 49_997, 59_997])

@@ -9,6 +9,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.sampling import control_variates
+from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.control_variates import ControlVariates
 from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.run import Program
@@ -48,10 +49,10 @@ def estimates(theta):
     """E and g on all batches, as chains side by side."""
     target = LogDensity(**LOGISTIC)
     chains = len(BATCHES)
-    variates = ControlVariates(REFERENCE, target, 0, [(chains, D)])
-    evaluate = variates.corrected(
-        target.energies(0, target.constants, True), variates.constants
-    )
+    start = starts.begin(THETA, chains, 0, target.check)
+    variates = ControlVariates(REFERENCE, SGLD, target, start)
+    correct = variates.corrected(variates.constants)
+    evaluate = correct(target.energies(0, target.constants, True))
     position = tensor(np.tile(theta, (chains, 1)))
     energy, gradient = evaluate([position], [tensor(BATCHES, "int32")])
     return ops.convert_to_numpy(energy), N * ops.convert_to_numpy(gradient[0])
@@ -167,7 +168,8 @@ def assert_steps(name):
     options = dict(num_chains=chains, seed=seed, control_variates=REFERENCE)
     draws = run(kernel, THETA, 3, **options, **LOGISTIC)
     target = LogDensity(**LOGISTIC)
-    program = Program(kernel, target, 0, [(chains, D)])
+    start = starts.begin(THETA, chains, seed, target.check)
+    program = Program(kernel, target, start)
     states = [([THETA], *auxiliary)] * chains
     for number in range(2):
         normals, uniforms = program.noise(seed, number)

@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 from keras_mhmcmc.sampling.log_density import LogDensity
-from keras_mhmcmc.sampling.transitions import StepDensity
+from keras_mhmcmc.sampling.log_density import StepDensity
 from tests.oracles.control_variates import Logistic
 from tests.statistics.planting import wrap
 from tests.support.kernel_tools import tensor
@@ -35,8 +35,8 @@ def log_prior(theta):
 
 def density(prior=log_prior):
     target = LogDensity(log_likelihood=log_likelihood, log_prior=prior, data=(X, Y))
-    seed, number = 3, 0
-    return StepDensity(target, 0, [(CHAINS, D)], target.constants, seed, number)
+    noise = 3, 0
+    return StepDensity(target, 0, [(CHAINS, D)], target.constants, noise, 0)
 
 
 def numpy(gradients):

@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc.samplers.base import map_leaves
-from keras_mhmcmc.sampling import resume
+from keras_mhmcmc.sampling import starts
 
 CHAINS, SIZE, BLOCK = 4, 23, 16
 RNG = np.random.default_rng(7)
@@ -112,11 +112,11 @@ def run(kernel, seed, uniform=None):
         uniform: of the decision of each chain, (CHAINS,); None: of the seed.
     """
     start = np.random.default_rng(seed + 50).normal(size=(CHAINS, 2)).astype("float32")
-    state = resume.first_state(kernel, [ops.convert_to_tensor(start)])
+    state = starts.first_state(kernel, [ops.convert_to_tensor(start)])
     density = Given(kernel, seed)
     if uniform is not None:
         density.blocks[0, 0, :, 0] = uniform
-    state, counts = kernel.step(state, density)
+    state, _, counts = kernel.step(state, density)
     counts = {k: ops.convert_to_numpy(v) for k, v in counts.items()}
     return (
         start.astype("float64"),

@@ -264,9 +264,6 @@ class AmagoldPath(base.Diffusion):
             stage=ops.zeros_like(state.stage) + stage,
         )
 
-    def energy_unit(self, number: int) -> float | None:
-        return self.temperature
-
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]

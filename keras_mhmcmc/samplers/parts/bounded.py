@@ -294,7 +294,9 @@ class BoundedTest(ExampleTest):
         )
         return State(position, slots)
 
-    def step(self, state: State, density: Density) -> tuple[State, dict[str, Tensor]]:
+    def step(
+        self, state: State, density: Density
+    ) -> tuple[State, Position, dict[str, Tensor]]:
         """Propose, draw a batch, and accept or reject."""
         limits, table = self.tables(density)
         move = self.propose(state.point, density)
@@ -355,7 +357,7 @@ class BoundedTest(ExampleTest):
             ),
         }
         point = tensors.select(wins, move.proposal, state.point)
-        return State(point, gathered.violation), counts
+        return State(point, gathered.violation), list(point), counts
 
     def check(self, state: State) -> None:
         """Raise a `ValueError` if a bound was exceeded."""

@@ -86,9 +86,14 @@ end, and float32 would round it to 0. The code counts subregions from 0.
 
 from typing import NamedTuple
 
+import numpy as np
+
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
+
+_BLOCK = 2**17  # energies that are looked at together; they fit into the cache
 
 
 class Contour(NamedTuple):
@@ -175,6 +180,34 @@ def visited(visits: Tensor, place: Place, contour: Contour) -> Tensor:
     hits = ops.expand_dims(place.index, -1) == _bins(contour, place.index)
     hits = ops.logical_and(hits, ops.expand_dims(place.finite, -1))
     return visits + ops.cast(hits, "int32")
+
+
+def visits_of(energy: Array, contour: Contour) -> Array:
+    """Return the number of draws in each subregion, int64, (chain, partitions).
+
+    This is `locate` in numpy, block by block. With tensors of all draws it took 9 to 20
+    ns a draw on JAX instead of 4 to 6.
+
+    Args:
+        energy: of the draws, nats, float32, (chain, draw).
+        contour: the partition of all chains, or one for each chain.
+    """
+    low, gap = (
+        np.asarray(ops.convert_to_numpy(x), "float32")
+        for x in (contour.energy_min, contour.energy_gap)
+    )
+    count, num_chains = contour.partitions, len(energy)
+    first = count * np.arange(num_chains)
+    visits = np.zeros(num_chains * count, "int64")
+    steps = max(1, _BLOCK // num_chains)
+    for start in range(0, energy.shape[1], steps):
+        # The chains last: each may have a partition of its own.
+        block = energy[:, start : start + steps].T
+        finite = np.isfinite(block)
+        above = np.ceil((np.where(finite, block, 0.0) - low) / gap)
+        index = np.clip(above, 0, count - 1).astype("int64") + first
+        visits += np.bincount(index[finite], minlength=len(visits))
+    return visits.reshape(num_chains, count)
 
 
 def multiplier_and_log_weight(

@@ -162,7 +162,9 @@ class GrowingWalk(ExampleTest):
         size = train_size or 1
         return bound(self, train_size=size, block_size=min(self.block_size, size))
 
-    def step(self, state: Any, density: Density) -> tuple[Any, dict[str, Tensor]]:
+    def step(
+        self, state: Any, density: Density
+    ) -> tuple[Any, Position, dict[str, Tensor]]:
         """Propose, let the batch grow, and accept or reject."""
         own, rounds = self.num_uniforms, batches.num_rounds(density.train_size)
         uniforms = density.uniforms(own + rounds, 1, 0)[:, :, 0]
@@ -185,7 +187,7 @@ class GrowingWalk(ExampleTest):
             "nonfinite": ops.cast(is_odd, "float32"),
         }
         point = tensors.select(wins, proposal, state.point)
-        return self.next_state(point, batch), counts
+        return self.next_state(point, batch), list(point), counts
 
     def _grown(
         self,

@@ -1,153 +1,31 @@
-"""The state that a run starts from, and the state that it leaves."""
+"""Faults that a start or the draws of a run show: errors before, warnings after."""
 
-import dataclasses
+import math
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.samplers.base import Algorithm
-from keras_mhmcmc.samplers.base import Slot
-from keras_mhmcmc.samplers.base import Transition
-from keras_mhmcmc.samplers.base import map_leaves
-from keras_mhmcmc.samplers.parts.proposals import Proposal
-from keras_mhmcmc.sampling import loop
-from keras_mhmcmc.sampling.draws import ChainState
-from keras_mhmcmc.sampling.initial_positions import Check
+from keras_mhmcmc.sampling.draws import Draws
+from keras_mhmcmc.sampling.draws import named_leaves
 from keras_mhmcmc.sampling.log_density import LogDensity
 
 _MANY = 100  # steps after which a chain that accepted none stands still
-
-tree = keras.tree
-
 # Largest spacing of the energies, relative to the kernel's energy unit. At this spacing
 # the variance of a normal target in one dimension is wrong by up to 1.0%, at twice by
 # 2.9%, at eight times by 22%. In five dimensions it is wrong by 0.3% at eight times.
 COARSEST = 0.125
-
-
-def saved(
-    state: Any,
-    structure: Any,
-    shapes: list[tuple[int, ...]],
-    steps: int,
-    seed: int,
-    kernel: str,
-) -> ChainState:
-    """Return the `ChainState` of chains after `steps` steps, in numpy."""
-    return ChainState(
-        [ops.convert_to_numpy(x) for x in tree.flatten(state)],
-        tree.map_structure(lambda _: 0, structure),
-        shapes,
-        steps,
-        seed,
-        kernel,
-    )
-
-
-def checked(state: ChainState) -> ChainState:
-    """Return the state that a run starts from, or raise a `ValueError`."""
-    shapes, steps, seed = state.shapes, state.steps, state.seed
-    are_lists = isinstance(state.values, list) and isinstance(shapes, list) and shapes
-    if not (
-        are_lists
-        and all(isinstance(value, np.ndarray) for value in state.values)
-        and all(_is_shape(shape) for shape in shapes)
-    ):
-        raise ValueError(
-            "Argument `init` must be the unchanged `state` of draws, with a list of "
-            "arrays and a list of shapes, the chain axis first. "
-            f"Received: init={_validate.shown(state)}"
-        )
-    _validate.integer("init", steps, 0, "It is the `steps` of a `ChainState`.")
-    _validate.integer("init", seed, 0, "It is the `seed` of a `ChainState`.")
-    return state
-
-
-def check_functions(state: ChainState, check: Check) -> None:
-    """Raise an error if the functions do not take the position of the first chain."""
-    values = state.values[: len(state.shapes)]
-    position = [ops.convert_to_tensor(value[0]) for value in values]
-    check(tree.pack_sequence_as(state.structure, position))
-
-
-def _is_shape(shape: Any) -> bool:
-    lengths = isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)
-    return lengths and len(shape) > 0 and shape[0] > 0
-
-
-def first_state(algorithm: Algorithm | Transition, position: list[Tensor]) -> Any:
-    """Return the state of an algorithm before the first step, as tensors.
-
-    Args:
-        algorithm: bound to the weights.
-        position: where the chains start, the chain axis first.
-    """
-    num_chains = position[0].shape[0]
-
-    def value(leaf: Any) -> Tensor:
-        if not isinstance(leaf, Slot):
-            return leaf
-        shape = leaf.shape
-        if leaf.weight is None and not leaf.is_shared:
-            shape = (num_chains, *shape)
-        array = np.broadcast_to(np.asarray(leaf.value), shape)
-        return ops.convert_to_tensor(array.astype(leaf.dtype or "float32"))
-
-    return map_leaves(value, algorithm.init(position))
-
-
-def kernel_of(algorithm: Any) -> str:
-    """Return the names of an algorithm and of its parts, such as its integrator.
-
-    A part may have a state of its own. Equal names have states of equal meaning.
-    """
-    parts = [type(algorithm).__name__]
-    for field in dataclasses.fields(algorithm):
-        value = getattr(algorithm, field.name)
-        if isinstance(value, str):
-            parts.append(value)
-        elif isinstance(value, Proposal):
-            parts.append(type(value).__name__)
-        elif isinstance(value, Algorithm):
-            parts.append(kernel_of(value))
-    return " ".join(parts)
-
-
-def restored(template: Any, state: ChainState, kernel: str, origin: str) -> Any:
-    """Return a state with saved values, or raise a `ValueError`.
-
-    Args:
-        template: a state with the structure and the shapes.
-        state: has the leaves.
-        kernel: `kernel_of` what goes on.
-        origin: what must have made the values, for the error.
-    """
-    values = state.values
-    if state.kernel != kernel:
-        raise ValueError(
-            f"Argument `init` must be the state of draws of {origin}. For another "
-            "kernel, start from the last positions: take [:, -1] of each array of "
-            f"`draws.position`, and pass `num_chains`. Received: a state of "
-            f"'{state.kernel}', to go on with '{kernel}'"
-        )
-    expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
-    actual = [x.shape for x in values]
-    if expected != actual:
-        raise ValueError(
-            f"Argument `init` must be the state of draws of {origin}. This run has "
-            f"arrays of the shapes {expected}. Received: a state with arrays of the "
-            f"shapes {actual}"
-        )
-    return tree.pack_sequence_as(template, [ops.convert_to_tensor(x) for x in values])
+_FEWEST_DRAWS = 10  # fewer show no deviation
+_SPACINGS = 4.0  # of float32 in a deviation: fewer are too coarse
+_LARGE = 1e-3  # a spacing at which a chain may stand still by rounding
+_FAR = 10.0  # times the usual height above the mode: no chain of a posterior is there
 
 
 def evaluated(target: LogDensity, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -269,31 +147,6 @@ def count_of_nonfinite(target: LogDensity) -> str:
     return f"`data` has {count} values that are not finite. " if count else ""
 
 
-def record_size(shapes: list[tuple[int, ...]]) -> int:
-    """Return how many numbers a record has at most: position, energies, log weights.
-
-    Args:
-        shapes: of the position's tensors, the chain axis first.
-    """
-    return sum(int(np.prod(shape)) for shape in shapes) + 2 * shapes[0][0]
-
-
-def kept_records(
-    outcome: loop.Outcome, shapes: list[tuple[int, ...]], num_chains: int
-) -> list[Array]:
-    """Return the records of a run, (chain, draw, ...); without draws if it kept none.
-
-    Args:
-        outcome: of the run.
-        shapes: of the position's tensors, the chain axis first.
-        num_chains: how many chains are recorded.
-    """
-    if outcome.arrays is not None:
-        return outcome.arrays
-    rows = [*(shape[1:] for shape in shapes), ()]  # the last one is the energy's
-    return [np.empty((num_chains, 0, *row), "float32") for row in rows]
-
-
 def warn_of_still_chains(
     counts: Mapping[str, Array],
     consequence: str = "the draws of such a chain are one position",
@@ -349,4 +202,67 @@ def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> N
         warn(
             f"{steps:.0f} steps of the chains were not finite, and were rejected. "
             f"{bad}Remove these rows, or let the likelihood leave them out."
+        )
+
+
+def told_of_rounding(draws: Draws) -> Draws:
+    """Return the draws, and warn if rounding to float32 decides where they lie."""
+    for name, array in named_leaves(draws.position).items():
+        numbers = np.asarray(array, "float64").reshape(-1, *array.shape[2:])
+        if len(numbers) < _FEWEST_DRAWS or not np.isfinite(numbers).all():
+            continue
+        wide, apart = numbers.std(axis=0), spacing(np.abs(numbers).max(axis=0))
+        is_coarse = (wide < _SPACINGS * apart) & ((wide > 0.0) | (apart > _LARGE))
+        if is_coarse.any():
+            size = np.abs(numbers[:, is_coarse]).max()
+            warn(
+                f"The draws of {name!r} have a deviation of "
+                f"{wide[is_coarse].min():.3g} at values of {size:.4g}, where the "
+                f"float32 numbers of a chain are {apart[is_coarse].max():.3g} apart: "
+                "rounding decides where they lie. Sample the difference from a value "
+                "near them, in units of its size."
+            )
+    return draws
+
+
+def warn_of_runaway_chains(
+    start: Array | None, energy: Array, temperature: Any, position: Sequence[Array]
+) -> None:
+    """Warn of chains whose late draws lie far above the start. Call it after a run.
+
+    A chain that starts at the mode rises by T/2 for each number of its position.
+
+    Args:
+        start: energy of each chain at the start, nats, (K,). None: unknown.
+        energy: of the draws, nats, (chain, draw).
+        temperature: of the target.
+        position: the draws, (chain, draw, ...).
+    """
+    late = energy[:, -(energy.shape[1] // 3) :]
+    if start is None or late.shape[1] == 0 or len(start) != len(late):
+        return
+    numbers = sum(math.prod(x.shape[2:]) for x in position)
+    usual = 0.5 * numbers * float(ops.convert_to_numpy(temperature))
+    rise = late.mean(axis=1) - start
+    is_far = np.isfinite(rise) & (rise > _FAR * usual + np.abs(start))
+    if is_far.any():
+        warn(
+            f"{is_far.sum()} of {len(is_far)} chains ran away: their late draws have "
+            f"an energy of {late[is_far].mean():.4g} nats, and the start had "
+            f"{start[is_far].mean():.4g}. A posterior of {numbers} numbers lies about "
+            f"{usual:.3g} nats above its mode. Their draws are useless. Lower the "
+            "learning rate or step size, or use `mh.kernels.mhbt`, which rejects such "
+            "moves."
+        )
+
+
+def warn_of_large_batches(batch_size: Array, train_size: int) -> None:
+    """Warn if a test evaluates more examples than there are."""
+    mean = float(np.mean(batch_size))
+    if mean > train_size:
+        warn(
+            f"A step of the kernel evaluated {mean:.0f} examples in the mean, and the "
+            f"data has {train_size}. A test on all of the data is cheaper: use "
+            "`mh.kernels.mhbt` without `batch_size`, or lower the kernel's "
+            "`learning_rate` or the number of examples that it draws."
         )
