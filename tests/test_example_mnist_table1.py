@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from keras_mhmcmc.optimizers import network_defaults
+from keras_mhmcmc.optimizers import arguments as defaults
 from keras_mhmcmc.samplers import mhbt
 from tests.support.example_tools import load
 
@@ -76,7 +76,7 @@ def test_the_warm_ups_are_those_of_the_names(table1):
 
 
 def test_a_longer_run_of_another_warm_up_is_refused(table1, command, monkeypatch):
-    for module in (mhbt, network_defaults):
+    for module in (mhbt, defaults):
         monkeypatch.setattr(module, "WARM_UP", 2)
     words = [*command, "--methods", "RSGLD", "--epochs"]
     table1.main([*words, "2"])
@@ -127,7 +127,7 @@ def test_a_run_goes_on_and_is_kept(table1, command, tmp_path, capsys):
 def test_every_method_has_a_row_and_a_curve(table1, command, tmp_path, monkeypatch):
     picture = tmp_path / "picture.png"
     long = "RSGLD-5-epochs", "RSGLD-20-epochs"  # longer than the run
-    for module in (mhbt, network_defaults):
+    for module in (mhbt, defaults):
         monkeypatch.setattr(module, "WARM_UP", 2)
     methods = [name for name in table1.METHODS if name not in long]
     arguments = ["--methods", *methods, "--epochs", "3", "--picture", str(picture)]

@@ -148,7 +148,7 @@ def violations(tree, path):
 
 
 OPTIMIZERS = {"Sampler", "ContourOptimizer", "SpikeSlabOptimizer"}
-OPTIMIZERS |= {"Chain", "MovingChain"}
+OPTIMIZERS |= {"Chain"}
 
 
 def is_optimizer(node):

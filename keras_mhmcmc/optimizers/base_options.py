@@ -14,21 +14,15 @@ from keras_mhmcmc.priors import SpikeSlab
 
 _COARSE = ("bfloat16", "float16")
 
+_LOWER = "Lower the learning rate, or use a Metropolis-Hastings sampler, which rejects "
+_LOWER += "steps that are too large."
+_KEEP = "Keep samples with `mh.PosteriorSamples` and average the predictions of their "
+_KEEP += "ensemble."
 _REFUSED = {
     "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`. A decay of w is the scale "
     "1 / sqrt(w * train_size).",
-    "clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
-    "rejects steps that are too large.",
-    "clipvalue": "Lower the learning rate, or use a Metropolis-Hastings sampler, which "
-    "rejects steps that are too large.",
-    "global_clipnorm": "Lower the learning rate, or use a Metropolis-Hastings sampler, "
-    "which rejects steps that are too large.",
-    "use_ema": "Keep samples with `mh.PosteriorSamples` and average the predictions of "
-    "their ensemble.",
-    "ema_momentum": "Keep samples with `mh.PosteriorSamples` and average the "
-    "predictions of their ensemble.",
-    "ema_overwrite_frequency": "Keep samples with `mh.PosteriorSamples` and average "
-    "the predictions of their ensemble.",
+    **dict.fromkeys(("clipnorm", "clipvalue", "global_clipnorm"), _LOWER),
+    **dict.fromkeys(("use_ema", "ema_momentum", "ema_overwrite_frequency"), _KEEP),
     "gradient_accumulation_steps": "Use a larger batch in `fit`.",
     "loss_scale_factor": "Train in float32 or with the policy 'mixed_bfloat16', which "
     "needs no loss scaling.",
@@ -36,12 +30,7 @@ _REFUSED = {
 
 
 def refuse(options: Mapping[str, Any], sampler: type) -> None:
-    """Raise a `ValueError` for an option that is not switched off.
-
-    Args:
-        options: what the sampler got besides its own arguments.
-        sampler: its class.
-    """
+    """Raise a `ValueError` for an option that is not switched off."""
     for option, value in options.items():
         if option not in _REFUSED:
             arguments = inspect.signature(sampler).parameters.values()
@@ -106,12 +95,7 @@ def check_variables(variables: Sequence[keras.Variable]) -> None:
 
 
 def refuse_other_weights(sampled: Sequence[keras.Variable], model: keras.Model) -> None:
-    """Raise a `ValueError` unless the sampler moves the weights that `model` trains.
-
-    Args:
-        sampled: the variables that the sampler was built with.
-        model: the model in training.
-    """
+    """Raise a `ValueError` unless the sampler moves the weights that `model` trains."""
     frozen = [variable.path for variable in sampled if not variable.trainable]
     if frozen:
         raise ValueError(

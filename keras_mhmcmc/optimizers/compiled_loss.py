@@ -2,7 +2,10 @@
 
 import inspect
 import json
+import re
+import weakref
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,45 +14,22 @@ import numpy as np
 from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.optimizers import base_options
 
 Check = Callable[[keras.Model], None]  # of a compiled model, before the first step
 
-# Losses whose size says nothing about the noise.
-_NO_LIKELIHOODS = (
-    keras.losses.MeanSquaredError,
-    keras.losses.MeanAbsoluteError,
-    keras.losses.MeanAbsolutePercentageError,
-    keras.losses.MeanSquaredLogarithmicError,
-    keras.losses.Huber,
-    keras.losses.LogCosh,
-    keras.losses.CosineSimilarity,
-    keras.losses.Hinge,
-    keras.losses.SquaredHinge,
-    keras.losses.CategoricalHinge,
-    keras.losses.BinaryFocalCrossentropy,
-    keras.losses.CategoricalFocalCrossentropy,
-    keras.losses.CategoricalGeneralizedCrossEntropy,
-    keras.losses.Circle,
-    keras.losses.Dice,
-    keras.losses.Tversky,
+# Losses whose size says nothing about the noise: classes, and functions of these names.
+_NAMES = (
+    *("MeanSquaredError", "MeanAbsoluteError", "MeanAbsolutePercentageError"),
+    *("MeanSquaredLogarithmicError", "Huber", "LogCosh", "CosineSimilarity"),
+    *("Hinge", "SquaredHinge", "CategoricalHinge", "BinaryFocalCrossentropy"),
+    *("CategoricalFocalCrossentropy", "CategoricalGeneralizedCrossEntropy"),
+    *("Circle", "Dice", "Tversky"),
 )
-_AS_FUNCTIONS = (
-    keras.losses.mean_squared_error,
-    keras.losses.mean_absolute_error,
-    keras.losses.mean_absolute_percentage_error,
-    keras.losses.mean_squared_logarithmic_error,
-    keras.losses.huber,
-    keras.losses.log_cosh,
-    keras.losses.cosine_similarity,
-    keras.losses.hinge,
-    keras.losses.squared_hinge,
-    keras.losses.categorical_hinge,
-    keras.losses.binary_focal_crossentropy,
-    keras.losses.categorical_focal_crossentropy,
-    keras.losses.categorical_generalized_cross_entropy,
-    keras.losses.circle,
-    keras.losses.dice,
-    keras.losses.tversky,
+_NO_LIKELIHOODS = tuple(getattr(keras.losses, name) for name in _NAMES)
+_AS_FUNCTIONS = tuple(
+    getattr(keras.losses, re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower())
+    for name in _NAMES
 )
 # Names as `name_of` returns them.
 OF_LABELS = "binarycrossentropy"  # a mean over the labels of an example
@@ -100,7 +80,8 @@ def warn_of_no_likelihood(model: keras.Model) -> None:
         loss = keras.losses.get(given) if isinstance(given, str) else given
         if not isinstance(loss, _NO_LIKELIHOODS) and loss not in _AS_FUNCTIONS:
             continue
-        name = given if isinstance(given, str) else _name(loss)
+        kind = loss if inspect.isfunction(loss) else type(loss)
+        name = given if isinstance(given, str) else kind.__name__
         squares = (
             "The mean squared error stands for normal noise with a standard deviation "
             "of 0.71, in units of the target. "
@@ -132,12 +113,6 @@ def _warn_of_another_likelihood(model: keras.Model) -> None:
             "label smoothing mixes each label with the others. Leave them out, unless "
             f"you want this likelihood. Received: {', '.join(found)}"
         )
-
-
-def _name(loss: Any) -> str:
-    """Return the name of a loss: of its class, or of the function."""
-    kind = loss if inspect.isfunction(loss) else type(loss)
-    return str(kind.__name__)
 
 
 def check_is_mean_squared_error(model: keras.Model) -> None:
@@ -194,14 +169,10 @@ def _as_json(value: Any) -> Any:
 
 
 def checked_as(first: Any, model: keras.Model) -> Any:
-    """Return what tells the loss, and warn if there was another one.
+    """Return what tells the loss, and warn if the chain began with another, `first`.
 
     A chain that compares energies needs one loss. An error would empty the model on
     JAX, where the step runs already.
-
-    Args:
-        first: the result for the loss with which the chain began, or None.
-        model: the compiled model.
     """
 
     def of_one(loss: Any) -> Any:
@@ -222,3 +193,75 @@ def checked_as(first: Any, model: keras.Model) -> Any:
             f"continues from the present weights. Now: {now!r}, first: {first!r}"
         )
     return now
+
+
+class LossCheck:
+    """Checks each loss that a model is compiled with once in each `fit`.
+
+    Args:
+        own: what the sampler checks besides.
+        in_step: what it checks of a model that has been called. May be None.
+        is_compared: whether the chain compares energies, which needs one loss.
+    """
+
+    def __init__(
+        self,
+        own: Check,
+        in_step: Check | None,
+        is_compared: bool,
+    ) -> None:
+        self._own, self._in_step, self._is_compared = own, in_step, is_compared
+        self._is_step_checked = False
+        self._model: Callable[[], keras.Model | None] = lambda: None
+        self._key: Any = None  # of the compilation that was checked
+        self._first: Any = None  # tells the first loss
+        self._has_told = False
+
+    def look(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        sampled: Sequence[keras.Variable],
+        is_step: bool,
+    ) -> None:
+        """Raise a `ValueError` if the model that trains does not suit the sampler.
+
+        On JAX an error in a step would empty the model. So `Optimizer.build` looks,
+        too, which Keras calls before the first step.
+        """
+        known = self._model()
+        if known is not None and _backend.compile_key(known) is self._key:
+            if is_step and self._in_step is not None and not self._is_step_checked:
+                self._in_step(known)
+                self._is_step_checked = True
+            return
+        model = _backend.training_model(optimizer)
+        if model is None:
+            if is_step:
+                self._look_for_fit(optimizer)
+            return
+        self._own(model)
+        base_options.refuse_loss_scaling(model)
+        base_options.refuse_other_weights(sampled, model)
+        check_is_mean(model)
+        if self._is_compared:
+            self._first = checked_as(self._first, model)
+        self._model, self._key = weakref.ref(model), _backend.compile_key(model)
+        self._is_step_checked = False
+        if is_step:
+            self.look(optimizer, sampled, is_step)
+
+    def forget(self) -> None:
+        """Look again in the next step: of another `fit`, perhaps of another model."""
+        self._model = lambda: None
+
+    def _look_for_fit(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """Warn, once, of a `fit` that does not know this optimizer."""
+        if self._has_told or not _backend.is_fitting():
+            return
+        self._has_told = True
+        warn(
+            f"The sampler {optimizer.name!r} runs in a `fit`, but the model was not "
+            "compiled with it. Keras does not tell it about the end of an epoch or of "
+            "`fit`. Call its methods `check_epoch()` at the end of each epoch, and "
+            "`settle()` before you read the weights."
+        )

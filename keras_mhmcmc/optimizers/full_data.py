@@ -30,10 +30,6 @@ class FullLoss:
         """Return the mean loss at the current weights of `model`, in float64.
 
         Layers are in inference mode. What layers add to the loss counts, as in `fit`.
-
-        Raises:
-            ValueError: the data has another number of examples than N, or cannot be
-                read again.
         """
         key = _backend.compile_key(model)
         if model is not self._model or key is not self._key:
@@ -92,11 +88,7 @@ class OrderWatch:
 
 
 def batches(data: Data) -> Iterator[Data]:
-    """Yield the mini-batches of the data in their own order, as tensors.
-
-    Raises:
-        ValueError: the data can be read only once.
-    """
+    """Yield the mini-batches of the data in their own order, as tensors."""
     if isinstance(data.x, Iterator):
         raise ValueError(
             "Argument `x` of `fit` must be arrays, or a data set that can be read "

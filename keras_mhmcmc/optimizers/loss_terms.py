@@ -19,15 +19,6 @@ def found_size(model: keras.Model | None, x: Any, *, is_of_examples: bool) -> in
 
     N counts the terms of the loss: with a mean over the positions of an example, it is
     a multiple of the number of examples.
-
-    Args:
-        model: the compiled model, or None in a loop of the user's own.
-        x: what `fit` takes as `x`; None if it is not known.
-        is_of_examples: whether the sampler has other sizes in examples, which would
-            not fit a multiple.
-
-    Raises:
-        ValueError: N cannot be known.
     """
     count = _backend.count_examples(x)
     reason = "no data tell the number of examples"

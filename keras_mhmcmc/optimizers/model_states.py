@@ -41,13 +41,7 @@ class ModelStates:
         model: keras.Model | None,
         sampled: Sequence[keras.Variable],
     ) -> None:
-        """Add the states to a store of the optimizer's variables.
-
-        Args:
-            store: the store.
-            model: the model that Keras saves; None: the optimizer alone is saved.
-            sampled: the weights that the optimizer moves.
-        """
+        """Add the states to a store of the optimizer's variables."""
         if model is not None:
             self.follow(model)
             for i, weight in _places(model, _backend.changed_by_saving(model)).items():
@@ -64,11 +58,7 @@ class ModelStates:
         model: keras.Model | None,
         sampled: Sequence[keras.Variable],
     ) -> dict[str, Any]:
-        """Load the states from a store, and return its other entries.
-
-        Raises:
-            ValueError: the saved chain moved other weights than `sampled`.
-        """
+        """Load the states from a store, and return its other entries."""
         entries = {name: store[name] for name in store.keys()}  # noqa: SIM118
         names = [name for name in entries if name.startswith(_GENERATOR)]
         self._loaded = {name: entries.pop(name)[()] for name in names}

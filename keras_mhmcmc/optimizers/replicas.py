@@ -56,13 +56,7 @@ class Replicas:
         variables: Sequence[keras.Variable],
         seeds: keras.Variable | None,
     ) -> None:
-        """Raise a `ValueError` if the processes differ.
-
-        Args:
-            gradients: gradients of this step.
-            variables: what must be equal in all processes.
-            seeds: a variable to copy from the first process, if the user gave no seed.
-        """
+        """Raise a `ValueError` if the processes differ."""
         if self._is_shared:
             _backend.check_processes(gradients, variables, seeds)
         self.is_checked = True
@@ -70,13 +64,7 @@ class Replicas:
     def reduce(
         self, gradients: Position, loss: Tensor, changes: int
     ) -> tuple[Position, Tensor]:
-        """Return the gradients and the loss of the whole batch.
-
-        Args:
-            gradients: gradients of this replica.
-            loss: training loss of this replica, or None.
-            changes: how often the chain was settled, or the like, since the last step.
-        """
+        """Return the gradients and the loss of the whole batch."""
         if not self._is_shared:
             return gradients, loss
         return _backend.over_replicas(gradients, loss, changes)

@@ -1,6 +1,7 @@
 """The adapter: an algorithm as a Keras optimizer."""
 
 import functools
+import math
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -14,28 +15,21 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import call_text
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.optimizers import arguments as constructor
 from keras_mhmcmc.optimizers import base_options
 from keras_mhmcmc.optimizers import compiled_loss
-from keras_mhmcmc.optimizers.arguments import configuration
-from keras_mhmcmc.optimizers.arguments import given_arguments
-from keras_mhmcmc.optimizers.arguments import recorded
-from keras_mhmcmc.optimizers.arguments import serialized
+from keras_mhmcmc.optimizers import state
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
-from keras_mhmcmc.optimizers.energies import Energies
-from keras_mhmcmc.optimizers.gradients import gradients_of_each
-from keras_mhmcmc.optimizers.initializers import common_seed
-from keras_mhmcmc.optimizers.initializers import constant
-from keras_mhmcmc.optimizers.initializers import fresh_seed
-from keras_mhmcmc.optimizers.initializers import seeds_along_chains
-from keras_mhmcmc.optimizers.interface import SamplerInterface
-from keras_mhmcmc.optimizers.loss_check import LossCheck
+from keras_mhmcmc.optimizers.chain import ProposingChain
+from keras_mhmcmc.optimizers.loss_terms import found_size
 from keras_mhmcmc.optimizers.model_states import ModelStates
-from keras_mhmcmc.optimizers.moving_chain import MovingChain
-from keras_mhmcmc.optimizers.proposing_chain import ProposingChain
 from keras_mhmcmc.optimizers.replicas import Replicas
-from keras_mhmcmc.optimizers.state_variables import StateVariables
+from keras_mhmcmc.optimizers.state import SampleInfo
+from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.samplers.base import Algorithm
@@ -43,8 +37,12 @@ from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.schedules import Schedule
 
+# The name in files. All other names there are numbers, or those of `ModelStates`.
+_WARM_UP = "warm_up"
+_LEAST = 4  # steps of a warm-up
 
-class Sampler(SamplerInterface):
+
+class Sampler(keras.optimizers.Optimizer):
     """Abstract: an optimizer whose iterates are draws from a posterior.
 
     A final class is a signature, a docstring, and the algorithm that it runs. The
@@ -53,11 +51,14 @@ class Sampler(SamplerInterface):
     """
 
     usual_rate = 0.03  # of a sampler that is asked for by its name
+    _given: dict[str, Any]  # the arguments of the constructor, as they were given
+    _parts: Parts  # once the optimizer is built
+    _has_keeper = False  # somebody keeps samples
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         sampler = super().__new__(cls)
         # Not by assignment: Keras refuses attributes before its own constructor ran.
-        given = given_arguments(cls, args, kwargs)
+        given = constructor.given(cls, args, kwargs)
         object.__setattr__(sampler, "_given", given)
         return sampler
 
@@ -87,7 +88,8 @@ class Sampler(SamplerInterface):
                 hint="A `LearningRateSchedule` will do as well.",
             )
         super().__init__(learning_rate=learning_rate, name=_validate.scope_name(name))
-        self._train_size, self._batch_size = None, batch_size
+        self._train_size: int | None = None  # no `fit` has told it yet
+        self._batch_size = batch_size
         self.algorithm, is_compared = algorithm, algorithm.traits.compares_batches
         if is_compared:
             self._batch_size = _validate.integer("batch_size", batch_size, 1)
@@ -98,17 +100,22 @@ class Sampler(SamplerInterface):
         if algorithm.traits.takes_prior:
             base_options.check_prior(prior)
         self._seed = None if seed is None else _validate.seed(seed)
+        self._first_seed: int = self._seed or 0
+        if seed is None:
+            self._first_seed = state.fresh_seed()
         # None: one chain. K: the variables have a leading chain axis of length K.
         self.num_chains: int | None = None
         self.model_states = ModelStates()
         self._observer = _backend.LossObserver()
-        if chain is None and is_compared:
-            chain = ProposingChain()
-        self._chain: Chain = chain or MovingChain(nan_policy)
+        if chain is None:
+            chain = ProposingChain() if is_compared else Chain(nan_policy)
+        self._chain = chain
         self._replicas = Replicas()
-        self._has_moved, self._planned = False, None
-        self._check = LossCheck(check_model, check_step, is_compared)
-        self._first_seed = self.seed if self.seed is not None else fresh_seed()
+        self._bound_prior: BoundGaussian | None = None
+        self._has_moved = False  # a step was made or traced
+        # The warm-up, if it was not given and a burn-in set it.
+        self._planned: int | None = None
+        self._check = compiled_loss.LossCheck(check_model, check_step, is_compared)
 
     # What Keras calls.
 
@@ -118,35 +125,27 @@ class Sampler(SamplerInterface):
             return
         self._check_loss(is_step=False)  # an error in a step empties a model on JAX
         _backend.refuse_strategy([self.iterations, *variables])
-        self._first_seed = common_seed(self._first_seed, self.seed is not None)
+        self._first_seed = state.common_seed(self._first_seed, self.seed is not None)
         base_options.check_variables(variables)
         super().build(variables)
         has_chains = self.num_chains is not None
         seeds = [self._first_seed]
         if self.num_chains is not None:
-            seeds = seeds_along_chains(self._first_seed, self.num_chains)
-        noise_state = self._add_per_chain(
-            (2,),
-            constant([[seed, 0] for seed in seeds]),
-            _backend.SEED_DTYPE,
-            "noise_state",
-        )
-        self._noise_state = noise_state
+            seeds = state.seeds_along_chains(self._first_seed, self.num_chains)
+        first = state.constant([[seed, 0] for seed in seeds])
+        self._noise_state = self._add((2,), first, _backend.SEED_DTYPE, "noise_state")
         stream = _backend.ChainsNoise if has_chains else _backend.NoiseStream
-        self._noise = stream(noise_state)
-        self._bound_prior = None
+        self._noise = stream(self._noise_state)
         if isinstance(self.prior, Prior):
             self._bound_prior = self.prior.bind(variables)
-        energies = Energies(self._add_per_chain, lambda: self._chain.lost_chains())
+        energies = state.Energies(self._add, lambda: self._chain.lost_chains())
         counts = (len(self.algorithm.traits.counts),)
-        self._counts = self._add_per_chain(counts, "zeros", "float32", "counts")
+        self._counts = self._add(counts, "zeros", "float32", "counts")
         self.algorithm = self.algorithm.bind_weights(variables, has_chains)
-        state = StateVariables(
-            self.algorithm, variables, self._add_slot, self.num_chains
-        )
+        slots = state.StateVariables(self.algorithm, variables, self._add)
         self._parts = Parts(
             type(self).__name__,
-            state,
+            slots,
             energies,
             self.iterations,
             self._counts,
@@ -155,7 +154,7 @@ class Sampler(SamplerInterface):
             self.temperature_now,
             lambda: self.algorithm,
         )
-        self._chain.build(self._parts, self._add_per_chain)
+        self._chain.build(self._parts, self._add)
 
     @_backend.uncompiled
     def apply(
@@ -178,18 +177,12 @@ class Sampler(SamplerInterface):
             self.build(list(variables))
         weights = self._parts.state.weights if self.built else []
         variables = list(weights if variables is None else variables)
-        gradients = gradients_of_each(weights, variables, gradients)
+        what = self.algorithm.traits.counts_weights
+        gradients = state.gradients_of_each(weights, variables, gradients, what)
         loss = self._observer.take(gradients)
         if loss is None and self.algorithm.traits.uses_energy:
             raise ValueError(compiled_loss.missing(type(self).__name__))
         idle = [i for i, gradient in enumerate(gradients) if gradient is None]
-        what = self.algorithm.traits.counts_weights
-        if idle and what:
-            raise ValueError(
-                f"Each weight must have a gradient: {what} depends on their number. "
-                "Set `trainable = False` for the layers of the others. Received: "
-                f"{self.name}, no gradient for {len(idle)} of {len(weights)} variables"
-            )
         for i in idle:
             gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
         gradients = _backend.dense(gradients, weights)
@@ -214,8 +207,8 @@ class Sampler(SamplerInterface):
         self, idle: list[int], gradient: Position, loss: Tensor, rate: Tensor
     ) -> None:
         """Move all weights but those of the indices `idle`."""
-        state = self._parts.state
-        position, energy = _backend.read(state.weights), loss
+        weights = self._parts.state.weights
+        position, energy = _backend.read(weights), loss
         if loss is not None:
             energy = self.train_size * ops.cast(loss, "float32")
         if self._bound_prior is not None:
@@ -232,7 +225,7 @@ class Sampler(SamplerInterface):
         def step() -> None:
             self._step(gradient, energy, rate, idle)
 
-        written = [*self.variables, *state.weights]
+        written = [*self.variables, *weights]
         self._chain.run(step, energy, gradient, written)
 
     def _step(
@@ -240,10 +233,10 @@ class Sampler(SamplerInterface):
     ) -> None:
         self._has_moved = True
         algorithm, chain, parts = self.algorithm, self._chain, self._parts
-        state = chain.read(keeps=bool(idle))
-        evaluation = self._evaluation(algorithm.point(state), gradient, energy, rate)
-        evaluation = evaluation._replace(restart=chain.restart(state))
-        current, info = algorithm.decide(state, evaluation)
+        slots = chain.read(keeps=bool(idle))
+        evaluation = self._evaluation(algorithm.point(slots), gradient, energy, rate)
+        evaluation = evaluation._replace(restart=chain.restart(slots))
+        current, info = algorithm.decide(slots, evaluation)
         if current.energy is not None:
             recorded = parts.energies.recorded(current.energy, info.log_weight)
             chain.write([parts.energies.variable], [recorded])
@@ -252,11 +245,11 @@ class Sampler(SamplerInterface):
             counts = ops.convert_to_tensor(self._counts) + ops.stack(counts, axis=-1)
             chain.write([self._counts], [counts])
         current = chain.between(current, info.accepted, keeps=bool(idle))
-        state = algorithm.move(current, evaluation)
-        point = algorithm.point(state)
+        slots = algorithm.move(current, evaluation)
+        point = algorithm.point(slots)
         for i in idle:
             point[i] = current.position[i]
-        chain.store(state)
+        chain.store(slots)
 
     def _evaluation(
         self, point: Position, gradient: Position, energy: Tensor, rate: Tensor
@@ -278,27 +271,18 @@ class Sampler(SamplerInterface):
             self.train_size,
         )
 
-    def _add_per_chain(
-        self,
-        shape: tuple[int, ...],
-        initializer: Any,
-        dtype: str,
-        name: str,
-        is_shared: bool = False,
-    ) -> keras.Variable:
-        """Add a variable that each chain has one of, or all chains together."""
-        if self.num_chains is not None and not is_shared:
-            shape = (self.num_chains, *shape)
-        return self._add_slot(shape, initializer, dtype, name)
-
-    def _add_slot(
+    def _add(
         self,
         shape: tuple[int, ...],
         initializer: Any,
         dtype: str,
         name: str,
         layout: Any = None,
+        is_shared: bool = False,
     ) -> keras.Variable:
+        """Add a variable that each chain has one of, or all chains together."""
+        if self.num_chains is not None and not is_shared:
+            shape = (self.num_chains, *shape)
         # Initializers, since on TensorFlow `build` may be traced into the step, where
         # an assignment would be repeated.
         return self.add_variable(shape, initializer, dtype, layout=layout, name=name)
@@ -313,9 +297,9 @@ class Sampler(SamplerInterface):
         self._look_for_train_size(is_step)
 
     def _check_replicas(self, gradients: Position) -> None:
-        state = [*self._parts.state.weights, *self._parts.state.all, self._noise_state]
+        slots = [*self._parts.state.weights, *self._parts.state.all, self._noise_state]
         seeds = self._noise_state if self.seed is None else None
-        self._replicas.check(gradients, [*state, self.iterations], seeds)
+        self._replicas.check(gradients, [*slots, self.iterations], seeds)
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         """Settle at the end of `fit`, and warn of what nobody was told."""
@@ -325,6 +309,369 @@ class Sampler(SamplerInterface):
         if self.built:
             self._chain.look_at_end(self._read_counts)
             self._tell_of_no_samples()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        learning_rate = super().get_config()["learning_rate"]
+        given = constructor.configuration(type(self), self._given)
+        if "temperature" in given:  # as a number where it follows from the sizes
+            given["temperature"] = constructor.serialized(self.temperature)
+        return given | {"learning_rate": learning_rate}
+
+    def __repr__(self) -> str:
+        return call_text(type(self), self._given)
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> Self:
+        """Return the optimizer with these arguments; objects are restored.
+
+        Without a learning rate it has the usual one.
+        """
+        restored = {
+            key: keras.saving.deserialize_keras_object(value, custom_objects)
+            if isinstance(value, dict) and "class_name" in value
+            else value
+            for key, value in config.items()
+        }
+        return cls(**{"learning_rate": cls.usual_rate} | restored)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save the variables, what Keras loses of the model, and a default warm-up."""
+        super().save_own_variables(store)
+        model = _backend.model_in_file(self)
+        self.model_states.save(store, model, self.sampled_variables)
+        if self._has_default_warm_up():
+            store[_WARM_UP] = np.array(self.warm_up_argument[1])
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load what `save_own_variables` saved."""
+        model = _backend.model_in_file(self)
+        entries = self.model_states.load(store, model, self.sampled_variables)
+        steps = entries.pop(_WARM_UP, None)
+        super().load_own_variables(entries)
+        is_open = self._has_default_warm_up() and self._is_on_its_way()
+        if steps is not None and is_open:
+            self._set_warm_up(int(steps[()]))
+
+    # What users and callbacks call between steps.
+
+    @property
+    def _at_rest(self) -> Chain:
+        """The chain, with its values in the variables: JAX holds them in a `fit`."""
+        _backend.return_values(self)
+        return self._chain
+
+    @property
+    def train_size(self) -> int:
+        """N, the number of training examples.
+
+        Raises:
+            ValueError: it is "auto", and no `fit` tells it.
+        """
+        self._look_for_train_size()
+        return self._train_size  # type: ignore[return-value]
+
+    def find_train_size(self, model: keras.Model | None, x: Any) -> None:
+        """Take N from the data `x` of a compiled model, unless it is known."""
+        if self._train_size is None:
+            is_compared = self.algorithm.traits.compares_batches
+            self._use_train_size(found_size(model, x, is_of_examples=is_compared))
+
+    def _look_for_train_size(self, is_needed: bool = True) -> None:
+        """Take N from the `fit` that runs, unless it is known."""
+        if self._train_size is not None:
+            return
+        model, data = _backend.training_model(self), None
+        if model is not None and self.processes == 1:  # others may have other data
+            data = _backend.fitted_data(model)
+        if is_needed or data is not None:
+            self.find_train_size(model, data and data["x"])
+
+    def _use_train_size(self, value: Any) -> None:
+        hint = 'Or "auto", which reads it from `fit`.'
+        size = _validate.integer("train_size", value, 1, hint)
+        if self.algorithm.traits.compares_batches:
+            _validate.batch_size(self._batch_size, size)
+        self.algorithm = self.algorithm.bind_data_size(size, self._batch_size)
+        self._train_size = self._given["train_size"] = size
+
+    @property
+    def batch_size(self) -> int | None:
+        """m, the examples in a mini-batch, if the sampled distribution depends on m."""
+        return self._batch_size
+
+    @property
+    def prior(self) -> Prior | SpikeSlab | None:
+        """The prior of the weights. None is a flat prior."""
+        return self._prior
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the noise, as it was given."""
+        return self._seed
+
+    @property
+    def temperature(self) -> float | Schedule:
+        """T, the temperature of the target: a number or a schedule."""
+        return self.algorithm.temperature
+
+    @property
+    def slots(self) -> Any:
+        """The state of the built algorithm: a named tuple of variables."""
+        return self._parts.state.structure
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor by name, as they were given."""
+        return dict(self._given)
+
+    @property
+    def processes(self) -> int:
+        """The number of processes that share each mini-batch and move one chain."""
+        return self._replicas.processes
+
+    @property
+    def has_weights(self) -> bool:
+        """Return whether samples have importance weights."""
+        return self.algorithm.traits.has_weights
+
+    @property
+    def warm_up(self) -> int:
+        """Return the number of first steps that are burn-in."""
+        return self.algorithm.traits.warm_up
+
+    def planned_warm_up(self, burn_in: int, steps: float = math.inf) -> int | None:
+        """Return the length of a warm-up that was not given, None if it is fixed.
+
+        Before the first step it becomes as long as a quarter of the `steps` of the run
+        or half of the burn-in allows, the shortest of several.
+        """
+        if not self._has_default_warm_up() or self._is_on_its_way():
+            return None
+        default = self.warm_up_argument[1]
+        planned = min(default, max(_LEAST, int(min(steps / 4, default)), burn_in // 2))
+        if self.batch_size is not None:
+            size = self.train_size, self.batch_size
+            planned = max(planned, constructor.longest_warm_up(burn_in, *size))
+        return min(planned, self._planned or planned)
+
+    def plan_warm_up(self, burn_in: int, steps: float = math.inf) -> int:
+        """Set the `planned_warm_up`, and return the number of first steps for it."""
+        planned = self.planned_warm_up(burn_in, steps)
+        if planned is not None:
+            self._planned = planned
+            self._set_warm_up(planned)
+        return self.warm_up
+
+    def _has_default_warm_up(self) -> bool:
+        """Return whether there is a warm-up that was not given."""
+        given = self._given.get(self.warm_up_argument[0], 0)
+        return (given is None or self._planned is not None) and self.warm_up > 0
+
+    def _is_on_its_way(self) -> bool:
+        return int(ops.convert_to_numpy(self.iterations)) > 0
+
+    def _set_warm_up(self, steps: int) -> None:
+        if not self._has_moved:
+            self.algorithm = self.algorithm.with_warm_up(steps)
+            self._chain.use_warm_up(steps)
+            if "warm_up" in self._given:  # the state has room for the longest pilot
+                self._given["warm_up"] = steps
+
+    @property
+    def steps_per_test(self) -> int | None:
+        """The steps after which a callback settles; None: at the end of an epoch."""
+        return None
+
+    @property
+    def warm_up_argument(self) -> tuple[str, int]:
+        """Return name and value of the argument that sets `warm_up`."""
+        return self.algorithm.traits.warm_up_argument
+
+    def _current_temperature(self) -> Tensor:
+        """Return the temperature of the next step, as a step takes it."""
+        if isinstance(self.temperature, Schedule):
+            return self.temperature(self.iterations)
+        return self.temperature
+
+    def temperature_now(self) -> float:
+        """Return the temperature of the next step."""
+        _backend.return_values(self)
+        return float(ops.convert_to_numpy(self._current_temperature()))
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return what the sampler did since `reset_diagnostics`.
+
+        `energy` is the mean of U in nats, over the points that were evaluated or, for
+        a Metropolis-Hastings sampler, over the states of the chain. With several
+        chains, counts are summed and all other numbers are averaged. The result is
+        empty before the first step.
+        """
+        return {
+            name: state.over_chains(values, name)
+            for name, values in self.chain_diagnostics().items()
+        }
+
+    def chain_diagnostics(self) -> dict[str, Array]:
+        """Return the `diagnostics` of each chain: arrays (chains,) by name."""
+        if not self.built:
+            return {}
+        _backend.return_values(self)
+        arrays = self._parts.state.arrays()
+        report = self.algorithm.summary(arrays, self._read_counts())
+        report.setdefault("nonfinite", self._chain.lost_chains())
+        energy = self._parts.energies.means()
+        if not np.isnan(energy).all():
+            report["energy"] = energy
+        return {
+            name: np.array(values, "float64").reshape(self.num_chains or 1)
+            for name, values in report.items()
+        }
+
+    def _read_counts(self) -> dict[str, Array]:
+        counts = np.moveaxis(ops.convert_to_numpy(self._counts), -1, 0)
+        return dict(zip(self.algorithm.traits.counts, counts, strict=True))
+
+    def reset_diagnostics(self) -> None:
+        """Start the counts and means of `diagnostics` anew."""
+        if self.built:
+            _backend.return_values(self)
+            self._counts.assign(np.zeros(self._counts.shape, "float32"))
+            self._parts.energies.reset()
+
+    @property
+    def sampled_variables(self) -> list[keras.Variable]:
+        """The variables of the model that the chain moves."""
+        return self._parts.state.weights if self.built else []
+
+    def state_values(self) -> list[Tensor]:
+        """Return a copy of the current state: a tensor for each sampled variable."""
+        return [ops.copy(value) for value in self._at_rest.state_values()]
+
+    def prior_energies(self) -> Array:
+        """Return -log of a Gaussian prior at the state of each chain, nats, (K,)."""
+        zeros = np.zeros(self.num_chains or 1)
+        if self._bound_prior is None:
+            return zeros
+        like = ops.zeros(() if self.num_chains is None else self.num_chains)
+        energies = self._bound_prior.energy(self.state_values(), like)
+        return np.asarray(ops.convert_to_numpy(energies)).reshape(-1) + zeros
+
+    def watch_samples(self) -> None:
+        """Know that somebody keeps samples of this chain."""
+        self._has_keeper = True
+
+    def _tell_of_no_samples(self) -> None:
+        """Warn, once, of a `fit` of a single chain that keeps its last state alone."""
+        if self._has_keeper or self.num_chains is not None or not _backend.is_fitting():
+            return
+        self._has_keeper = True
+        warn(
+            f"This `fit` with {type(self).__name__} kept no sample of the posterior: "
+            "the model has the last state of the chain alone. Pass "
+            "`callbacks=[posterior]` with `posterior = mh.PosteriorSamples()`, "
+            "and predict with `posterior.ensemble(model)`."
+        )
+
+    def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
+        """Mark the current state as a sample. The next step stores its energy.
+
+        `tell_of_samples` calls `listener()` once the energy is known, while
+        `sample_info` still describes this sample.
+        """
+        self._at_rest.mark_sample(listener)
+
+    def freeze(self) -> None:
+        """End the adaptation of the learning rate, as the first sample does."""
+        if self.built:
+            self._at_rest.freeze()
+
+    def await_sample(self, iteration: int, listener: Callable[[], None]) -> None:
+        """Call `listener()` for the sample of `iteration`, if it was marked last."""
+        if self._parts.energies.marked_at() == iteration:
+            self._parts.energies.listen(listener)
+
+    def forget_sample(self) -> None:
+        """Await the energy of the marked sample no more: its weights are gone."""
+        _backend.return_values(self)
+        self._parts.energies.forget()
+
+    def tell_of_samples(self) -> None:
+        """Call the listeners of the marked sample, if its energy is known."""
+        if self.built:
+            self._parts.energies.notify()
+
+    def sample_info(self) -> SampleInfo:
+        """Return energy and log importance weight of the sample that was marked last.
+
+        Until the next step evaluates the sample, the result describes the point before.
+        """
+        return self._at_rest.sample_info()
+
+    def check_epoch(self) -> None:
+        """Warn, once, if the run of an epoch shows wrong settings.
+
+        Raises:
+            FloatingPointError: a chain was stopped, and `nan_policy` is "raise".
+        """
+        self._at_rest.look_at_epoch(self._read_counts())
+
+    def lost_chains(self) -> Array:
+        """Return whether each chain has no finite state to sample, () or (chains,)."""
+        if not self.built:
+            return np.zeros(() if self.num_chains is None else self.num_chains, bool)
+        return self._at_rest.lost_chains()
+
+    def has_stopped(self) -> bool:
+        """Return whether losses or gradients that are not finite stopped all chains."""
+        return self.built and self._at_rest.has_stopped()
+
+    def reason_of_loss(self) -> str:
+        """Return why `lost_chains` have no state, and what to do."""
+        return self._chain.reason_of_loss()
+
+    def settle(self) -> None:
+        """Put the current state of the chain into the model's variables.
+
+        Only a Metropolis-Hastings sampler has anything to do: during `fit` its model
+        holds the proposal that is evaluated next. `settle` drops this proposal. Unless
+        `propose` draws another one, the next step evaluates the state itself on a new
+        batch, which is an exact Metropolis-Hastings move. `mh.AMAGOLD` tests its path,
+        and `mh.Barker` begins the test of its proposal anew.
+
+        Call `settle` between steps only. It has no effect before the first step. `fit`
+        calls it at its end, and `mh.PosteriorSamples` calls it at the end of each epoch
+        and before validation.
+        """
+        if self.built:
+            self._at_rest.settle()
+
+    def propose(self) -> None:
+        """Write a new proposal into the model's variables. Call it after `settle`.
+
+        The next step then need not evaluate the state on another batch. The target is
+        the same with and without `propose`. `propose` has no effect before the first
+        step, without `settle`, or after somebody has set the weights.
+        """
+        if self.built:
+            self._at_rest.propose()
+
+    # What `mh.PosteriorSamples` writes down.
+
+    def noise_seed(self) -> int:
+        """Return the seed of the noise, of the first chain: in a file, of its run."""
+        if not self.built:
+            return self._first_seed
+        return int(np.ravel(ops.convert_to_numpy(self._noise_state))[0])
+
+    def recorded_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the constructor for people to read and compare."""
+        given = self._given | {"train_size": self.train_size}
+        if "temperature" in given:  # as a number where it follows from the sizes
+            given["temperature"] = self.temperature
+        return constructor.recorded(type(self), given)
 
     # What `mh.ParallelChains` calls.
 
@@ -349,48 +696,3 @@ class Sampler(SamplerInterface):
     def take_accepted(self) -> Tensor:
         """Return whether each chain took the point of this step; None: all did."""
         return self._chain.take_accepted()
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        learning_rate = super().get_config()["learning_rate"]
-        given = configuration(type(self), self._given)
-        if "temperature" in given:  # as a number where it follows from the sizes
-            given["temperature"] = serialized(self.temperature)
-        return given | {"learning_rate": learning_rate}
-
-    def __repr__(self) -> str:
-        return call_text(type(self), self._given)
-
-    # What `mh.PosteriorSamples` writes down.
-
-    def noise_seed(self) -> int:
-        """Return the seed of the noise; of the first chain, if there are several.
-
-        A sampler that was loaded has the seed of the run that was saved.
-        """
-        if not self.built:
-            return self._first_seed
-        return int(np.ravel(ops.convert_to_numpy(self._noise_state))[0])
-
-    def recorded_arguments(self) -> dict[str, Any]:
-        """Return the arguments of the constructor for people to read and compare."""
-        given = self._given | {"train_size": self.train_size}
-        if "temperature" in given:  # as a number where it follows from the sizes
-            given["temperature"] = self.temperature
-        return recorded(type(self), given)
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
-    ) -> Self:
-        """Return the optimizer with these arguments; objects are restored.
-
-        Without a learning rate it has the usual one.
-        """
-        restored = {
-            key: keras.saving.deserialize_keras_object(value, custom_objects)
-            if isinstance(value, dict) and "class_name" in value
-            else value
-            for key, value in config.items()
-        }
-        return cls(**{"learning_rate": cls.usual_rate} | restored)

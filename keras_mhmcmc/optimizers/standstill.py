@@ -44,14 +44,7 @@ class Standstill:
     def look(
         self, accepted: Array, proposed: Array, *, rate: float, temperature: float
     ) -> None:
-        """Warn of chains that have accepted nothing for long.
-
-        Args:
-            accepted: accepted proposals of an epoch, () or (chains,).
-            proposed: all proposals of the epoch, in the same shape.
-            rate: the learning rate now.
-            temperature: the temperature now.
-        """
+        """Warn of chains that have accepted nothing for long."""
         self.has_looked = True
         idle = np.where(accepted > 0, 0.0, self._in_a_row + proposed)
         self._in_a_row = idle

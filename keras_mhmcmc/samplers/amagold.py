@@ -59,14 +59,14 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.optimizers.arguments import WARM_UP
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
-from keras_mhmcmc.optimizers.energies import SampleInfo
 from keras_mhmcmc.optimizers.full_data import FullLoss
 from keras_mhmcmc.optimizers.full_data import OrderWatch
-from keras_mhmcmc.optimizers.network_defaults import WARM_UP
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.standstill import Standstill
+from keras_mhmcmc.optimizers.state import SampleInfo
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.base import leaves
@@ -361,8 +361,7 @@ class PathChain(Chain):
                 f"that changes the rate. Received: learning_rate={float(rate):g}"
             )
         self._changes += 1
-        number = int(ops.convert_to_numpy(self._parts.iterations))
-        self._write_state(self._algorithm.begin(state, rate, number))
+        self._write_state(self._algorithm.begin(state, rate, self._steps()))
 
     def _drop(self) -> None:
         """Go back to the state that the path began from."""
@@ -380,9 +379,8 @@ class PathChain(Chain):
         return SampleInfo(energy, np.zeros_like(energy), True)
 
     def lost_chains(self) -> Array:
-        steps = int(ops.convert_to_numpy(self._parts.iterations))
         has_state = self._stage() in (amagold_path.SETTLED, amagold_path.PATH)
-        return np.array(steps > 0 and not has_state)
+        return np.array(self._steps() > 0 and not has_state)
 
     def has_stopped(self) -> bool:
         return self._stage() == amagold_path.NOTHING and bool(self.lost_chains())
@@ -402,17 +400,13 @@ class PathChain(Chain):
         )
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
-        watch, temperature = self._watch, self._parts.temperature()
+        watch, now = self._watch, self._settings()
         if self._stage() == amagold_path.NOTHING:
             watch.look_at_lost(self.lost_chains(), self.reason_of_loss())
             return
-        watch.look_at_energy(ops.convert_to_numpy(self._slots.energy), temperature)
-        watch.look(
-            counts["accepted"],
-            counts["proposed"],
-            rate=float(ops.convert_to_numpy(self._parts.learning_rate())),
-            temperature=temperature,
-        )
+        energy = ops.convert_to_numpy(self._slots.energy)
+        watch.look_at_energy(energy, now["temperature"])
+        watch.look(counts["accepted"], counts["proposed"], **now)
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
         if _backend.error_leaves_fit():
@@ -421,8 +415,7 @@ class PathChain(Chain):
         self.settle()
         if not self._watch.has_looked:
             self.look_at_epoch(counts())
-        steps = int(ops.convert_to_numpy(self._parts.iterations))
-        self._watch.look_at_warm_up(steps, self._algorithm.traits)
+        self._watch.look_at_warm_up(self._steps(), self._algorithm.traits)
 
 
 def _reference(x: Any) -> Callable[[], Any]:

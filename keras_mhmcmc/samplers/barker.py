@@ -98,8 +98,8 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.chain import Parts
-from keras_mhmcmc.optimizers.moving_chain import MovingChain
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.standstill import Standstill
 from keras_mhmcmc.priors import Prior
@@ -447,7 +447,7 @@ class BarkerSteps(base.Diffusion):
         }
 
 
-class TestedChain(MovingChain):
+class TestedChain(Chain):
     """The chain of `mh.Barker`. Its state has the fields of `BarkerSteps`."""
 
     __test__ = False  # no class of tests, for pytest
@@ -466,13 +466,10 @@ class TestedChain(MovingChain):
             count.assign(np.zeros((), "float32"))
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
-        temperature, watch = self._parts.temperature(), self._standstill
-        rate = float(ops.convert_to_numpy(self._parts.learning_rate()))
+        watch = self._standstill
         if not counts["proposed"].any():
             watch.look_at_undecided()
-        watch.look(
-            counts["accepted"], counts["proposed"], rate=rate, temperature=temperature
-        )
+        watch.look(counts["accepted"], counts["proposed"], **self._settings())
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
         is_known = _backend.hold_values(self._parts.state.all)

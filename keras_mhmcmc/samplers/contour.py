@@ -24,7 +24,7 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.moving_chain import MovingChain
+from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.standstill import warm_up_message
 from keras_mhmcmc.partition import FEWEST_PILOT_STEPS
@@ -449,11 +449,11 @@ def csghmc(
 _FEWEST = 10  # energies that are enough to judge a partition
 
 
-class ContourChain(MovingChain):
+class ContourChain(Chain):
     """The chain of a contour sampler: it warns if the partition does not fit.
 
     Args:
-        nan_policy: as in `MovingChain`.
+        nan_policy: as in `Chain`.
         algorithm: of the sampler.
     """
 
@@ -480,8 +480,7 @@ class ContourChain(MovingChain):
         parts, traits = self._parts, self._algorithm.traits
         if not _backend.hold_values(parts.state.all):
             return
-        steps = int(_backend.ops.convert_to_numpy(parts.iterations))
-        self._tell("pilot", warm_up_message(parts.name, steps, traits))
+        self._tell("pilot", warm_up_message(parts.name, self._steps(), traits))
         contour = self._algorithm.contour
         visits = parts.state.arrays().visits.reshape(-1, contour.partitions).sum(0)
         if visits.sum() < _FEWEST:

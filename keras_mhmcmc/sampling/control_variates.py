@@ -98,11 +98,7 @@ class ControlVariates:
         ]
 
     def corrected(self, constants: list[Tensor]) -> Callable[[Energies], Energies]:
-        """Return what adds control variates to `LogDensity.energies`.
-
-        Args:
-            constants: this object's own, as the loop hands them to a step.
-        """
+        """Return what adds control variates to `LogDensity.energies`."""
         count = len(constants) // 2
         reference, full_energy = constants[:count], constants[count]
         full_gradient = constants[count + 1 :]
@@ -133,15 +129,7 @@ def estimate(
     change: Position,
     train_size: int,
 ) -> tuple[Tensor, Position]:
-    """Return E in nats, (K,), and the gradient g / N.
-
-    Args:
-        at_position: U_I(theta), and the gradient of U_I/N there.
-        at_reference: U_I(theta_0), and the gradient of U_I/N there.
-        of_all: U(theta_0), and the gradient of U/N there.
-        change: theta - theta_0.
-        train_size: number of training examples, N.
-    """
+    """Return E in nats, (K,), and the gradient g / N."""
     (energy, gradient), (start, start_gradient), (full, full_gradient) = (
         at_position,
         at_reference,
@@ -203,14 +191,7 @@ def _checked(value: Any, structure: Any, shapes: list[tuple[int, ...]]) -> list[
 def _at_reference(
     target: LogDensity, structure: Any, reference: list[Array], rows: int
 ) -> tuple[float, list[Array]]:
-    """Return U and the gradient of U/N on all of the data, summed in float64.
-
-    Args:
-        target: gives the energies.
-        structure: of a position.
-        reference: where to evaluate.
-        rows: of the data that are evaluated together.
-    """
+    """Return U and the gradient of U/N on all of the data, summed in float64."""
 
     def of_rows(position: Position, rows: list[Tensor]) -> tuple[Any, ...]:
         return target.energies(structure, rows, True)(position, [])

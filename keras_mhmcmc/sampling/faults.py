@@ -29,13 +29,7 @@ _FAR = 10.0  # times the usual height above the mode: no chain of a posterior is
 
 
 def evaluated(target: LogDensity, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return `function(*arguments)`, and explain an error of the user's functions.
-
-    Args:
-        target: has the user's functions.
-        function: evaluates them.
-        *arguments: of `function`.
-    """
+    """Return `function(*arguments)`, and explain an error of the user's functions."""
     try:
         return function(*arguments)
     except Exception as error:
@@ -54,14 +48,7 @@ def evaluated(target: LogDensity, function: Callable[..., Any], *arguments: Any)
 def check_finite(
     target: LogDensity, structure: Any, position: list[Tensor], indices: list[Tensor]
 ) -> Array:
-    """Return the energies at the start, (K,), or raise an error if one is not finite.
-
-    Args:
-        target: gives the energies.
-        structure: of a position.
-        position: where the chains start, the chain axis first.
-        indices: the mini-batches of `LogDensity.batch_indices`.
-    """
+    """Return the energies at the start, (K,), or raise an error: one is not finite."""
 
     def energies(
         position: list[Tensor], indices: list[Tensor], constants: list[Tensor]
@@ -89,14 +76,7 @@ def spacing(energy: Array | float) -> Array:
 
 
 def check_resolution(energy: Array, unit: float | None, name: str) -> None:
-    """Raise an error if float32 energies are too coarse for the kernel's decisions.
-
-    Args:
-        energy: at the start of each chain, nats, (K,). One chain that is fine enough
-            will do: others may start far out.
-        unit: `energy_unit` of the algorithm.
-        name: of the function that gives the energies, for the error.
-    """
+    """Raise an error if float32 energies are too coarse for the kernel's decisions."""
     if unit is None or (spacing(energy) <= COARSEST * unit).any():
         return
     best = float(np.min(np.abs(energy)))
@@ -112,10 +92,6 @@ def warn_of_coarse_energies(energy: Array, unit: float | None) -> None:
 
     Call it at the end of a run. A chain counts if more than half of its draws are too
     coarse: the first draws may come from before the chain found the mode.
-
-    Args:
-        energy: of the draws, nats, (chain, draw).
-        unit: `energy_unit` of the algorithm.
     """
     if unit is None or energy.shape[1] == 0:
         return
@@ -151,12 +127,7 @@ def warn_of_still_chains(
     counts: Mapping[str, Array],
     consequence: str = "the draws of such a chain are one position",
 ) -> None:
-    """Warn of Metropolis-Hastings chains that did not move. Call it after a run.
-
-    Args:
-        counts: of the steps after the burn-in, by name, arrays (K,).
-        consequence: what the warning says of such a chain.
-    """
+    """Warn of Metropolis-Hastings chains that did not move. Call it after a run."""
     tried = np.maximum(counts["proposed"], counts["nonfinite"])
     still = (counts["accepted"] == 0.0) & (tried >= _MANY)
     if still.any():
@@ -171,12 +142,7 @@ def warn_of_still_chains(
 
 
 def warn_of_lost_chains(energy: Array, target: LogDensity) -> None:
-    """Warn of draws where the energy is not finite. Call it at the end of a run.
-
-    Args:
-        energy: of the draws, nats, (chain, draw).
-        target: has the data.
-    """
+    """Warn of draws where the energy is not finite. Call it at the end of a run."""
     outside = ~np.isfinite(energy)
     lost: Array = np.any(outside, axis=1)
     if lost.any():
@@ -190,12 +156,7 @@ def warn_of_lost_chains(energy: Array, target: LogDensity) -> None:
 
 
 def warn_of_nonfinite_data(counts: Mapping[str, Array], target: LogDensity) -> None:
-    """Warn if steps were not finite and the data may be why. Call it after a run.
-
-    Args:
-        counts: of the steps after the burn-in, by name, arrays (K,).
-        target: has the data.
-    """
+    """Warn if steps were not finite and the data may be why. Call it after a run."""
     steps = counts["nonfinite"].sum()
     bad = count_of_nonfinite(target)
     if steps > 0 and bad:
@@ -231,12 +192,6 @@ def warn_of_runaway_chains(
     """Warn of chains whose late draws lie far above the start. Call it after a run.
 
     A chain that starts at the mode rises by T/2 for each number of its position.
-
-    Args:
-        start: energy of each chain at the start, nats, (K,). None: unknown.
-        energy: of the draws, nats, (chain, draw).
-        temperature: of the target.
-        position: the draws, (chain, draw, ...).
     """
     late = energy[:, -(energy.shape[1] // 3) :]
     if start is None or late.shape[1] == 0 or len(start) != len(late):

@@ -359,16 +359,7 @@ class Ladder:
         collects: Tensor,
         uniforms: Tensor,
     ) -> Ring:
-        """Return the store with the chains' states, if the reservoir takes them.
-
-        Args:
-            store: the past states of one temperature.
-            chain: the chains of this temperature.
-            visits: how many states each ring received, (C, K).
-            ring: index of each chain's ring, (C,).
-            collects: bool, whether the chains are past their burn-in.
-            uniforms: noise of the chains.
-        """
+        """Return the store with the chains' states, if the reservoir takes them."""
         capacity = self.settings.capacity
         count = ops.sum(visits * ops.one_hot(ring, self.size, dtype="int32"), axis=1)
         slot = ladders.reservoir_slot(count, capacity, uniforms[_RESERVOIR])

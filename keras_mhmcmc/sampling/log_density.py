@@ -148,9 +148,6 @@ class LogDensity:
         """Return the mini-batches of all chains, a list of one int32 tensor (K, m).
 
         The list is empty if a batch is all of the data.
-
-        Args:
-            uniforms: noise of shape (num_uniforms, K).
         """
         size, batch_size = self.train_size, self.batch_size
         if size is None or batch_size is None or not self.draws_batches:
@@ -164,14 +161,7 @@ class LogDensity:
         differentiate: bool,
         variance: bool = False,
     ) -> Energies:
-        """Return the function that evaluates all chains.
-
-        Args:
-            structure: of a position.
-            constants: the arrays of the data.
-            differentiate: whether the function gives the gradients of U/N.
-            variance: whether the function gives the variance of the estimate of U.
-        """
+        """Return the function that evaluates all chains."""
         scale = 1.0 / (self.train_size or 1)
 
         def mean_energy(
@@ -198,14 +188,7 @@ class LogDensity:
     def log_likelihoods(
         self, position: Any, indices: list[Tensor], constants: list[Tensor]
     ) -> Tensor:
-        """Return one chain's log-likelihood of each example, float32, (m,).
-
-        Args:
-            position: of one chain, in the user's structure.
-            indices: a list of the mini-batch's indices (m,), or an empty list for all
-                of the data.
-            constants: the arrays of the data.
-        """
+        """Return one chain's log-likelihood of each example, float32, (m,)."""
         arrays = constants
         if indices:
             arrays = _backend.gather(constants, indices[0])
@@ -250,14 +233,7 @@ class LogDensity:
             raise
 
     def check(self, position: Any) -> float:
-        """Return a log density, or raise an error if the functions give wrong shapes.
-
-        Args:
-            position: of one chain, in the user's structure.
-
-        Returns:
-            The log density, up to a constant; with data, that of the first mini-batch.
-        """
+        """Return a log density, of the first batch, or raise an error: wrong shapes."""
         if "log_density" in self._functions:
             value = self._checked_call("log_density", position)
             _check_shape(

@@ -49,12 +49,6 @@ class Plan(NamedTuple):
         """Return how many steps to run next, and how many draws they give.
 
         A piece ends at the end of the burn-in, and before the buffer is full.
-
-        Args:
-            done: steps so far.
-            kept: draws so far.
-            steps: steps that are wanted.
-            capacity: draws that the buffer holds.
         """
         end = self.burn_in if done < self.burn_in else self.num_steps
         full = self.due(kept + capacity)

@@ -96,11 +96,6 @@ def compiler(
 
     If all functions of the user are reusable, the function finds a loop that was
     compiled before.
-
-    Args:
-        functions: of the user, None for those that are not given.
-        key: of the call. Calls with equal keys and functions have the same loop. A key
-            without a hash has no such loop.
     """
     given = [function for function in functions if function is not None]
     reusable = [f for f in given if isinstance(f, ReusableDensity)]

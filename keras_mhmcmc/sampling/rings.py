@@ -89,15 +89,7 @@ def collected(
     levels: Sequence[float],
     base: float,
 ) -> Draws:
-    """Return the `Draws` of a run.
-
-    Args:
-        outcome: of the run.
-        ladder: that ran.
-        state: after the run.
-        levels: H_0..H_{K-1}, nats.
-        base: nats to add to the energies of the ladder.
-    """
+    """Return the `Draws` of a run."""
     settings, chains = ladder.settings, ladder.num_chains
     states, _, visits = outcome.state
     counts = {

@@ -183,13 +183,7 @@ def sample(
 
 
 def bound_to_data(kernel: Bound, target: LogDensity, batch_size: int | None) -> Bound:
-    """Return the kernel for the data of the target, or raise a `ValueError`.
-
-    Args:
-        kernel: from the user.
-        target: has the data.
-        batch_size: from the user.
-    """
+    """Return the kernel for the data of the target, or raise a `ValueError`."""
     traits = kernel.traits
     if traits.needs_examples and target.train_size is None:
         raise ValueError(
@@ -262,12 +256,7 @@ class Program:
         self._energy: Array | None = None  # of each chain at the start, nats
 
     def first_state(self, name: str, origin: str) -> Any:
-        """Return the state before the first step, checked.
-
-        Args:
-            name: of the kernel in saved states.
-            origin: what must have made a saved state, for an error.
-        """
+        """Return the state before the first step, checked."""
         check, self._name = self.target.check, name
         state = starts.first_state(self.kernel, self.start.position)
         state = self.start.restored(state, name, origin, check)

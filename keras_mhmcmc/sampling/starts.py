@@ -35,14 +35,7 @@ class Start(NamedTuple):
     saved: ChainState | None
 
     def restored(self, template: Any, kernel: str, origin: str, check: Check) -> Any:
-        """Return the first state: the template, or one with the saved values.
-
-        Args:
-            template: the state of chains that begin at `position`.
-            kernel: the name of what goes on.
-            origin: what must have made the saved values, for the error.
-            check: of the position of one chain.
-        """
+        """Return the first state: the template, or one with the saved values."""
         if self.saved is None:
             return template
         state = restored(template, self.saved, kernel, origin)
@@ -66,15 +59,7 @@ class Start(NamedTuple):
 def begin(
     init: Any, num_chains: int, seed: int, check: Check, copies: int = 1
 ) -> Start:
-    """Return where chains start, from the arguments of `mh.sample`.
-
-    Args:
-        init: a position, or the state of earlier draws.
-        num_chains: number of chains, K, if `init` is a position.
-        seed: of the run, if `init` is a position.
-        check: of the position of one chain.
-        copies: how many chains start at each of the K positions.
-    """
+    """Return where chains start, from the arguments of `mh.sample`."""
     seed = _validate.seed(seed)
     if isinstance(init, ChainState):
         saved = checked(init)
@@ -176,15 +161,6 @@ def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
     position for each chain. Otherwise all chains start from the position `init`. If
     all tensors are vectors of length `num_chains`, they may be one position, or one
     number for each chain: `check` decides.
-
-    Args:
-        init: a tensor, or a dict or tuple of tensors, from the user.
-        num_chains: number of chains, K.
-        check: function of the position of one chain. It raises an error if the log
-            density does not take the position.
-
-    Returns:
-        Tensors of shape (K, ...), in the structure of `init`.
     """
     arrays = tree.map_structure(checked_array, without_lists(init))
     flat = tree.flatten(arrays)

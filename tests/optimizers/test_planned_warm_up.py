@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.optimizers import network_defaults
+from keras_mhmcmc.optimizers import arguments
 from keras_mhmcmc.samplers import mhbt
 from tests.support.models import TRAIN_SIZE
 from tests.support.models import compiled
@@ -23,7 +23,7 @@ BURN_IN, PLANNED, EPOCHS = 300, 150, 13
 @pytest.fixture(autouse=True)
 def shortest(monkeypatch, request):
     if request.function is not test_half_of_the_burn_in_at_most_ten_epochs:
-        for module in (network_defaults, mhbt):
+        for module in (arguments, mhbt):
             monkeypatch.setattr(module, "WARM_UP", SHORTEST)
 
 
