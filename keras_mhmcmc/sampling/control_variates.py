@@ -46,8 +46,6 @@ from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling.log_density import Energies
 from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.starts import Start
-from keras_mhmcmc.sampling.starts import checked_array
-from keras_mhmcmc.sampling.starts import without_lists
 
 tree = keras.tree
 
@@ -78,7 +76,7 @@ class ControlVariates:
     ) -> None:
         _check_arguments(kernel, target)
         structure, shapes = start.structure, start.shapes
-        reference = _checked(value, structure, shapes)
+        reference = start.one_position(value, "control_variates")
         num_chains, batch_size = shapes[0][0], target.batch_size or 1
         # A step of all chains evaluates as many rows, so there is memory for them.
         rows = max(_LEAST_ROWS, num_chains * batch_size)
@@ -165,27 +163,6 @@ def _check_arguments(kernel: Kernel, target: LogDensity) -> None:
             f"`control_variates`, and batch_size={target.batch_size} with "
             f"{target.train_size} examples"
         )
-
-
-def _checked(value: Any, structure: Any, shapes: list[tuple[int, ...]]) -> list[Array]:
-    """Return the leaves of a reference, float32, or raise a `ValueError`."""
-    name = "control_variates"
-    arrays = tree.map_structure(
-        lambda leaf: checked_array(leaf, name), without_lists(value, name)
-    )
-    try:
-        tree.assert_same_structure(arrays, structure)
-        fits = [a.shape for a in tree.flatten(arrays)] == [s[1:] for s in shapes]
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        expected = tree.pack_sequence_as(structure, [list(s[1:]) for s in shapes])
-        raise ValueError(
-            f"Argument `{name}` must be a position of one chain, in the structure of "
-            f"`init`, with arrays of the shapes {expected}. Received: "
-            f"{name}={_validate.shown(value)}"
-        )
-    return tree.flatten(arrays)
 
 
 def _at_reference(

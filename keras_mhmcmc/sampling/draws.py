@@ -16,7 +16,7 @@ from keras_mhmcmc.samplers.parts import importance
 if TYPE_CHECKING:
     import pandas
 
-    from keras_mhmcmc.sampling.rings import RingTable
+    from keras_mhmcmc.sampling.ladder import RingTable
 
 
 class ChainState(NamedTuple):
@@ -42,16 +42,13 @@ class Draws:
             (chain, draw, ...).
         weights: importance weights with mean 1 over all draws, shape (chain, draw).
         info: dict of arrays. `energy` is U of each draw in nats, on the mini-batch of
-            its step, shape (chain, draw); with `control_variates`, corrected to first
-            order. Kernels that make paths (`hmc`, `mclmc`, `amagold`), or whose batches
-            have a random size (such as `tuna`), give no energy. The latter add
-            `batch_size`, the mean number of examples of a step, shape (chain,).
-            `acceptance` and the other counts of the kernel cover the steps after the
-            burn-in, shape (chain,). Contour kernels add `masses`, the learned mass of
-            each subregion, and `visits`, the number of draws in each subregion, shape
-            (chain, partitions).
-            With `partition="auto"` they add `energy_min` and `energy_gap`, both of
-            shape (chain,).
+            its step, shape (chain, draw). Kernels that make paths (`hmc`, `mclmc`,
+            `amagold`), or whose batches have a random size (such as `tuna`), have none.
+            The latter have `batch_size`, the mean number of examples of a step.
+            `acceptance` and other counts cover the steps after the burn-in, shape
+            (chain,). Contour kernels add `masses` and `visits` of the subregions, shape
+            (chain, partitions), and with `partition="auto"` `energy_min` and
+            `energy_gap`, shape (chain,).
         state: a `ChainState`, for `init` of a later run.
         interrupted: whether Ctrl-C stopped the run.
         levels: with `keep_all` of `mh.replica_exchange` and `mh.equi_energy`, a tuple
@@ -185,6 +182,24 @@ class Draws:
         if "energy" in self.info:
             statistics["energy"] = self.info["energy"]
         return diagnostics.to_arviz(self.by_name(), statistics)
+
+
+def of_levels(
+    arrays: list[Array], infos: list[dict[str, Any]], state: ChainState, *others: Any
+) -> Draws:
+    """Return the `Draws` of the coldest temperature, with those of all in `levels`.
+
+    `arrays` has positions and energies, with the chains of each temperature after those
+    of the colder ones, one in `infos` for each that was kept.
+    """
+    parts = zip(*(np.split(x, len(infos)) for x in arrays), strict=True)
+    levels = []
+    for (*leaves, energy), info in zip(parts, infos, strict=True):
+        position = keras.tree.pack_sequence_as(state.structure, leaves)
+        levels.append(Draws(position, None, {"energy": energy} | info, state, *others))
+    if len(levels) > 1:
+        levels[0].levels = tuple(levels)
+    return levels[0]
 
 
 def named_leaves(position: Any) -> dict[str, Any]:

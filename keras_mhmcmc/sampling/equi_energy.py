@@ -1,6 +1,5 @@
 """`equi_energy`: MINTEE, chains on batches of growing size that jump between modes."""
 
-import numbers
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -21,12 +20,13 @@ from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.ladder import Ladder
 from keras_mhmcmc.sampling.ladder import Settings
+from keras_mhmcmc.sampling.ladder import collected
 from keras_mhmcmc.sampling.log_density import LogDensity
-from keras_mhmcmc.sampling.rings import collected
 
 tree = keras.tree
 
 _SHARE = _validate.Interval(0.0, 1.0)
+_CLOSED = _validate.Interval(0.0, 1.0, high_open=False)
 _ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 _ABOVE_ONE = _validate.Interval(1.0, low_open=True)
 _FINITE = _validate.Interval(-3e38)
@@ -69,49 +69,34 @@ def equi_energy(
     exp(-max(U, H_k)/T_k) at T_k = n / m_k^alpha, with U estimated from m_k examples.
     Each chain keeps its past states in rings of similar energy. With
     `jump_probability` the next colder chain proposes a state from the ring that its own
-    energy belongs to. All chains run in one compiled program.
+    energy belongs to.
 
-    The chains start one after another, the hottest first. A chain adapts its step size
-    for `burn_in` steps, then fills its rings for `ring_steps` steps, and then the next
-    chain starts. The coldest chain starts at step (K - 1)(burn_in + ring_steps).
-
-    A ring holds a uniform sample of at most `ring_capacity` states. All rings take
-    4 num_chains (K - 1) K (ring_capacity + 1) (d + 8) bytes for d values in a position:
-    10 MB for K = 7 and d = 50.
-
-    Energies of mini-batches are estimated as differences from the energy of
-    `reference`. The differences are much less noisy than the energies themselves, whose
-    noise would let no move of a hot chain be accepted. A reference between the modes,
-    or at one of them, is good enough.
+    The hottest chain starts first. A chain adapts its step size for `burn_in` steps,
+    then fills its rings for `ring_steps` steps, and then the next chain starts. All
+    rings take 4 num_chains (K - 1) K (ring_capacity + 1) (d + 8) bytes for d values in
+    a position: 10 MB for K = 7 and d = 50.
 
     Args:
-        init: where the chains start, as in `mh.sample`. Or the `state` of earlier draws
-            with the same arguments, from which the chains go on.
-        log_likelihood: function of (position, batch) of one chain, as in `mh.sample`.
-            It returns the log-likelihood of each example, shape (batch_size,).
-        data: array, or tuple or dict of arrays, with one row for each example.
-        log_prior: function of a position. It returns the log prior, shape (). None is
-            a flat prior.
+        init: as in `mh.sample`.
+        log_likelihood: as in `mh.sample`.
+        data: as in `mh.sample`.
+        log_prior: as in `mh.sample`.
         batch_size: of the hottest chain, m_{K-1}. From chain to chain, batches grow by
             the factor `growth`. The coldest chain takes all of the data.
         growth: factor between batch sizes, greater than 1. Defaults to 1.4.
         num_levels: number of chains K, at least 2, with `batch_size`. Defaults to the
             largest number whose mini-batches are all smaller than the data.
-        batch_sizes: all sizes instead of these three, decreasing from the number of
-            examples.
+        batch_sizes: all sizes instead of these three, decreasing from n.
         alpha: in (0, 1]; smaller is hotter. Defaults to 0.995.
-        reference: the position that energies are compared with. Defaults to `init`, of
-            the first chain.
+        reference: the position that energies are compared with, between the modes or at
+            one of them: differences are less noisy than energies. Defaults to `init`.
         lowest_energy: H_0 in nats, about the energy of the lowest mode. Defaults to
             the energy of `reference`. The next levels are H_{k+1} = H_k + 10 T_k.
-        energy_levels: all levels H_0 < ... < H_{K-1} in nats, instead of
-            `lowest_energy`.
+        energy_levels: all levels H_0 < ... < H_{K-1} in nats, instead.
         jump_probability: p_ee, in [0, 1). Defaults to 0.1.
         step_size: eps_0, the standard deviation of the coldest chain's moves in each
-            direction, greater than 0. Choose about the width of a mode. The hotter
-            chains start with eps_0 sqrt(T_k). During the burn-in, each 50 moves whose
-            acceptance is outside `target_acceptance` change the step size by a quarter.
-            Afterwards it is fixed, so that the chain has a known target.
+            direction, about the width of a mode. The hotter chains start with
+            eps_0 sqrt(T_k). Each 50 moves of the burn-in may change it by a quarter.
         target_acceptance: (lowest, highest) share of accepted local moves.
         num_steps: steps of the coldest chain, at least `burn_in` + `every`. With a
             `state` in `init`, the number of further steps, at least what is left of
@@ -120,18 +105,17 @@ def equi_energy(
         burn_in: steps of each chain before it fills its rings or keeps draws.
         ring_steps: further steps of each chain before the next colder chain starts.
         ring_capacity: number of states that one ring holds, at least 1.
-        every: keep each `every`-th step after the burn-in. Defaults to 1.
-        seed: integer in [0, 2**31) that makes the run repeatable. Defaults to 0.
+        every: as in `mh.sample`.
+        seed: as in `mh.sample`.
         keep_all: whether to keep the draws of all chains, in `levels`.
         progress: whether to show a bar, which counts the steps of the hottest chain.
 
     Returns:
-        `Draws` of the coldest chain. `rings` is a `RingTable` of all chains, with step
-        sizes, acceptance, and the share of states in each ring. `info` has `energy` of
-        each draw; for each temperature `acceptance`, `jump_acceptance` (NaN for the
-        hottest) and `step_sizes`, shape (chain, K), over the steps after the coldest
-        chain's burn-in; and `temperatures`, `batch_sizes` and `energy_levels`, shape
-        (K,). After Ctrl-C the draws so far are returned, and a warning says so.
+        `Draws` of the coldest chain. `rings` is a `RingTable` of all chains. `info` has
+        `energy` of each draw; for each temperature `acceptance`, `jump_acceptance` (NaN
+        for the hottest) and `step_sizes`, shape (chain, K), over the steps after the
+        coldest chain's burn-in; and `temperatures`, `batch_sizes` and `energy_levels`,
+        shape (K,).
 
     Raises:
         ValueError: an argument is outside its range, a function returns a wrong shape,
@@ -173,6 +157,10 @@ def equi_energy(
     alpha = _validate.number("alpha", alpha, _ALPHA)
     temperatures = ladders.ladder(train_size, sizes, alpha)
     step_size = _validate.number("step_size", step_size, _validate.POSITIVE)
+    hint = "two increasing numbers in [0, 1], such as (0.2, 0.5)"
+    low, high = starts.increasing(
+        "target_acceptance", target_acceptance, hint, _CLOSED, 2
+    )
     settings = Settings(
         batch_sizes=sizes,
         temperatures=temperatures,
@@ -184,14 +172,18 @@ def equi_energy(
         burn_in=burn_in,
         capacity=_validate.integer("ring_capacity", ring_capacity, 1),
         jump_probability=_validate.number("jump_probability", jump_probability, _SHARE),
-        target_acceptance=_checked_acceptance(target_acceptance),
+        target_acceptance=(low, high),
         keep_all=_validate.choice("keep_all", keep_all, (True, False)),
     )
     start = starts.begin(init, num_chains, seed, target.check)
     if start.saved is not None:
         start, reference = _without_reference(start)
     else:
-        reference = _checked_reference(reference, start)
+        if reference is None:
+            reference = tree.pack_sequence_as(
+                start.structure, [x[0] for x in start.position]
+            )
+        reference = start.one_position(reference, "reference")
         faults.check_finite(target, start.structure, start.position, [])
     each, base, energy = _reference_terms(target, start.structure, reference)
     levels = _checked_levels(energy_levels, lowest_energy, energy, temperatures)
@@ -250,36 +242,6 @@ def _reference_terms(
     return each, -float(each_array.sum()), energy
 
 
-def _checked_reference(reference: Any, start: starts.Start) -> list[Array]:
-    """Return the leaves of the reference; by default the first position of `init`."""
-    structure = tree.pack_sequence_as(start.structure, start.position)
-    if reference is None:
-        return [ops.convert_to_numpy(x)[0] for x in start.position]
-    reference = starts.without_lists(reference, "reference")
-    try:
-        tree.assert_same_structure(reference, structure)
-    except (TypeError, ValueError):
-        arrays, shapes = None, None
-    else:
-        arrays = [
-            _validate.array("Argument `reference`", x, "float32")
-            for x in tree.flatten(reference)
-        ]
-        shapes = [x.shape for x in arrays]
-    expected = [shape[1:] for shape in start.shapes]
-    if (
-        arrays is None
-        or shapes != expected
-        or not all(np.isfinite(x).all() for x in arrays)
-    ):
-        raise ValueError(
-            "Argument `reference` must be one position of finite numbers, with the "
-            f"structure of `init` and the shapes {expected}. Received: "
-            f"reference={_validate.shown(reference)}"
-        )
-    return arrays
-
-
 def checked_sizes(
     train_size: int, batch_size: Any, growth: Any, num_levels: Any, batch_sizes: Any
 ) -> list[int]:
@@ -291,7 +253,17 @@ def checked_sizes(
             f"batch_size={batch_size!r}, batch_sizes={batch_sizes!r}"
         )
     if batch_sizes is not None:
-        return _all_sizes(train_size, batch_sizes)
+        hint = "a list of at least two sizes, which decrease from the number of "
+        hint += f"examples in `data`, {train_size}: the coldest chain takes all of them"
+        rising = batch_sizes
+        if isinstance(batch_sizes, list | tuple | np.ndarray):
+            rising = list(batch_sizes)[::-1]
+        sizes = starts.increasing("batch_sizes", rising, hint, None)[::-1]
+        if sizes[0] != train_size:
+            raise ValueError(
+                f"Argument `batch_sizes` must be {hint}. Received: batch_sizes={sizes}"
+            )
+        return sizes
     batch_size = _validate.integer("batch_size", batch_size, 1)
     growth = _validate.number("growth", growth, _ABOVE_ONE)
     if num_levels is not None:
@@ -317,30 +289,12 @@ def checked_sizes(
     return [train_size, *reversed(above)]
 
 
-def _all_sizes(train_size: int, values: Any) -> list[int]:
-    if not _is_list(values) or len(values) < 2:
-        raise ValueError(
-            "Argument `batch_sizes` must be a list of at least two sizes, the coldest "
-            f"chain's first. Received: batch_sizes={_validate.shown(values)}"
-        )
-    values = [_validate.integer("batch_sizes", value, 1) for value in values]
-    falls = all(high > low for high, low in zip(values, values[1:], strict=False))
-    if values[0] != train_size or not falls:
-        raise ValueError(
-            f"Argument `batch_sizes` must decrease from {train_size}, the number of "
-            "examples in `data`: the coldest chain takes all of them. "
-            f"Received: batch_sizes={values}"
-        )
-    return values
-
-
 def _checked_levels(
     energy_levels: Any, lowest: Any, energy: float, temperatures: Sequence[float]
 ) -> list[float]:
     """Return the energy levels H_0..H_{K-1} in nats."""
     if energy_levels is None:
-        if lowest is None:
-            lowest = energy
+        lowest = energy if lowest is None else lowest
         lowest = _validate.number("lowest_energy", lowest, _FINITE)
         return ladders.default_levels(lowest, temperatures)
     if lowest is not None:
@@ -349,39 +303,5 @@ def _checked_levels(
             f"with it. Received: lowest_energy={lowest!r} and energy_levels"
         )
     size = len(temperatures)
-    values = energy_levels
-    if not _is_list(values) or len(values) != size:
-        raise ValueError(
-            f"Argument `energy_levels` must be a list of {size} numbers, one for each "
-            f"chain. Received: energy_levels={_validate.shown(values)}"
-        )
-    values = [_validate.number("energy_levels", value, _FINITE) for value in values]
-    if any(low >= high for low, high in zip(values, values[1:], strict=False)):
-        raise ValueError(
-            "Argument `energy_levels` must increase, the coldest chain's first. "
-            f"Received: energy_levels={values}"
-        )
-    return values
-
-
-def _checked_acceptance(value: Any) -> tuple[float, float]:
-    """Return the target range of the acceptance, (lowest, highest), or raise."""
-    is_pair = isinstance(value, list | tuple) and len(value) == 2
-    if is_pair and all(_is_number(end) for end in value):
-        low, high = value
-        if 0 <= low < high <= 1:
-            return float(low), float(high)
-    raise ValueError(
-        "Argument `target_acceptance` must be two increasing numbers in [0, 1], such "
-        f"as (0.2, 0.5). Received: target_acceptance={_validate.shown(value)}"
-    )
-
-
-def _is_list(values: Any) -> bool:
-    return isinstance(values, list | tuple) or (
-        isinstance(values, np.ndarray) and values.ndim == 1
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    hint = f"a list of {size} increasing numbers, the coldest chain's first"
+    return starts.increasing("energy_levels", energy_levels, hint, _FINITE, size)

@@ -297,7 +297,6 @@ class StepDensity:
         self.train_size = target.train_size or 1
 
     def evaluation(self, algorithm: Algorithm, point: Position) -> Evaluation:
-        """Return U and its gradient on the mini-batch of the step, with its noise."""
         traits, target = algorithm.traits, self._target
         normals, uniforms = self._noise
         evaluate = target.energies(
@@ -324,7 +323,6 @@ class StepDensity:
         )
 
     def log_likelihoods(self, positions: list[Position], index: Tensor) -> list[Tensor]:
-        """Return log p(x_i|theta) at each of the positions, float32, (K, B)."""
         count = len(self._shapes)
 
         def of_chain(
@@ -344,25 +342,21 @@ class StepDensity:
         return evaluate(leaves, [index])[2]
 
     def log_prior(self, position: Position) -> Tensor:
-        """Return the log prior, float32, (K,)."""
         if not self._target.has_prior:
             return ops.zeros((self._shapes[0][0],), "float32")
         evaluate = _backend.map_chains(self._log_prior, [], False)
         return evaluate(self._leaves(position), [])[0]
 
     def energies(self, position: Position) -> Tensor:
-        """Return U on all of the data, float32, (K,)."""
         evaluate = self._target.energies(self._structure, self._data, False)
         return evaluate(self._leaves(position), [])[0]
 
     def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
-        """Return U on all of the data, float32, (K,), and the gradient of U/N."""
         evaluate = self._target.energies(self._structure, self._data, True)
         energy, gradient = evaluate(self._leaves(position), [])
         return energy, self._joined(gradient)
 
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
-        """Return the gradient of U/N on a random mini-batch of each chain."""
         index = []
         if batch_size < self.train_size:
             rounds = batches.num_rounds(self.train_size)
@@ -374,8 +368,6 @@ class StepDensity:
     def weighted_gradient(
         self, position: Position, index: Tensor, weights: Tensor
     ) -> Position:
-        """Return the gradient of sum_b w_b log p(x_b|theta)."""
-
         def of_chain(
             leaves: Position, extra: list[Tensor], data: list[Tensor]
         ) -> Tensor:
@@ -387,19 +379,16 @@ class StepDensity:
         return self._joined(evaluate(self._leaves(position), [index, weights])[1])
 
     def prior_gradient(self, position: Position) -> Position:
-        """Return the gradient of the log prior."""
         if not self._target.has_prior:
             return [ops.zeros_like(x) for x in position]
         evaluate = _backend.map_chains(self._log_prior, [], True)
         return self._joined(evaluate(self._leaves(position), [])[1])
 
     def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
-        """Return uniforms, float32, (count, K, size)."""
         shape = (count, self._shapes[0][0], size)
         return _backend.draw(*self._seed_of(2 * part + 1), [], shape)[1]
 
     def normals(self, part: Tensor) -> Position:
-        """Return standard normals like the position."""
         shapes = self._shapes
         if self._is_flat:
             shapes = [(shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes))]

@@ -19,6 +19,7 @@ from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.draws import Draws
+from keras_mhmcmc.sampling.draws import of_levels
 from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.run import Program
 from keras_mhmcmc.sampling.run import bound_to_data
@@ -55,58 +56,48 @@ def replica_exchange(
     The replica at the lowest temperature T samples exp(-U/T), as the kernel does. The
     hotter replicas help it to reach modes that are far apart. With `mh.kernels.sgld`,
     `psgld`, `sghmc` or `sgnht` the method is reSGLD, with `mhbt` or `mint` parallel
-    tempering. All replicas of all chains run as one vectorised program, each on
-    mini-batches of its own. Memory and time are the same as in `mh.sample` with as many
-    chains.
+    tempering. Memory and time are those of `mh.sample` with as many chains.
 
-    Neighbours in the list of temperatures try to swap: even pairs, then odd pairs. With
-    `sgld`, `psgld`, `sghmc` and `sgnht` the energies of mini-batches are noisy. A
-    correction for their variance makes the swaps exact for Gaussian noise. With `mhbt`
-    and `mint` a position and its mini-batch are swapped together, which is exact
-    without a correction. On mini-batches the distribution at T much below N/m is
-    biased, as in `mh.sample`.
+    Neighbours in the list of temperatures try to swap: even pairs, then odd pairs. A
+    correction for the variance of mini-batch energies makes the swaps of reSGLD exact
+    for Gaussian noise. `mhbt` and `mint` swap a position together with its mini-batch,
+    which is exact. On mini-batches the distribution at T much below N/m is biased, as
+    in `mh.sample`.
 
     Args:
         kernel: from `mh.kernels.sgld`, `psgld`, `sghmc`, `sgnht`, `mhbt` or `mint`.
             Each of `temperatures` takes the place of the kernel's own temperature.
-        init: where the chains start, as in `mh.sample`. All replicas of a chain start
-            at the same position. Or the `state` of earlier draws with the same
-            arguments.
-        temperatures: at least two numbers greater than 0, increasing. The draws come
-            from the first temperature.
+        init: as in `mh.sample`. All replicas of a chain start at the same position.
+        temperatures: at least two numbers greater than 0, increasing.
         learning_rates: numbers or schedules, one for each temperature. Hot replicas may
             take larger steps. None takes the kernel's own for all.
         swap_every: an integer, to try a swap at every `swap_every`-th step; or a number
             in (0, 1), the probability to try a swap at a step. Defaults to 1.
         energy_variance: variance of the estimate of one energy, in nats^2, at least 0.
             "auto" estimates it from the log-likelihoods in each mini-batch, of at least
-            two examples. It is 0 with `mhbt` and `mint`, without data, and if a batch
-            is all of the data.
+            two examples. It is 0 with `mhbt` and `mint`, and without mini-batches.
         log_likelihood: as in `mh.sample`.
         data: as in `mh.sample`.
         batch_size: as in `mh.sample`.
         log_prior: as in `mh.sample`.
-        log_density: as in `mh.sample`, instead of `log_likelihood` and `data`.
-        num_steps: steps of each chain, at least `burn_in` + `every`.
+        log_density: as in `mh.sample`.
+        num_steps: as in `mh.sample`.
         num_chains: number of independent chains, K, each with all temperatures.
-        burn_in: number of first steps that are not kept. Defaults to 0.
-        every: keep each `every`-th step after the burn-in. Defaults to 1.
-        seed: integer in [0, 2**31) that makes the run repeatable. Defaults to 0.
-        replacement: whether a mini-batch may hold an example twice.
+        burn_in: as in `mh.sample`.
+        every: as in `mh.sample`.
+        seed: as in `mh.sample`.
+        replacement: as in `mh.sample`.
         keep_all: whether to keep the draws of all temperatures, in `levels`.
-        progress: whether to show a bar.
+        progress: as in `mh.sample`.
 
     Returns:
         `Draws` of the lowest temperature. `info` has `energy`, `acceptance` and so on
         of the lowest temperature; `swap_acceptance` of each pair of neighbours, shape
         (chain, pair), NaN for a pair that never tried; and `temperatures`. With
-        `keep_all`, `levels` has `Draws` of each temperature. After Ctrl-C the draws so
-        far are returned, and a warning says so.
+        `keep_all`, `levels` has `Draws` of each temperature.
 
     Raises:
-        ValueError: an argument is outside its range, a function returns a wrong shape,
-            or the density at `init` is not finite, or too large, as in `mh.sample`.
-            Raised before the first step.
+        ValueError: as in `mh.sample`.
 
     Example:
 
@@ -143,7 +134,9 @@ def replica_exchange(
             "`beta=2.0, beta_adaptation=None` with `normalized=True`. Received: "
             f"kernel={kernel!r}"
         )
-    ladder = _checked_temperatures(temperatures)
+    hint = "at least two numbers greater than 0, increasing, such as [1.0, 4.0, 16.0]"
+    positive = _validate.POSITIVE
+    ladder = tuple(starts.increasing("temperatures", temperatures, hint, positive))
     rates = _checked_rates(learning_rates, ladder)
     interval, probability = _checked_swaps(swap_every)
     keep_all = _validate.choice("keep_all", keep_all, (True, False))
@@ -200,46 +193,15 @@ def _draws(
         "swap_acceptance": np.where(tried > 0, swapped / np.maximum(tried, 1), np.nan),
         "temperatures": np.array(temperatures),
     }
-    arrays, levels = program.records(outcome), []
-    for r in range(kept):
-        *position, energy = [x[r * num_chains : (r + 1) * num_chains] for x in arrays]
-        info = {"energy": energy, **{name: x[r] for name, x in means.items()}}
-        position = tree.pack_sequence_as(program.structure, position)
-        levels.append(Draws(position, None, info | of_all, state, outcome.interrupted))
-    coldest, kernel = levels[0].info["energy"], program.kernel
+    infos = [{name: x[r] for name, x in means.items()} | of_all for r in range(kept)]
+    draws = of_levels(program.records(outcome), infos, state, outcome.interrupted)
+    coldest, kernel = draws.info["energy"], program.kernel
     faults.warn_of_lost_chains(coldest, program.target)
     faults.warn_of_coarse_energies(coldest, kernel.energy_unit(outcome.steps - 1, 0))
     if kernel.traits.compares_batches:
         consequence = "only swaps move a chain of such a temperature"
         faults.warn_of_still_chains(counts, consequence)
-    if kept > 1:
-        levels[0].levels = tuple(levels)
-    return levels[0]
-
-
-def _checked_temperatures(values: Any) -> tuple[float, ...]:
-    hint = "at least two numbers greater than 0, increasing, such as [1.0, 4.0, 16.0]"
-    checked = _validate.array("Argument `temperatures`", values)
-    if checked.ndim != 1 or len(checked) < 2:
-        raise ValueError(
-            f"Argument `temperatures` must be {hint}. "
-            f"Received: temperatures={_validate.shown(values)}"
-        )
-    values = tuple(
-        _validate.number("temperatures", _plain(value), _validate.POSITIVE)
-        for value in values
-    )
-    if any(low >= high for low, high in zip(values, values[1:], strict=False)):
-        raise ValueError(
-            f"Argument `temperatures` must be {hint}. "
-            f"Received: temperatures={list(values)}"
-        )
-    return values
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of Python for one of numpy."""
-    return value.item() if isinstance(value, np.generic) else value
+    return draws
 
 
 def _checked_rates(

@@ -42,26 +42,21 @@ def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
     """Return a density with which `mh.sample` compiles its loop only once.
 
     `mh.sample` compiles its loop at each call, because a function may read variables
-    that have changed since the last call. With this wrapper you promise that the
-    function reads none. Later calls with the same wrapped function then use the
-    compiled loop, and begin at once, if these are the same as well: the kernel, the
-    shapes of the data and of the position, `batch_size`, `replacement`, the number of
-    chains, and the number of kept draws. PyTorch compiles only with `jit_compile=True`,
-    and without it the wrapper makes no difference.
-
-    The wrapper keeps the last eight loops, and for each loop the data of the call that
-    compiled it. Delete the wrapper to free them.
+    that have changed. With this wrapper you promise that the function reads none. Later
+    calls with the same wrapped functions begin at once, if these are the same as well:
+    the kernel, the shapes of the data and of the position, `batch_size`, `replacement`,
+    the number of chains, and the number of kept draws. PyTorch compiles only with
+    `jit_compile=True`. The wrapper keeps the last eight loops, and for each loop the
+    data of the call that compiled it. Delete the wrapper to free them.
 
     Args:
         function: a log density, log-likelihood or log prior, as in `mh.sample`. Its
-            value must depend on its arguments alone. If it reads a variable from
-            outside, a compiled loop does not see later changes of this variable. The
-            same holds for a schedule of the kernel: make a new one, and a new kernel.
+            value must depend on its arguments alone: a compiled loop sees no later
+            change of anything else, nor of a schedule of the kernel.
 
     Returns:
-        A function with the same values, for `log_density`, `log_likelihood` or
-        `log_prior` of `mh.sample`. The loop is kept only if all functions of a call are
-        wrapped.
+        A function with the same values, for `mh.sample`. The loop is kept only if all
+        functions of a call are wrapped.
 
     Raises:
         ValueError: the argument is not a function.

@@ -59,25 +59,20 @@ def sample(
 
     The chains sample exp(-U/T), as the kernel's documentation says. The energy U in
     nats is -log density, or -(sum of log-likelihoods + log prior) over all of the data.
-    All chains run as one vectorised program in a compiled loop. Each chain draws its
-    own mini-batches. Memory grows only with the number of draws that are kept.
-
-    Each step of most kernels evaluates the density once, the first at `init`. A draw is
-    an evaluated position, with its own energy.
+    All chains run as one vectorised program, and each draws its own mini-batches. A
+    draw is a position that a step has evaluated, with its energy, the first at `init`.
 
     Args:
         kernel: from a function of `mh.kernels`, such as `mh.kernels.sgld(0.1)`.
-        init: where the chains start, a tensor, or a dict or tuple of tensors: one
-            position for all chains, or tensors with a first axis of length
-            `num_chains`. Or the `state` of earlier draws: the chains then go on, bit
-            for bit as if they had not stopped, and `num_chains` and `seed` come from
-            the state.
+        init: a tensor, or a dict or tuple of tensors: one position for all chains, or
+            tensors with a first axis of length `num_chains`. Or the `state` of earlier
+            draws: the chains go on bit for bit, with its number of chains and seed.
         log_likelihood: function of (position, batch) of one chain, written with
             `keras.ops`. It returns the log-likelihood of each example in nats, shape
             (batch_size,). `batch` has the structure of `data`.
         data: array, or tuple or dict of arrays, with one row for each example.
         batch_size: examples in a mini-batch, m. Defaults to all of the data.
-        log_prior: function of a position. It returns the log prior, shape (). None is
+        log_prior: function of a position that returns the log prior, shape (). None is
             a flat prior.
         log_density: function of a position, instead of `log_likelihood` and `data`. It
             returns the log density up to a constant, shape ().
@@ -86,28 +81,16 @@ def sample(
         burn_in: number of first steps that are not kept. Defaults to 0.
         every: keep each `every`-th step after the burn-in (thinning). Defaults to 1.
         seed: integer in [0, 2**31) that makes the run repeatable. Defaults to 0.
-        replacement: whether a mini-batch may hold an example twice. By default a batch
-            is drawn without replacement, as in the papers.
-        control_variates: a position of one chain near the mode, the reference, in the
-            structure of `init`. It reduces the noise of mini-batch gradients. A step
-            uses its mini-batch only for the difference between the gradients at the
-            chain's position and at the reference. It adds the gradient of all of the
-            data at the reference, which the run computes once. The gradient stays
-            unbiased. A step evaluates its batch twice. Only for `sgld`, `psgld`,
-            `sghmc` and `sgnht`, with `log_likelihood` and mini-batches. Find the mode
-            by optimisation first, or take the `reference` of
-            `mh.expansions.logistic_regression`. Far from the reference the noise may be
-            larger than without. `info["energy"]` is corrected in the same way. None
-            uses the plain gradient of the mini-batch.
-        progress: whether to show a bar with the speed, the acceptance and the time
-            left.
-        jit_compile: "auto", True or False. On PyTorch True compiles the step, with the
-            compiler of `torch.compile`. This takes seconds, and then small steps take
-            a fraction of the time. Kernels that draw noise within a step, such as
-            `tuna` and `hmc`, cannot be compiled. "auto" and False do not compile. On
-            TensorFlow True and False switch XLA on and off, and "auto" uses XLA where
-            it makes a step faster. JAX always compiles, and refuses False. Defaults to
-            "auto".
+        replacement: whether a mini-batch may hold an example twice. Defaults to False.
+        control_variates: a position of one chain near the mode. The gradients of all of
+            the data there reduce the noise of mini-batches, whose gradients stay
+            unbiased. Only for `sgld`, `psgld`, `sghmc` and `sgnht` with mini-batches.
+            None uses plain gradients.
+        progress: whether to show a bar.
+        jit_compile: on PyTorch True compiles the step, which takes seconds; not for
+            kernels that draw noise within a step, such as `tuna` and `hmc`. On
+            TensorFlow True and False switch XLA on and off, and "auto" uses it where it
+            is faster. JAX refuses False. Defaults to "auto".
 
     Returns:
         `Draws`, with `position`, `weights`, `info`, `state` and `to_arviz()`. After

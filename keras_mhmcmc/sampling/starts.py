@@ -38,11 +38,46 @@ class Start(NamedTuple):
         """Return the first state: the template, or one with the saved values."""
         if self.saved is None:
             return template
-        state = restored(template, self.saved, kernel, origin)
-        values = self.saved.values[: len(self.shapes)]
-        position = [ops.convert_to_tensor(value[0]) for value in values]
+        values = self.saved.values
+        if self.saved.kernel != kernel:
+            raise ValueError(
+                f"Argument `init` must be the state of draws of {origin}. For another "
+                "kernel, start from the last positions: take [:, -1] of each array of "
+                f"`draws.position`, and pass `num_chains`. Received: a state of "
+                f"'{self.saved.kernel}', to go on with '{kernel}'"
+            )
+        expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
+        actual = [x.shape for x in values]
+        if expected != actual:
+            raise ValueError(
+                f"Argument `init` must be the state of draws of {origin}. This run has "
+                f"arrays of the shapes {expected}. Received: a state with arrays of "
+                f"the shapes {actual}"
+            )
+        values = [ops.convert_to_tensor(x) for x in values]
+        position = [value[0] for value in values[: len(self.shapes)]]
         check(tree.pack_sequence_as(self.structure, position))
-        return state
+        return tree.pack_sequence_as(template, values)
+
+    def one_position(self, value: Any, name: str) -> list[Array]:
+        """Return the leaves of a position of one chain, or raise a `ValueError`."""
+        arrays = tree.map_structure(
+            lambda leaf: checked_array(leaf, name), without_lists(value, name)
+        )
+        shapes = [shape[1:] for shape in self.shapes]
+        try:
+            tree.assert_same_structure(arrays, self.structure)
+            fits = [a.shape for a in tree.flatten(arrays)] == shapes
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            expected = tree.pack_sequence_as(self.structure, list(map(list, shapes)))
+            raise ValueError(
+                f"Argument `{name}` must be a position of one chain, in the structure "
+                f"of `init`, with arrays of the shapes {expected}. Received: "
+                f"{name}={_validate.shown(value)}"
+            )
+        return tree.flatten(arrays)
 
     def left(self, state: Any, steps: int, kernel: str) -> ChainState:
         """Return the `ChainState` of chains after `steps` steps, in numpy."""
@@ -78,26 +113,23 @@ def begin(
 
 def checked(state: ChainState) -> ChainState:
     """Return the state that a run starts from, or raise a `ValueError`."""
-    shapes, steps, seed = state.shapes, state.steps, state.seed
-    are_lists = isinstance(state.values, list) and isinstance(shapes, list) and shapes
-    if not (
-        are_lists
-        and all(isinstance(value, np.ndarray) for value in state.values)
-        and all(_is_shape(shape) for shape in shapes)
-    ):
+    values, shapes = state.values, state.shapes
+
+    def is_shape(shape: Any) -> bool:
+        lengths = isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)
+        return lengths and len(shape) > 0 and shape[0] > 0
+
+    are_lists = isinstance(values, list) and isinstance(shapes, list) and shapes
+    are_arrays = are_lists and all(isinstance(value, np.ndarray) for value in values)
+    if not are_arrays or not all(map(is_shape, shapes)):
         raise ValueError(
             "Argument `init` must be the unchanged `state` of draws, with a list of "
             "arrays and a list of shapes, the chain axis first. "
             f"Received: init={_validate.shown(state)}"
         )
-    _validate.integer("init", steps, 0, "It is the `steps` of a `ChainState`.")
-    _validate.integer("init", seed, 0, "It is the `seed` of a `ChainState`.")
+    _validate.integer("init", state.steps, 0, "It is the `steps` of a `ChainState`.")
+    _validate.integer("init", state.seed, 0, "It is the `seed` of a `ChainState`.")
     return state
-
-
-def _is_shape(shape: Any) -> bool:
-    lengths = isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)
-    return lengths and len(shape) > 0 and shape[0] > 0
 
 
 def first_state(kernel: Kernel, position: list[Tensor]) -> Any:
@@ -131,27 +163,6 @@ def kernel_of(kernel: Any) -> str:
         elif isinstance(value, Kernel):
             parts.append(kernel_of(value))
     return " ".join(parts)
-
-
-def restored(template: Any, state: ChainState, kernel: str, origin: str) -> Any:
-    """Return a state like the template with saved values, or raise a `ValueError`."""
-    values = state.values
-    if state.kernel != kernel:
-        raise ValueError(
-            f"Argument `init` must be the state of draws of {origin}. For another "
-            "kernel, start from the last positions: take [:, -1] of each array of "
-            f"`draws.position`, and pass `num_chains`. Received: a state of "
-            f"'{state.kernel}', to go on with '{kernel}'"
-        )
-    expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
-    actual = [x.shape for x in values]
-    if expected != actual:
-        raise ValueError(
-            f"Argument `init` must be the state of draws of {origin}. This run has "
-            f"arrays of the shapes {expected}. Received: a state with arrays of the "
-            f"shapes {actual}"
-        )
-    return tree.pack_sequence_as(template, [ops.convert_to_tensor(x) for x in values])
 
 
 def starting_positions(init: Any, num_chains: int, check: Check) -> Any:
@@ -268,3 +279,34 @@ def _value(check: Check, position: Tensor) -> float | None:
         return check(position)
     except Exception:  # the user's function may raise anything at a wrong shape
         return None
+
+
+def increasing(
+    name: str,
+    values: Any,
+    hint: str,
+    interval: _validate.Interval | None,
+    count: int | None = None,
+) -> list[Any]:
+    """Return a list of increasing numbers in an interval; None: of positive integers.
+
+    `hint` says what it must be: a list of `count` numbers, or of at least two.
+    """
+
+    def checked(value: Any) -> float:
+        value = value.item() if isinstance(value, np.generic) else value
+        if interval is None:
+            return _validate.integer(name, value, 1)
+        return _validate.number(name, value, interval)
+
+    is_array = isinstance(values, np.ndarray) and values.ndim == 1
+    found: Any = None
+    if isinstance(values, list | tuple) or is_array:
+        found = [checked(value) for value in values]
+    fits = found and len(found) == (count or max(len(found), 2))
+    if not fits or any(a >= b for a, b in zip(found, found[1:], strict=False)):
+        raise ValueError(
+            f"Argument `{name}` must be {hint}. Received: "
+            f"{name}={_validate.shown(values)}"
+        )
+    return found
