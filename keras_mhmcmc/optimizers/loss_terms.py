@@ -59,29 +59,30 @@ def positions_of_an_example(model: keras.Model) -> set[int] | None:
 
     None stands for an unknown number.
     """
-    names = [name_of(loss) for loss in keras.tree.flatten(model.loss)]
-    model = _network_of(model)
-    if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
-        return None
-    shapes = [output.shape[1:] for output in model.outputs]
-    if any(None in shape for shape in shapes):
+    shapes = _output_shapes(model)
+    if shapes is None:
         return None
     positions = {math.prod(shape[:-1]) for shape in shapes}
     outputs = {math.prod(shape) for shape in shapes}
     # A cross-entropy of several classes is never a mean over the classes.
+    names = [name_of(loss) for loss in keras.tree.flatten(model.loss)]
     is_categorical = all("categorical" in name for name in names)
     return {1} | positions - {0} | (set() if is_categorical else outputs - {0})
 
 
 def output_shape(model: keras.Model) -> tuple[int, ...] | None:
     """Return the shape of the only output for one example, None if it is not known."""
+    shapes = _output_shapes(model)
+    return shapes[0] if shapes is not None and len(shapes) == 1 else None
+
+
+def _output_shapes(model: keras.Model) -> list[tuple[int, ...]] | None:
+    """Return the shapes of the outputs for one example, None if they are not known."""
     model = _network_of(model)
     if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
         return None
     shapes = [tuple(output.shape[1:]) for output in model.outputs]
-    if len(shapes) != 1 or None in shapes[0]:
-        return None
-    return shapes[0]
+    return None if any(None in shape for shape in shapes) else shapes
 
 
 def _network_of(model: keras.Model) -> keras.Model:

@@ -48,8 +48,7 @@ class ModelStates:
                 store[f"{_WEIGHT}{i}"] = ops.convert_to_numpy(weight)
             if sampled:
                 store[_SAMPLED] = _indices(model, sampled)
-        states = {_name(i): variable for i, variable in enumerate(self._generators)}
-        for name, state in (self._loaded or states).items():
+        for name, state in (self._loaded or self._states()).items():
             store[name] = ops.convert_to_numpy(state)
 
     def load(
@@ -60,32 +59,44 @@ class ModelStates:
     ) -> dict[str, Any]:
         """Load the states from a store, and return its other entries."""
         entries = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        names = [name for name in entries if name.startswith(_GENERATOR)]
-        self._loaded = {name: entries.pop(name)[()] for name in names}
-        names = [name for name in entries if name.startswith(_WEIGHT)]
-        weights = {int(n.removeprefix(_WEIGHT)): entries.pop(n)[()] for n in names}
+        self._loaded = _taken(entries, _GENERATOR)
+        weights = _taken(entries, _WEIGHT)
         saved = entries.pop(_SAMPLED, None)
         if model is None:
             self._restore()
             return entries
-        if saved is not None and sampled:
-            _check_same_weights(saved[()], _indices(model, sampled))
+        same = saved is None or np.array_equal(saved[()], _indices(model, sampled))
+        if sampled and not same:
+            raise ValueError(
+                "The trainable weights of the model must be those of the saved chain. "
+                "A file lacks `trainable` of single variables and the LoRA of a "
+                "subclass: make the model as before the run, compile it with the same "
+                "sampler, call `model.optimizer.build(model.trainable_variables)`, and "
+                "then `model.load_weights` with this file. For predictions alone, load "
+                f"it with `compile=False`. Received: a chain of {len(saved[()])} "
+                f"weights, and a model with {len(sampled)} trainable weights"
+            )
         self.follow(model)
         if weights:
-            _backend.assign_after_loading(model, weights)
+            numbered = {int(n.removeprefix(_WEIGHT)): x for n, x in weights.items()}
+            _backend.assign_after_loading(model, numbered)
         return entries
+
+    def _states(self) -> dict[str, keras.Variable]:
+        return {f"{_GENERATOR}{i}": v for i, v in enumerate(self._generators)}
 
     def _restore(self) -> None:
         """Assign the loaded states if their number fits the variables."""
-        names = [_name(i) for i in range(len(self._generators))]
-        if sorted(names) == sorted(self._loaded):
-            for name, variable in zip(names, self._generators, strict=True):
+        states = self._states()
+        if states.keys() == self._loaded.keys():
+            for name, variable in states.items():
                 variable.assign(self._loaded[name])
             self._loaded = {}
 
 
-def _name(index: int) -> str:
-    return f"{_GENERATOR}{index}"
+def _taken(entries: dict[str, Any], prefix: str) -> dict[str, Array]:
+    names = [name for name in entries if name.startswith(prefix)]
+    return {name: entries.pop(name)[()] for name in names}
 
 
 def _places(
@@ -100,16 +111,3 @@ def _indices(model: keras.Model, sampled: Sequence[keras.Variable]) -> Array:
     """Return the positions of the sampled weights in `model`; -1: it has not got it."""
     places = {id(variable): i for i, variable in enumerate(model.weights)}
     return np.array([places.get(id(variable), -1) for variable in sampled])
-
-
-def _check_same_weights(saved: Array, now: Array) -> None:
-    if not np.array_equal(saved, now):
-        raise ValueError(
-            "The trainable weights of the model must be those of the saved chain. A "
-            "file lacks `trainable` of single variables and the LoRA of a subclass: "
-            "make the model as before the run, compile it with the same sampler, call "
-            "`model.optimizer.build(model.trainable_variables)`, and then "
-            "`model.load_weights` with this file. For predictions alone, load it with "
-            f"`compile=False`. Received: a chain of {len(saved)} weights, and a model "
-            f"with {len(now)} trainable weights"
-        )

@@ -17,14 +17,6 @@ Both have the mean of plain mini-batches: grad U(theta) and U(theta). g is the g
 of E. At the reference they are exact. Away from it, the noise of g is of the first
 order in theta - theta_0, and the noise of E of the second order. The terms of the prior
 cancel, except at theta.
-
-| paper          | name         | shape            | unit                        |
-|----------------|--------------|------------------|-----------------------------|
-| theta_0        | `reference`  | list of tensors  | weights                     |
-| U(theta_0)     | `energy`     | ()               | nats                        |
-| grad U / N     | `gradient`   | list of tensors  | nats per example and weight |
-| E              | -            | (K,)             | nats                        |
-| g / N          | -            | list of tensors  | nats per example and weight |
 """
 
 from collections.abc import Callable

@@ -5,6 +5,7 @@
 Shapes: K temperatures, C independent ladders, n examples. A chain axis has length C.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -160,11 +161,16 @@ class Ladder:
         counts: list[list[Tensor]] = [[]] * self.size
         for k in reversed(range(self.size)):
             own = ([x[k] for x in normals], uniforms[k])
-            source = None
-            if k + 1 < self.size:
-                source = (rings[k], visits[k + 1])
-            chains[k], counts[k] = self._chain_step(
-                k, chains[k], source, own, constants, number
+            source = (rings[k], visits[k + 1]) if k + 1 < self.size else None
+            move = functools.partial(
+                self._move, k, source=source, noise=own, constants=constants
+            )
+            zeros = [ops.zeros((self.num_chains,), "float32") for _ in COUNTS]
+            # A chain waits until its start.
+            chains[k], counts[k] = _backend.when(
+                number >= self.settings.starts[k],
+                lambda values, move=move: move(values[0], number=number),
+                (chains[k], zeros),
             )
             collects = number >= self.settings.starts[k] + self.settings.burn_in
             collects = ops.cast(collects, "bool")
@@ -184,29 +190,6 @@ class Ladder:
         sums = [ops.stack(values) for values in zip(*counts, strict=True)]
         return (chains, rings, ops.stack(visits)), records, sums
 
-    def _chain_step(
-        self,
-        k: int,
-        chain: LevelState,
-        source: tuple[Ring, Tensor] | None,
-        noise: Noise,
-        constants: list[Tensor],
-        number: Tensor,
-    ) -> tuple[LevelState, list[Tensor]]:
-        """Return chain k after its step, and counts. It waits until its start.
-
-        `source` has the ring of chain k + 1 and its visits; None for the hottest chain.
-        """
-        zeros = [ops.zeros((self.num_chains,), "float32") for _ in COUNTS]
-
-        def move(
-            values: tuple[LevelState, list[Tensor]],
-        ) -> tuple[LevelState, list[Tensor]]:
-            return self._move(k, values[0], source, noise, constants, number)
-
-        started = number >= self.settings.starts[k]
-        return _backend.when(started, move, (chain, zeros))
-
     def _move(
         self,
         k: int,
@@ -216,7 +199,10 @@ class Ladder:
         constants: list[Tensor],
         number: Tensor,
     ) -> tuple[LevelState, list[Tensor]]:
-        """Return chain k after a step, and counts."""
+        """Return chain k after a step, and counts.
+
+        `source` has the ring of chain k + 1 and its visits; None for the hottest chain.
+        """
         settings = self.settings
         normals, uniforms = noise
         first = ops.cast(number == settings.starts[k], "bool")

@@ -42,16 +42,7 @@ class LogDensity:
     I, or minus the log density. In this class a position is a list of tensors: the
     leaves of the user's structure.
 
-    Args:
-        log_density: as in `mh.sample`.
-        log_likelihood: as in `mh.sample`.
-        log_prior: as in `mh.sample`.
-        data: as in `mh.sample`.
-        batch_size: as in `mh.sample`.
-        replacement: as in `mh.sample`.
-
-    Raises:
-        ValueError: an argument is wrong, or the arguments do not go together.
+    The arguments are those of `mh.sample`.
     """
 
     def __init__(
@@ -64,12 +55,12 @@ class LogDensity:
         batch_size: int | None = None,
         replacement: bool = False,
     ) -> None:
-        _check_functions(log_density, log_likelihood, log_prior, data, batch_size)
         functions = {
             "log_density": log_density,
             "log_likelihood": log_likelihood,
             "log_prior": log_prior,
         }
+        _check_functions(functions, data, batch_size)
         self._functions = {
             name: _backend.with_arrays(function)
             for name, function in functions.items()
@@ -234,31 +225,22 @@ class LogDensity:
 
     def check(self, position: Any) -> float:
         """Return a log density, of the first batch, or raise an error: wrong shapes."""
+
+        def value(
+            name: str, shape: tuple[int | None, ...], meaning: str, *batch: Any
+        ) -> float:
+            found = self._checked_call(name, position, *batch)
+            _check_shape(name, found, shape, position, meaning)
+            return float(np.sum(ops.convert_to_numpy(found), dtype="float64"))
+
+        one = "one number, the log density"
         if "log_density" in self._functions:
-            value = self._checked_call("log_density", position)
-            _check_shape(
-                "log_density", value, (), position, "one number, the log density"
-            )
-            return float(ops.convert_to_numpy(value))
+            return value("log_density", (), one)
+        each = "one log-likelihood for each example of the batch, neither summed nor "
         arrays = [array[: self.batch_size] for array in self.constants]
         batch = tree.pack_sequence_as(self._data, arrays)
-        value = self._checked_call("log_likelihood", position, batch)
-        _check_shape(
-            "log_likelihood",
-            value,
-            (self.batch_size,),
-            position,
-            "one log-likelihood for each example of the batch, neither summed nor "
-            "averaged",
-        )
-        total = float(np.sum(ops.convert_to_numpy(value), dtype="float64"))
-        if "log_prior" in self._functions:
-            value = self._checked_call("log_prior", position)
-            _check_shape(
-                "log_prior", value, (), position, "one number, the log density"
-            )
-            total += float(ops.convert_to_numpy(value))
-        return total
+        total = value("log_likelihood", (self.batch_size,), each + "averaged", batch)
+        return total + (value("log_prior", (), one) if self.has_prior else 0.0)
 
 
 class StepDensity:
@@ -415,29 +397,24 @@ class StepDensity:
         return tree.pack_sequence_as(self._structure, leaves)
 
 
-def _check_functions(
-    log_density: Any, log_likelihood: Any, log_prior: Any, data: Any, batch_size: Any
-) -> None:
-    functions = {
-        "log_density": log_density,
-        "log_likelihood": log_likelihood,
-        "log_prior": log_prior,
-    }
+def _check_functions(functions: dict[str, Any], data: Any, batch_size: Any) -> None:
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise ValueError(
                 f"Argument `{name}` must be a function. "
                 f"Received: {name}={_validate.shown(function)}"
             )
-    if (log_density is None) == (log_likelihood is None):
+    has_density = functions["log_density"] is not None
+    if has_density == (functions["log_likelihood"] is not None):
         raise ValueError(
             "Exactly one of the arguments `log_density` and `log_likelihood` must be "
             "given: a log density of the position alone, or a log-likelihood of the "
             "position and a batch of `data`. Received: "
-            + ("both" if log_density is not None else "neither")
+            + ("both" if has_density else "neither")
         )
-    if log_density is not None:
-        others = {"log_prior": log_prior, "data": data, "batch_size": batch_size}
+    if has_density:
+        others = {"log_prior": functions["log_prior"], "data": data}
+        others["batch_size"] = batch_size
         for name, value in others.items():
             if value is not None:
                 raise ValueError(

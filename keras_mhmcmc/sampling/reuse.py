@@ -90,11 +90,16 @@ def compiler(
     """Return the function that compiles the loop of a call of `sample`.
 
     If all functions of the user are reusable, the function finds a loop that was
-    compiled before.
+    compiled before, with an equal key. A schedule of the user that compares its values,
+    such as a plain dataclass, gives the key no hash: its values may change.
     """
     given = [function for function in functions if function is not None]
     reusable = [f for f in given if isinstance(f, ReusableDensity)]
-    if len(reusable) < len(given) or not _has_hash(key):
+    try:
+        hash(key)
+    except TypeError:
+        reusable = []
+    if len(reusable) < len(given):
         return _backend.compile_chains
 
     def compile_chains(
@@ -106,16 +111,3 @@ def compiler(
         return reusable[0].loop((*key, *given, capacity, fuse), build)
 
     return compile_chains
-
-
-def _has_hash(key: tuple[Hashable, ...]) -> bool:
-    """Return whether a key has a hash.
-
-    A schedule of the user that compares its values, such as a plain dataclass, has
-    none: its values may change.
-    """
-    try:
-        hash(key)
-    except TypeError:
-        return False
-    return True
