@@ -56,10 +56,6 @@ class Chain:
     for the device: the step stores its number in a variable, and from then on nothing
     of the chain is written. Whoever looks at the end of an epoch or of `fit` warns or
     raises.
-
-    Args:
-        nan_policy: "stop" to warn of a chain that was stopped, "raise" to raise an
-            error.
     """
 
     _changes = 0  # of the state, between steps
@@ -68,6 +64,7 @@ class Chain:
     _stopped_at: Any = None
 
     def __init__(self, nan_policy: str | None) -> None:
+        # Whether to warn of a chain that was stopped, or to raise an error.
         self._policy = _validate.choice("nan_policy", nan_policy, ("stop", "raise"))
         self._reported = 0
 

@@ -195,24 +195,22 @@ def checked_as(first: Any, model: keras.Model) -> Any:
     return now
 
 
-class LossCheck:
-    """Checks each loss that a model is compiled with once in each `fit`.
+def _unknown() -> None:
+    return None
 
-    Args:
-        own: what the sampler checks besides.
-        in_step: what it checks of a model that has been called. May be None.
-        is_compared: whether the chain compares energies, which needs one loss.
-    """
+
+class LossCheck:
+    """Checks each loss that a model is compiled with once in each `fit`."""
 
     def __init__(
         self,
         own: Check,
-        in_step: Check | None,
-        is_compared: bool,
+        in_step: Check | None,  # of a model that has been called
+        is_compared: bool,  # whether the chain compares energies: it needs one loss
     ) -> None:
         self._own, self._in_step, self._is_compared = own, in_step, is_compared
         self._is_step_checked = False
-        self._model: Callable[[], keras.Model | None] = lambda: None
+        self._model: Callable[[], keras.Model | None] = _unknown
         self._key: Any = None  # of the compilation that was checked
         self._first: Any = None  # tells the first loss
         self._has_told = False
@@ -252,7 +250,7 @@ class LossCheck:
 
     def forget(self) -> None:
         """Look again in the next step: of another `fit`, perhaps of another model."""
-        self._model = lambda: None
+        self._model = _unknown
 
     def _look_for_fit(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Warn, once, of a `fit` that does not know this optimizer."""

@@ -1,14 +1,9 @@
-"""Processes and replicas that move one chain together, or each a chain of its own."""
+"""Processes that move a chain of their own each."""
 
 import contextlib
 from collections.abc import Iterator
-from collections.abc import Sequence
-
-import keras
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.samplers.base import Position
 
 
 @contextlib.contextmanager
@@ -33,38 +28,3 @@ def independent_processes() -> Iterator[None]:
     """
     with _backend.independent_processes():
         yield
-
-
-class Replicas:
-    """The replicas that move the chain of a sampler.
-
-    These are the replicas of `tf.distribute` or the processes of `torch.distributed`.
-    """
-
-    def __init__(self) -> None:
-        self._is_shared = _backend.shares_chains()
-        self.is_checked = False  # before the first step of a `fit`
-
-    @property
-    def processes(self) -> int:
-        """The number of processes, each of which has a part of the batch."""
-        return _backend.count_processes() if self._is_shared else 1
-
-    def check(
-        self,
-        gradients: Position,
-        variables: Sequence[keras.Variable],
-        seeds: keras.Variable | None,
-    ) -> None:
-        """Raise a `ValueError` if the processes differ."""
-        if self._is_shared:
-            _backend.check_processes(gradients, variables, seeds)
-        self.is_checked = True
-
-    def reduce(
-        self, gradients: Position, loss: Tensor, changes: int
-    ) -> tuple[Position, Tensor]:
-        """Return the gradients and the loss of the whole batch."""
-        if not self._is_shared:
-            return gradients, loss
-        return _backend.over_replicas(gradients, loss, changes)

@@ -27,7 +27,6 @@ from keras_mhmcmc.optimizers.chain import Parts
 from keras_mhmcmc.optimizers.chain import ProposingChain
 from keras_mhmcmc.optimizers.loss_terms import found_size
 from keras_mhmcmc.optimizers.model_states import ModelStates
-from keras_mhmcmc.optimizers.replicas import Replicas
 from keras_mhmcmc.optimizers.state import SampleInfo
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
@@ -110,7 +109,9 @@ class Sampler(keras.optimizers.Optimizer):
         if chain is None:
             chain = ProposingChain() if is_compared else Chain(nan_policy)
         self._chain = chain
-        self._replicas = Replicas()
+        # With the replicas of `tf.distribute` or the processes of `torch.distributed`.
+        self._is_shared = _backend.shares_chains()
+        self._are_equal = False  # the processes, checked in the first step of a `fit`
         self._bound_prior: BoundGaussian | None = None
         self._has_moved = False  # a step was made or traced
         # The warm-up, if it was not given and a burn-in set it.
@@ -186,11 +187,10 @@ class Sampler(keras.optimizers.Optimizer):
         for i in idle:
             gradients[i] = ops.zeros_like(_backend.read([weights[i]])[0])
         gradients = _backend.dense(gradients, weights)
-        if not self._replicas.is_checked:
-            self._check_replicas(gradients)
-        gradients, loss = self._replicas.reduce(
-            gradients, loss, self._chain.take_changes()
-        )
+        changes = self._chain.take_changes()
+        if self._is_shared:
+            self._check_processes(gradients)
+            gradients, loss = _backend.over_replicas(gradients, loss, changes)
         update = functools.partial(self._update, idle)
         if self.num_chains is None and not idle:
             update = _backend.compiled_update(update, weights)
@@ -211,22 +211,18 @@ class Sampler(keras.optimizers.Optimizer):
         position, energy = _backend.read(weights), loss
         if loss is not None:
             energy = self.train_size * ops.cast(loss, "float32")
-        if self._bound_prior is not None:
-            gradient = self._bound_prior.add_gradient(
-                position, gradient, self.train_size
-            )
+        prior, size = self._bound_prior, self.train_size
+        if prior is not None:
+            gradient = prior.add_gradient(position, gradient, size)
             if energy is not None:
-                energy = energy + self._bound_prior.energy(position, like=energy)
+                energy = energy + prior.energy(position, like=energy)
             # What does not move has no part in the density of a move.
             gradient = list(gradient)
             for i in idle:
                 gradient[i] = ops.zeros_like(gradient[i])
 
-        def step() -> None:
-            self._step(gradient, energy, rate, idle)
-
-        written = [*self.variables, *weights]
-        self._chain.run(step, energy, gradient, written)
+        step = functools.partial(self._step, gradient, energy, rate, idle)
+        self._chain.run(step, energy, gradient, [*self.variables, *weights])
 
     def _step(
         self, gradient: Position, energy: Tensor, rate: Tensor, idle: list[int]
@@ -296,15 +292,19 @@ class Sampler(keras.optimizers.Optimizer):
         self._check.look(self, self.sampled_variables, is_step)
         self._look_for_train_size(is_step)
 
-    def _check_replicas(self, gradients: Position) -> None:
-        slots = [*self._parts.state.weights, *self._parts.state.all, self._noise_state]
-        seeds = self._noise_state if self.seed is None else None
-        self._replicas.check(gradients, [*slots, self.iterations], seeds)
+    def _check_processes(self, gradients: Position) -> None:
+        """Raise a `ValueError` if the processes differ; copy a seed that none gave."""
+        if not self._are_equal:
+            slots = [*self._parts.state.weights, *self._parts.state.all]
+            seeds = self._noise_state if self.seed is None else None
+            slots += [self._noise_state, self.iterations]
+            _backend.check_processes(gradients, slots, seeds)
+        self._are_equal = True
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         """Settle at the end of `fit`, and warn of what nobody was told."""
         _backend.put_back_values()
-        self._replicas.is_checked = False
+        self._are_equal = False
         self._check.forget()
         if self.built:
             self._chain.look_at_end(self._read_counts)
@@ -430,7 +430,7 @@ class Sampler(keras.optimizers.Optimizer):
     @property
     def processes(self) -> int:
         """The number of processes that share each mini-batch and move one chain."""
-        return self._replicas.processes
+        return _backend.count_processes() if self._is_shared else 1
 
     @property
     def has_weights(self) -> bool:
@@ -504,10 +504,9 @@ class Sampler(keras.optimizers.Optimizer):
     def diagnostics(self) -> dict[str, float]:
         """Return what the sampler did since `reset_diagnostics`.
 
-        `energy` is the mean of U in nats, over the points that were evaluated or, for
-        a Metropolis-Hastings sampler, over the states of the chain. With several
-        chains, counts are summed and all other numbers are averaged. The result is
-        empty before the first step.
+        `energy` is the mean of U in nats, over the points that were evaluated, or over
+        the states of a Metropolis-Hastings chain. Of several chains, counts are summed
+        and all other numbers averaged. The result is empty before the first step.
         """
         return {
             name: state.over_chains(values, name)
@@ -635,15 +634,12 @@ class Sampler(keras.optimizers.Optimizer):
     def settle(self) -> None:
         """Put the current state of the chain into the model's variables.
 
-        Only a Metropolis-Hastings sampler has anything to do: during `fit` its model
-        holds the proposal that is evaluated next. `settle` drops this proposal. Unless
-        `propose` draws another one, the next step evaluates the state itself on a new
-        batch, which is an exact Metropolis-Hastings move. `mh.AMAGOLD` tests its path,
-        and `mh.Barker` begins the test of its proposal anew.
-
-        Call `settle` between steps only. It has no effect before the first step. `fit`
-        calls it at its end, and `mh.PosteriorSamples` calls it at the end of each epoch
-        and before validation.
+        During `fit` the model of a Metropolis-Hastings sampler holds the proposal that
+        is evaluated next. `settle` drops it. Unless `propose` draws another one, the
+        next step evaluates the state itself on a new batch, an exact move. `mh.AMAGOLD`
+        tests its path, and `mh.Barker` begins the test of its proposal anew. Call it
+        between steps only. `fit` calls it at its end, and `mh.PosteriorSamples` at the
+        end of each epoch and before validation.
         """
         if self.built:
             self._at_rest.settle()
@@ -652,8 +648,8 @@ class Sampler(keras.optimizers.Optimizer):
         """Write a new proposal into the model's variables. Call it after `settle`.
 
         The next step then need not evaluate the state on another batch. The target is
-        the same with and without `propose`. `propose` has no effect before the first
-        step, without `settle`, or after somebody has set the weights.
+        the same. It has no effect before the first step, without `settle`, or after
+        somebody has set the weights.
         """
         if self.built:
             self._at_rest.propose()

@@ -20,13 +20,7 @@ _COARSE = 0.125
 
 
 class Standstill:
-    """Watch the counts of a sampler at the end of each epoch, and warn once.
-
-    Args:
-        name: of the sampler, for the warnings.
-        refresh_probability: of a step, which lets a chain wait longer.
-        many: rejected proposals in a row that are worth a warning.
-    """
+    """Watch the counts of a sampler at the end of each epoch, and warn once."""
 
     def __init__(
         self, name: str, refresh_probability: float = 0.0, many: int = _MANY
@@ -77,9 +71,7 @@ class Standstill:
 
     def look_at_warm_up(self, steps: int, traits: Traits) -> None:
         """Warn if a run of so many steps ends in the warm-up."""
-        message = warm_up_message(self._name, steps, traits)
-        if message is not None:
-            self._tell("warm-up", message)
+        self._tell("warm-up", warm_up_message(self._name, steps, traits))
 
     def look_at_rate(
         self, is_lowest: Array, *, rate: float, temperature: float
@@ -113,9 +105,9 @@ class Standstill:
                 "temperature, or leave constants out of the loss.",
             )
 
-    def _tell(self, what: str, message: str) -> None:
+    def _tell(self, what: str, message: str | None) -> None:
         """Warn, unless there was a warning of this kind."""
-        if what not in self._told:
+        if message is not None and what not in self._told:
             self._told.add(what)
             warn(message)
 

@@ -69,11 +69,6 @@ class StateVariables:
 
     The point of the state lies in the variables of the model. Every other leaf is a
     variable of the optimizer, a slot.
-
-    Args:
-        algorithm: the algorithm, bound to the weights.
-        weights: the variables of the model that the chain moves.
-        add: adds a variable with the chain axis, if there is one.
     """
 
     def __init__(
@@ -140,10 +135,6 @@ class Energies:
     sample is marked, the step stores the energy, and whoever marked the sample is told.
     One mark is kept on the device. A callback that marks another sample makes sure
     first that all who wait for the old one are told.
-
-    Args:
-        add: adds a variable with the chain axis, if there is one.
-        lost_chains: returns which chains no step evaluates any more.
     """
 
     def __init__(

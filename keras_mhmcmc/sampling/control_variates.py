@@ -45,19 +45,7 @@ _LEAST_ROWS = 1024  # of the data, evaluated together at the reference
 
 
 class ControlVariates:
-    """The reference of a run, with the energy and the gradient of all data there.
-
-    Args:
-        value: the reference, from the user.
-        kernel: that takes the gradients.
-        target: gives the energies.
-        start: of the chains.
-
-    Raises:
-        ValueError: the kernel or the target has no use for control variates, the
-            reference does not have the structure and the shapes of one chain's
-            position, or U or its gradient is not finite there.
-    """
+    """The reference of a run, with the energy and the gradient of all data there."""
 
     def __init__(
         self,

@@ -88,14 +88,7 @@ Noise = tuple[list[Tensor], Tensor]
 
 
 class Ladder:
-    """C ladders of K chains, a program for the compiled loop.
-
-    Args:
-        target: gives the log-likelihoods and the log prior.
-        start: of the chains.
-        settings: of the ladder.
-        each: log-likelihoods of the reference, (n,).
-    """
+    """C ladders of K chains, a program for the compiled loop."""
 
     counts: tuple[str, ...] = COUNTS
     fuse = False  # XLA takes minutes for a ladder on TensorFlow

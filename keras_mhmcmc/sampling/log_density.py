@@ -244,18 +244,7 @@ class LogDensity:
 
 
 class StepDensity:
-    """The target of K chains at one step: see `samplers.base.Density`.
-
-    Args:
-        target: the user's functions and data.
-        structure: of a position.
-        shapes: of the position's tensors, the chain axis first.
-        data: the arrays of the data.
-        noise: as `Program.noise` gives it: normals and uniforms, or seed and number.
-        number: of the step.
-        arrays: those of the kernel.
-        is_flat: whether a position is a list of one tensor (K, d), for all of `shapes`.
-    """
+    """The target of K chains at one step: see `samplers.base.Density`."""
 
     correct: Callable[["Energies"], "Energies"] | None = None  # by control variates
 
@@ -265,10 +254,10 @@ class StepDensity:
         structure: Any,
         shapes: list[tuple[int, ...]],
         data: list[Tensor],
-        noise: tuple[Any, Any],
+        noise: tuple[Any, Any],  # of `Program.noise`
         number: Tensor,
         arrays: Sequence[Tensor] = (),
-        is_flat: bool = False,
+        is_flat: bool = False,  # whether a position is a list of one tensor (K, d)
     ) -> None:
         self._is_flat = is_flat
         self._target = target

@@ -193,15 +193,7 @@ class Weight(NamedTuple):
 
 
 class Program:
-    """Steps of K chains of a kernel on a target, for the compiled loop.
-
-    Args:
-        kernel: bound to the data.
-        target: gives the energies.
-        start: of the chains.
-        reference: control variates of the gradients. None uses plain mini-batches.
-        recorded: number of the first chains that are recorded. None records all.
-    """
+    """Steps of K chains of a kernel on a target, for the compiled loop."""
 
     def __init__(
         self,
@@ -209,7 +201,7 @@ class Program:
         target: LogDensity,
         start: starts.Start,
         reference: ControlVariates | None = None,
-        recorded: int | None = None,
+        recorded: int | None = None,  # number of the first chains; None: all
     ) -> None:
         self.target, self.start, self._reference = target, start, reference
         self.shapes = start.shapes
