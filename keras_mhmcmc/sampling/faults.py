@@ -77,6 +77,7 @@ def spacing(energy: Array | float) -> Array:
 
 def check_resolution(energy: Array, unit: float | None, name: str) -> None:
     """Raise an error if float32 energies are too coarse for the kernel's decisions."""
+    # One chain that is fine enough will do: others may start far out.
     if unit is None or (spacing(energy) <= COARSEST * unit).any():
         return
     best = float(np.min(np.abs(energy)))

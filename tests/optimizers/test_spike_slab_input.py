@@ -170,10 +170,8 @@ def test_the_thermostat_needs_a_gradient_of_each_weight():
     sampler = mh.SGNHT(0.01, train_size=N, seed=0)
     weights = [keras.Variable(np.ones(2, "float32")) for _ in range(2)]
     sampler.build(weights)
-    with (
-        pytest.warns(UserWarning, match="no gradients for 1 of 2"),
-        pytest.raises(ValueError, match="thermostat depends.*trainable = False.*1 of"),
-    ):
+    message = "thermostat depends.*trainable = False.*1 of"
+    with pytest.raises(ValueError, match=message):
         sampler.apply([ops.ones((2,)), None], weights)
 
 
