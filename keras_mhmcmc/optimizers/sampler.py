@@ -189,7 +189,8 @@ class Sampler(keras.optimizers.Optimizer):
         gradients = _backend.dense(gradients, weights)
         changes = self._chain.take_changes()
         if self._is_shared:
-            self._check_processes(gradients)
+            if not self._are_equal:
+                self._check_processes(gradients)
             gradients, loss = _backend.over_replicas(gradients, loss, changes)
         update = functools.partial(self._update, idle)
         if self.num_chains is None and not idle:
@@ -211,9 +212,9 @@ class Sampler(keras.optimizers.Optimizer):
         position, energy = _backend.read(weights), loss
         if loss is not None:
             energy = self.train_size * ops.cast(loss, "float32")
-        prior, size = self._bound_prior, self.train_size
+        prior = self._bound_prior
         if prior is not None:
-            gradient = prior.add_gradient(position, gradient, size)
+            gradient = prior.add_gradient(position, gradient, self.train_size)
             if energy is not None:
                 energy = energy + prior.energy(position, like=energy)
             # What does not move has no part in the density of a move.
@@ -294,11 +295,10 @@ class Sampler(keras.optimizers.Optimizer):
 
     def _check_processes(self, gradients: Position) -> None:
         """Raise a `ValueError` if the processes differ; copy a seed that none gave."""
-        if not self._are_equal:
-            slots = [*self._parts.state.weights, *self._parts.state.all]
-            seeds = self._noise_state if self.seed is None else None
-            slots += [self._noise_state, self.iterations]
-            _backend.check_processes(gradients, slots, seeds)
+        slots = [*self._parts.state.weights, *self._parts.state.all]
+        seeds = self._noise_state if self.seed is None else None
+        slots += [self._noise_state, self.iterations]
+        _backend.check_processes(gradients, slots, seeds)
         self._are_equal = True
 
     def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
