@@ -41,6 +41,8 @@ TABLE = (
 AS_KERAS = "its arguments are those of Keras, which checks them"
 INNER = "called by the package with what the constructor checked"
 EXEMPT = {
+    "losses.LearnedDeviation.build": "Keras calls it, with a shape of its own",
+    "losses.LearnedDeviation.call": "Keras makes tensors of its arguments",
     "ChainState": "a record; what `sample` takes as `init` is checked there",
     "Draws": "a result; only `sample` and its like make it",
     "Draws.by_name": "takes nothing",

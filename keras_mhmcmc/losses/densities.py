@@ -158,6 +158,7 @@ class LearnedDeviation(keras.layers.Layer):
         self.initial = _validate.number("initial", initial, _validate.POSITIVE)
 
     def build(self, input_shape: Sequence[int | None]) -> None:
+        """Make the weights, one for each mean."""
         start = keras.initializers.Constant(math.log(self.initial))
         shape = (input_shape[-1],)
         self.log_std = self.add_weight(shape=shape, initializer=start, name="log_std")

@@ -154,6 +154,7 @@ PARTS = {
     "losses.GaussianNLL": row(
         dict(noise_std=0.5), noise_std=kinds.POSITIVE.or_none, **OF_LOSSES
     ),
+    "losses.LearnedDeviation": row({}, initial=kinds.POSITIVE),
     "losses.StudentTNLL": row({}, df=number("(2, inf)").or_none, **OF_LOSSES),
     "losses.MixtureNLL": row(dict(components=2), components=kinds.COUNT, **OF_LOSSES),
     "losses.PoissonNLL": row({}, **NAMED),
