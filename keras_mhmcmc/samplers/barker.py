@@ -9,7 +9,7 @@ The error of a decision is that of a normal distribution for Delta*, see (5), th
 table. (2) ends batches whose variance is small by chance. If the l_i are skewed, such
 batches have a small mean, too, or a large one. With 2,000 exponential l_i, whose sum
 has a standard deviation of 2 nats, the test accepts 0.53 of moves with the probability
-0.57 (`tests/algorithms/test_growing_batches.py`).
+0.57 (`tests/samplers/test_growing_batches.py`).
 
 Barker's test accepts with probability 1 / (1 + exp(-Delta)), where
 Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T. So it accepts if
