@@ -30,20 +30,16 @@ def normal_cdf(x: Array) -> Array:
 
 
 def normal_distance(mean: Array, std: Array) -> Array:
-    """Return E|X| of normal X with these means and standard deviations.
-
-    It is the function A of Grimit et al. (2006).
-    """
+    """Return E|X| of normal X, the function A of Grimit et al. (2006)."""
     z = mean / std
     return 2.0 * std * normal_density(z) + mean * (2.0 * normal_cdf(z) - 1.0)
 
 
 def _stirling(xp: Any, z: Any) -> Any:
-    """Return the remainder of Stirling's formula for the log gamma function, z > 0.
+    """Return log Gamma(z) - (z - 1/2) log z + z - log(2 pi) / 2, z > 0.
 
-    It is log Gamma(z) - (z - 1/2) log z + z - log(2 pi) / 2. Five steps up make its
-    series exact to 1e-9. Differences of log gamma functions cancel in float32; the
-    formulas below take their large parts apart and keep this small one.
+    Five steps up make Stirling's series exact to 1e-9. Differences of log gamma
+    functions cancel in float32; the formulas below take their large parts apart.
     """
     steps = sum((z + (k + 0.5)) * xp.log1p(1.0 / (z + k)) - 1.0 for k in range(5))
     inverse = 1.0 / (z + 5.0)
@@ -52,13 +48,7 @@ def _stirling(xp: Any, z: Any) -> Any:
 
 
 def student_t_log_prob(xp: Any, z: Any, df: Any) -> Any:
-    """Return the log density of Student's t distribution with scale 1.
-
-    Args:
-        xp: `numpy` or `keras.ops`.
-        z: distances from the centre, in scales.
-        df: degrees of freedom.
-    """
+    """Return Student's t log density at z scales from its centre; xp is the library."""
     half = 0.5 * df
     gammas = half * xp.log1p(0.5 / half) + _stirling(xp, half + 0.5)
     constant = gammas - 0.5 - _stirling(xp, half) - 0.5 * _LOG_2_PI
@@ -69,14 +59,8 @@ def count_log_prob(xp: Any, y: Any, rate: Any, log_rate: Any, size: Any = None) 
     """Return the log probability of counts of a negative binomial or Poisson law.
 
     The saddle-point form of Loader (2000), "Fast and accurate computation of binomial
-    probabilities", which is exact and cancels nowhere.
-
-    Args:
-        xp: `numpy` or `keras.ops`.
-        y: counts, at least 0.
-        rate: means.
-        log_rate: their logarithms.
-        size: shapes of the gamma law of the rates, or None for a Poisson law.
+    probabilities", which is exact and cancels nowhere. `xp` is `numpy` or `keras.ops`,
+    and `size` the shape of the gamma law of the rates, or None for a Poisson law.
     """
     positive = xp.maximum(y, 1e-20)
     logs = -y * _log_ratio(xp, log_rate, positive, rate - y)
@@ -167,17 +151,11 @@ class Law:
 
 @dataclass(frozen=True)
 class NormalLaw(Law):
-    """Mixtures of normals, one for each target; shape (K, members, examples, targets).
-
-    Args:
-        means: means of the K components.
-        stds: their standard deviations.
-        shares: probabilities of the components.
-    """
+    """Mixtures of normals, one a target; shape (K, members, examples, targets)."""
 
     means: Array
     stds: Array
-    shares: Array
+    shares: Array  # probabilities of the K components
 
     @property
     def mean(self) -> Array:
@@ -227,17 +205,11 @@ class NormalLaw(Law):
 
 @dataclass(frozen=True)
 class StudentTLaw(Law):
-    """Student's t distributions.
-
-    Args:
-        locations: their centres.
-        scales: their scales.
-        df: degrees of freedom, above 2.
-    """
+    """Student's t distributions."""
 
     locations: Array
     scales: Array
-    df: Array
+    df: Array  # above 2
 
     @property
     def mean(self) -> Array:
@@ -303,15 +275,10 @@ class PoissonLaw(Law):
 
 @dataclass(frozen=True)
 class NegativeBinomialLaw(Law):
-    """Negative binomial distributions: Poisson with rates that have a gamma law.
+    """Negative binomial distributions: Poisson with rates that have a gamma law."""
 
-    Args:
-        rates: their means.
-        sizes: shapes of the gamma laws. The variance is rate + rate^2 / size.
-    """
-
-    rates: Array
-    sizes: Array
+    rates: Array  # the means
+    sizes: Array  # shapes of the gamma laws: the variance is rate + rate^2 / size
 
     is_count = True
 

@@ -26,11 +26,11 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
     """A model that `mh.Barker` samples, with a test on mini-batches that grow.
 
     It samples exp(-U/T) approximately. `mh.Barker` describes the bias, the settings,
-    and which models it suits. The accept-reject test compares the losses of single
-    examples at two sets of weights. An optimizer does not get these losses. So this
-    model wraps another model, and shares its weights. Compile it with `mh.Barker`, and
-    fit it like any model. An epoch must visit each example once, in random order:
-    shuffle the data, as `fit` does.
+    and which models it suits. The test compares the losses of single examples at two
+    sets of weights, which an optimizer does not get. So this model wraps another model,
+    and shares its weights. Compile it with `mh.Barker`, and fit it like any model. An
+    epoch must visit each example once, in random order: shuffle the data, as `fit`
+    does. A step evaluates each example of its mini-batch twice, without gradients.
 
     The compiled loss must be the mean of the negative log-likelihood over the examples,
     for one output, such as the cross-entropy of a class, or `mh.losses.GaussianNLL`.
@@ -38,8 +38,6 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
     is off, and batch normalisation uses its moving statistics, which do not change. The
     loss and the metrics in the logs of `fit` are those of the state, in this mode. The
     attribute `model` of the result is the wrapped model.
-
-    A step evaluates each example of its mini-batch twice, without gradients.
 
     Args:
         model: `keras.Model` with one output. Layers with `trainable=False` stay as they
@@ -60,18 +58,15 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
     >>> import keras_mhmcmc as mh
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     >>> chain = mh.BarkerChain(model)
-    >>> chain.compile(
-    ...     optimizer=mh.Barker(0.05, train_size=200, seed=0),
-    ...     loss=mh.losses.GaussianNLL(noise_std=1.0),
-    ... )
+    >>> barker = mh.Barker(0.05, train_size=200, seed=0)
+    >>> chain.compile(barker, loss=mh.losses.GaussianNLL(noise_std=1.0))
     >>> posterior = mh.PosteriorSamples(burn_in=4, every=2)
     >>> x, y = np.random.default_rng(0).normal(size=(200, 4)), np.ones(200)
     >>> history = chain.fit(x, y, 50, epochs=3, verbose=0, callbacks=[posterior])
     >>> posterior.ensemble(chain).predict(x, verbose=0).shape
     (200, 1)
 
-    Reference: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance
-    test for Metropolis-Hastings", algorithm 1.
+    Reference: that of `mh.Barker`.
     """
 
     def __init__(self, model: keras.Model, name: str = "barker_chain") -> None:
@@ -146,15 +141,7 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
     def _example_losses(
         self, weights: Sequence[Tensor], x: Any, y: Any
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss of each example, (B,), and the outputs, in inference mode.
-
-        No variable changes.
-
-        Args:
-            weights: values of the trainable variables.
-            x: inputs of a mini-batch.
-            y: targets of the compiled loss.
-        """
+        """Return the loss of each example, (B,), and the outputs, in inference mode."""
         others = self.non_trainable_variables
         variables = [*self.trainable_variables, *others]
         values = [*weights, *_backend.read(others)]

@@ -1,8 +1,8 @@
 """Bounds of single log-likelihoods, for exact kernels on mini-batches.
 
 `mh.kernels.tuna` needs numbers c_i with |log p(x_i|a) - log p(x_i|b)| <= c_i |a - b|
-for all positions a and b. Each function below gives them for one model. The distance is
-the Euclidean one.
+for all positions a and b, in nats per unit of the Euclidean distance. Each function
+below gives them for one model, as a float64 array (N,).
 """
 
 import math
@@ -28,9 +28,6 @@ def logistic_regression(x: Any) -> Array:
     Args:
         x: features, with the constant column if the model has one, shape (N, d).
 
-    Returns:
-        An array of shape (N,), float64, in nats per unit of distance.
-
     Raises:
         ValueError: `x` is not a matrix of finite numbers.
 
@@ -52,9 +49,6 @@ def softmax_regression(x: Any) -> Array:
 
     Args:
         x: features, shape (N, d), such as the frozen features of a network.
-
-    Returns:
-        An array of shape (N,), float64, in nats per unit of distance.
 
     Raises:
         ValueError: `x` is not a matrix of finite numbers.
@@ -78,9 +72,6 @@ def robust_regression(x: Any, degrees_of_freedom: float, scale: float = 1.0) -> 
         x: features, shape (N, d).
         degrees_of_freedom: nu, greater than 0.
         scale: s of the errors, greater than 0. Defaults to 1.
-
-    Returns:
-        An array of shape (N,), float64, in nats per unit of distance.
 
     Raises:
         ValueError: `x` is not a matrix of finite numbers, or a number is not positive.

@@ -38,14 +38,12 @@ def logistic_regression(
     the mode. The bound of the third derivative is 1 / (6 sqrt(3)) for each example, and
     that of the second derivative 1/4.
 
-    The prior N(0, prior_scale^2) of each weight places the mode and the Gaussian. The
-    kernel's target has the `log_prior` of `mh.sample`: another one there costs
-    acceptance, and changes nothing else.
-
     Args:
         x: features, with the constant column if the model has one, shape (N, d).
         y: labels, 0 or 1, shape (N,).
-        prior_scale: standard deviation of the prior, greater than 0. None is a flat
+        prior_scale: standard deviation of the normal prior of each weight, greater
+            than 0, which places the mode and the Gaussian. Another `log_prior` of
+            `mh.sample` costs acceptance, and changes nothing else. None is a flat
             prior. Defaults to 1.
         order: of the polynomials, 1 or 2. Defaults to 2.
 

@@ -9,6 +9,8 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.samplers.base import check
+from keras_mhmcmc.samplers.base import set_checked
 from keras_mhmcmc.samplers.parts import pilot
 from keras_mhmcmc.samplers.parts.contour import Contour
 from keras_mhmcmc.schedules import RobbinsMonro
@@ -37,28 +39,24 @@ _VISITED = 0.999
 class EnergyPartition(Configurable):
     """Subregions of the energy, for the contour samplers.
 
-    The first subregion holds all energies up to `energy_min`. The next ones are
-    `energy_gap` wide each. The last one holds all energies above them.
-    `mh.suggest_partition` makes a partition from the energies of a short pilot run.
-    A partition cannot be changed, and two with the same numbers are equal.
+    The first subregion holds all energies up to `energy_min`, the next ones are
+    `energy_gap` wide each, and the last one holds all energies above them. A partition
+    cannot be changed. `mh.suggest_partition` makes one from the energies of a pilot
+    run.
 
     Args:
-        energy_min: u_1, the upper end of the first subregion, in nats of U. Choose a
-            value a little above the lowest energies of a pilot run.
+        energy_min: u_1, the upper end of the first subregion, in nats of U: a little
+            above the lowest energies of a pilot run.
         energy_gap: the width of the inner subregions, in nats, greater than 0.
-        partitions: m, the number of subregions, at least 2. Usual numbers are 10 to
-            1000.
+        partitions: m, the number of subregions, at least 2, usually 10 to 1000.
 
     Raises:
         ValueError: an argument is outside its range.
 
     Example:
 
-    >>> partition = EnergyPartition(energy_min=2, energy_gap=0.5, partitions=20)
-    >>> partition
+    >>> EnergyPartition(energy_min=2, energy_gap=0.5, partitions=20)
     EnergyPartition(energy_min=2.0, energy_gap=0.5, partitions=20)
-    >>> EnergyPartition.from_config(partition.get_config()) == partition
-    True
 
     Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
     dynamics algorithm for simulations of multi-modal distributions", section 2.
@@ -69,15 +67,9 @@ class EnergyPartition(Configurable):
     partitions: int
 
     def __post_init__(self) -> None:
-        checked = {
-            "energy_min": _validate.number("energy_min", self.energy_min, _ANYTHING),
-            "energy_gap": _validate.number(
-                "energy_gap", self.energy_gap, _validate.POSITIVE
-            ),
-            "partitions": _validate.integer("partitions", self.partitions, 2),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        check(self, energy_min=_ANYTHING, energy_gap=_validate.POSITIVE)
+        count = _validate.integer("partitions", self.partitions, 2)
+        set_checked(self, partitions=count)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
@@ -176,12 +168,9 @@ def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPart
     higher than the pilot run. Leave out the burn-in of the pilot run.
 
     Args:
-        energies: energies U in nats, any shape, at least 10 of them finite. Take
+        energies: U in nats, any shape, at least 10 of them finite:
             `draws.info["energy"]` of `mh.sample`, or `posterior.energies`.
         partitions: number of subregions, at least 3. Defaults to 100.
-
-    Returns:
-        An `mh.EnergyPartition`.
 
     Raises:
         ValueError: there are too few energies, all of them are the same, or an
@@ -191,10 +180,7 @@ def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPart
 
     >>> import numpy as np
     >>> pilot = np.random.default_rng(0).gamma(2.0, size=1000) + 50.0
-    >>> partition = suggest_partition(pilot, partitions=40)
-    >>> partition.partitions
-    40
-    >>> 50.0 < partition.energy_min < 51.0
+    >>> 50.0 < suggest_partition(pilot, partitions=40).energy_min < 51.0
     True
 
     Reference: Deng, Lin and Liang (2020), section 4 and appendix D.5, who set the
@@ -215,8 +201,7 @@ def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPart
         raise ValueError(
             f"Argument `energies` must be at most {_LARGEST_ENERGY:g} nats in "
             "magnitude: the samplers compute in float32. Remove the energies of "
-            "diverged steps. "
-            f"Received: energies up to {largest:g} in magnitude"
+            f"diverged steps. Received: energies up to {largest:g} in magnitude"
         )
     low = np.quantile(finite, pilot.LOW_SHARE)
     gap = pilot.width(low, finite.max(), partitions, reach=2.0)
@@ -224,13 +209,7 @@ def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPart
 
 
 def fix(low: float, high: float, partitions: int) -> str:
-    """Return the advice of a warning: a partition for energies from low to high.
-
-    Args:
-        low: lowest energy, nats.
-        high: highest energy, nats.
-        partitions: number of subregions.
-    """
+    """Return advice: a partition for energies from low to high, in nats."""
     low, high = float(low), float(high)
     first = low + 0.05 * (high - low)
     gap = max(2.0 * (high - first) / max(partitions - 2, 1), 1e-6)
@@ -253,13 +232,7 @@ def fix_of_pilot(steps: int) -> str:
 
 
 def outside_message(below: float, above: float, advice: str) -> str | None:
-    """Return a warning about energies outside the partition, or None.
-
-    Args:
-        below: share of the energies in the first subregion.
-        above: share of the energies in the last subregion.
-        advice: sentences that say the remedy.
-    """
+    """Return a warning of the shares of energies outside a partition, or None."""
     if above > _MOST_ABOVE:
         where = f"{above:.0%} of the energies lie above the last boundary"
     elif below > _MOST_BELOW:
@@ -273,12 +246,7 @@ def outside_message(below: float, above: float, advice: str) -> str | None:
 
 
 def empty_message(visits: Array, contour: Contour) -> str | None:
-    """Return a warning about subregions without visits, or None.
-
-    Args:
-        visits: of each subregion, shape (m,).
-        contour: the partition.
-    """
+    """Return a warning about subregions without visits, (m,), or None."""
     visits = np.asarray(visits)
     if visits.sum() < _ENOUGH_VISITS * len(visits):
         return None
@@ -303,17 +271,11 @@ def empty_message(visits: Array, contour: Contour) -> str | None:
 
 
 def visits_message(visits: Array, advice: str) -> str | None:
-    """Return a warning about the visits outside a partition, shape (m,), or None."""
+    """Return a warning about the visits outside a partition, (m,), or None."""
     total = max(visits.sum(), 1)
     return outside_message(visits[0] / total, visits[-1] / total, advice)
 
 
 def run_message(visits: Array, contour: Contour, advice: str) -> str | None:
-    """Return a warning about the energies of a whole run, or None.
-
-    Args:
-        visits: of each subregion, shape (m,).
-        contour: the partition.
-        advice: sentences that say the remedy for energies outside of it.
-    """
+    """Return a warning about the visits, (m,), of a whole run, or None."""
     return visits_message(visits, advice) or empty_message(visits, contour)

@@ -1,6 +1,5 @@
 """Proposals for `MHBT` and `MINT`: how the sampler moves before it decides."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from keras_mhmcmc import _validate
@@ -34,9 +33,8 @@ class RandomWalk(Proposal):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.MHBT(
-    ...     0.01, train_size=1000, batch_size=100, proposal=mh.proposals.RandomWalk()
-    ... )
+    >>> walk = mh.proposals.RandomWalk()
+    >>> optimizer = mh.MHBT(0.01, train_size=1000, batch_size=100, proposal=walk)
 
     Reference: Wu, Wang and Wong (2020), section 3.1.
     """
@@ -48,24 +46,12 @@ class RandomWalk(Proposal):
     ) -> Scales:
         return Scales(step=0.0 * learning_rate, noise=learning_rate, beta=1.0)
 
-    def propose(
-        self,
-        position: Position,
-        gradient: Position,
-        normals: Sequence[Tensor],
-        uniform: Tensor,
-        scales: Scales,
-    ) -> tuple[Position, Tensor]:
+    def propose(self, *given: Any) -> tuple[Position, Tensor]:
+        position, _, normals, uniform, scales = given
         return proposals.random_walk(position, normals, scales), uniform < 2.0
 
-    def log_q_ratio(
-        self,
-        delta: Position,
-        gradient: Position,
-        new_gradient: Position,
-        scales: Scales,
-    ) -> Tensor:
-        return 0.0 * scales.noise  # symmetric
+    def log_q_ratio(self, *move: Any) -> Tensor:
+        return 0.0 * move[-1].noise  # symmetric
 
     def get_config(self) -> dict[str, Any]:
         return {}
@@ -76,11 +62,10 @@ class Langevin(Proposal):
     """Move down the gradient and add normal noise, as SGLD does.
 
     Args:
-        noise_temperature: temperature of the proposal's noise, greater than 0. The
-            variance of the noise is 2 learning_rate noise_temperature / train_size.
-            None is the temperature of the sampler: this is MALA, which suits low
-            dimensions. A smaller value allows moves of many weights, and costs
-            acceptance.
+        noise_temperature: temperature of the noise, whose variance is
+            2 learning_rate noise_temperature / train_size. Greater than 0. None is
+            the temperature of the sampler: this is MALA, which suits low dimensions. A
+            smaller value allows moves of many weights, and costs acceptance.
 
     Raises:
         ValueError: `noise_temperature` is not a positive number.
@@ -88,9 +73,8 @@ class Langevin(Proposal):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.MINT(
-    ...     0.1, train_size=1000, batch_size=100, proposal=mh.proposals.Langevin()
-    ... )
+    >>> move = mh.proposals.Langevin()
+    >>> optimizer = mh.MINT(0.1, train_size=1000, batch_size=100, proposal=move)
 
     Reference: Wu, Wang and Wong (2020), eq. (5).
     """
@@ -106,24 +90,13 @@ class Langevin(Proposal):
         noise = noise_scale(learning_rate, temperature, train_size)
         return Scales(step=learning_rate, noise=noise, beta=1.0)
 
-    def propose(
-        self,
-        position: Position,
-        gradient: Position,
-        normals: Sequence[Tensor],
-        uniform: Tensor,
-        scales: Scales,
-    ) -> tuple[Position, Tensor]:
-        return proposals.langevin(position, gradient, normals, scales), uniform < 2.0
+    def propose(self, *given: Any) -> tuple[Position, Tensor]:
+        position, gradient, normals, uniform, scales = given
+        moved = proposals.langevin(position, gradient, normals, scales)
+        return moved, uniform < 2.0
 
-    def log_q_ratio(
-        self,
-        delta: Position,
-        gradient: Position,
-        new_gradient: Position,
-        scales: Scales,
-    ) -> Tensor:
-        return proposals.langevin_log_ratio(delta, gradient, new_gradient, scales)
+    def log_q_ratio(self, *move: Any) -> Tensor:
+        return proposals.langevin_log_ratio(*move)
 
     def get_config(self) -> dict[str, Any]:
         return {"noise_temperature": self.noise_temperature}
@@ -137,12 +110,12 @@ class ReversibleLangevin(Proposal):
         beta: factor of the noise of backward moves, at least 1.
         noise_temperature: temperature of the noise, as in `Langevin`, greater than 0.
             None is 1/train_size, which agrees with the paper's results for networks.
+        normalized: whether the density ratio has the normalising constants of both
+            directions. With True, detailed balance is exact. Without them, as in the
+            paper, the variance is too small in low dimension. With them, nothing is
+            accepted in high dimension.
         forward_probability: probability of a forward move, in (0, 1]. The paper has
             0.5. With 1 every move goes forward.
-        normalized: whether the density ratio has the normalising constants of both
-            directions. With True, detailed balance is exact. The default, False, is
-            the paper's ratio, without the constants. In low dimension it makes the
-            variance too small. In high dimension nothing is accepted without it.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -150,12 +123,8 @@ class ReversibleLangevin(Proposal):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.MHBT(
-    ...     0.1,
-    ...     train_size=1000,
-    ...     batch_size=100,
-    ...     proposal=mh.proposals.ReversibleLangevin(beta=2.0, normalized=True),
-    ... )
+    >>> move = mh.proposals.ReversibleLangevin(beta=2.0, normalized=True)
+    >>> optimizer = mh.MHBT(0.1, train_size=1000, batch_size=100, proposal=move)
 
     Reference: Wu, Wang and Wong (2020), eq. (6), (7) and (37).
     """
@@ -186,26 +155,12 @@ class ReversibleLangevin(Proposal):
         noise = noise_scale(learning_rate, temperature, train_size)
         return Scales(step=learning_rate, noise=noise, beta=self.beta)
 
-    def propose(
-        self,
-        position: Position,
-        gradient: Position,
-        normals: Sequence[Tensor],
-        uniform: Tensor,
-        scales: Scales,
-    ) -> tuple[Position, Tensor]:
-        return proposals.reversible(
-            position, gradient, normals, uniform, scales, self.forward_probability
-        )
+    def propose(self, *given: Any) -> tuple[Position, Tensor]:
+        share = self.forward_probability
+        return proposals.reversible(*given, forward_probability=share)
 
-    def log_q_ratio(
-        self,
-        delta: Position,
-        gradient: Position,
-        new_gradient: Position,
-        scales: Scales,
-    ) -> Tensor:
-        distances = proposals.squared_distances(delta, gradient, new_gradient, scales)
+    def log_q_ratio(self, *move: Any) -> Tensor:
+        distances, (_, gradient, _, scales) = proposals.squared_distances(*move), move
         dimension = tensors.size(gradient, like=scales.noise)
         return self.log_q_ratio_at(distances, scales.beta, dimension)
 
@@ -217,12 +172,8 @@ class ReversibleLangevin(Proposal):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "beta": self.beta,
-            "noise_temperature": self.noise_temperature,
-            "normalized": self.normalized,
-            "forward_probability": self.forward_probability,
-        }
+        names = ("beta", "noise_temperature", "normalized", "forward_probability")
+        return {name: getattr(self, name) for name in names}
 
 
 def checked_proposal(proposal: Any, default: Proposal) -> Proposal:

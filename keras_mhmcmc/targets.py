@@ -68,15 +68,7 @@ class GaussianMean:
         self._centre = _tensor(self._mean)
 
     def log_likelihood(self, position: Tensor, batch: Tensor) -> Tensor:
-        """Return the log-likelihood of each example of a batch, up to a constant.
-
-        Args:
-            position: theta, shape (d,).
-            batch: examples, shape (n, d).
-
-        Returns:
-            A tensor of shape (n,), in nats.
-        """
+        """Return log p(x|theta), up to a constant, of a batch (n, d): nats, (n,)."""
         return -0.5 * ops.sum(ops.square(batch - position), axis=-1)
 
     def log_prior(self, position: Tensor) -> Tensor:
@@ -89,11 +81,7 @@ class GaussianMean:
         return -0.5 * (len(self.data) + 1) * ops.sum(squares)
 
     def moments(self, temperature: float = 1.0) -> tuple[Array, Array]:
-        """Return the mean (d,) and covariance (d, d) of exp(-U/T), in float64.
-
-        Args:
-            temperature: T, greater than 0. Defaults to 1.
-        """
+        """Return the mean (d,) and covariance (d, d) of exp(-U/T), T > 0, float64."""
         temperature = _validate.number("temperature", temperature, _validate.POSITIVE)
         variance = temperature / (len(self.data) + 1)
         return self._mean.copy(), variance * np.eye(len(self._mean))
@@ -166,15 +154,7 @@ class TiedMeans:
         self._tensors = [_tensor(array) for array in arrays]
 
     def log_likelihood(self, position: Tensor, batch: Tensor) -> Tensor:
-        """Return the log-likelihood of each example of a batch, up to a constant.
-
-        Args:
-            position: (theta_1, theta_2), shape (2,).
-            batch: examples, shape (n,).
-
-        Returns:
-            A tensor of shape (n,), in nats.
-        """
+        """Return log p(x|theta), up to a constant, of a batch (n,): nats, (n,)."""
         return self._log_mixture(batch, position[0], position[0] + position[1], ops)
 
     def log_prior(self, position: Tensor) -> Tensor:
@@ -195,17 +175,9 @@ class TiedMeans:
         return log_likelihood + self.log_prior(position)
 
     def log_density_grid(self, theta_1: npt.ArrayLike, theta_2: npt.ArrayLike) -> Array:
-        """Return `log_density` on a grid, in float64.
+        """Return `log_density` on a grid (n, m), in float64.
 
-        Args:
-            theta_1: numbers in [-1e6, 1e6], shape (n,), the grid's first axis.
-            theta_2: numbers in [-1e6, 1e6], shape (m,), its second axis.
-
-        Returns:
-            A float64 array of shape (n, m).
-
-        Raises:
-            ValueError: an argument has another type or shape.
+        `theta_1` (n,) and `theta_2` (m,) have numbers in [-1e6, 1e6].
         """
         first, second = _axis("theta_1", theta_1), _axis("theta_2", theta_2)
         rows = [self._log_likelihoods(a, a + second) for a in first]
@@ -213,14 +185,11 @@ class TiedMeans:
         return np.array(rows) + np.array(priors)
 
     def moments(self, temperature: float = 1.0) -> tuple[Array, Array]:
-        """Return the mean (2,) and covariance (2, 2) of exp(-U/T), in float64.
+        """Return the mean (2,) and covariance (2, 2) of exp(-U/T), T > 0, in float64.
 
         They are integrals over a grid of the two components' means. If the modes are
         apart, the grid covers the one whose first mean is the smaller one, and its
         mirror image covers the other mode.
-
-        Args:
-            temperature: T, greater than 0. Defaults to 1.
         """
         temperature = _validate.number("temperature", temperature, _validate.POSITIVE)
         low, high = np.sort([self.modes[0, 0], self.modes[0].sum()])
@@ -245,10 +214,7 @@ class TiedMeans:
         return mean, np.cov(points.T, aweights=weights, ddof=0)
 
     def _half(self, box: Array, temperature: float) -> tuple[Array, Array]:
-        """Return theta (2, 2, n, n) and log densities (2, n, n) of both modes.
-
-        The first mode has the smaller mean first, and the box holds it.
-        """
+        """Return theta (2, 2, n, n) and log densities (2, n, n) of both modes."""
         first, second = (np.linspace(low, high, _LAST + 1) for low, high in box)
         points, values = self._on_grid(first, second, temperature)
         mirror = np.moveaxis(mirrored(np.moveaxis(points, 0, -1)), -1, 0)
@@ -279,14 +245,13 @@ class TiedMeans:
 
 
 def mirrored(theta: npt.ArrayLike) -> Array:
-    """Return positions of `TiedMeans` with the two components swapped.
+    """Return positions of `TiedMeans` (..., 2) with the two components swapped.
+
+    They are (theta_1 + theta_2, -theta_2). Floats keep their dtype; integers become
+    float64.
 
     Args:
         theta: positions (theta_1, theta_2), array of shape (..., 2).
-
-    Returns:
-        The positions (theta_1 + theta_2, -theta_2), array of shape (..., 2). Floats
-        keep their dtype; integers become float64.
 
     Raises:
         ValueError: `theta` has another type or shape, or is not finite.

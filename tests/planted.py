@@ -21,11 +21,11 @@ ROOT = Path(__file__).parent.parent
 # First where most bugs are caught.
 ROOMS = {
     "statistics": (
-        "algorithms/test_kernel_steps.py",
-        "algorithms/test_kernel_moves.py",
-        "algorithms/test_kernel_decision.py",
+        "samplers/test_kernel_steps.py",
+        "samplers/test_kernel_moves.py",
+        "samplers/test_kernel_decision.py",
         "statistics/test_laws.py",
-        *("algorithms", "statistics", "optimizers", "sampling", "posterior"),
+        *("samplers", "statistics", "optimizers", "sampling", "posterior"),
     ),
     "attacks": ("adversarial", "evaluation"),
 }

@@ -200,7 +200,22 @@ def arguments_in(text):
         value = functools.reduce(getattr, other.split("."), mh)
         listed = arguments_in(inspect.getdoc(value))
         found |= set(re.findall(r"`(\w+)`", names)) & listed
+    # The table of a family stands in its kernel, and the shared arguments in `mh.SGLD`.
+    pattern = (
+        r"ther arguments(?: and the errors)? are those of ((?:[ and]*`mh[\w.]+`)+)"
+    )
+    for others in re.findall(pattern, " ".join(text.split())):
+        for other in re.findall(r"`mh\.([\w.]+)`", others):
+            value = functools.reduce(getattr, other.split("."), mh)
+            found |= arguments_in(inspect.getdoc(value))
     return found
+
+
+def test_arguments_are_looked_up_where_a_docstring_sends_to():
+    told = "Other arguments are those of `mh.kernels.sghmc` and `mh.SGLD`."
+    found = arguments_in(told)
+    assert {"momentum", "temperature", "seed"} <= found
+    assert not {"batch_size", "partition"} & found
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -110,8 +110,7 @@ class amagold(base.Kernel):
     >>> import keras_mhmcmc as mh
     >>> kernel = mh.kernels.amagold(0.01, steps_per_test=20)
 
-    Reference: Zhang, Cooper and De Sa (2020), "AMAGOLD: amortized Metropolis adjustment
-    for efficient stochastic gradient MCMC", algorithm 1.
+    Reference: Zhang, Cooper and De Sa (2020), algorithm 1.
     """
 
     learning_rate: float
@@ -121,22 +120,16 @@ class amagold(base.Kernel):
     temperature: float = 1.0
     batch_size: int | None = dataclasses.field(default=None, init=False)
 
-    def __post_init__(self) -> None:
-        positive = _validate.POSITIVE
-        base.set_checked(
-            self,
-            learning_rate=_validate.number(
-                "learning_rate", self.learning_rate, positive
-            ),
-            momentum=_validate.number("momentum", self.momentum, base.SHARE),
-            steps_per_test=_validate.integer("steps_per_test", self.steps_per_test, 1),
-            temperature=_validate.number("temperature", self.temperature, positive),
-        )
-
     @property
     def traits(self) -> base.Traits:
         counts = ("accepted", "proposed", "nonfinite")
         return base.Traits(counts=counts, draws_data=True)
+
+    def __post_init__(self) -> None:
+        base.check(self, learning_rate=_validate.POSITIVE, momentum=base.SHARE)
+        steps = _validate.integer("steps_per_test", self.steps_per_test, 1)
+        base.set_checked(self, steps_per_test=steps)
+        base.check(self, temperature=_validate.POSITIVE)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         if train_size is None:
@@ -157,10 +150,7 @@ class amagold(base.Kernel):
     ) -> tuple[State, base.Position, dict[str, Tensor]]:
         size = density.train_size
         scalars = amagold_path.scalars_of(
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            temperature=self.temperature,
-            train_size=size,
+            self.learning_rate, self.momentum, self.temperature, size
         )
         # Of the stationary variance, epsilon T / N.
         deviation = math.sqrt(self.learning_rate * self.temperature / size)
@@ -199,12 +189,9 @@ class amagold(base.Kernel):
             ops.where(wins, new_energy, energy),
             state.has_energy | True,
         )
-        counts = {
-            "accepted": wins,
-            "proposed": ops.ones_like(energy),
-            "nonfinite": ~finite,
-        }
-        counts = {name: ops.cast(value, "float32") for name, value in counts.items()}
+        counted = wins, ops.ones_like(energy), ~finite
+        values = [ops.cast(value, "float32") for value in counted]
+        counts = dict(zip(self.traits.counts, values, strict=True))
         return state, list(state.point), counts
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
@@ -218,12 +205,10 @@ _MANY = 8
 
 
 class PathChain(Chain):
-    """The chain of AMAGOLD.
+    """The chain of AMAGOLD: `energy` returns U on all of the data at the model's
+    weights.
 
-    Args:
-        algorithm: the steps of a path, and its test.
-        energy: returns U on all of the data at the weights of the model, nats.
-        target: returns the objects that U is made of, such as loss and data.
+    `target` returns the objects that U is made of, such as loss and data.
     """
 
     def __init__(
@@ -262,9 +247,8 @@ class PathChain(Chain):
         """Return whether somebody else set the weights since they were settled."""
 
         def compare() -> Tensor:
-            delta = tensors.lazy_difference(
-                state.point, state.position, like=state.stage
-            )
+            both = state.point, state.position
+            delta = tensors.lazy_difference(*both, like=state.stage)
             return tensors.sum_squares(delta, like=state.work) > 0.0
 
         is_settled = state.stage == amagold_path.SETTLED
@@ -432,43 +416,34 @@ class AMAGOLD(Sampler):
 
     It samples exp(-U/T) exactly at a fixed step, where `mh.SGHMC` has the bias of the
     step and of gradient noise. The energy U in nats is train_size * loss - log prior,
-    with the loss of the model in inference mode. So gradients may come from a model
-    with dropout, and the samples are those of the model without.
+    with the loss of the model in inference mode: gradients may come from a model with
+    dropout, and the samples are those of the model without. The sampler keeps three
+    copies of the weights.
 
     A path is one epoch, or `steps_per_test` steps. At its end the loss of all training
-    examples decides: the end of the path becomes the next state of the chain, or the
+    examples decides whether it becomes the next state of the chain, or whether the
     chain goes back to the state before, and turns its velocity. `mh.PosteriorSamples`
-    makes the test, and keeps tested states only. The data are those of `fit`. In `fit`
-    without this callback there is one test, at the end.
-
-    `acceptance` in the logs is the share of accepted paths of the epoch, and
-    `acceptance_probability` their mean probability. Paths of the warm-up are not
-    tested, nor is the first path: its end is the first state. Long paths, large rates
-    and large networks are accepted less often. Then lower the rate, or set
-    `steps_per_test`.
+    makes the test on the data of `fit`, and keeps tested states only. In `fit` without
+    this callback there is one test, at the end. The logs have `acceptance`, the share
+    of accepted paths of the epoch, and `acceptance_probability`, their mean
+    probability. If too few are accepted, lower the rate, or set `steps_per_test`.
 
     The samples are exact if the order of the mini-batches has the same probability
     backwards: shuffle the data, as `fit` does, and take mini-batches of equal size.
-    Batch normalisation changes its statistics along a path, and has no energy of its
-    own: use other layers.
+    Batch normalisation has no energy of its own: use other layers.
 
-    The sampler keeps three copies of the weights.
-
-    `train_size`, `prior`, `seed` and `name` are those of `mh.SGLD`.
+    Other arguments are those of `mh.kernels.amagold` and `mh.SGLD`.
 
     Args:
         learning_rate: as in `mh.SGHMC`, a number greater than 0. A change takes effect
             when `mh.PosteriorSamples` begins the next path. Put a callback that changes
             the rate before it.
-        momentum: share of the velocity that each step keeps, in [0, 1). Defaults to
-            0.9.
         steps_per_test: steps of a path, at least 1. Defaults to None: a path is an
             epoch.
-        warm_up: first steps whose paths are not tested, at least 0. They are SGHMC, and
-            no samples are kept. Far from the mode gradients have more noise, and hardly
-            any path would be accepted. Defaults to None: 500, and at most a quarter of
-            the steps of the first `fit`.
-        temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
+        warm_up: first steps whose paths are SGHMC, without tests and samples, at least
+            0. Far from the mode gradients have more noise, and hardly any path would be
+            accepted. Defaults to None: 500, and at most a quarter of the steps of the
+            first `fit`.
 
     Raises:
         ValueError: an argument is outside its range, or an option of the Keras base
@@ -481,18 +456,15 @@ class AMAGOLD(Sampler):
     >>> import numpy as np
     >>> import keras_mhmcmc as mh
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    >>> model.compile(
-    ...     optimizer=mh.AMAGOLD(1e-3, train_size=64, warm_up=4, seed=0),
-    ...     loss=mh.losses.GaussianNLL(noise_std=1.0),
-    ... )
+    >>> optimizer = mh.AMAGOLD(1e-3, train_size=64, warm_up=4, seed=0)
+    >>> model.compile(optimizer, loss=mh.losses.GaussianNLL(noise_std=1.0))
     >>> posterior = mh.PosteriorSamples()
     >>> x, y = np.random.default_rng(0).normal(size=(64, 4)), np.ones(64)
     >>> history = model.fit(x, y, 16, epochs=5, verbose=0, callbacks=[posterior])
     >>> len(posterior)
     4
 
-    Reference: Zhang, Cooper and De Sa (2020), "AMAGOLD: amortized Metropolis adjustment
-    for efficient stochastic gradient MCMC", algorithm 1.
+    Reference: that of `mh.kernels.amagold`.
     """
 
     def __init__(
@@ -545,13 +517,6 @@ class AMAGOLD(Sampler):
             x: all training examples, as `fit` takes them: arrays, or a data set.
             y: their targets. Defaults to None.
             sample_weight: their weights in the loss. Defaults to None.
-
-        Example:
-
-        >>> import numpy as np
-        >>> import keras_mhmcmc as mh
-        >>> optimizer = mh.AMAGOLD(0.01, train_size=10)
-        >>> optimizer.use_data(np.zeros((10, 3)), np.zeros(10))
         """
         object.__setattr__(self, "_data", Data(x, y, sample_weight))
 

@@ -9,7 +9,7 @@ The error of a decision is that of a normal distribution for Delta*, see (5), th
 table. (2) ends batches whose variance is small by chance. If the l_i are skewed, such
 batches have a small mean, too, or a large one. With 2,000 exponential l_i, whose sum
 has a standard deviation of 2 nats, the test accepts 0.53 of moves with the probability
-0.57 (`tests/algorithms/test_growing_batches.py`).
+0.57 (`tests/samplers/test_growing_batches.py`).
 
 Barker's test accepts with probability 1 / (1 + exp(-Delta)), where
 Delta = log r = (sum_i l_i + log p(theta') - log p(theta)) / T. So it accepts if
@@ -30,40 +30,21 @@ by how much the distribution of Delta* differs from a normal one, is small enoug
 
     (5)  (6.4 E|X|^3 + 2 E|X|) / sqrt(n) <= max_error, X = (l_i - c) / s
 
-The table. X_corr takes the values 0, +-0.75, +-1.5, ... Their probabilities minimise
-the squared differences between the distribution function of N(0, 1) + X_corr and the
-logistic one at 1,401 points from 0 to 35, in float64, under the constraint that none is
-negative (Lawson and Hanson 1974, chapter 23). The two functions differ by at most
-6.5e-7. A ridge regression on a fine grid has negative probabilities, which would have
-to be cut off. No distribution is exact: the characteristic function pi t / sinh(pi t)
-of the logistic, over that of the normal, exp(-t^2 / 2), grows without end.
+X_corr takes the values 0, +-0.75, +-1.5, ... Their probabilities minimise the squared
+differences between the distribution function of N(0, 1) + X_corr and the logistic one
+at 1,401 points from 0 to 35, in float64, under the constraint that none is negative
+(Lawson and Hanson 1974, chapter 23). The two functions differ by at most 6.5e-7. (A
+ridge regression on a fine grid has negative probabilities. No distribution is exact:
+the characteristic function pi t / sinh(pi t) of the logistic, over that of the normal,
+exp(-t^2 / 2), grows without end.)
 
-| paper     | name            | shape           | unit    |
-|-----------|-----------------|-----------------|---------|
-| theta     | `point`         | list of tensors | weights |
-| theta'    | `proposal` of `growing_batch.py` | list of tensors | weights |
-| epsilon   | `learning_rate` | float           | weights |
-| Delta*    | `log_ratio`     | (K,)            | nats    |
-| s_Delta^2 | `noise`         | (K,)            | nats^2  |
-| sigma     | `SIGMA`         | float           | nats    |
-| X_nc      | `normal`        | (K,)            | nats    |
-| X_corr    | `correction`    | (K,)            | nats    |
-| m         | `block_size`    | int             | examples |
-| delta     | `max_error`     | float           | 1       |
-| sum of abs(l_i - c), and of its cube | `Powers` | (K,) each | nats, nats^3 |
-| T         | `temperature`   | float           | 1       |
-
-In networks (`mh.Barker`) a step gets one mini-batch of an epoch, with
-l_i = log p(x_i|theta') - log p(x_i|theta) of its examples, and adds it to the batch of
-the test. So the mini-batches of an epoch since the test began are the growing batch:
-they are examples without replacement. Then
+In networks (`mh.Barker`) a step gets one mini-batch of an epoch, and adds it to the
+batch of the test: the mini-batches of an epoch since the test began are examples
+without replacement. Then, with theta' = theta + d, and d = 0 before the first step,
 
     decided     s_Delta^2 < sigma^2 and n >= min(n_0, N), or not finite:
                 theta <- theta' by (4), or theta stays; n <- 0; d <- epsilon Z
     undecided   theta, theta' and the sums stay; the next mini-batch goes on
-
-with theta' = theta + d. With all of the data s_Delta^2 is 0, and the test is Barker's.
-Before the first step d is 0: the first test compares theta with itself.
 
 An epoch may end before a test is decided. Then the sums are dropped (n <- 0), and the
 next epoch tests the same theta' anew. s_Delta^2 is the same for the move theta' ->
@@ -71,15 +52,25 @@ theta, so both directions are interrupted with the same probability. The paper d
 batch of each test from all of the data. Here it comes from what the earlier tests of
 the epoch have left, so that its error has a small negative correlation with theirs.
 
-| paper     | name            | shape           | unit     |
-|-----------|-----------------|-----------------|----------|
-| theta     | `point`         | list of tensors | weights  |
-| d = theta' - theta | `step` | list of tensors | weights  |
-| epsilon   | `Evaluation.learning_rate` | ()   | weights  |
-| n         | `count`         | ()              | examples |
+| paper     | name            | shape           | unit    |
+|-----------|-----------------|-----------------|---------|
+| theta     | `point`         | list of tensors | weights |
+| theta'    | `proposal` of `growing_batch.py` | list of tensors | weights |
+| d = theta' - theta | `step` | list of tensors | weights |
+| epsilon   | `learning_rate` | float           | weights |
+| Delta*    | `log_ratio`     | (K,), ()        | nats    |
+| s_Delta^2 | `noise`         | (K,), ()        | nats^2  |
+| sigma     | `SIGMA`         | float           | nats    |
+| X_nc      | `normal`        | (K,), ()        | nats    |
+| X_corr    | `correction`    | (K,), ()        | nats    |
+| m         | `block_size`    | int             | examples |
+| delta     | `max_error`     | float           | 1       |
+| sum of abs(l_i - c), and of its cube | `Powers` | (K,) each | nats, nats^3 |
+| n         | `count`         | (K,), ()        | examples |
 | n_0       | `min_examples`  | int             | examples |
-| c, n (lbar - c), sum (l_i - c)^2 | `centre`, `total`, `squares` | () | nats, nats^2 |
-| T         | `temperature`   | float           | 1        |
+| c, n (lbar - c), sum (l_i - c)^2 | `centre`, `total`, `squares` | (K,), () | nats,
+nats^2 |
+| T         | `temperature`   | float           | 1       |
 """
 
 import dataclasses
@@ -134,12 +125,6 @@ class Powers(NamedTuple):
     cubes: Tensor  # nats^3, (K,)
 
 
-class State(NamedTuple):
-    """Where the chains are."""
-
-    point: base.Position
-
-
 @dataclasses.dataclass(frozen=True)
 class barker(GrowingWalk):
     """Make the Barker test on mini-batches, a kernel for `mh.sample`.
@@ -147,24 +132,23 @@ class barker(GrowingWalk):
     The kernel samples exp(-U/T) approximately, with a fixed step. The energy U in nats
     is minus the log density. It needs no bounds. A step accepts with Barker's
     probability 1 / (1 + exp(-Delta)), with Delta = (U at the position - U at the
-    proposal) / T. The noise of a mini-batch takes the place of a part of the test's own
-    noise, so the batch grows until the variance of its estimate of Delta is below 1
-    nat^2.
+    proposal) / T: half of the moves that leave the density unchanged. The noise of a
+    mini-batch takes the place of a part of the test's own noise, so the batch grows
+    until the variance of its estimate of Delta is below 1 nat^2. `draws.info` has the
+    mean `batch_size` of each chain.
 
     The bias comes from estimates of Delta that are not normal: from small batches, and
     from skewed differences of the log-likelihoods. An example of likelihood 0 outside
     the batch is not seen: likelihoods must be positive everywhere. In a logistic
     regression with 40 rows, batches from 10 rows on moved the means by 0.2 standard
     deviations. Batches of all of the data have no bias, up to 7e-7 of an acceptance
-    probability. `draws.info` has the mean `batch_size` of each chain. Barker's test
-    accepts only half of the moves that leave the density unchanged.
+    probability.
 
     Args:
         learning_rate: standard deviation of the random walk, greater than 0.
-        max_error: bound of the error of each acceptance probability, greater than 0.
-            The batch grows until the bound of the paper's corollary 1 is below it. The
-            bound is loose: 0.1 takes 14,000 examples or more. None: the variance alone
-            decides. Defaults to None.
+        max_error: bound of the error of each acceptance probability, greater than 0, by
+            the paper's corollary 1. It is loose: 0.1 takes 14,000 examples or more.
+            Defaults to None: the variance alone decides.
         temperature: T, greater than 0. Defaults to 1.
         block_size: examples of the first batch, and by how many it grows, at least 2.
             Defaults to 512.
@@ -189,8 +173,7 @@ class barker(GrowingWalk):
     >>> draws.position.shape
     (1, 100)
 
-    Reference: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance
-    test for Metropolis-Hastings", algorithm 1.
+    Reference: Seita, Pan, Chen and Canny (2017), algorithm 1.
     """
 
     learning_rate: float
@@ -200,39 +183,27 @@ class barker(GrowingWalk):
     block_size: int = 512
     train_size: int | None = dataclasses.field(default=None, init=False)
 
+    num_uniforms = 3
+
     def __post_init__(self) -> None:
         self._check_walk()
         if self.max_error is not None:
-            error = _validate.number("max_error", self.max_error, _validate.POSITIVE)
-            base.set_checked(self, max_error=error)
-
-    @property
-    def num_uniforms(self) -> int:
-        return 3
-
-    @property
-    def limits(self) -> list[Array]:
-        return []
+            base.check(self, max_error=_validate.POSITIVE)
 
     @property
     def arrays(self) -> list[Array]:
         return [correction_table().astype("float32")]
 
-    def init(self, position: base.Position) -> State:
-        return State(position)
-
-    def begin(self, state: State, move: Move) -> Powers:
+    def begin(self, state: Any, move: Move) -> Powers:
         zero = ops.zeros_like(move.distance)
         return Powers(zero, zero)
 
     def add(self, batch: Batch, move: Move, examples: Examples) -> Powers:
         if self.max_error is None:
             return batch.extra
-        around = ops.abs(
-            growing_batch.centred(
-                examples.there - examples.here, batch.centre, examples.arrived
-            )
-        )
+        difference = examples.there - examples.here
+        seen = difference, batch.centre, examples.arrived
+        around = ops.abs(growing_batch.centred(*seen))
         return Powers(
             batch.extra.absolutes + ops.sum(around, axis=1),
             batch.extra.cubes + ops.sum(around * around * around, axis=1),
@@ -247,17 +218,8 @@ class barker(GrowingWalk):
         return small & (normal_error(batch) <= self.max_error)
 
     def accepts(self, batch: Batch, move: Move, density: base.Density) -> Tensor:
-        return accepts(
-            batch,
-            move.prior,
-            move.uniforms,
-            density.arrays[0],
-            density.train_size,
-            self.temperature,
-        )
-
-    def next_state(self, point: base.Position, batch: Batch) -> State:
-        return State(point)
+        given = density.arrays[0], density.train_size, self.temperature
+        return accepts(batch, move.prior, move.uniforms, *given)
 
 
 def noise_of(batch: Batch, train_size: int, temperature: float) -> Tensor:
@@ -276,13 +238,8 @@ def accepts(
 ) -> Tensor:
     """Return the decision (4) on a batch with s_Delta^2 < sigma^2, bool, (K,).
 
-    Args:
-        batch: the batch.
-        prior: log p(theta') - log p(theta), nats, (K,).
-        uniforms: two for X_nc and one for X_corr, (K,) each.
-        table: that of `correction_table`.
-        train_size: N.
-        temperature: T.
+    `prior` is log p(theta') - log p(theta), nats. Two uniforms are for X_nc, and one
+    for X_corr, whose `table` is that of `correction_table`.
     """
     log_ratio = train_size * growing_batch.mean(batch) + prior
     log_ratio = log_ratio / temperature
@@ -343,25 +300,17 @@ class BarkerSteps(base.Diffusion):
     temperature: float
     min_examples: int
 
+    _counts = ("accepted", "proposed", "examples", "nonfinite")
+    traits = base.Traits(uses_gradient=False, num_uniforms=3, counts=_counts)
+
     def __post_init__(self) -> None:
         base.check(self, temperature=_validate.POSITIVE)
         least = _validate.integer("min_examples", self.min_examples, 2)
         base.set_checked(self, min_examples=least)
 
-    @property
-    def traits(self) -> base.Traits:
-        counts = ("accepted", "proposed", "examples", "nonfinite")
-        return base.Traits(uses_gradient=False, num_uniforms=3, counts=counts)
-
     def init(self, position: base.Position) -> StepsState:
-        return StepsState(
-            point=position,
-            step=base.slots_like(position, "step"),
-            count=base.Slot("count"),
-            centre=base.Slot("centre"),
-            total=base.Slot("total"),
-            squares=base.Slot("squares"),
-        )
+        sums = map(base.Slot, StepsState._fields[2:])
+        return StepsState(position, base.slots_like(position, "step"), *sums)
 
     def proposal(self, state: StepsState) -> base.Position:
         """Return theta'."""
@@ -377,12 +326,8 @@ class BarkerSteps(base.Diffusion):
     ) -> tuple[StepsState, base.Info]:
         """Add a mini-batch to the test, and decide if the batch is large enough.
 
-        Args:
-            state: of the chain.
-            here: log-likelihoods of the examples at theta, nats, (B,).
-            there: the same at theta'.
-            prior: log p(theta') - log p(theta), nats, ().
-            evaluation: gives the noise, the learning rate, and N.
+        `here` and `there` are the log-likelihoods of the examples at theta and theta',
+        nats, (B,), and `prior` is log p(theta') - log p(theta), nats, ().
         """
         size = evaluation.train_size
         zero = ops.zeros_like(state.count)
@@ -390,23 +335,15 @@ class BarkerSteps(base.Diffusion):
         def begun(total: Tensor) -> Tensor:  # not that of a dropped test
             return ops.where(state.count > 0.0, total, zero)
 
-        batch = Batch(
-            state.count,
-            begun(state.centre),
-            begun(state.total),
-            begun(state.squares),
-            (),
-        )
+        centre, total, squares = map(begun, state[3:])
+        batch = Batch(state.count, centre, total, squares, ())
         arrived = ops.zeros_like(here) == 0.0  # all of them
-        batch = growing_batch.with_block(
-            batch, Examples(here, there, [], None, arrived)
-        )
+        examples = Examples(here, there, [], None, arrived)
+        batch = growing_batch.with_block(batch, examples)
         table = tensors.constant(_TABLE, "float32", like=here)
-        wins, is_odd = growing_batch.verdict(
-            batch,
-            prior,
-            accepts(batch, prior, evaluation.uniforms, table, size, self.temperature),
-        )
+        given = evaluation.uniforms, table, size, self.temperature
+        decision = accepts(batch, prior, *given)
+        wins, is_odd = growing_batch.verdict(batch, prior, decision)
         is_small = noise_of(batch, size, self.temperature) < SIGMA**2
         is_large = batch.count >= float(min(self.min_examples, size))
         is_finite = ops.isfinite(batch.total) & ops.isfinite(prior)
@@ -414,24 +351,19 @@ class BarkerSteps(base.Diffusion):
         wins = wins & decided
         rate = evaluation.learning_rate
         fresh = [ops.cast(rate, z.dtype) * z for z in evaluation.normals]
-        count = ops.where(decided, zero, batch.count)
         state = StepsState(
             tensors.select(wins, self.proposal(state), state.point),
             tensors.select(decided, fresh, state.step),
-            count,
-            batch.centre,
-            batch.total,
-            batch.squares,
+            ops.where(decided, zero, batch.count),
+            *batch[1:4],
         )
-        info = base.Info(
-            {
-                "accepted": ops.cast(wins, "float32"),
-                "proposed": ops.cast(decided, "float32"),
-                "examples": ops.where(decided, batch.count, zero),
-                "nonfinite": ops.cast(is_odd & decided, "float32"),
-            }
-        )
-        return state, info
+        counts = {
+            "accepted": ops.cast(wins, "float32"),
+            "proposed": ops.cast(decided, "float32"),
+            "examples": ops.where(decided, batch.count, zero),
+            "nonfinite": ops.cast(is_odd & decided, "float32"),
+        }
+        return state, base.Info(counts)
 
     def move(self, current: base.Current, evaluation: base.Evaluation) -> StepsState:
         return current.auxiliary
@@ -440,11 +372,8 @@ class BarkerSteps(base.Diffusion):
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             size = counts["examples"] / counts["proposed"]
-        return {
-            "acceptance": acceptance,
-            "examples_per_test": size,
-            "nonfinite": counts["nonfinite"],
-        }
+        found = dict(acceptance=acceptance, examples_per_test=size)
+        return found | {"nonfinite": counts["nonfinite"]}
 
 
 class TestedChain(Chain):
@@ -484,50 +413,38 @@ class Barker(Sampler):
     """Metropolis-Hastings with the mini-batch Barker test, for `mh.BarkerChain`.
 
     It samples exp(-U/T) approximately. The energy U in nats is train_size * loss -
-    log prior. The bias comes from the accept-reject test:
-
-    - The test takes a mean over a mini-batch for a normal variable. So skewed
-      differences of the log-likelihoods, and batches whose variance is small by chance,
-      make it decide wrongly.
-    - The tests of an epoch share no examples, which correlates their errors slightly.
-    - If an example has likelihood 0 at the proposal, and is not in the batch, the test
-      does not see this.
-
-    A test on all of the data has none of these biases.
+    log prior. A test on all of the data has no bias. Otherwise the accept-reject test
+    has the bias of `mh.kernels.barker`, and the tests of an epoch share no examples,
+    which correlates their errors slightly.
 
     A proposal is theta' = theta + learning_rate * Z, with Z normal: a random walk,
     which needs no gradient. A step evaluates each example of its mini-batch at theta
-    and at theta', and adds the differences to those of the steps before. They give an
-    estimate of log r = (U(theta) - U(theta')) / T. The batch grows until this estimate
-    has a variance below 1, or until it is all of the data. Then the test accepts with
-    nearly Barker's probability 1 / (1 + exp(-log r)), which is one half for equal
-    densities.
-
-    The model always holds theta: validation, checkpoints and samples see the state. An
-    iteration is a mini-batch, and a test takes one iteration or several. If an epoch
-    ends during a test, the next epoch begins the test anew, with the same proposal. A
+    and at theta', and adds the differences to those of the steps before. The batch
+    grows until their estimate of log r = (U(theta) - U(theta')) / T has a variance
+    below 1, or until it is all of the data. Then the test accepts with nearly Barker's
+    probability 1 / (1 + exp(-log r)). If an epoch ends during a test, the next epoch
+    begins the test anew, with the same proposal. The model always holds theta. A
     proposal whose losses are not finite is rejected and counted.
 
     A random walk in d dimensions needs about d accepted moves, or more, for an
     independent sample. So this sampler is for small networks, for last layers, and for
     a few weights of a trained network, with the other layers frozen
-    (`trainable=False`). The start should be near the mode: train with an optimizer
-    first. For a whole network take `mh.SGHMC`. The sampler keeps one copy of the
-    weights that move.
+    (`trainable=False`). Train with an optimizer first, to start near the mode. For a
+    whole network take `mh.SGHMC`. The sampler keeps one copy of the weights that move.
 
-    `acceptance` in the logs is the share of accepted proposals. `examples_per_test` is
-    the mean number of examples of a test. Both count the tests that ended in the epoch.
+    `acceptance` in the logs is the share of accepted proposals, and `examples_per_test`
+    the mean number of examples, of the tests that ended in the epoch.
 
-    `train_size`, `prior`, `seed` and `name` are those of `mh.SGLD`.
+    Other arguments are those of `mh.SGLD`.
 
     Args:
         learning_rate: standard deviation of a proposal, in units of the weights. A
             number greater than 0, or a schedule. Longer moves need more examples for
             each test.
-        min_examples: smallest number of examples that decides a test, an integer of at
-            least 2. If N is smaller, all of the data decide. A larger number lowers the
-            bias. Defaults to 100.
-        temperature: T, greater than 0. 1 gives the posterior. Defaults to 1.
+        min_examples: smallest number of examples that decides a test, at least 2, or
+            all of the data if N is smaller. A larger one lowers the bias. Defaults to
+            100.
+        temperature: T, greater than 0. Defaults to 1, the posterior.
 
     Raises:
         ValueError: an argument is outside its range, or an option of the Keras base
@@ -539,8 +456,7 @@ class Barker(Sampler):
     >>> import keras_mhmcmc as mh
     >>> optimizer = mh.Barker(0.02, train_size=1000)
 
-    Reference: Seita, Pan, Chen and Canny (2017), "An efficient minibatch acceptance
-    test for Metropolis-Hastings", algorithm 1.
+    Reference: Seita, Pan, Chen and Canny (2017), algorithm 1.
     """
 
     def __init__(
@@ -598,9 +514,8 @@ class Barker(Sampler):
     def test(self, here: Tensor, there: Tensor) -> None:
         """Add a mini-batch to the test of the proposal, and decide if it is enough.
 
-        Args:
-            here: negative log-likelihood of each example at the state, nats, (B,).
-            there: the same at the `proposal`.
+        `here` and `there` are the negative log-likelihoods of each example at the state
+        and at the `proposal`, nats, (B,).
         """
         state, parts = self._parts.state.read(), self._parts
         here, there = (ops.cast(nats, "float32") for nats in (here, there))

@@ -19,7 +19,7 @@ import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc import partition as advice_on
+from keras_mhmcmc import partition as subregions
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -27,25 +27,10 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.chain import Chain
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.optimizers.standstill import warm_up_message
-from keras_mhmcmc.partition import FEWEST_PILOT_STEPS
-from keras_mhmcmc.partition import PARTITIONS
 from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
-from keras_mhmcmc.partition import checked_or_auto
-from keras_mhmcmc.partition import checked_step_size
-from keras_mhmcmc.partition import first_log_masses
 from keras_mhmcmc.priors import Prior
-from keras_mhmcmc.samplers.base import OF_OPTIMIZER
-from keras_mhmcmc.samplers.base import Current
-from keras_mhmcmc.samplers.base import Diffusion
-from keras_mhmcmc.samplers.base import Evaluation
-from keras_mhmcmc.samplers.base import Info
-from keras_mhmcmc.samplers.base import OverDiffusion
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import Rate
-from keras_mhmcmc.samplers.base import Slot
-from keras_mhmcmc.samplers.base import Traits
-from keras_mhmcmc.samplers.base import at_step
+from keras_mhmcmc.samplers import base as protocol
 from keras_mhmcmc.samplers.parts import contour as equations
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.contour import Contour
@@ -80,32 +65,20 @@ class Auxiliary(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ContourSampler(OverDiffusion):
-    """CSGLD and CSGHMC: a diffusion on an energy that its own visits flatten.
+class ContourSampler(protocol.OverDiffusion):
+    """CSGLD and CSGHMC: a diffusion on an energy that its own visits flatten."""
 
-    Attributes:
-        base: the diffusion.
-        contour: the fixed numbers; without a partition if there is a pilot.
-        step_size: omega, a number or a schedule that falls.
-        log_masses: log theta before the first step, shape (m,).
-        adapt: whether theta is learned. The sampler with a fixed theta is KSGLD.
-        is_shared: whether all chains learn one theta together (ICSGLD).
-        counts_visits: whether the state counts the visits of each subregion.
-        pilot: finds the partition in the first steps. None: `contour` has one.
-    """
-
-    base: Diffusion
-    contour: Contour
-    step_size: Rate
-    log_masses: tuple[float, ...]
-    adapt: bool = True
-    is_shared: bool = False
-    counts_visits: bool = False
-    pilot: Pilot | None = None
+    base: protocol.Diffusion
+    contour: Contour  # without a partition if there is a pilot
+    step_size: protocol.Rate  # omega
+    log_masses: tuple[float, ...]  # log theta before the first step, (m,)
+    adapt: bool = True  # whether theta is learned; otherwise this is KSGLD
+    is_shared: bool = False  # whether all chains learn one theta (ICSGLD)
+    counts_visits: bool = False  # whether the state counts visits
+    pilot: Pilot | None = None  # finds the partition in the first steps
 
     @property
-    def traits(self) -> Traits:
-        """What the algorithm needs and gives."""
+    def traits(self) -> protocol.Traits:
         traits = self.base.traits._replace(
             uses_energy=True,
             has_weights=True,
@@ -117,7 +90,6 @@ class ContourSampler(OverDiffusion):
         return traits._replace(warm_up=steps, warm_up_argument=("pilot_steps", steps))
 
     def with_warm_up(self, steps: int) -> Self:
-        """Return the algorithm with a shorter pilot."""
         if self.pilot is None:
             return self
         return dataclasses.replace(self, pilot=self.pilot.shortened(steps))
@@ -126,12 +98,13 @@ class ContourSampler(OverDiffusion):
         """Return the width of a subregion; None if a pilot finds it."""
         return None if self.pilot is not None else self.contour.energy_gap
 
-    def init(self, position: Position) -> State:
-        """Return the state before the first step."""
+    def init(self, position: protocol.Position) -> State:
         bins = (self.contour.partitions,)
         first = np.asarray(self.log_masses, "float32")
-        log_masses = Slot("log_masses", bins, value=first, is_shared=self.is_shared)
-        visits = Slot("visits", bins, "int32") if self.counts_visits else ()
+        log_masses = protocol.Slot(
+            "log_masses", bins, value=first, is_shared=self.is_shared
+        )
+        visits = protocol.Slot("visits", bins, "int32") if self.counts_visits else ()
         found = () if self.pilot is None else self.pilot.init()
         return State(self.base.init(position), log_masses, visits, found)
 
@@ -142,7 +115,9 @@ class ContourSampler(OverDiffusion):
         low, gap = (state.pilot.partition[..., i] for i in range(2))
         return self.contour._replace(energy_min=low, energy_gap=gap)
 
-    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
+    def decide(
+        self, state: State, evaluation: protocol.Evaluation
+    ) -> tuple[protocol.Current, protocol.Info]:
         """Update theta with the energy of the point, and return the point's weight."""
         settings, number = self.contour_of(state), evaluation.number
         place, found = equations.locate(evaluation.energy, settings), state.pilot
@@ -158,7 +133,7 @@ class ContourSampler(OverDiffusion):
                 if self.is_shared
                 else equations.update_log_masses
             )
-            size = at_step(self.step_size, ops.maximum(number, 0))
+            size = protocol.at_step(self.step_size, ops.maximum(number, 0))
             learned = update(log_masses, place, size, settings)
             # With rho the sum grows at each step, otherwise by rounding alone.
             is_due = number % (1 if settings.rho > 0.0 else _ROUNDINGS) == 0
@@ -176,15 +151,15 @@ class ContourSampler(OverDiffusion):
             width = settings.weight_power * ops.log(settings.energy_gap)
             log_weight = ops.where(number >= 0, log_weight - width, 0.0)
         current, _ = self.base.decide(state.base, evaluation)
-        visits, counts = (), {}
+        visits: Any = ()
+        counts: dict[str, Tensor] = {}
         if self.counts_visits:
             visits = equations.visited(state.visits, place, settings)
             counts = self._counts(place, multiplier, number)
         auxiliary = Auxiliary(current.auxiliary, log_masses, visits, found, multiplier)
-        return current._replace(auxiliary=auxiliary), Info(counts, log_weight)
+        return current._replace(auxiliary=auxiliary), protocol.Info(counts, log_weight)
 
-    def move(self, current: Current, evaluation: Evaluation) -> State:
-        """Move as the base does, with the gradient times the multiplier."""
+    def move(self, current: protocol.Current, evaluation: protocol.Evaluation) -> State:
         base, log_masses, visits, found, multiplier = current.auxiliary
         base = self.base.move(
             current._replace(auxiliary=base),
@@ -193,15 +168,11 @@ class ContourSampler(OverDiffusion):
         return State(base, log_masses, visits, found)
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        """Return the mean number of the subregion, from 1, and the mean multiplier.
-
-        A partition that a pilot has found comes too: NaN until then.
-        """
+        """Return the mean number of the subregion, from 1, and the mean multiplier."""
         if not self.counts_visits:
             return {}
         steps = np.where(counts["steps"] > 0, counts["steps"], np.nan)
-        names = ("partition", "multiplier")
-        report = {name: counts[name] / steps for name in names}
+        report = {name: counts[name] / steps for name in ("partition", "multiplier")}
         if self.pilot is not None:
             low, gap = self.contour_of(state)[:2]
             report["energy_min"] = np.where(np.isfinite(gap), low, np.nan)
@@ -218,11 +189,11 @@ class ContourSampler(OverDiffusion):
         known = energy.T[np.isfinite(energy.T)]
         message = None
         if known.size > 0 and pilot is None:
-            advice = advice_on.fix(known.min(), known.max(), settings.partitions)
-            message = advice_on.run_message(visits.sum(0), settings, advice)
+            advice = subregions.fix(known.min(), known.max(), settings.partitions)
+            message = subregions.run_message(visits.sum(0), settings, advice)
         elif known.size > 0 and pilot is not None:
-            advice = advice_on.fix_of_pilot(pilot.steps)
-            message = advice_on.visits_message(visits.sum(0), advice)
+            advice = subregions.fix_of_pilot(pilot.steps)
+            message = subregions.visits_message(visits.sum(0), advice)
         if message is not None:
             warn(message)
         log_masses = np.asarray(ops.convert_to_numpy(state.log_masses), "float64")
@@ -236,27 +207,21 @@ class ContourSampler(OverDiffusion):
     def _counts(
         self, place: equations.Place, multiplier: Tensor, number: Tensor
     ) -> dict[str, Tensor]:
-        last = self.contour.partitions - 1
-        counts = {
-            "steps": ops.ones_like(multiplier),
-            "partition": place.index + 1,
-            "multiplier": multiplier,
-            "below": place.index == 0,
-            "above": place.index == last,
-        }
-        counts = {name: ops.cast(value, "float32") for name, value in counts.items()}
-        if self.pilot is None:
-            return counts
-        learns = ops.cast(number >= 0, "float32")
-        return {name: learns * value for name, value in counts.items()}
+        below, above = place.index == 0, place.index == self.contour.partitions - 1
+        counted = ops.ones_like(multiplier), place.index + 1, multiplier, below, above
+        values = [ops.cast(value, "float32") for value in counted]
+        if self.pilot is not None:
+            learns = ops.cast(number >= 0, "float32")
+            values = [learns * value for value in values]
+        return dict(zip(_COUNTS, values, strict=True))
 
 
 def contour_sampler(
-    base: Diffusion,
+    base: protocol.Diffusion,
     partition: EnergyPartition | Literal["auto"],
     pilot_steps: int,
     zeta: float,
-    step_size: Rate | None,
+    step_size: protocol.Rate | None,
     random_field: str,
     difference: str,
     max_multiplier: float | None,
@@ -267,29 +232,23 @@ def contour_sampler(
     is_shared: bool = False,
     counts_visits: bool = False,
 ) -> ContourSampler:
-    """Return the algorithm on `base` with these arguments of `mh.CSGLD`, checked.
-
-    Raises:
-        ValueError: an argument is outside its range.
-    """
-    given = checked_or_auto(partition, masses, adapt)
-    steps = _validate.integer("pilot_steps", pilot_steps, FEWEST_PILOT_STEPS)
-    finder = None if given else Pilot(steps, PARTITIONS, is_shared)
-    partitions = given.partitions if given else PARTITIONS
+    """Return the algorithm on `base` with these arguments of `mh.CSGLD`, checked."""
+    given = subregions.checked_or_auto(partition, masses, adapt)
+    steps = _validate.integer("pilot_steps", pilot_steps, subregions.FEWEST_PILOT_STEPS)
+    finder = None if given else Pilot(steps, subregions.PARTITIONS, is_shared)
+    partitions = given.partitions if given else subregions.PARTITIONS
     zeta = _validate.number("zeta", zeta, _validate.POSITIVE)
     _validate.choice("random_field", random_field, ("zeta", "one"))
     _validate.choice("difference", difference, ("backward", "forward"))
     _validate.choice("adapt", adapt, (True, False))
+    _validate.choice("shared_density", is_shared, (True, False))
     if max_multiplier is not None:
-        at_least_one = _validate.Interval(1.0)
-        hint = "None sets no limit."
-        max_multiplier = _validate.number(
-            "max_multiplier", max_multiplier, at_least_one, hint
-        )
+        limits = _validate.Interval(1.0), "None sets no limit."
+        max_multiplier = _validate.number("max_multiplier", max_multiplier, *limits)
+    power = zeta
     if weight_power is not None:
-        weight_power = _validate.number(
-            "weight_power", weight_power, _validate.NOT_NEGATIVE, "None is zeta."
-        )
+        limits = _validate.NOT_NEGATIVE, "None is zeta."
+        power = _validate.number("weight_power", weight_power, *limits)
     rho = _validate.number("rho", rho, _validate.NOT_NEGATIVE)
     contour = Contour(
         energy_min=given.energy_min if given else math.nan,
@@ -300,7 +259,7 @@ def contour_sampler(
         rho=rho,
         is_forward=difference == "forward",
         max_multiplier=max_multiplier,
-        weight_power=zeta if weight_power is None else weight_power,
+        weight_power=power,
     )
     if masses is None and not adapt:
         raise ValueError(
@@ -311,8 +270,8 @@ def contour_sampler(
     return ContourSampler(
         base,
         contour,
-        checked_step_size(step_size, rho),
-        first_log_masses(masses, partitions),
+        subregions.checked_step_size(step_size, rho),
+        subregions.first_log_masses(masses, partitions),
         adapt,
         is_shared,
         counts_visits,
@@ -321,13 +280,13 @@ def contour_sampler(
 
 
 def csgld(
-    learning_rate: Rate,
+    learning_rate: protocol.Rate,
     *,
     partition: EnergyPartition | Literal["auto"] = "auto",
     pilot_steps: int = PILOT_STEPS,
     zeta: float = 0.75,
-    temperature: Rate = 1.0,
-    step_size: Rate | None = None,
+    temperature: protocol.Rate = 1.0,
+    step_size: protocol.Rate | None = None,
     random_field: str = "zeta",
     difference: str = "backward",
     max_multiplier: float | None = 5.0,
@@ -347,41 +306,32 @@ def csgld(
     Args:
         learning_rate: factor of the gradient of U/N, as in `mh.kernels.sgld`. A number
             of at least 0, or a schedule.
-        partition: "auto", or an `mh.EnergyPartition`, the subregions of the energy in
-            nats. With "auto", the first steps are a pilot: plain steps of SGLD. The
-            energies of its second half make a partition of 100 subregions. It begins at
-            their 10% quantile, and the last subregion begins four times as far above it
-            as the highest energy. Each chain finds its own, and with
-            `shared_density` all chains find one.
-        pilot_steps: number of steps of the pilot, at least 20. The `burn_in` of
-            `mh.sample` must be at least as long. An `mh.EnergyPartition` needs no
-            pilot, and this argument has no effect then. Defaults to 1000.
+        partition: an `mh.EnergyPartition`, or "auto": the first steps are a pilot of
+            plain SGLD. The energies of its second half make 100 subregions, from their
+            10% quantile to four times as far above it as the highest energy.
+        pilot_steps: steps of the pilot of "auto", at least 20, and at most the
+            `burn_in` of `mh.sample`. Defaults to 1000.
         zeta: power that flattens the energy, greater than 0. With 1 the histogram of
             the energies becomes flat. Defaults to 0.75.
         temperature: T, at least 0, or a schedule (simulated annealing).
-        step_size: omega, the step of the learned masses: a decreasing schedule, or a
-            number in (0, 1). None is `mh.schedules.RobbinsMonro()`. A schedule begins
-            after the pilot.
-        random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J).
-            Choose "one" if zeta is much larger than 1.
-        difference: "backward" or "forward", the kind of difference that gives the slope
-            of log theta.
-        max_multiplier: largest absolute value of the gradient's factor, at least 1.
-            None sets no limit. If the limit is active, the weights are not exact. On a
-            normal distribution in 20 dimensions they made the mean energy 0.5% too high
-            at zeta = 5, 3.4% at 10, and did not change it at 2
-            (`examples/benchmarks/contour_weights.py`).
-        weight_power: draws have the weights Psi(U)^weight_power. None is zeta, which is
-            exact unless `max_multiplier` is active. With a large zeta few draws have
-            most of the weight. A smaller power evens the weights out, but then the
-            weighted draws do not have the density exp(-U/T).
+        step_size: omega, the step of the learned masses, from the pilot on: a falling
+            schedule, or a number in (0, 1). None is `mh.schedules.RobbinsMonro()`.
+        random_field: "zeta" for theta(J)^zeta in the update, "one" for theta(J), for a
+            zeta much larger than 1.
+        difference: "backward" or "forward": which difference is the slope of log theta.
+        max_multiplier: largest absolute value of the gradient's factor, at least 1, or
+            None. If it is active, weights are not exact: on a normal distribution in 20
+            dimensions the mean energy was 0.5% too high at zeta = 5, 3.4% at 10, and
+            right at 2 (`examples/benchmarks/contour_weights.py`).
+        weight_power: draws have the weights Psi(U)^weight_power. None is zeta, the
+            exact one. A smaller power evens the weights out, but then the weighted
+            draws do not have the density exp(-U/T).
         rho: bias of the update towards low energies, eq. (57), at least 0.
-        masses: initial theta, the positive mass of each subregion, shape (partitions,).
-            The sum may differ from 1. None is a linear decrease, and must be chosen
-            with "auto".
+        masses: initial theta, the positive mass of each subregion, shape (partitions,),
+            up to a factor. None, a linear decrease, must be chosen with "auto".
         adapt: whether theta is learned. False keeps `masses` fixed (KSGLD).
-        shared_density: whether all chains learn one theta together (ICSGLD). By default
-            each chain learns its own.
+        shared_density: whether all chains learn one theta and partition together
+            (ICSGLD). By default each chain learns its own.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -389,16 +339,12 @@ def csgld(
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> kernel = mh.kernels.csgld(
-    ...     0.1,
-    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50),
-    ... )
+    >>> partition = mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50)
+    >>> kernel = mh.kernels.csgld(0.1, partition=partition)
 
-    Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
-    dynamics algorithm", algorithm 1; Deng, Liang, Hao, Lin and Liang (2022),
-    "Interacting contour stochastic gradient Langevin dynamics", algorithm 1.
+    Reference: Deng, Lin and Liang (2020), algorithm 1; Deng, Liang, Hao, Lin and Liang
+    (2022), algorithm 1.
     """
-    _validate.choice("shared_density", shared_density, (True, False))
     settings = zeta, step_size, random_field, difference, max_multiplier
     more = weight_power, rho, masses, adapt, shared_density
     base = sgld(learning_rate, temperature=temperature)
@@ -406,14 +352,14 @@ def csgld(
 
 
 def csghmc(
-    learning_rate: Rate,
+    learning_rate: protocol.Rate,
     *,
     partition: EnergyPartition | Literal["auto"] = "auto",
     pilot_steps: int = PILOT_STEPS,
     zeta: float = 0.75,
     momentum: float = 0.9,
-    temperature: Rate = 1.0,
-    step_size: Rate | None = None,
+    temperature: protocol.Rate = 1.0,
+    step_size: protocol.Rate | None = None,
     random_field: str = "zeta",
     difference: str = "backward",
     max_multiplier: float | None = 5.0,
@@ -429,17 +375,8 @@ def csghmc(
     draws, like `mh.kernels.csgld`. `momentum` is that of `mh.kernels.sghmc`. All other
     arguments and the errors are those of `mh.kernels.csgld`.
 
-    Example:
-
-    >>> import keras_mhmcmc as mh
-    >>> kernel = mh.kernels.csghmc(
-    ...     0.01,
-    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=50),
-    ... )
-
     Reference: Deng, Lin and Liang (2020), section 4.2.
     """
-    _validate.choice("shared_density", shared_density, (True, False))
     settings = zeta, step_size, random_field, difference, max_multiplier
     more = weight_power, rho, masses, adapt, shared_density
     base = sghmc(learning_rate, temperature=temperature, momentum=momentum)
@@ -450,12 +387,7 @@ _FEWEST = 10  # energies that are enough to judge a partition
 
 
 class ContourChain(Chain):
-    """The chain of a contour sampler: it warns if the partition does not fit.
-
-    Args:
-        nan_policy: as in `Chain`.
-        algorithm: of the sampler.
-    """
+    """The chain of a contour sampler: it warns if the partition does not fit."""
 
     def __init__(self, nan_policy: str | None, algorithm: ContourSampler) -> None:
         super().__init__(nan_policy)
@@ -471,7 +403,7 @@ class ContourChain(Chain):
         steps = np.sum(counts["steps"])
         if steps >= _FEWEST:
             below, above = (np.sum(counts[name]) / steps for name in ("below", "above"))
-            message = advice_on.outside_message(below, above, self._advice())
+            message = subregions.outside_message(below, above, self._advice())
             self._tell("partition", message)
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
@@ -487,15 +419,15 @@ class ContourChain(Chain):
             return
         advice = self._advice()
         if self._algorithm.pilot is None:
-            self._tell("partition", advice_on.run_message(visits, contour, advice))
+            self._tell("partition", subregions.run_message(visits, contour, advice))
         else:  # each chain has a partition of its own, and the pilot was in all of it
-            self._tell("partition", advice_on.visits_message(visits, advice))
+            self._tell("partition", subregions.visits_message(visits, advice))
 
     def _advice(self) -> str:
         if self._algorithm.pilot is not None:
-            return advice_on.fix_of_pilot(self._algorithm.pilot.steps)
+            return subregions.fix_of_pilot(self._algorithm.pilot.steps)
         lowest, highest = self._parts.energies.extremes()
-        return advice_on.fix(lowest, highest, self._algorithm.contour.partitions)
+        return subregions.fix(lowest, highest, self._algorithm.contour.partitions)
 
     def _tell(self, what: str, message: str | None) -> None:
         """Warn, unless there was a warning of this kind."""
@@ -511,20 +443,22 @@ class ContourOptimizer(Sampler):
 
     def __init__(
         self,
-        learning_rate: Rate,
-        algorithm: ContourSampler,
+        learning_rate: protocol.Rate,
+        settings: Any,
         *shared: Any,
         nan_policy: str,
     ) -> None:
+        base, partition, steps, *more = settings
+        steps = PILOT_STEPS if steps is None else steps
+        algorithm = contour_sampler(base, partition, steps, *more, counts_visits=True)
         chain = ContourChain(nan_policy, algorithm)
         super().__init__(learning_rate, algorithm, *shared, chain=chain)
 
     @property
     def partition(self) -> EnergyPartition | list[EnergyPartition] | None:
-        """The partition of the energy.
+        """The partition of the energy; the one of "auto", a list with several chains.
 
-        With `partition="auto"`, it is the one that the pilot found, and None until the
-        end of the pilot. With several chains it is then a list, with one for each.
+        With "auto" it is None until the end of the pilot.
         """
         given = self.arguments["partition"]
         if isinstance(given, EnergyPartition):
@@ -542,19 +476,15 @@ class ContourOptimizer(Sampler):
         return found[0] if self.num_chains is None else found
 
     def learned_masses(self) -> Array:
-        """Return theta, the learned mass of each subregion, shape (partitions,).
+        """Return theta, the learned mass of each subregion, ([chains,] partitions).
 
-        With several chains the shape is (chains, partitions). The sum over subregions
-        is 1.
+        The sum over subregions is 1.
         """
         log_masses = ops.convert_to_numpy(self._parts.state.structure.log_masses)
         return np.exp(log_masses.astype("float64"))
 
     def visits(self) -> Array:
-        """Return the number of steps in each subregion, shape (partitions,).
-
-        With several chains the shape is (chains, partitions).
-        """
+        """Return the number of steps in each subregion, ([chains,] partitions)."""
         return ops.convert_to_numpy(self._parts.state.structure.visits)
 
 
@@ -563,29 +493,25 @@ class CSGLD(ContourOptimizer):
     """Contour stochastic gradient Langevin dynamics: SGLD on a flattened energy.
 
     It samples exp(-U/T) / Psi(U)^zeta. The energy U in nats is train_size * loss - log
-    prior. Psi is the mass of the energy's subregions, and the sampler learns it. The
-    chain therefore crosses barriers that stop SGLD. Each sample has the importance
-    weight Psi(U)^zeta. The weighted samples have the density exp(-U/T), up to the bias
-    of a finite step, of gradient noise, and of an active `max_multiplier`, whose size
-    `mh.kernels.csgld` gives. `mh.PosteriorSamples` keeps the weights and the ensemble
-    uses them. The sampler keeps no copy of the weights of the model.
+    prior. Psi is the learned mass of the energy's subregions, so the chain crosses
+    barriers that stop SGLD. With their importance weights Psi(U)^zeta, which
+    `mh.PosteriorSamples` keeps and the ensemble uses, the samples have the density
+    exp(-U/T), up to the bias that `mh.kernels.csgld` gives. The sampler keeps no copy
+    of the weights of the model.
 
-    The importance weight of a sample needs its energy, which the next step evaluates.
-    The last sample of a `fit` has the weight of the point before it, until another
-    `fit` continues the chain. Each chain of an `mh.ParallelChains` finds a partition of
-    its own with `partition="auto"`.
+    The weight of a sample needs its energy, which the next step evaluates. The last
+    sample of a `fit` has the weight of the point before it, until another `fit`.
 
-    `learning_rate`, `partition`, `zeta`, `temperature`, `step_size`, `random_field`,
-    `difference`, `max_multiplier`, `weight_power`, `rho`, `masses` and `adapt` are
-    those of `mh.kernels.csgld`. `train_size`, `prior`, `seed`, `nan_policy` and `name`,
-    and the errors, are those of `mh.SGLD`.
+    Other arguments are those of `mh.kernels.csgld` and `mh.SGLD`.
 
     Args:
-        pilot_steps: number of steps of the pilot, at least 20. They are burn-in:
-            `mh.PosteriorSamples` keeps no sample of them. The energies must be
-            stationary in its second half. An `mh.EnergyPartition` needs no pilot, and
-            this argument has no effect then. Defaults to None: 1000, and at most a
-            quarter of the steps of the first `fit`.
+        pilot_steps: as in `mh.kernels.csgld`. The pilot is burn-in:
+            `mh.PosteriorSamples` keeps no sample of it, and its second half should be
+            stationary. Defaults to None: 1000, and at most a quarter of the steps of
+            the first `fit`.
+
+    Raises:
+        ValueError, FloatingPointError: as in `mh.SGLD`.
 
     Example:
 
@@ -599,14 +525,14 @@ class CSGLD(ContourOptimizer):
 
     def __init__(
         self,
-        learning_rate: Rate,
+        learning_rate: protocol.Rate,
         *,
         train_size: int | Literal["auto"] = "auto",
         partition: EnergyPartition | Literal["auto"] = "auto",
         pilot_steps: int | None = None,
         zeta: float = 0.75,
-        temperature: Rate = 1.0,
-        step_size: Rate | None = None,
+        temperature: protocol.Rate = 1.0,
+        step_size: protocol.Rate | None = None,
         random_field: str = "zeta",
         difference: str = "backward",
         max_multiplier: float | None = 5.0,
@@ -620,15 +546,11 @@ class CSGLD(ContourOptimizer):
         name: str = "csgld",
         **options: Any,
     ) -> None:
-        settings = zeta, step_size, random_field, difference, max_multiplier
-        more = weight_power, rho, masses, adapt
-        base = sgld(OF_OPTIMIZER, temperature=temperature)
-        steps = PILOT_STEPS if pilot_steps is None else pilot_steps
-        algorithm = contour_sampler(
-            base, partition, steps, *settings, *more, counts_visits=True
-        )
+        base = sgld(protocol.OF_OPTIMIZER, temperature=temperature)
+        first = base, partition, pilot_steps, zeta, step_size, random_field, difference
+        settings = *first, max_multiplier, weight_power, rho, masses, adapt
         shared = train_size, prior, seed, name, options
-        super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)
+        super().__init__(learning_rate, settings, *shared, nan_policy=nan_policy)
 
 
 @serializable
@@ -640,35 +562,28 @@ class CSGHMC(ContourOptimizer):
     rate and the temperature it is the paper's saCSGHMC. The sampler keeps one copy of
     the model's weights.
 
-    `momentum` is that of `mh.kernels.sghmc`. `learning_rate`, `train_size`,
-    `partition`, `pilot_steps`, `zeta`, `temperature`, `step_size`, `random_field`,
-    `difference`, `max_multiplier`, `weight_power`, `rho`, `masses`, `adapt`, `prior`,
-    `seed`, `nan_policy` and `name`, and the errors, are those of `mh.CSGLD`.
+    Other arguments and the errors are those of `mh.CSGLD` and `mh.kernels.sghmc`.
 
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.CSGHMC(
-    ...     mh.schedules.CyclicalCosine(0.01, cycle_steps=1000),
-    ...     train_size=1000,
-    ...     pilot_steps=2000,
-    ...     zeta=1.0,
-    ... )
+    >>> rate = mh.schedules.CyclicalCosine(0.01, cycle_steps=1000)
+    >>> optimizer = mh.CSGHMC(rate, train_size=1000, pilot_steps=2000, zeta=1.0)
 
     Reference: Deng, Lin and Liang (2020), sections 4.2 and 4.3.
     """
 
     def __init__(
         self,
-        learning_rate: Rate,
+        learning_rate: protocol.Rate,
         *,
         train_size: int | Literal["auto"] = "auto",
         partition: EnergyPartition | Literal["auto"] = "auto",
         pilot_steps: int | None = None,
         zeta: float = 0.75,
         momentum: float = 0.9,
-        temperature: Rate = 1.0,
-        step_size: Rate | None = None,
+        temperature: protocol.Rate = 1.0,
+        step_size: protocol.Rate | None = None,
         random_field: str = "zeta",
         difference: str = "backward",
         max_multiplier: float | None = 5.0,
@@ -682,12 +597,8 @@ class CSGHMC(ContourOptimizer):
         name: str = "csghmc",
         **options: Any,
     ) -> None:
-        settings = zeta, step_size, random_field, difference, max_multiplier
-        more = weight_power, rho, masses, adapt
-        base = sghmc(OF_OPTIMIZER, temperature=temperature, momentum=momentum)
-        steps = PILOT_STEPS if pilot_steps is None else pilot_steps
-        algorithm = contour_sampler(
-            base, partition, steps, *settings, *more, counts_visits=True
-        )
+        base = sghmc(protocol.OF_OPTIMIZER, temperature=temperature, momentum=momentum)
+        first = base, partition, pilot_steps, zeta, step_size, random_field, difference
+        settings = *first, max_multiplier, weight_power, rho, masses, adapt
         shared = train_size, prior, seed, name, options
-        super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)
+        super().__init__(learning_rate, settings, *shared, nan_policy=nan_policy)

@@ -35,7 +35,6 @@ Both stay as they are afterwards.
 
 import dataclasses
 from typing import NamedTuple
-from typing import Self
 
 import numpy as np
 
@@ -65,18 +64,18 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class hmc(base.Kernel):
+class hmc(step_adaptation.WarmedUp):
     """Make Hamiltonian Monte Carlo, a kernel for `mh.sample`.
 
     After the warm-up the kernel samples exp(-U/T) exactly. The energy U in nats is
     minus the log density. The density needs a gradient. Each step needs all of the
     data, so leave out `batch_size`.
 
-    A step of the chain is a path of `leapfrog_steps` gradients. At its end one energy
-    decides whether the path is accepted. So `num_steps` and `burn_in` count paths. In
-    the warm-up each chain learns its own step, and a scale for each weight: the
-    standard deviation of this weight along the chain. `draws.info` has the `acceptance`
-    and the `step_size` of each chain.
+    A step of the chain is a path of `leapfrog_steps` gradients, at whose end one energy
+    decides. So `num_steps` and `burn_in` count paths. In the warm-up each chain learns
+    its own step, and a scale for each weight: the standard deviation of this weight
+    along the chain. `draws.info` has the `acceptance` and the `step_size` of each
+    chain.
 
     Args:
         leapfrog_steps: gradients of a path, at least 1. A path has the length
@@ -109,8 +108,7 @@ class hmc(base.Kernel):
     >>> draws.position.shape
     (4, 100, 2)
 
-    Reference: Neal (2011), "MCMC using Hamiltonian dynamics", section 3.2; Hoffman and
-    Gelman (2014), "The No-U-Turn sampler", section 3.2.
+    Reference: Neal (2011), section 3.2; Hoffman and Gelman (2014), section 3.2.
     """
 
     _: dataclasses.KW_ONLY
@@ -119,19 +117,6 @@ class hmc(base.Kernel):
     warm_up: int = 500
     target_acceptance: float = 0.8
     temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive = _validate.POSITIVE
-        base.set_checked(
-            self,
-            leapfrog_steps=_validate.integer("leapfrog_steps", self.leapfrog_steps, 1),
-            step_size=_validate.number("step_size", self.step_size, positive),
-            warm_up=_validate.integer("warm_up", self.warm_up, 0),
-            target_acceptance=_validate.number(
-                "target_acceptance", self.target_acceptance, _OPEN_SHARE
-            ),
-            temperature=_validate.number("temperature", self.temperature, positive),
-        )
 
     @property
     def traits(self) -> base.Traits:
@@ -144,17 +129,20 @@ class hmc(base.Kernel):
             warm_up_argument=("warm_up", self.warm_up),
         )
 
+    reason = (
+        ", which is exact with all of the data alone. With mini-batches use "
+        "`mh.kernels.amagold`"
+    )
+
+    def __post_init__(self) -> None:
+        steps = _validate.integer("leapfrog_steps", self.leapfrog_steps, 1)
+        base.set_checked(self, leapfrog_steps=steps)
+        base.check(self, step_size=_validate.POSITIVE)
+        base.set_checked(self, warm_up=_validate.integer("warm_up", self.warm_up, 0))
+        base.check(self, target_acceptance=_OPEN_SHARE, temperature=_validate.POSITIVE)
+
     def energy_unit(self, number: int, dimension: int) -> float | None:
         return self.temperature
-
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        if batch_size is not None and batch_size != train_size:
-            raise ValueError(
-                "Argument `batch_size` must be None with `mh.kernels.hmc`, which is "
-                "exact with all of the data alone. With mini-batches use "
-                f"`mh.kernels.amagold`. Received: batch_size={batch_size}"
-            )
-        return self
 
     def init(self, position: base.Position) -> State:
         return State(
@@ -216,9 +204,9 @@ class hmc(base.Kernel):
             part: Tensor, point: base.Position, momentum: base.Position
         ) -> tuple[Tensor, base.Position, base.Position]:
             gradient = density.gradient(point, size, part)
-            momentum = kicked(
-                momentum, gradient, state.scale, step * (size / self.temperature)
-            )
+            force = [s * g for s, g in zip(state.scale, gradient, strict=True)]
+            factor = step * (size / self.temperature)
+            momentum = tensors.add_scaled(momentum, -factor, force)
             return part + 1, drifted(point, momentum, state.scale, step), momentum
 
         begin = drifted(state.point, momentum, state.scale, 0.5 * step)
@@ -229,35 +217,22 @@ class hmc(base.Kernel):
         return drifted(end, momentum, state.scale, -0.5 * step), momentum
 
     def _adapted(self, state: State, probability: Tensor, warms_up: Tensor) -> State:
-        """Return the state with the step and the scales after a path of the warm-up.
+        """Return the state with step and scales after a path of the warm-up.
 
-        Args:
-            state: after the decision.
-            probability: of accepting the path, (K,).
-            warms_up: bool, whether the path belongs to the warm-up, ().
+        `probability` is that of accepting the path, (K,).
         """
+        learned = state.spread, state.scale, state.point, state.number, self.warm_up
+        spread, scale, renews, _ = step_adaptation.renewed(*learned)
         step = step_adaptation.update_step(
             state.adaptation,
             probability,
             step_size=self.step_size,
             target=self.target_acceptance,
         )
-        spread = step_adaptation.update_spread(state.spread, state.point)
-        scale = state.scale
-        window = step_adaptation.window_of(state.number, self.warm_up)
-        closes = step_adaptation.window_of(state.number + 1, self.warm_up) > window
-        renews = closes & (window > 0) & (spread.count >= step_adaptation.LEAST_COUNT)
-        scale = tensors.select(
-            renews & warms_up, step_adaptation.scales_of(spread, scale), scale
-        )
-        step = step_adaptation.chosen(
-            renews, step_adaptation.restart_step(step, self.step_size), step
-        )
-        spread = step_adaptation.chosen(
-            closes, step_adaptation.empty_spread(spread), spread
-        )
+        again = step_adaptation.restart_step(step, self.step_size)
+        step = step_adaptation.chosen(renews, again, step)
         return state._replace(
-            scale=scale,
+            scale=tensors.select(warms_up, scale, state.scale),
             adaptation=step_adaptation.chosen(warms_up, step, state.adaptation),
             spread=step_adaptation.chosen(warms_up, spread, state.spread),
         )
@@ -266,42 +241,25 @@ class hmc(base.Kernel):
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             step_size = counts["step_size"] / counts["proposed"]
-        if counts["proposed"].min() >= _ENOUGH:
-            self._warn_of_rejections(acceptance)
+        low = acceptance < 0.5 * self.target_acceptance
+        if counts["proposed"].min() >= _ENOUGH and low.any():
+            remedy = (
+                f"Raise `warm_up`, here {self.warm_up}: too short to find the step"
+                if self.warm_up > 0
+                else f"Lower `step_size`, here {self.step_size:g}, or set a `warm_up`"
+            )
+            warn(
+                f"{low.sum()} of {len(low)} chains of HMC accepted less than half of "
+                f"`target_acceptance`={self.target_acceptance:g}, the lowest "
+                f"{acceptance.min():.2f}. Such a chain hardly moves. {remedy}."
+            )
         nonfinite = counts["nonfinite"]
         return dict(acceptance=acceptance, step_size=step_size, nonfinite=nonfinite)
-
-    def _warn_of_rejections(self, acceptance: Array) -> None:
-        """Warn if chains accept far fewer paths than they were asked to."""
-        low = acceptance < 0.5 * self.target_acceptance
-        if not low.any():
-            return
-        remedy = (
-            f"Raise `warm_up`, here {self.warm_up}: it was too short to find the step"
-            if self.warm_up > 0
-            else f"Lower `step_size`, here {self.step_size:g}, or set a `warm_up`"
-        )
-        warn(
-            f"{low.sum()} of {len(low)} chains of HMC accepted less than half of "
-            f"`target_acceptance`={self.target_acceptance:g}, the lowest "
-            f"{acceptance.min():.2f}. Such a chain hardly moves. {remedy}."
-        )
-
-
-def kicked(
-    momentum: base.Position,
-    gradient: base.Position,
-    scale: base.Position,
-    factor: Tensor,
-) -> base.Position:
-    """Return the momentum after a step, (1)."""
-    force = [s * g for s, g in zip(scale, gradient, strict=True)]
-    return tensors.add_scaled(momentum, -factor, force)
 
 
 def drifted(
     position: base.Position, momentum: base.Position, scale: base.Position, step: Tensor
 ) -> base.Position:
-    """Return the position after a step, (2)."""
+    """Return the position after a drift in units of the scales, (2)."""
     velocity = [s * r for s, r in zip(scale, momentum, strict=True)]
     return tensors.add_scaled(position, step, velocity)

@@ -14,19 +14,18 @@ Equations, for a cold and a hot replica and d = 1/T_cold - 1/T_hot > 0:
     log r = d (U_cold - U_hot) - d^2 (v_cold + v_hot) / 2
     swap (theta_cold, theta_hot) if log u < log r, u uniform on [0, 1)
 
-A swap is likely where the hot replica has found the lower energy. v is the variance of
-one energy estimate at its position; with v_cold = v_hot = sigma^2 the second term is
-the paper's d^2 sigma^2 (its F = 1). This term makes r unbiased: log r has noise of
-variance c = d^2 (v_cold + v_hot), and the mean of exp(noise) is exp(c / 2). If Gaussian
-noise is drawn anew at each swap, it does more: with x the log ratio of true energies,
-E min(1, r) = Phi((x - c/2) / sqrt(c)) + exp(x) Phi(-(x + c/2) / sqrt(c)) is exp(x)
-times the same expression at -x, so that detailed balance is exact.
+v is the variance of one energy estimate at its position; with v_cold = v_hot = sigma^2
+the second term is the paper's d^2 sigma^2 (its F = 1). It makes r unbiased: log r has
+noise of variance c = d^2 (v_cold + v_hot), and the mean of exp(noise) is exp(c / 2). If
+Gaussian noise is drawn anew at each swap, detailed balance is exact: with x the log
+ratio of true energies, E min(1, r) = Phi((x - c/2) / sqrt(c)) + exp(x)
+Phi(-(x + c/2) / sqrt(c)) is exp(x) times the same expression at -x.
 
 Where an energy belongs to the state, as in Metropolis-Hastings on mini-batches, the
 target is that of position and batch together, exp(-U_I(theta)/T), pairs (theta, I) are
 swapped, and v = 0 is exact.
 
-The variance of U_I for a batch of m out of N examples, from the batch itself:
+The variance of U_I for a batch of m out of N examples, from the batch itself, is
 
     v = N^2 s^2 / m (1 - m/N),   s^2 the sample variance of log p(x_i|theta), i in I
 
@@ -38,7 +37,6 @@ without the last factor for a batch with replacement.
 | U            | `energy`          | (R, K), or (K,) | nats     |
 | tau, here T  | `temperatures`    | (R,)            | 1        |
 | sigma^2, v   | `variance`        | as `energy`     | nats^2   |
-| F            | -                 | scalar          | 1        |
 | u            | `uniforms`        | (R - 1, K)      | 1        |
 | N            | `train_size`      | int             | examples |
 | m            | `size`            | int             | examples |
@@ -79,7 +77,8 @@ at each local move.
 
 Jump: (theta', I') is a uniform member of ring j of chain k + 1, where j is the ring of
 h_{k+1}(theta, I), the energy of the chain's own state at the batch size of chain k + 1,
-H_j <= h_{k+1}(theta, I) < H_{j+1}. The paper finds the ring by h_k.
+H_j <= h_{k+1}(theta, I) < H_{j+1}. (The paper finds the ring by h_k, and writes
+I(theta) for its index.)
 
     log r = (V_k(h_k) - V_k(h_k')) / T_k
             - (V_{k+1}(h_{k+1}) - V_{k+1}(h_{k+1}')) / T_{k+1}
@@ -95,23 +94,18 @@ Energies are differences from a reference, whose energy on all of the data is h_
                     + log prior(ref) - log prior(theta)
 
 with l_i the log-likelihood of example i, and the sum over the first m_k examples of I.
-The mean over I is h(theta), as without a reference. The noise comes from
-l_i(theta) - l_i(ref) instead of l_i(theta). Without a reference, log r of a move to a
-new batch would have a standard deviation of 33 nats in the paper's mixture at m = 1000,
-and nothing would be accepted.
+The mean over I is h(theta), as without a reference, whose log r to a new batch would
+have a standard deviation of 33 nats in the paper's mixture at m = 1000.
 
 Steps: after each window of proposals in the burn-in, eps_k is divided by 1.25 if the
 acceptance was below the target range, and multiplied by 1.25 if it was above. After the
 burn-in eps_k is fixed: the target of a chain that goes on adapting is not known.
-
-The paper writes I(theta) for the ring index j, and has no symbol for the order I.
 
 | paper              | name                | shape           | unit            |
 |--------------------|---------------------|-----------------|-----------------|
 | theta              | `position`          | list of tensors | weights         |
 | I, ours            | `order`             | (rounds, C)     | 1               |
 | z                  | `normals`           | list of tensors | 1               |
-| pi_k               | -                   | (C,)            | 1               |
 | h                  | `energy`            | (C,)            | nats            |
 | h v H_k, here V_k  | `truncated`         | (C,)            | nats            |
 | H_k                | `level`             | scalar          | nats            |
@@ -175,22 +169,14 @@ class ReplicaExchange(base.Algorithm):
     and before the move, so that each replica moves on at its own temperature. SGNHT's
     thermostat and pSGLD's second moment stay where they are. So does a velocity, less
     the part that comes from the position: see `sghmc`.
-
-    Attributes:
-        kernel: the algorithm, already at the replicas' temperatures.
-        temperatures: of the replicas, increasing.
-        num_chains: K.
-        every: steps between swaps; None: at random.
-        probability: of a swap at a step; None: at regular steps.
-        energy_variance: of each energy's estimate, nats^2; None: of each batch.
     """
 
-    kernel: base.Algorithm
-    temperatures: tuple[float, ...]
-    num_chains: int
-    every: int | None
-    probability: float | None
-    energy_variance: float | None
+    kernel: base.Algorithm  # already at the replicas' temperatures
+    temperatures: tuple[float, ...]  # increasing
+    num_chains: int  # K
+    every: int | None  # steps between swaps; None: at random
+    probability: float | None  # of a swap at a step; None: at regular steps
+    energy_variance: float | None  # of each estimate, nats^2; None: of each batch
 
     @property
     def learning_rate(self) -> base.Rate:  # type: ignore[override]
@@ -326,30 +312,21 @@ def decide_swaps(
     tried: Tensor,
     uniforms: Tensor,
 ) -> Tensor:
-    """Return which neighbours swap, bool (R - 1, K); `tried` says which ones try.
+    """Return which of the neighbours in `tried` swap, bool (R - 1, K).
 
     No replica may be in two pairs that are tried together.
     """
     accepted = []
     for r in range(len(temperatures) - 1):
-        log_ratio = swap_log_ratio(
-            energy[r],
-            energy[r + 1],
-            temperatures[r],
-            temperatures[r + 1],
-            variance[r],
-            variance[r + 1],
-        )
+        both = energy[r], energy[r + 1], temperatures[r], temperatures[r + 1]
+        log_ratio = swap_log_ratio(*both, variance[r], variance[r + 1])
         log_ratio = ops.where(ops.isfinite(log_ratio), log_ratio, -math.inf)
         accepted.append(tried[r] & (ops.log(uniforms[r]) < log_ratio))
     return ops.stack(accepted)
 
 
 def pairs_of_turn(replicas: int, turn: Tensor) -> Tensor:
-    """Return which neighbours try to swap at a turn, bool (R - 1, 1).
-
-    Even pairs try, then odd pairs. With two replicas the one pair tries at each turn.
-    """
+    """Return which neighbours try to swap, in turn even and odd pairs, (R - 1, 1)."""
     pairs = ops.reshape(ops.arange(replicas - 1, dtype="int32"), (-1, 1))
     if replicas == 2:
         return pairs == 0
@@ -441,15 +418,9 @@ def jump_log_ratio(
     levels: Sequence[float],
     temperatures: Sequence[float],
 ) -> Tensor:
-    """Return log r of a jump, (C,).
+    """Return log r of a jump, (C,), from h_k of both states and h_{k+1} of both.
 
-    Args:
-        energy: h_k of the present state, nats, (C,).
-        new_energy: h_k of the proposed state.
-        hotter: h_{k+1} of the present state.
-        new_hotter: h_{k+1} of the proposed state.
-        levels: H_k and H_{k+1}, nats.
-        temperatures: T_k and T_{k+1}.
+    `levels` and `temperatures` are those of chain k and of chain k + 1.
     """
     here = truncated(energy, levels[0]) - truncated(new_energy, levels[0])
     there = truncated(hotter, levels[1]) - truncated(new_hotter, levels[1])
@@ -472,11 +443,11 @@ def member_slot(count: Tensor, capacity: int, uniform: Tensor) -> Tensor:
 
 
 def reservoir_slot(count: Tensor, capacity: int, uniform: Tensor) -> Tensor:
-    """Return the slot for one more state of a ring that received `count` states.
+    """Return the slot for one more state of a ring that received `count`; the last:
+    none.
 
-    The slot `capacity` stands for none. A full ring holds a uniform sample of all
-    states that it received (Vitter (1985), "Random sampling with a reservoir",
-    algorithm R).
+    A full ring holds a uniform sample of all states that it received (Vitter (1985),
+    "Random sampling with a reservoir", algorithm R).
     """
     total = ops.cast(count + 1, "float32")
     chosen = ops.minimum(ops.cast(uniform * total, "int32"), capacity)
@@ -488,11 +459,7 @@ def adapted_step_size(
 ) -> tuple[Tensor, Tensor]:
     """Return the next step size (C,), and whether a window ended, bool (C,).
 
-    Args:
-        step_size: eps_k, (C,).
-        accepted: accepted local moves in the window, (C,).
-        proposed: local moves in the window, (C,).
-        target: the lowest and the highest acceptance that keep the step size.
+    The acceptance of the window keeps the step size within `target`, two numbers.
     """
     ended = proposed >= WINDOW
     share = accepted / ops.maximum(proposed, 1.0)

@@ -3,7 +3,8 @@
 Papers: Robnik, De Luca, Silverstein and Seljak (2023), "Microcanonical Hamiltonian
 Monte Carlo", for the steps, the partial refresh and the warm-up; Robnik and Seljak
 (2024), "Fluctuation without dissipation: microcanonical Langevin Monte Carlo", for the
-proof that the process in continuous time has the target.
+proof that the process in continuous time has the target; Sommer and others (2025),
+"Microcanonical Langevin ensembles", for the falling error.
 
 Target: exp(-U(theta)/T), up to the error of a finite step epsilon. Nothing is rejected.
 U needs all of the data.
@@ -31,17 +32,33 @@ A step to a point where energy or gradient is not finite is undone, and the velo
 turns round: (2) and (3) are reversible, so this keeps the target where it is finite.
 The warm-up does the same if an energy error is 100 times as large as wanted.
 
-`energy_adaptation.py` finds epsilon, and `step_adaptation.py` finds s, in the first
-`warm_up` steps of each chain. Both stay as they are afterwards, unless the guard of
-`energy_adaptation.py` sends a chain back with half of epsilon. In units of the scales
-each variance is 1. L is the root of the sum of the variances, sqrt(d).
+The first `warm_up` steps of each chain find epsilon, and s by `step_adaptation.py`. In
+units of the scales each variance is 1. L is the root of their sum, sqrt(d). The
+variance of the energy error per dimension decides about epsilon, since it bounds the
+bias. The error of a symmetric step of second order is proportional to epsilon^3. With
+xi_m the squared error of step m over its wanted mean, W imagined steps with xi = 1 give
+a recursion of ours, in which the mean of xi comes to 1:
+
+    (4)  log epsilon <- log epsilon - log((W + xi_m) / (W + 1)) / 6
+    (5)  W <- min(W + 1, C)
+
+While the warm-up still changes the scales, C is small, and the step follows fast. In
+the last window C is infinite, and its steps are averaged. The wanted error falls while
+C is small, from five times its last value: long steps take a chain far in a short time.
+
+After the warm-up a guard checks the step, since rare steps may have errors that the
+warm-up never saw. It adds xi over blocks of `BLOCK` steps. If the mean of a block must
+be above `UNSAFE`, the chain goes back to where the block began, with half of the step.
+A step that is not finite counts so much that half of them in a block are too many.
 
 | paper    | name                  | shape           | unit                        |
 |----------|-----------------------|-----------------|-----------------------------|
 | theta, x | `point`               | list of tensors | weights                     |
 | u        | `velocity`            | list of tensors | 1                           |
 | s        | `scale`               | list of tensors | weights                     |
-| epsilon  | `step_size`           | (K,)            | 1                           |
+| epsilon  | `log_step`            | (K,), its log   | 1                           |
+| W        | `weight`              | (K,)            | steps                       |
+| xi       | `ratio`               | (K,)            | 1                           |
 | L        | `decoherence_length`  | float           | 1                           |
 | grad(U/N)| `gradient`            | list of tensors | nats per example and weight |
 | U        | `energy`              | (K,)            | nats                        |
@@ -55,7 +72,6 @@ import dataclasses
 import math
 from typing import Any
 from typing import NamedTuple
-from typing import Self
 
 import numpy as np
 
@@ -63,7 +79,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
-from keras_mhmcmc.samplers.parts import energy_adaptation
+from keras_mhmcmc.samplers.hmc import drifted
 from keras_mhmcmc.samplers.parts import step_adaptation
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
@@ -79,6 +95,30 @@ _INTEGRATORS = {
 _FIRST_STEP = 0.5
 # Float32 knows a sum of log-likelihoods to about this share of its value.
 _ROUNDING = 1e-6
+# The step grows by at most (5/4)^(1/6), 4% in a step, where its error is 0, and shrinks
+# by at most (1e4/5)^(1/6), to a third.
+LEAST_WEIGHT = 4.0
+LARGEST_RATIO = 1e4
+ORDER = 6.0  # of the squared error in epsilon
+FIRST_ERROR = 5.0  # wanted error at the first step, relative to the last
+BLOCK = 100  # steps that the guard takes together
+UNSAFE = 10.0  # mean of xi in a block above which a step is too long
+
+
+class Search(NamedTuple):
+    """The state of the search."""
+
+    log_step: Tensor
+    weight: Tensor
+
+
+class Guard(NamedTuple):
+    """Where a block of steps began, and the sum of xi in the block so far."""
+
+    point: base.Position
+    gradient: base.Position
+    energy: Tensor
+    total: Tensor
 
 
 class State(NamedTuple):
@@ -89,14 +129,14 @@ class State(NamedTuple):
     gradient: base.Position  # of U/N at the point
     energy: Tensor  # at the point, (K,)
     number: Tensor  # of steps so far, int32, ()
-    guard: energy_adaptation.Guard
+    guard: Guard
     scale: base.Position
-    search: energy_adaptation.Search
+    search: Search
     spread: step_adaptation.Spread
 
 
 @dataclasses.dataclass(frozen=True)
-class mclmc(base.Kernel):
+class mclmc(step_adaptation.WarmedUp):
     """Make microcanonical Langevin Monte Carlo, a kernel for `mh.sample`.
 
     The draws are biased: the kernel rejects nothing, and samples exp(-U/T) only in the
@@ -108,47 +148,39 @@ class mclmc(base.Kernel):
     The velocity has a constant length. The gradient and a little noise turn it. A step
     of the chain needs one gradient (two with "minimal_norm"). In the warm-up each chain
     learns its own step, and a scale for each weight: the standard deviation of this
-    weight along the chain.
-
-    After the warm-up the step is checked. A chain whose mean energy error in a block of
-    100 steps is above ten times `energy_error` goes back to where the block began, and
-    has half of the step from then on. Its draws from before are kept: their errors were
-    below the limit. A chain goes back, too, if half of the steps of a block are not
-    finite.
+    weight along the chain. After the warm-up a chain whose mean energy error in a block
+    of 100 steps is above ten times `energy_error`, or half of whose steps are not
+    finite, goes back to where the block began, and has half of the step from then on.
 
     The kernel needs at least two dimensions, a density with a gradient, and all of the
     data. Leave out `batch_size`: the noise of mini-batches differs from direction to
     direction, and would add a bias of its own (Sommer and others, 2026).
 
-    `draws.info` has for each chain the `step_size`, the `decoherence_length`, the
-    `energy_error`, how many steps were `nonfinite`, and how many `returns` there were
-    from steps that were too long. A step that is not finite is undone. The energy error
-    is the mean over the other steps of the squared error of the energy, divided by T^2
-    and by the number of dimensions. Compare it with the argument: if it is far larger,
-    the bias is larger than asked for. This happens at energies above 1e5 nats, which
-    float32 rounds too coarsely, and `mh.sample` warns. Leave constants out of the log
-    density.
+    `draws.info` has for each chain `step_size`, `decoherence_length`, how many steps
+    were `nonfinite`, which undoes them, how many `returns` there were from steps that
+    were too long, and `energy_error`: the mean squared error of the energy of the other
+    steps, over T^2 and the number of dimensions. If it is far larger than the argument,
+    so is the bias. This happens above 1e5 nats, which float32 rounds too coarsely, and
+    `mh.sample` warns. Leave constants out of the log density.
 
     Args:
         step_size: length of the first step in units of the scales, which are 1 at
-            first. Greater than 0. All steps have this length if `warm_up` is 0.
-            Defaults to None: half of the square root of the number of weights.
+            first, or of all steps if `warm_up` is 0. Greater than 0. Defaults to None:
+            half of the square root of the number of weights.
         decoherence_length: L of the papers: the distance, in units of the scales, after
             which the noise alone has turned the velocity. Greater than 0. Defaults to
-            None: the square root of the number of weights, which is the width of the
-            target in these units.
+            None: the square root of the number of weights, the width of the target.
         integrator: "leapfrog", or "minimal_norm" with steps that are twice as long at
             the same error, and two gradients. Defaults to "leapfrog".
         warm_up: number of first steps that adapt step and scales. The `burn_in` of
             `mh.sample` must be at least as long. With 0 nothing adapts, and nothing
             checks the step afterwards. Defaults to 1000.
         energy_error: mean squared energy error of a step, per dimension, that the
-            warm-up ends with. Greater than 0. It begins with five times as
-            much, and falls steadily over its first nine tenths. The step grows with its
-            sixth root: a 64 times smaller value halves the step, and lowers the bias.
-            Networks take 0.1, with a warm-up of 5,000 steps (Sommer and others 2025).
-            Standard deviations of a logistic regression are then 2 to 5% too small.
-            Defaults to 5e-4.
+            warm-up ends with, from five times as much. Greater than 0. The step grows
+            with its sixth root: a 64 times smaller value halves the step, and lowers
+            the bias. Networks take 0.1, with a warm-up of 5,000 steps (Sommer and
+            others 2025); standard deviations of a logistic regression are then 2 to 5%
+            too small. Defaults to 5e-4.
         temperature: T, a number greater than 0. Defaults to 1.
 
     Raises:
@@ -158,24 +190,11 @@ class mclmc(base.Kernel):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> from keras import ops
-    >>> draws = mh.sample(
-    ...     mh.kernels.mclmc(warm_up=200),
-    ...     [0.0, 0.0, 0.0],
-    ...     log_density=lambda x: -0.5 * ops.sum(ops.square(x)),
-    ...     num_steps=400,
-    ...     burn_in=200,
-    ...     num_chains=4,
-    ...     progress=False,
-    ... )
-    >>> draws.position.shape
-    (4, 200, 3)
+    >>> kernel = mh.kernels.mclmc(warm_up=5000, energy_error=0.1)  # of a network
 
-    Reference: Robnik, De Luca, Silverstein and Seljak (2023), "Microcanonical
-    Hamiltonian Monte Carlo"; Robnik and Seljak (2024), "Fluctuation without
-    dissipation: microcanonical Langevin Monte Carlo". For networks: Sommer and others
-    (2025), "Microcanonical Langevin ensembles". For mini-batches: Sommer and others
-    (2026), "Can microcanonical Langevin dynamics leverage mini-batch gradient noise?"
+    Reference: Robnik, De Luca, Silverstein and Seljak (2023); Robnik and Seljak (2024).
+    For networks: Sommer and others (2025). For mini-batches: Sommer and others (2026),
+    "Can microcanonical Langevin dynamics leverage mini-batch gradient noise?"
     """
 
     step_size: float | None = None
@@ -186,22 +205,19 @@ class mclmc(base.Kernel):
     energy_error: float = 5e-4
     temperature: float = 1.0
 
+    reason = (
+        ": the noise of mini-batches adds a bias of its own. With mini-batches use "
+        "`mh.kernels.sghmc` or `mh.kernels.amagold`"
+    )
+
     def __post_init__(self) -> None:
-        positive = _validate.POSITIVE
-        names = ("step_size", "decoherence_length")
-        values = {name: getattr(self, name) for name in names}
-        base.set_checked(
-            self,
-            **{
-                name: None if value is None else _validate.number(name, value, positive)
-                for name, value in values.items()
-            },
-            integrator=_validate.choice(
-                "integrator", self.integrator, tuple(_INTEGRATORS)
-            ),
-            warm_up=_validate.integer("warm_up", self.warm_up, 0),
-            energy_error=_validate.number("energy_error", self.energy_error, positive),
-            temperature=_validate.number("temperature", self.temperature, positive),
+        for name in ("step_size", "decoherence_length"):
+            if getattr(self, name) is not None:
+                base.check(self, **{name: _validate.POSITIVE})
+        base.check(self, integrator=tuple(_INTEGRATORS))
+        base.set_checked(self, warm_up=_validate.integer("warm_up", self.warm_up, 0))
+        base.check(
+            self, energy_error=_validate.POSITIVE, temperature=_validate.POSITIVE
         )
         if self.step_size is None and self.warm_up == 0:
             raise ValueError(
@@ -225,16 +241,6 @@ class mclmc(base.Kernel):
             return None
         return self.temperature * math.sqrt(self.energy_error * dimension)
 
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        if batch_size is not None and batch_size != train_size:
-            raise ValueError(
-                "Argument `batch_size` must be None with `mh.kernels.mclmc`: the noise "
-                "of mini-batches adds a bias of its own. With mini-batches use "
-                "`mh.kernels.sghmc` or `mh.kernels.amagold`. "
-                f"Received: batch_size={batch_size}"
-            )
-        return self
-
     def init(self, position: base.Position) -> State:
         dimension = tensors.size(position, like=position[0])
         if dimension < 2:
@@ -250,9 +256,9 @@ class mclmc(base.Kernel):
             base.slots_like(position, "gradient"),
             base.Slot("energy"),
             base.Slot("number", dtype="int32", value=0, is_shared=True),
-            energy_adaptation.init_guard(position),
+            init_guard(position),
             base.slots_like(position, "scale", value=1.0),
-            energy_adaptation.init_search(step_size),
+            init_search(step_size),
             step_adaptation.init_spread(position),
         )
 
@@ -278,7 +284,7 @@ class mclmc(base.Kernel):
         finite = ops.isfinite(error)
         ratio = ops.square(error) / self._wanted(dimension, energy, state.number)
         # A first step that is far too large would throw the chain far out.
-        throws = ratio >= energy_adaptation.LARGEST_RATIO
+        throws = ratio >= LARGEST_RATIO
         moves = finite & ~(throws & (state.number < self.warm_up))
         new = state._replace(
             point=tensors.select(moves, point, state.point),
@@ -289,7 +295,7 @@ class mclmc(base.Kernel):
         returns = ops.zeros_like(finite)
         if self.warm_up > 0:
             new = self._adapted(new, ratio, dimension)
-            new, returns = energy_adaptation.guarded(new, ratio, self.warm_up)
+            new, returns = guarded(new, ratio, self.warm_up)
         measured = finite & ~returns
         zero = ops.zeros_like(energy)
         counts = {
@@ -306,49 +312,32 @@ class mclmc(base.Kernel):
     def _path(
         self, state: State, step: Tensor, density: base.Density
     ) -> tuple[base.Position, base.Position, base.Position, Tensor, Tensor]:
-        """Return point, velocity, gradient, energy, and change of the kinetic energy.
-
-        Args:
-            state: before the step.
-            step: epsilon, (K,).
-            density: of the target.
-        """
-        point, velocity, gradient = state.point, state.velocity, state.gradient
-        energy = state.energy
+        """Return point, velocity, gradient, energy, and change of kinetic energy."""
+        point, velocity, gradient, energy = state[:4]
         (first, *kicks), drifts = _INTEGRATORS[self.integrator]
-        factor = density.train_size / self.temperature
-        velocity, kinetic = kicked(
-            velocity, gradient, state.scale, (first * factor) * step
-        )
+        factor, scale = density.train_size / self.temperature, state.scale
+        velocity, kinetic = kicked(velocity, gradient, scale, (first * factor) * step)
         for drift, kick in zip(drifts, kicks, strict=True):
-            point = drifted(point, velocity, state.scale, drift * step)
+            point = drifted(point, velocity, scale, drift * step)
             energy, gradient = density.energies_and_gradient(point)
-            velocity, change = kicked(
-                velocity, gradient, state.scale, (kick * factor) * step
-            )
+            velocity, change = kicked(velocity, gradient, scale, (kick * factor) * step)
             kinetic = kinetic + change
         return point, velocity, gradient, energy, kinetic
 
     def _wanted(self, dimension: int, energy: Tensor, number: Tensor) -> Tensor:
         """Return the mean squared energy error that is wanted at a step, (K,).
 
-        It falls until the last window of the warm-up begins. It grows with what float32
-        leaves open. Without that a step of a large energy would shrink without end.
+        It falls until the last window of the warm-up. It grows with what float32 leaves
+        open: otherwise the step of a large energy would shrink without end.
         """
         falls = max(1.0, step_adaptation.WINDOWS[-1] * self.warm_up)
         rest = ops.maximum(1.0 - ops.cast(number, "float32") / falls, 0.0)
-        wanted = 1.0 + (energy_adaptation.FIRST_ERROR - 1.0) * rest
+        wanted = 1.0 + (FIRST_ERROR - 1.0) * rest
         rounding = _ROUNDING / self.temperature * energy
         return wanted * (self.energy_error * dimension) + ops.square(rounding)
 
     def _adapted(self, state: State, ratio: Tensor, dimension: int) -> State:
-        """Return the state with step and scales, learned if the warm-up is not over.
-
-        Args:
-            state: after the step, with the number of the step.
-            ratio: squared energy error over its wanted mean, (K,).
-            dimension: d.
-        """
+        """Return the state with step and scales, new ones until the warm-up is over."""
         scale, search, spread = tensors.when(
             state.number < self.warm_up,
             lambda learned: self._learned(learned, state, ratio, dimension),
@@ -358,26 +347,18 @@ class mclmc(base.Kernel):
 
     def _learned(
         self, learned: Any, state: State, ratio: Tensor, dimension: int
-    ) -> tuple[base.Position, energy_adaptation.Search, step_adaptation.Spread]:
+    ) -> tuple[base.Position, Search, step_adaptation.Spread]:
         """Return scale, search and spread after a step of the warm-up."""
         scale, search, spread = learned
-        window = step_adaptation.window_of(state.number, self.warm_up)
-        closes = step_adaptation.window_of(state.number + 1, self.warm_up) > window
-        search = energy_adaptation.update_search(
-            search, ratio, window == len(step_adaptation.WINDOWS)
-        )
-        spread = step_adaptation.update_spread(spread, state.point)
-        renews = closes & (window > 0) & (spread.count >= step_adaptation.LEAST_COUNT)
-        found = step_adaptation.scales_of(spread, scale)
+        parts = spread, scale, state.point, state.number, self.warm_up
+        spread, scale, renews, window = step_adaptation.renewed(*parts)
+        averages = window == len(step_adaptation.WINDOWS)
+        search = update_search(search, ratio, averages)
         # The first scales change the unit of the step.
         first = math.log(_FIRST_STEP) + 0.5 * math.log(dimension)
         log_step = ops.where(
             renews & (window == 1), first + 0.0 * search.log_step, search.log_step
         )
-        spread = step_adaptation.chosen(
-            closes, step_adaptation.empty_spread(spread), spread
-        )
-        scale = tensors.select(renews, found, scale)
         return scale, search._replace(log_step=log_step), spread
 
     def check(self, state: State) -> None:
@@ -391,14 +372,70 @@ class mclmc(base.Kernel):
             )
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
+        means = dict(
+            step_size="steps", decoherence_length="steps", energy_error="measured"
+        )
         with np.errstate(invalid="ignore"):
-            return {
-                "step_size": counts["step_size"] / counts["steps"],
-                "decoherence_length": counts["decoherence_length"] / counts["steps"],
-                "energy_error": counts["energy_error"] / counts["measured"],
-                "nonfinite": counts["nonfinite"],
-                "returns": counts["returns"],
-            }
+            found = {name: counts[name] / counts[of] for name, of in means.items()}
+        return found | {name: counts[name] for name in ("nonfinite", "returns")}
+
+
+def init_search(step_size: float) -> Search:
+    """Return the search before the first step."""
+    return Search(
+        base.Slot("log_step", value=math.log(step_size)),
+        base.Slot("search_weight", value=LEAST_WEIGHT),
+    )
+
+
+def update_search(search: Search, ratio: Tensor, averages: Tensor) -> Search:
+    """Return the search after one more step, eq. (4) and (5); `averages`: W grows.
+
+    `ratio` is xi, (K,). It may be infinite or NaN, which is the largest ratio.
+    """
+    largest = LARGEST_RATIO + 0.0 * search.weight
+    ratio = ops.where(ratio < LARGEST_RATIO, ratio, largest)
+    change = ops.log1p((ratio - 1.0) / (search.weight + 1.0)) / ORDER
+    weight = ops.where(averages, search.weight + 1.0, LEAST_WEIGHT + 0.0 * largest)
+    return Search(search.log_step - change, weight)
+
+
+def init_guard(position: base.Position) -> Guard:
+    """Return the guard before the first step."""
+    return Guard(
+        base.slots_like(position, "guard_point"),
+        base.slots_like(position, "guard_gradient"),
+        base.Slot("guard_energy"),
+        base.Slot("guard_total"),
+    )
+
+
+def guarded(state: Any, ratio: Tensor, warm_up: int) -> tuple[Any, Tensor]:
+    """Return the state after the guard, and which chains it has sent back, (K,).
+
+    `ratio` is xi, (K,). It may be infinite, or NaN if the step was not finite.
+    """
+    guard, number = state.guard, state.number
+    lost = ops.zeros_like(ratio) + 2.0 * UNSAFE
+    total = guard.total + ops.where(ops.isnan(ratio), lost, ratio)
+    unsafe = (total > UNSAFE * BLOCK) & (number >= warm_up)
+    share = ops.cast(unsafe, "float32")
+    log_step = state.search.log_step - math.log(2.0) * share
+    state = state._replace(
+        point=tensors.select(unsafe, guard.point, state.point),
+        velocity=tensors.scaled(1.0 - share, state.velocity),  # 0 is drawn anew
+        gradient=tensors.select(unsafe, guard.gradient, state.gradient),
+        energy=ops.where(unsafe, guard.energy, state.energy),
+        search=state.search._replace(log_step=log_step),
+    )
+    begins = (number < warm_up) | ((number + 1 - warm_up) % BLOCK == 0)
+    guard = Guard(
+        tensors.select(begins, state.point, guard.point),
+        tensors.select(begins, state.gradient, guard.gradient),
+        ops.where(begins, state.energy, guard.energy),
+        ops.where(begins | unsafe, ops.zeros_like(total), total),
+    )
+    return state._replace(guard=guard), unsafe
 
 
 def refreshed(
@@ -420,11 +457,7 @@ def kicked(
 ) -> tuple[base.Position, Tensor]:
     """Return the velocity after a kick, and the change of the kinetic energy, (2).
 
-    Args:
-        velocity: u.
-        gradient: of U/N.
-        scale: s.
-        factor: time of the kick times N/T, (K,).
+    `gradient` is that of U/N, and `factor` is the time of the kick times N/T, (K,).
     """
     rest = tensors.size(velocity, like=factor) - 1
     force = [s * g for s, g in zip(scale, gradient, strict=True)]
@@ -452,14 +485,6 @@ def log_factor(delta: Tensor, cosine: Tensor) -> Tensor:
     near = small + ops.log1p(behind * ops.expm1(-2.0 * small))
     far = delta + ops.logaddexp(ops.log(ahead), ops.log(behind) - 2.0 * delta)
     return ops.where(delta < 1.0, near, far)
-
-
-def drifted(
-    position: base.Position, velocity: base.Position, scale: base.Position, step: Tensor
-) -> base.Position:
-    """Return the position after a drift, (3)."""
-    moves = [s * u for s, u in zip(scale, velocity, strict=True)]
-    return tensors.add_scaled(position, step, moves)
 
 
 def normalised(

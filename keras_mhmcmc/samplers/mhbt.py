@@ -20,23 +20,20 @@ Equations, with q the density of the proposal:
          c_n = m (MHBT), n^lambda = m^alpha (MINT), 2 sqrt(m) (RSGLD here)
 
 The mean losses of two batches differ by sigma sqrt(2/m), with sigma the standard
-deviation of the loss of one example. The energies in log r differ by c_n times this.
-With c_n = 2 sqrt(m), the difference does not depend on m: it is 2 sqrt(2) sigma nats.
+deviation of the loss of one example. With c_n = 2 sqrt(m), the energies in log r differ
+by 2 sqrt(2) sigma nats, whatever m is.
 
-One step of algorithm 1 is `move`, which draws theta', the evaluation of theta' on I',
-and `decide`, which applies (2) by `acceptance.py`. With the reversible proposal, eq.
-(2) is the paper's (8). `mh.sample` draws I' at random from all batches. In `fit` the
+One step of algorithm 1 is `move`, which draws theta' (`proposals.py`), the evaluation
+of theta' on I', and `decide`, which applies (2) by `acceptance.py`. With the reversible
+proposal, eq. (2) is the paper's (8), and RSGLD also adapts beta
+(`beta_adaptation.py`). `mh.sample` draws I' at random from all batches. In `fit` the
 batches of one epoch share no example, and (1) holds approximately. CMINT is MINT with
 the learning rate `schedules.GeometricCycle`.
 
-A *refresh* proposes the position itself with a new batch. Its two densities q are
-equal, and the energies alone decide: an exact move on (theta, I). A step is a refresh
-with the probability rho. The paper has rho = 0. A refresh frees a state whose batch has
-an uncommonly small gradient. `settle` also makes the next step a refresh, after it has
-put the state back into the model.
-
-The proposals stand in `proposals.py`. RSGLD is this algorithm with a reversible
-proposal whose beta is adapted, `beta_adaptation.py`.
+A *refresh* proposes the position itself with a new batch. The energies alone decide: an
+exact move on (theta, I). A step is a refresh with the probability rho, 0 in the paper.
+It frees a state whose batch has an uncommonly small gradient. `settle` also makes the
+next step a refresh, after it has put the state back into the model.
 
 | paper          | name                  | shape           | unit                |
 |----------------|-----------------------|-----------------|---------------------|
@@ -356,25 +353,23 @@ def mhbt(
 ) -> Metropolis:
     """Return mini-batch Metropolis-Hastings (MHBT), a kernel for `mh.sample`.
 
-    The kernel samples exp(-U/T), approximately on mini-batches. The energy U in nats is
-    minus the log density. With `log_density`, or if a batch is all of the data, it is
-    exact: the Metropolis-Hastings algorithm at the temperature T. Each step draws its
-    mini-batch at random, and position and batch I together have exactly the density
-    exp(-U_I/T).
+    The kernel samples exp(-U/T), approximately on mini-batches: position and batch I
+    together have exactly the density exp(-U_I/T). The energy U in nats is minus the log
+    density. With `log_density`, or if a batch is all of the data, the kernel is exact:
+    the Metropolis-Hastings algorithm at the temperature T.
 
     Args:
         learning_rate: step of the proposal: the standard deviation of a `RandomWalk`,
             otherwise as in `mh.SGLD`. A number of at least 0, or a schedule.
         proposal: one of `mh.proposals`. None is `RandomWalk()`.
-        temperature: T, greater than 0, or a schedule. None is 1 with `log_density`,
-            and N/m with data: energies of two batches are then compared at the weight
-            of one batch. In the paper N/T is c_n, and the bias falls with it. At the
-            default the draws are wider than exp(-U/T): on a logistic regression
-            (N = 565, m = 113) their variance was 4.2 times as large in the stiffest
-            directions (`examples/benchmarks/laws.py --only metropolis`).
+        temperature: T, greater than 0, or a schedule. None is 1 with `log_density`, and
+            N/m with data: the bias falls with N/T, the paper's c_n. With N/m the draws
+            are wider than exp(-U/T): on a logistic regression (N = 565, m = 113) their
+            variance was 4.2 times as large in the stiffest directions
+            (`examples/benchmarks/laws.py --only metropolis`).
         refresh_probability: probability of a refresh, in [0, 1), for a reversible
-            proposal. A refresh proposes the position of the state with the next
-            mini-batch, and accepts by the energies alone. The paper has 0.
+            proposal: the position of the state with the next mini-batch, which the
+            energies alone accept. The paper has 0.
 
     Raises:
         ValueError: an argument is outside its range.
@@ -384,8 +379,7 @@ def mhbt(
     >>> import keras_mhmcmc as mh
     >>> kernel = mh.kernels.mhbt(0.5, proposal=mh.proposals.RandomWalk())
 
-    Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
-    reversible SGLD proposal", algorithm 1.
+    Reference: Wu, Wang and Wong (2020), algorithm 1.
     """
     proposal = checked_proposal(proposal, public.RandomWalk())
     given: dict[str, Any] = dict(refresh_probability=refresh_probability)
@@ -402,19 +396,17 @@ def mint(
     """Return mini-batch tempered MCMC, MHBT at T = N / m^alpha, for `mh.sample`.
 
     The kernel samples exp(-U/T) approximately. The energy U in nats is minus the log
-    density. The kernel needs data.
+    density. The kernel needs data. The other arguments and the errors are those of
+    `mh.kernels.mhbt`.
 
     Args:
-        learning_rate: step of the proposal, as in `mhbt`.
+        learning_rate: step of the proposal.
         alpha: in (0, 1]. A smaller alpha gives a higher temperature and a smaller bias;
-            0.5 is c_n = sqrt(m). Defaults to 0.99. At the default the draws are wider
-            than exp(-U/T): on the logistic regression of `mhbt` their variance was 4.4
-            times as large in the stiffest directions.
-        proposal: one of `mh.proposals`. None is `Langevin()`.
+            0.5 is c_n = sqrt(m). Defaults to 0.99, whose draws are wider than
+            exp(-U/T): on the logistic regression of `mhbt` their variance was 4.4 times
+            as large in the stiffest directions.
+        proposal: None is `Langevin()`.
         refresh_probability: as in `mhbt`.
-
-    Raises:
-        ValueError: an argument is outside its range, or there is no data.
 
     Example:
 
@@ -443,26 +435,26 @@ def rsgld(
     """Return Metropolis-Hastings with reversible SGLD proposals, for `mh.sample`.
 
     With `normalized=True` and a fixed beta the kernel samples exp(-U/T), approximately
-    on mini-batches. The energy U in nats is minus the log density. With `log_density`,
-    or if a batch is all of the data, it is exact. The defaults, the paper's ratio and
+    on mini-batches, and exactly with `log_density` or all of the data in a batch. The
+    energy U in nats is minus the log density. The defaults, the paper's ratio and
     noise, make the chain nearly an optimizer: `mh.RSGLD` has the figures.
 
     Args:
-        learning_rate: epsilon, as in `mh.RSGLD`. A number of at least 0, or a schedule.
+        learning_rate: epsilon, as in `keras.optimizers.SGD`. A number of at least 0, or
+            a schedule.
         temperature: T, greater than 0, or a schedule. None is N/m with data, and 1 with
             `log_density`.
-        forward_probability: probability of a forward move, in (0, 1]. The paper has
-            0.5.
-        refresh_probability: probability of a refresh, in [0, 1), as in `mhbt`.
+        forward_probability: of a forward move, in (0, 1]. The paper has 0.5.
+        refresh_probability: of a refresh, in [0, 1), as in `mhbt`.
         beta: factor of the noise of backward moves, at least 1. "auto" chooses the
             first beta from the first forward proposals.
         beta_adaptation: "replay" chooses the smallest beta that would have given 90% of
             the best acceptance, at the end of each epoch of N // m steps, or at each
             step without mini-batches. "paper" is the rule of the paper. None keeps beta
             fixed (with "auto", after its first choice), as the theory requires.
-        noise_temperature: temperature of the proposal's noise, greater than 0. The
-            variance of the noise is 2 learning_rate noise_temperature / N. None is 1/N,
-            as in the paper. Choose T for low dimensions.
+        noise_temperature: of the proposal's noise, whose variance is
+            2 learning_rate noise_temperature / N. Greater than 0. None is 1/N, as in
+            the paper. Choose T for low dimensions.
         normalized: whether the density ratio has its normalising constants. They make
             detailed balance exact, and suit low dimensions.
 
@@ -476,8 +468,7 @@ def rsgld(
     ...     0.5, beta=2.0, beta_adaptation=None, noise_temperature=1.0, normalized=True
     ... )
 
-    Reference: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with
-    reversible SGLD proposal", section 2.3 and 3.2.
+    Reference: Wu, Wang and Wong (2020), section 2.3 and 3.2.
     """
     adaptation = BetaAdaptation.of(beta, beta_adaptation)
     proposal = public.ReversibleLangevin(
@@ -503,19 +494,23 @@ class MHBT(Sampler):
     finite is rejected. The sampler keeps two copies of the weights, one copy with
     `RandomWalk`.
 
-    `learning_rate`, `proposal` and `temperature` are those of `mh.kernels.mhbt`.
-    `train_size`, `prior`, `seed` and `name` are those of `mh.SGLD`.
+    Other arguments are those of `mh.kernels.mhbt` and `mh.SGLD`. The last three below
+    are for a reversible proposal. For others None switches them off.
 
     Args:
         batch_size: number of examples in a mini-batch, m.
-        refresh_probability: as in `mh.kernels.mhbt`. None is 0.1 for a reversible
-            proposal, and 0 for others.
-        warm_up: number of first steps that are plain gradient steps, for a reversible
-            proposal. They are burn-in. None is that of `mh.RSGLD` for a reversible
-            proposal, and 0 for others.
-        rate_adaptation: whether the learning rate follows the forward acceptance, for a
-            reversible proposal, until the first sample is kept. None is True for a
-            reversible proposal whose rate is no schedule.
+        refresh_probability: as in `mh.kernels.mhbt`. None is 0.1.
+        warm_up: number of first steps that are plain gradient steps, at least 0. They
+            are burn-in: `mh.PosteriorSamples` keeps no sample of them, and acceptance
+            is not reported. None is 500, or, in the first `fit` with
+            `mh.PosteriorSamples`, at most a quarter of its steps; with a long
+            `burn_in`, half of that, up to ten epochs of N // m steps.
+        rate_adaptation: whether the learning rate follows the acceptance of forward
+            moves after the warm-up: 30% down after a window with less than a quarter
+            accepted, 10% up again, at most to the rate that was given, with more than
+            half. Windows have 16, 32, ... forward moves, up to an epoch. The first kept
+            sample freezes the rate, so choose a `burn_in` that some windows end before.
+            The logs have it as `learning_rate`. None is True, but False for a schedule.
 
     Raises:
         ValueError: an argument is outside its range, or an option of the Keras base
@@ -525,9 +520,8 @@ class MHBT(Sampler):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.MHBT(
-    ...     0.05, train_size=1000, batch_size=100, proposal=mh.proposals.Langevin()
-    ... )
+    >>> proposal = mh.proposals.Langevin()
+    >>> optimizer = mh.MHBT(0.05, train_size=1000, batch_size=100, proposal=proposal)
 
     Reference: that of `mh.kernels.mhbt`.
     """
@@ -561,16 +555,13 @@ class MHBT(Sampler):
 class MINT(Sampler):
     """Mini-batch tempered MCMC: MHBT at the temperature N^(1 - lambda).
 
-    Here lambda = alpha log(m)/log(N). Energies are compared at the weight
-    N^lambda = m^alpha, a little less than the weight of one batch. The sampler samples
-    exp(-U/T) approximately. The energy U in nats is train_size * loss - log prior. Like
-    `MHBT`, it needs shuffled batches. With the learning rate
-    `mh.schedules.GeometricCycle` it is CMINT. It keeps two copies of the weights, one
-    copy with `RandomWalk`.
+    Here lambda = alpha log(m)/log(N): energies are compared at the weight m^alpha, a
+    little less than that of one batch. The sampler samples exp(-U/T) approximately. The
+    energy U in nats is train_size * loss - log prior. Like `MHBT`, it needs shuffled
+    batches. With the learning rate `mh.schedules.GeometricCycle` it is CMINT. It keeps
+    two copies of the weights, one copy with `RandomWalk`.
 
-    `learning_rate`, `alpha` and `proposal` are those of `mh.kernels.mint`. `train_size`
-    of at least 2, `batch_size`, `refresh_probability`, `warm_up`, `rate_adaptation`,
-    `prior`, `seed` and `name`, and the errors, are those of `mh.MHBT`.
+    Other arguments and the errors are those of `mh.kernels.mint` and `mh.MHBT`.
 
     Example:
 
@@ -612,11 +603,11 @@ class MINT(Sampler):
 class RSGLD(Sampler):
     """Mini-batch Metropolis-Hastings with reversible SGLD proposals.
 
-    Each proposal moves down the gradient (forward) or up the gradient with noise
-    beta times wider (backward). It is accepted or rejected on the next
-    mini-batch. A proposal whose loss or gradient is not finite is rejected. The run
-    begins with `warm_up` plain gradient steps. Without them, and with the paper's other
-    settings, a chain of a convolutional network freezes.
+    Each proposal moves down the gradient (forward) or up the gradient with noise beta
+    times wider (backward), and is accepted or rejected on the next mini-batch. One
+    whose loss or gradient is not finite is rejected. The run begins with `warm_up`
+    plain gradient steps: without them, and with the paper's other settings, a chain of
+    a convolutional network freezes.
 
     With `normalized=True` and a fixed beta the sampler samples exp(-U/T) approximately.
     The energy U in nats is train_size * loss - log prior. The defaults, the paper's
@@ -626,37 +617,20 @@ class RSGLD(Sampler):
     paper's settings (`examples/benchmarks/laws.py --only rsgld --steps 6000`). The
     sampler keeps two copies of the weights.
 
-    `learning_rate`, `forward_probability`, `refresh_probability`, `beta`,
-    `beta_adaptation`, `noise_temperature` and `normalized` are those of
-    `mh.kernels.rsgld`. `train_size`, `batch_size`, `prior`, `seed` and `name`, and the
-    errors, are those of `mh.MHBT`.
+    Other arguments and the errors are those of `mh.kernels.rsgld` and `mh.MHBT`.
 
     Args:
         temperature: T, greater than 0, or a schedule. None is N / (2 sqrt(m)), so that
-            c_n = 2 sqrt(m): refreshes are then accepted as often with any m. The paper
-            has N/m (c_n = m).
-        warm_up: number of first steps that are plain gradient steps, at least 0. They
-            are burn-in: `mh.PosteriorSamples` keeps no sample of them, and acceptance
-            is not reported. None is 500. If `mh.PosteriorSamples` is passed to the
-            first `fit`, None is at most a quarter of its steps; with a long `burn_in`,
-            half of that, up to ten epochs of N // m steps. The paper has 0.
-        rate_adaptation: whether the learning rate follows the acceptance of forward
-            moves after the warm-up. It falls by 30% after a window in which fewer than
-            a quarter are accepted, and rises by 10% again, up to the rate that was
-            given, where more than half are. Windows have 16, 32, 64, ... forward moves,
-            up to an epoch. The first kept sample freezes the rate: choose the `burn_in`
-            of `mh.PosteriorSamples` so that some windows end before it. The logs have
-            the rate as `learning_rate`. The paper has False.
+            refreshes are accepted as often with any m. The paper has N/m.
 
     Example:
 
-    >>> import keras
     >>> import keras_mhmcmc as mh
-    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    >>> model.compile(
-    ...     optimizer=mh.RSGLD(0.2, train_size=20000, batch_size=100),
-    ...     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    ... )
+    >>> optimizer = mh.RSGLD(0.2, train_size=20000, batch_size=100)
+    >>> paper = dict(temperature=200.0, forward_probability=0.5, warm_up=0)
+    >>> paper |= dict(refresh_probability=0.0, rate_adaptation=False)
+    >>> paper |= dict(beta_adaptation="paper")
+    >>> optimizer = mh.RSGLD(0.2, train_size=20000, batch_size=100, **paper)
 
     Reference: that of `mh.kernels.rsgld`.
     """

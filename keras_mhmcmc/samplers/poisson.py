@@ -63,7 +63,6 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import bounded
 from keras_mhmcmc.samplers.parts import informed
-from keras_mhmcmc.samplers.parts import poisson_batch
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import BoundedWalk
 from keras_mhmcmc.samplers.parts.bounded import Walk
@@ -93,14 +92,14 @@ class poisson(BoundedWalk):
     (upper - lower) / T. This is fewer than N only if the bounds are tight or T is
     large. `mh.kernels.tuna` needs fewer where likelihoods are smooth.
 
-    A proposal is a random walk, or follows a gradient g. The batch is drawn before the
-    proposal, and g is the gradient of the joint log density of position and batch. A
-    Langevin move (Poisson-MALA) is theta + epsilon^2/2 g + epsilon Z, with Z normal. A
-    Barker move (Poisson-Barker) is a random walk epsilon Z, whose coordinate j points
-    along g_j with probability 1 / (1 + exp(-epsilon |Z_j g_j|)). It is never longer
-    than the random walk. (It has only the probability in common with
-    `mh.kernels.barker`.) Both moves evaluate each example with its gradient at two
-    positions, and once more without. `draws.info` counts each example once.
+    A proposal is a random walk, or follows the gradient g of the joint log density of
+    position and batch, which is drawn before. A Langevin move (Poisson-MALA) is
+    theta + epsilon^2/2 g + epsilon Z, with Z normal. A Barker move (Poisson-Barker) is
+    a random walk epsilon Z, whose coordinate j points along g_j with probability
+    1 / (1 + exp(-epsilon |Z_j g_j|)). It is never longer than the random walk. (It has
+    only the probability in common with `mh.kernels.barker`.) Both moves evaluate each
+    example with its gradient at two positions, and once more without. `draws.info`
+    counts each example once.
 
     Args:
         learning_rate: epsilon, the standard deviation of the random walk, of the noise
@@ -123,14 +122,10 @@ class poisson(BoundedWalk):
     >>> import keras_mhmcmc as mh
     >>> import numpy as np
     >>> bounds = dict(lower=-np.ones(50), upper=np.zeros(50))
-    >>> kernel = mh.kernels.poisson(0.1, **bounds)
     >>> kernel = mh.kernels.poisson(0.2, **bounds, proposal="barker")
 
-    Reference: Zhang and De Sa (2019), "Poisson-minibatching for Gibbs sampling with
-    convergence rate guarantees"; Zhang, Cooper and De Sa (2020), "Asymptotically
-    optimal exact minibatch Metropolis-Hastings"; for moves along a gradient, Yuan and
-    Wang (2024), "Markov chain Monte Carlo without evaluating the target: an auxiliary
-    variable approach".
+    Reference: Zhang and De Sa (2019); Zhang, Cooper and De Sa (2020); for moves along a
+    gradient, Yuan and Wang (2024).
     """
 
     learning_rate: float
@@ -142,16 +137,15 @@ class poisson(BoundedWalk):
     temperature: float = 1.0
     block_size: int = 128
 
+    names = ("lower", "upper")
+
     def __post_init__(self) -> None:
         self._check_walk()
         _validate.choice("proposal", self.proposal, PROPOSALS)
         lower, upper = checked_limits(self.lower, self.upper)
         base.set_checked(self, lower=lower, upper=upper)
         if self.poisson_rate is not None:
-            rate = _validate.number(
-                "poisson_rate", self.poisson_rate, _validate.POSITIVE
-            )
-            base.set_checked(self, poisson_rate=rate)
+            base.check(self, poisson_rate=_validate.POSITIVE)
 
     @property
     def limits(self) -> list[Array]:
@@ -161,10 +155,6 @@ class poisson(BoundedWalk):
     def weights(self) -> Array:
         """The widths M_i, times T."""
         return self.upper - self.lower
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return ("lower", "upper")
 
     @property
     def total(self) -> float:
@@ -196,11 +186,10 @@ class poisson(BoundedWalk):
         delta, like = tensors.subtract(proposal, point), move.log_ratio
 
         def log_q_ratio(new_gradient: base.Position) -> Tensor:
+            lists = delta, gradient, new_gradient
             if self.proposal == "langevin":
-                return informed.langevin_log_ratio(
-                    delta, gradient, new_gradient, scale, like=like
-                )
-            return informed.barker_log_ratio(delta, gradient, new_gradient, like=like)
+                return informed.langevin_log_ratio(*lists, scale, like=like)
+            return informed.barker_log_ratio(*lists, like=like)
 
         way_back = bounded.WayBack(self._of_prior(proposal, density), log_q_ratio)
         return move._replace(first_block=_FIRST_BLOCK, way_back=way_back)
@@ -220,21 +209,13 @@ class poisson(BoundedWalk):
             return tensors.add_scaled(gradient, 1.0, added)
 
         rate = ops.zeros((point[0].shape[0],), "float32") + (self.extra + self.total)
-        return poisson_batch.visit_arrivals(
-            density,
-            rate,
-            table,
-            self.block_size,
-            visit,
-            self._of_prior(point, density),
-            _FIRST_BLOCK,
-        )
+        visited = density, rate, table, self.block_size, visit
+        first = self._of_prior(point, density)
+        return bounded.visit_arrivals(*visited, first, _FIRST_BLOCK)
 
-    def _of_prior(
-        self, position: base.Position, density: base.Density
-    ) -> base.Position:
+    def _of_prior(self, point: base.Position, density: base.Density) -> base.Position:
         """Return what the prior adds to g."""
-        return [g / self.temperature for g in density.prior_gradient(position)]
+        return [g / self.temperature for g in density.prior_gradient(point)]
 
     def _rates(self, value: Tensor, low: Tensor, high: Tensor) -> Rates:
         """Return the rates of log-likelihoods within their bounds."""
@@ -248,28 +229,19 @@ class poisson(BoundedWalk):
         return rates.value / (self.extra + self.total)
 
     def judge(
-        self,
-        examples: bounded.Examples,
-        measures: Walk,
-        violation: bounded.Violation,
+        self, examples: bounded.Examples, measures: Walk, violation: bounded.Violation
     ) -> bounded.Judged:
         low, high = examples.limits
         for value in (examples.here, examples.there):
             slack = bounded.rounding(value)
             outside = (value < low - slack) | (value > high + slack)
             outside = outside | ~ops.isfinite(value)
-            nearest = ops.where(value > high, high, low)
-            violation = bounded.first_violation(
-                violation, value, nearest, examples, outside
-            )
+            seen = value, ops.where(value > high, high, low), examples, outside
+            violation = bounded.first_violation(violation, *seen)
         here = self._rates(examples.here, low, high)
         there = self._rates(examples.there, low, high)
-        return bounded.Judged(
-            self._probability(here),
-            ops.log(there.value / here.value),
-            violation,
-            there.slope,
-        )
+        term = ops.log(there.value / here.value)
+        return bounded.Judged(self._probability(here), term, violation, there.slope)
 
 
 def checked_limits(lower: Array, upper: Array) -> tuple[Array, Array]:

@@ -8,13 +8,11 @@ Target: exp(-U(theta)/T), up to the bias of a finite step, of gradient noise, an
 curvature correction Gamma(theta). The correction is left out, as in the paper's
 experiments, so the sampled distribution is biased where G changes quickly.
 
-Equations, with N the number of training examples and Z standard normal:
+Equations, with the gradient that has the prior in it:
 
     V     <- alpha V + (1 - alpha) grad(U/N)^2
     G     =  1 / (lambda + sqrt(V))
     theta <- theta - epsilon G grad(U/N) + sqrt(2 epsilon T G / N) Z
-
-V averages the squares of the gradient with the prior, which is part of U.
 
 | paper     | name            | shape             | unit                           |
 |-----------|-----------------|-------------------|--------------------------------|
@@ -27,7 +25,7 @@ V averages the squares of the gradient with the prior, which is part of U.
 | epsilon   | `learning_rate` | scalar, () or (K,)| weights                        |
 | T         | `temperature`   | scalar, () or (K,)| 1                              |
 | N         | `train_size`    | int               | examples                       |
-| Z         | `normals`       | list of tensors   | 1                              |
+| Z         | `normals`       | list of tensors   | 1, standard normal             |
 """
 
 import dataclasses
@@ -78,8 +76,7 @@ class psgld(base.Diffusion):
     >>> import keras_mhmcmc as mh
     >>> kernel = mh.kernels.psgld(0.01)
 
-    Reference: Li, Chen, Carlson and Carin (2016), "Preconditioned stochastic gradient
-    Langevin dynamics for deep neural networks", algorithm 1.
+    Reference: Li, Chen, Carlson and Carin (2016), algorithm 1.
     """
 
     learning_rate: base.Rate
@@ -117,9 +114,7 @@ class PSGLD(Sampler):
     deviations are too large. The energy U in nats is train_size * loss - log prior. The
     sampler keeps one copy of the weights.
 
-    `learning_rate`, `decay`, `epsilon` and `temperature` are those of
-    `mh.kernels.psgld`. `train_size`, `prior`, `seed`, `nan_policy` and `name`, and the
-    errors, are those of `mh.SGLD`.
+    Other arguments and the errors are those of `mh.kernels.psgld` and `mh.SGLD`.
 
     Example:
 

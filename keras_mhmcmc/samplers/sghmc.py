@@ -10,24 +10,20 @@ sampling", the method BAOAB. The paper's step is sqrt(epsilon / N) here, its fri
 Target: exp(-U(theta)/T), up to the bias of a finite step and of gradient noise, whose
 size is in the docstring of the kernel.
 
-Equations, with N the number of training examples and Z standard normal, of "euler":
+Equations of "euler", and of "baoab":
 
     v     <- mu v - epsilon grad(U/N) + sqrt(2 epsilon (1 - mu) T / N) Z
     theta <- theta + v
-
-The momentum moves first: the other order uses a gradient that is one step old, and
-doubles the variance at eta L = 0.05, mu = 0.9.
-
-Equations of "baoab":
 
     v     <- v - epsilon grad(U/N)
     theta <- theta + v / 2
     v     <- mu v + sqrt(epsilon (1 - mu^2) T / N) Z
     theta <- theta + v / 2
 
-The paper kicks by half a step at the beginning and at the end of a step. The gradients
-of both kicks are taken at one position, so they are one kick here. The positions are
-the paper's. The velocity of the state is that before a kick.
+The momentum moves first: the other order uses a gradient that is one step old, and
+doubles the variance at eta L = 0.05, mu = 0.9. The paper of BAOAB kicks by half a step
+at the beginning and at the end of a step, at one position each: one kick here. The
+positions are the paper's. The velocity of the state is that before a kick.
 
 So position and velocity of the state are not independent. On a Gaussian without
 gradient noise, v - a epsilon grad(U/N) is uncorrelated with theta, for a = 1/(1 + mu)
@@ -45,7 +41,7 @@ theta, as in replica exchange, the velocity that belongs to it is
 | mu        | `momentum`      | float             | 1, kept in a step              |
 | T         | `temperature`   | scalar, () or (K,)| 1                              |
 | N         | `train_size`    | int               | examples                       |
-| Z         | `normals`       | list of tensors   | 1                              |
+| Z         | `normals`       | list of tensors   | 1, standard normal             |
 | a         | `share`         | scalar, () or (K,)| 1                              |
 """
 
@@ -76,12 +72,11 @@ class sghmc(base.Diffusion):
     """Make stochastic gradient Hamiltonian Monte Carlo, a kernel for `mh.sample`.
 
     It samples exp(-U/T), up to the bias of a finite step and of gradient noise. The
-    energy U in nats is minus the log density.
-
-    On a Gaussian, let L be the curvature of U in some direction, so that the variance
-    of the target is T / L. Let eta = learning_rate / N, and let mu be the momentum. Let
-    V be the variance of the gradient of U/N over independent mini-batches. Then the
-    variance of the samples in this direction is, with `integrator="euler"`,
+    energy U in nats is minus the log density. On a Gaussian, let L be the curvature of
+    U in some direction, so that the variance of the target is T / L, and let
+    eta = learning_rate / N, mu be the momentum, and V the variance of the gradient of
+    U/N over independent mini-batches. Then the variance of the samples is, with
+    `integrator="euler"`,
 
         (T + learning_rate N V / (2 (1 - mu))) / (L (1 - eta L / (2 (1 + mu)))).
 
@@ -91,9 +86,9 @@ class sghmc(base.Diffusion):
 
         (T + learning_rate N V (1 + mu) / (4 (1 - mu) (1 - eta L / 4))) / L.
 
-    So on a Gaussian "baoab" has no bias of the step. For mu near 1 its bias of gradient
-    noise is about that of "euler". Both integrators need one gradient for each step.
-    Take "baoab" if gradient noise is small: with all of the data in each batch.
+    So on a Gaussian "baoab" has no bias of the step, and for mu near 1 about the bias
+    of gradient noise of "euler". Take it if gradient noise is small: with all of the
+    data in each batch. Both need one gradient for each step.
 
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
@@ -103,11 +98,11 @@ class sghmc(base.Diffusion):
             Defaults to 0.9.
         temperature: T, at least 0, or a schedule. 1 gives the posterior, 0 gives SGD.
             Defaults to 1.
-        integrator: how a step moves. "euler" is SGD with momentum, and noise in the
-            velocity. It is stable for eta L < 2 (1 + mu). "baoab" moves by half the
-            velocity, applies friction and noise, and moves by half the new velocity. It
-            is stable for eta L < 4. Over all later steps a gradient moves the weights
-            by learning_rate / (1 - mu) times the gradient with "euler", and by
+        integrator: "euler" is SGD with momentum, and noise in the velocity. It is
+            stable for eta L < 2 (1 + mu). "baoab" moves by half the velocity, applies
+            friction and noise, and moves by half the new velocity. It is stable for
+            eta L < 4. Over all later steps a gradient moves the weights by
+            learning_rate / (1 - mu) times the gradient with "euler", and by
             learning_rate (1 + mu) / (2 (1 - mu)) times with "baoab". Defaults to
             "euler".
 
@@ -119,9 +114,8 @@ class sghmc(base.Diffusion):
     >>> import keras_mhmcmc as mh
     >>> kernel = mh.kernels.sghmc(0.01, momentum=0.9)
 
-    Reference: Chen, Fox and Guestrin (2014), "Stochastic gradient Hamiltonian Monte
-    Carlo", eq. (15); for "baoab", Leimkuhler and Matthews (2013), "Rational
-    construction of stochastic numerical methods for molecular sampling".
+    Reference: Chen, Fox and Guestrin (2014), eq. (15); for "baoab", Leimkuhler and
+    Matthews (2013).
     """
 
     learning_rate: base.Rate
@@ -171,14 +165,11 @@ class sghmc(base.Diffusion):
 
 
 def velocity_at(
-    current: base.Current,
-    before: base.Current,
-    evaluation: base.Evaluation,
-    share: Tensor,
+    current: base.Current, before: base.Current, now: base.Evaluation, share: Tensor
 ) -> base.Position:
     """Return v', the velocity that belongs to a position from another chain."""
     change = tensors.subtract(current.gradient, before.gradient)
-    step = share * evaluation.learning_rate * evaluation.multiplier
+    step = share * now.learning_rate * now.multiplier
     return tensors.add_scaled(before.auxiliary.velocity, step, change)
 
 
@@ -186,13 +177,11 @@ def velocity_at(
 class SGHMC(Sampler):
     """Stochastic gradient Hamiltonian Monte Carlo: SGD with momentum and noise.
 
-    It samples exp(-U/T), up to the bias of a finite step and of gradient noise, whose
-    size `mh.kernels.sghmc` gives. The energy U in nats is
-    train_size * loss - log prior. The sampler keeps one copy of the weights.
+    It samples exp(-U/T), up to the bias of a finite step and of gradient noise that
+    `mh.kernels.sghmc` gives. The energy U in nats is train_size * loss - log prior. The
+    sampler keeps one copy of the weights.
 
-    `learning_rate`, `momentum`, `temperature` and `integrator` are those of
-    `mh.kernels.sghmc`. `train_size`, `prior`, `seed`, `nan_policy` and `name`, and the
-    errors, are those of `mh.SGLD`.
+    Other arguments and the errors are those of `mh.kernels.sghmc` and `mh.SGLD`.
 
     Example:
 
@@ -216,11 +205,7 @@ class SGHMC(Sampler):
         name: str = "sghmc",
         **options: Any,
     ) -> None:
-        algorithm = sghmc(
-            base.OF_OPTIMIZER,
-            momentum=momentum,
-            temperature=temperature,
-            integrator=integrator,
-        )
+        given: dict[str, Any] = dict(momentum=momentum, temperature=temperature)
+        algorithm = sghmc(base.OF_OPTIMIZER, integrator=integrator, **given)
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

@@ -62,8 +62,7 @@ class sgld(base.Diffusion):
     >>> import keras_mhmcmc as mh
     >>> kernel = mh.kernels.sgld(0.1)
 
-    Reference: Welling and Teh (2011), "Bayesian learning via stochastic gradient
-    Langevin dynamics", eq. (4).
+    Reference: Welling and Teh (2011), eq. (4).
     """
 
     learning_rate: base.Rate
@@ -85,15 +84,15 @@ class sgld(base.Diffusion):
 class SGLD(Sampler):
     """Stochastic gradient Langevin dynamics: SGD with the right amount of noise.
 
-    It samples exp(-U/T), up to the bias of a finite step and of gradient noise, whose
-    size `mh.kernels.sgld` gives. The energy U in nats is
-    train_size * loss - log prior. The sampler keeps no copy of the weights.
+    It samples exp(-U/T), up to the bias of a finite step and of gradient noise that
+    `mh.kernels.sgld` gives. The energy U in nats is train_size * loss - log prior. The
+    sampler keeps no copy of the weights.
+
+    Other arguments are those of `mh.kernels.sgld`.
 
     Args:
-        learning_rate: as in `mh.kernels.sgld`.
         train_size: number of training examples, N. It sets the scale of the
             noise. Defaults to "auto", which reads it from `fit`.
-        temperature: as in `mh.kernels.sgld`. Defaults to 1.
         prior: such as `mh.priors.Gaussian(scale)`. None is a flat prior.
         seed: integer in [0, 2**31) that makes the noise repeatable. None draws one.
         nan_policy: what to do when the loss or a gradient is NaN or infinite. The chain
@@ -111,10 +110,8 @@ class SGLD(Sampler):
     >>> import keras
     >>> import keras_mhmcmc as mh
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    >>> model.compile(
-    ...     optimizer=mh.SGLD(0.1),
-    ...     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    ... )
+    >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    >>> model.compile(optimizer=mh.SGLD(0.1), loss=loss)
 
     Reference: that of `mh.kernels.sgld`.
     """

@@ -20,33 +20,29 @@ and Z standard normal:
     theta <- theta + v
     xi    <- min(xi + gamma ((1 - xi/2) |v|^2 / (n eta T) - 1), 1)
 
-Units. The paper has p <- p - h xi p - h grad(U) + sqrt(2 A h) Z, theta <- theta + h p
-and xi <- xi + h (|p|^2/n - 1). With v = h p, epsilon = N h^2, and h xi and h A under
-the names xi and A, the first two lines are those above, and the last one is
+With v = h p, epsilon = N h^2, and h xi and h A under the names xi and A, the first two
+lines are the paper's p <- p - h xi p - h grad(U) + sqrt(2 A h) Z, theta <- theta + h p.
+Its third, xi <- xi + h (|p|^2/n - 1), has gamma = eta, for a thermostat of mass 1. Here
+gamma is a number, and eta / gamma is that mass, on which the law of the position does
+not depend. Around xi = A, the kinetic energy E = |v|^2 / (n eta T) and the thermostat
+follow dE = -2 A (E - 1) - 2 (xi - A), dxi = gamma (E - 1): gamma = A^2 / 2 is the
+largest one that does not swing, and the default.
 
-    xi <- xi + eta (|v|^2 / (n eta) - 1).
-
-So the paper's gamma is eta, which has a unit: the mass of its thermostat is 1. Here
-gamma is a number, and eta / gamma is that mass. The law of the position does not depend
-on it. Around xi = A, the kinetic energy E = |v|^2 / (n eta T) and the thermostat follow
-dE = -2 A (E - 1) - 2 (xi - A), dxi = gamma (E - 1): gamma = A^2 / 2 is the largest one
-that does not swing, and the default.
-
-Two things are not in the paper. One is the factor 1 - xi/2, which goes to 1 for small
-steps. On a Gaussian with precision L in all directions, a constant xi gives
+Not in the paper is the factor 1 - xi/2, which goes to 1 for small steps. On a Gaussian
+with precision L in all directions, a constant xi gives
 
     var(theta) = (1 - xi/2) var(v) / (eta L).
 
 Without the factor var(v) would be eta T, and the variance of the position 5% too small
-at xi = 0.1. With the factor this variance is T / L at any step, if n is large. If B and
-L differ from direction to direction, each direction has the variance of SGHMC with the
+at xi = 0.1. With it this variance is T / L at any step, if n is large. If B and L
+differ from direction to direction, each direction has the variance of SGHMC with the
 momentum 1 - xi, and the thermostat keeps the mean over the directions at T:
 
     var(theta_i) = T (A + B_i) / (xi L_i s_i),  s_i = 1 - eta L_i / (2 (2 - xi)),
     xi = mean of (A + B_i) / s_i.
 
-The other is the limit 1. A step cools most at xi = 1. Above xi = 2 it heats, so the
-thermostat would rise without end.
+Nor is the limit 1, where a step cools most. Above xi = 2 it heats, so the thermostat
+would rise without end.
 
 | paper     | name              | shape             | unit                         |
 |-----------|-------------------|-------------------|------------------------------|
@@ -64,8 +60,7 @@ thermostat would rise without end.
 | h^2       | eta               | scalar            | weights^2 / nat              |
 | -         | L                 | scalar            | nats / weight^2              |
 | -         | V                 | scalar            | (nats / (example weight))^2  |
-| -         | B                 | scalar            | 1                            |
-| -         | s                 | scalar            | 1                            |
+| -         | B, s              | scalars           | 1                            |
 """
 
 import dataclasses
@@ -101,14 +96,12 @@ class sgnht(base.Diffusion):
     """Make the stochastic gradient Nose-Hoover thermostat, a kernel for `mh.sample`.
 
     It samples exp(-U/T), up to the bias of a finite step. The energy U in nats is minus
-    the log density. Each chain has a thermostat, which is the friction of its next
-    step.
-
-    Mini-batches make the velocities of SGHMC hotter than T, and its samples too wide.
-    Here the thermostat rises while the velocities are hotter than T, and falls while
-    they are colder. So it absorbs gradient noise of unknown size, if the noise is the
-    same in all directions and at all positions. Otherwise it absorbs the mean over the
-    weights: directions with more noise stay too hot, and others become too cold.
+    the log density. Mini-batches make the velocities of SGHMC hotter than T, and its
+    samples too wide. Here each chain has a thermostat, the friction of its next step,
+    which rises while the velocities are hotter than T, and falls while they are colder.
+    It absorbs gradient noise of unknown size, if the noise is the same in all
+    directions and at all positions. Otherwise it absorbs the mean over the weights:
+    directions with more noise stay too hot, and others become too cold.
 
     Let eta = learning_rate / N, let L be the precision of a Gaussian that is the same
     in all directions, and let V be the variance of the gradient of U/N between
@@ -117,24 +110,22 @@ class sgnht(base.Diffusion):
 
         xi (1 - eta L / (2 (2 - xi))) = 1 - momentum + learning_rate N V / (2 T).
 
-    The right side must be below 1, which is the largest thermostat. A thermostat that
-    stays at 1 in the diagnostics says that it is not: then the samples are too wide.
-    Lower the learning rate, or take larger batches. The thermostat follows the noise in
-    about xi / thermostat_rate steps, which are part of the burn-in.
+    The right side must be below 1, the largest thermostat. If the thermostat stays at 1
+    in the diagnostics, the samples are too wide: lower the learning rate, or take
+    larger batches. The thermostat follows the noise in about xi / thermostat_rate
+    steps, which are part of the burn-in.
 
     With few weights the thermostat fluctuates by sqrt(thermostat_rate / weights). At
     eta L = 0.1 the variance of a single weight was 0.4% too small at momentum 0.9, 1.6%
-    at 0.8 and 6.3% at 0.6 (standard errors 0.06% and less). The bias falls as
-    1 / weights.
+    at 0.8 and 6.3% at 0.6. The bias falls as 1 / weights.
 
     Args:
         learning_rate: as in `keras.optimizers.SGD` with momentum. A number of at least
             0, or a schedule.
         momentum: share of the velocity that a step keeps without gradient noise, in
             [0, 1). 1 - momentum is the first value of the thermostat. Defaults to 0.9.
-        temperature: T, at least 0, or a schedule. 1 gives the posterior. At 0 the
-            thermostat stays as it is, and the sampler is SGD with momentum. Defaults to
-            1.
+        temperature: T, at least 0, or a schedule. At 0 the thermostat stays as it is,
+            and the sampler is SGD with momentum. Defaults to 1, the posterior.
         thermostat_rate: what the thermostat changes by in a step whose velocities are
             twice as hot as T, in [0, 1]. 0 gives SGHMC. The paper has
             learning_rate / N, which is very slow for networks. Defaults to None,
@@ -148,8 +139,7 @@ class sgnht(base.Diffusion):
     >>> import keras_mhmcmc as mh
     >>> kernel = mh.kernels.sgnht(0.01, momentum=0.9)
 
-    Reference: Ding, Fang, Babbush, Chen, Skeel and Neven (2014), "Bayesian sampling
-    using stochastic gradient thermostats", algorithm 2.
+    Reference: Ding, Fang, Babbush, Chen, Skeel and Neven (2014), algorithm 2.
     """
 
     learning_rate: base.Rate
@@ -157,6 +147,8 @@ class sgnht(base.Diffusion):
     momentum: float = 0.9
     temperature: base.Rate = 1.0
     thermostat_rate: float | None = None
+
+    traits = base.Traits(counts_weights="the thermostat")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,27 +170,18 @@ class sgnht(base.Diffusion):
             return 0.5 * self.friction**2
         return self.thermostat_rate
 
-    @property
-    def traits(self) -> base.Traits:
-        return base.Traits(counts_weights="the thermostat")
-
     def init(self, position: base.Position) -> State:
         velocity = base.slots_like(position, "velocity")
         return State(position, velocity, base.Slot("thermostat", value=self.friction))
 
-    def move(self, current: base.Current, evaluation: base.Evaluation) -> State:
+    def move(self, current: base.Current, now: base.Evaluation) -> State:
         _, velocity, thermostat = current.auxiliary
-        rate, temperature = evaluation.learning_rate, evaluation.temperature
-        size = evaluation.train_size
-        noise = base.noise_scale(rate * self.friction, temperature, size)
-        velocity = tensors.add_terms(
-            velocity,
-            (-thermostat, velocity),
-            (-rate * evaluation.multiplier, current.gradient),
-            (noise, evaluation.normals),
-        )
-        heat = rate * temperature / size
-        thermostat = next_thermostat(thermostat, velocity, heat, self.rate)
+        rate, size = now.learning_rate, now.train_size
+        noise = base.noise_scale(rate * self.friction, now.temperature, size)
+        kick, heat = (-rate * now.multiplier, current.gradient), (noise, now.normals)
+        velocity = tensors.add_terms(velocity, (-thermostat, velocity), kick, heat)
+        square = rate * now.temperature / size
+        thermostat = next_thermostat(thermostat, velocity, square, self.rate)
         position = tensors.add_scaled(current.position, 1.0, velocity)
         return State(position, velocity, thermostat)
 
@@ -220,12 +203,8 @@ def next_thermostat(
 ) -> Tensor:
     """Return the thermostat after a step that has led to `velocity`.
 
-    Args:
-        thermostat: friction of that step, () or (K,).
-        velocity: after the step.
-        heat: eta T, the square that each velocity should have, weights^2, () or (K,).
-            Where it is 0 there is no temperature to keep, and the thermostat stays.
-        rate: gamma.
+    `heat` is eta T, the square that each velocity should have. Where it is 0 there is
+    no temperature to keep, and the thermostat stays.
     """
     heat = ops.convert_to_tensor(heat, dtype="float32")
     is_hot = heat > 0.0
@@ -245,9 +224,7 @@ class SGNHT(Sampler):
     The energy U in nats is train_size * loss - log prior. The sampler keeps one copy of
     the weights, and one number for each chain: the thermostat.
 
-    `learning_rate`, `momentum`, `temperature` and `thermostat_rate` are those of
-    `mh.kernels.sgnht`. `train_size`, `prior`, `seed`, `nan_policy` and `name`, and the
-    errors, are those of `mh.SGLD`.
+    Other arguments and the errors are those of `mh.kernels.sgnht` and `mh.SGLD`.
 
     Example:
 
@@ -271,11 +248,7 @@ class SGNHT(Sampler):
         name: str = "sgnht",
         **options: Any,
     ) -> None:
-        algorithm = sgnht(
-            base.OF_OPTIMIZER,
-            momentum=momentum,
-            temperature=temperature,
-            thermostat_rate=thermostat_rate,
-        )
+        given: dict[str, Any] = dict(momentum=momentum, temperature=temperature)
+        algorithm = sgnht(base.OF_OPTIMIZER, thermostat_rate=thermostat_rate, **given)
         shared = train_size, prior, seed, name, options
         super().__init__(learning_rate, algorithm, *shared, nan_policy=nan_policy)

@@ -79,9 +79,8 @@ class smh(bounded.BoundedTest):
 
     The kernel samples exp(-U/T) exactly, with a fixed step and without a pass over the
     data. It needs a Taylor expansion of each example's log-likelihood about a point
-    near the mode, and a bound of its remainder. `mh.expansions` makes them for common
-    models, with one pass over the data for each step of Newton's method. A bound that
-    does not hold ends the run with an error.
+    near the mode, and a bound of its remainder. A bound that does not hold ends the run
+    with an error.
 
     A proposal is made from the Gaussian of the expansion, about its `reference`. The
     accept-reject test evaluates only examples whose polynomial may be too rough. With
@@ -90,8 +89,9 @@ class smh(bounded.BoundedTest):
     data. `draws.info` has the mean `batch_size` of each chain.
 
     Args:
-        expansion: of the log-likelihoods, such as
-            `mh.expansions.logistic_regression(x, y)` of the same data.
+        expansion: of the log-likelihoods of the same data, such as
+            `mh.expansions.logistic_regression(x, y)`, which makes a pass over the data
+            for each step of Newton's method.
         step_size: beta, in standard deviations of the Gaussian, in (0, 1] for
             Crank-Nicolson proposals, greater than 0 for a random walk. With 1 a
             Crank-Nicolson proposal is an independent draw from the Gaussian. Smaller
@@ -111,27 +111,12 @@ class smh(bounded.BoundedTest):
 
     >>> import keras_mhmcmc as mh
     >>> import numpy as np
-    >>> from keras import ops
     >>> x = np.random.default_rng(0).normal(size=(1000, 3))
     >>> y = (x[:, 0] > 0).astype("float32")
-    >>> def log_likelihood(theta, batch):
-    ...     x, y = batch
-    ...     return -ops.softplus((1 - 2 * y) * ops.matmul(x, theta))
     >>> expansion = mh.expansions.logistic_regression(x, y)
-    >>> draws = mh.sample(
-    ...     mh.kernels.smh(expansion),
-    ...     expansion.reference,
-    ...     log_likelihood=log_likelihood,
-    ...     log_prior=lambda theta: -0.5 * ops.sum(ops.square(theta)),
-    ...     data=(x, y),
-    ...     num_steps=200,
-    ...     progress=False,
-    ... )
-    >>> draws.position.shape
-    (1, 200, 3)
+    >>> kernel, start = mh.kernels.smh(expansion), expansion.reference
 
-    Reference: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019),
-    "Scalable Metropolis-Hastings for exact Bayesian inference with large datasets".
+    Reference: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019).
     """
 
     expansion: taylor.Expansion
@@ -141,6 +126,8 @@ class smh(bounded.BoundedTest):
     max_examples: float | None = None
     temperature: float = 1.0
     block_size: int = 16
+
+    names = ("expansion",)
 
     def __post_init__(self) -> None:
         self._check_test()
@@ -155,13 +142,9 @@ class smh(bounded.BoundedTest):
         interval = _validate.Interval(
             0.0, math.inf if is_walk else 1.0, low_open=True, high_open=is_walk
         )
-        step = _validate.number("step_size", self.step_size, interval)
-        base.set_checked(self, step_size=step)
+        base.check(self, step_size=interval)
         if self.max_examples is not None:
-            most = _validate.number(
-                "max_examples", self.max_examples, _validate.POSITIVE
-            )
-            base.set_checked(self, max_examples=most)
+            base.check(self, max_examples=_validate.POSITIVE)
 
     @functools.cached_property
     def whitened(self) -> taylor.Whitened:
@@ -178,15 +161,6 @@ class smh(bounded.BoundedTest):
         own = self.whitened
         reference = self.expansion.reference
         return [reference, own.factor, own.inverse, own.gradient, own.hessian]
-
-    @property
-    def weights(self) -> Array:
-        """The bounds psi_i."""
-        return self.whitened.limits
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return ("expansion",)
 
     @property
     def total(self) -> float:
@@ -235,13 +209,9 @@ class smh(bounded.BoundedTest):
         # What r_0 rejects needs no batch: the test has the uniform of part 0, too.
         uniform = density.uniforms(1, 1, 0)[0, :, 0]
         goes_on = ~whole & (ops.log(uniform) < log_ratio)
-        return bounded.Move(
-            proposal,
-            log_ratio,
-            ops.where(goes_on, rate, 0.0),
-            ops.where(whole, float(density.train_size), 0.0),
-            Measures(here, there, reach),
-        )
+        examples = ops.where(whole, float(density.train_size), 0.0)
+        rate, measures = ops.where(goes_on, rate, 0.0), Measures(here, there, reach)
+        return bounded.Move(proposal, log_ratio, rate, examples, measures)
 
     def judge(
         self,
@@ -257,6 +227,5 @@ class smh(bounded.BoundedTest):
         share, violation = bounded.bounded_share(remainders, bound, violation)
         # T divides both lambda_i and its bound.
         probability = ops.maximum(share, 0.0)
-        return bounded.Judged(
-            probability, ops.full_like(probability, -math.inf), violation
-        )
+        rejects = ops.full_like(probability, -math.inf)
+        return bounded.Judged(probability, rejects, violation)

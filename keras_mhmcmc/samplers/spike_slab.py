@@ -23,15 +23,15 @@ Equations, with the sums over the p weights of one group, and N examples:
     (17)  each  <- (1 - omega) old + omega new
 
 Eq. (13) uses the averaged sigma and delta of the step before. Eq. (14) to (16) take rho
-as eq. (13) gives it, like g of the paper's eq. (17). Only eq. (17) averages, once. (The
-paper's algorithm 1 overwrites rho and kappa by averages before eq. (15) and (16).) Eq.
-(11) takes the averages. In regression sigma is also the noise. There is then one sigma
-for all groups, eq. (15) sums over all of them, RSS is the residual sum of squares, and
-the energy of the data is RSS / (2 sigma^2).
+as eq. (13) gives it, like g of the paper's eq. (17). Only eq. (17) averages, once, and
+eq. (11) takes the averages. (The paper's algorithm 1 overwrites rho and kappa by
+averages before eq. (15) and (16).) In regression sigma is also the noise. There is then
+one sigma for all groups, eq. (15) sums over all of them, RSS is the residual sum of
+squares, and the energy of the data is RSS / (2 sigma^2).
 
-The state holds q = 1 - rho, the probability of the spike. kappa is affine in q, so the
-average of kappa follows from the average of q and needs no copy. If q is tiny, q / v0
-is still exact, while a stored rho would have lost the digits of 1 - rho.
+The state holds q = 1 - rho, the probability of the spike. kappa is affine in q, so its
+average follows from that of q. If q is tiny, q / v0 is still exact, while a stored rho
+would have lost the digits of 1 - rho.
 
 | paper         | name            | shape           | unit                            |
 |---------------|-----------------|-----------------|---------------------------------|
@@ -76,18 +76,7 @@ from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.priors import warn_of_regularizers
-from keras_mhmcmc.samplers.base import OF_OPTIMIZER
-from keras_mhmcmc.samplers.base import Current
-from keras_mhmcmc.samplers.base import Diffusion
-from keras_mhmcmc.samplers.base import Evaluation
-from keras_mhmcmc.samplers.base import Info
-from keras_mhmcmc.samplers.base import OverDiffusion
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import Rate
-from keras_mhmcmc.samplers.base import Slot
-from keras_mhmcmc.samplers.base import Traits
-from keras_mhmcmc.samplers.base import at_step
-from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers import base as protocol
 from keras_mhmcmc.samplers.parts import layer_noise
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.adam import Adam
@@ -117,7 +106,7 @@ class Numbers(NamedTuple):
 class Latents(NamedTuple):
     """The latent variables."""
 
-    spike: Position  # 1 - rho of each sparse tensor
+    spike: protocol.Position  # 1 - rho of each sparse tensor
     sigma: Tensor  # (..., groups)
     delta: Tensor  # (..., groups)
 
@@ -131,17 +120,17 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SpikeSlabSampler(OverDiffusion):
+class SpikeSlabSampler(protocol.OverDiffusion):
     """A diffusion whose prior learns which weights are small: SGLD-SA, SGHMC-SA, ESM.
 
     In a network only kernels are sparse, and the other kernels have the prior N(0, 1).
     A kernel is a weight with at least two axes that is not called a bias.
     """
 
-    base: Diffusion  # Adam for ESM
+    base: protocol.Diffusion  # Adam for ESM
     prior: Any  # a `mh.priors.SpikeSlab`, which has numbers and chooses weights
     is_regression: bool  # whether U of the data is RSS / (2 sigma^2)
-    step_size: Rate | None  # omega; None is 0.1 (k + 1000)^(-3/4)
+    step_size: protocol.Rate | None  # omega; None is 0.1 (k + 1000)^(-3/4)
     layer_temperatures: bool = False
     is_network: bool = True
     sparse: tuple[int, ...] = ()  # indices of weights, known once the weights are
@@ -154,21 +143,16 @@ class SpikeSlabSampler(OverDiffusion):
         elif not isinstance(step_size, Schedule):
             hint = "A `LearningRateSchedule` that falls from at most 1 will do as well."
             step_size = _validate.number("step_size", step_size, _STEP, hint)
-        set_checked(self, step_size=step_size)
+        protocol.set_checked(self, step_size=step_size)
         _validate.choice("layer_temperatures", self.layer_temperatures, (True, False))
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> protocol.Traits:
         learns = self.is_regression
         traits = self.base.traits._replace(uses_energy=learns, learns_noise=learns)
         return traits._replace(takes_prior=False)
 
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
-        """Return the algorithm with the weights that the prior chooses.
-
-        Raises:
-            ValueError: the prior chooses none.
-        """
         kernels = list(range(len(weights)))
         if self.is_network:
             kernels = self.prior.kernels_of(weights, has_chains)
@@ -176,33 +160,35 @@ class SpikeSlabSampler(OverDiffusion):
         normal = [i for i in kernels if self.is_network and i not in sparse]
         return dataclasses.replace(self, sparse=tuple(sparse), normal=tuple(normal))
 
-    def init(self, position: Position) -> State:
-        prior, settings = self.prior, self._settings()
+    def init(self, position: protocol.Position) -> State:
+        prior, groups = self.prior, (max(self._settings().groups) + 1,)
         first = prior.initial_inclusion
-        first = prior.delta if first is None else first
-        groups = (max(settings.groups) + 1,)
+        first = 1 - (prior.delta if first is None else first)
         shapes = {i: tuple(position[i].shape) for i in self.sparse}
         latents = Latents(
             [
-                Slot("spike_probability", shape, "float32", 1 - first, i)
+                protocol.Slot("spike_probability", shape, value=first, weight=i)
                 for i, shape in shapes.items()
             ],
-            Slot("sigma", groups, value=prior.sigma),
-            Slot("delta", groups, value=prior.delta),
+            protocol.Slot("sigma", groups, value=prior.sigma),
+            protocol.Slot("delta", groups, value=prior.delta),
         )
-        nothing = layer_noise.NO_GRADIENT
-        spreads = Slot("spreads", (len(position),), value=nothing)
-        is_spread = self.layer_temperatures
-        return State(self.base.init(position), latents, spreads if is_spread else ())
+        spreads: Any = ()
+        if self.layer_temperatures:
+            nothing = layer_noise.NO_GRADIENT
+            spreads = protocol.Slot("spreads", (len(position),), value=nothing)
+        return State(self.base.init(position), latents, spreads)
 
-    def decide(self, state: State, evaluation: Evaluation) -> tuple[Current, Info]:
+    def decide(
+        self, state: State, evaluation: protocol.Evaluation
+    ) -> tuple[protocol.Current, protocol.Info]:
         position, settings = self.base.point(state.base), self._settings()
         gradient, energy = list(evaluation.gradient), evaluation.energy
         latents, weighted = update_latents(
             [position[i] for i in self.sparse],
             state.latents,
             settings,
-            step_size=at_step(self.step_size, evaluation.number),
+            step_size=protocol.at_step(self.step_size, evaluation.number),
             train_size=evaluation.train_size,
             rss=energy if self.is_regression else None,
         )
@@ -226,7 +212,7 @@ class SpikeSlabSampler(OverDiffusion):
         auxiliary = State(current.auxiliary, latents, spreads)
         return current._replace(auxiliary=auxiliary), info
 
-    def move(self, current: Current, evaluation: Evaluation) -> State:
+    def move(self, current: protocol.Current, evaluation: protocol.Evaluation) -> State:
         base, latents, spreads = current.auxiliary
         if self.layer_temperatures:
             normals = layer_noise.scaled(evaluation.normals, spreads)
@@ -258,7 +244,7 @@ class SpikeSlabSampler(OverDiffusion):
 
 
 def update_latents(
-    position: Position,
+    position: protocol.Position,
     latents: Latents,
     prior: Numbers,
     *,
@@ -268,8 +254,8 @@ def update_latents(
 ) -> tuple[Latents, list[Tensor]]:
     """Return the latent variables after one more position, eq. (13) to (17).
 
-    With `rss` the latent variables are those of a regression. The second result is
-    sum kappa beta^2 of each tensor with the new kappa, for `prior_energy`.
+    With `rss` they are those of a regression. Then sum kappa beta^2 of each tensor with
+    the new kappa, for `prior_energy`.
     """
     slopes, constants = _odds_of_spike(latents, prior)
     like = latents.sigma[..., 0]
@@ -301,10 +287,9 @@ def update_latents(
 
 
 def _odds_of_spike(latents: Latents, prior: Numbers) -> tuple[Tensor, Tensor]:
-    """Return the slope and the constant of eq. (13), each (..., groups).
+    """Return slope and constant of log((1 - rho) / rho) = slope beta^2 + constant.
 
-    Eq. (13) reads log((1 - rho) / rho) = slope beta^2 + constant here, since
-    a_j / (a_j + b_j) is 0/0 where a weight is large.
+    This is eq. (13), whose a_j / (a_j + b_j) is 0/0 where a weight is large.
     """
     # A share of exactly 0 or 1 would never be left again.
     delta = ops.clip(latents.delta, 1e-30, 1.0 - 1e-7)
@@ -317,7 +302,7 @@ def _pass_over_weights(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the averaged 1 - rho of one tensor, and four sums.
 
-    The sums are those of (1 - rho) beta^2 with the fresh and with the averaged rho, of
+    They are those of (1 - rho) beta^2 with the fresh and with the averaged rho, of
     beta^2, and of the fresh 1 - rho.
     """
     like = slope
@@ -335,8 +320,8 @@ def _pass_over_weights(
 
 
 def of_residuals(
-    gradient: Position, energy: Tensor, latents: Latents
-) -> tuple[Position, Tensor]:
+    gradient: protocol.Position, energy: Tensor, latents: Latents
+) -> tuple[protocol.Position, Tensor]:
     """Return gradient and energy of RSS / (2 sigma^2) from those of RSS."""
     scale = 0.5 / ops.square(latents.sigma[..., 0])
     gradient = [g * ops.cast(tensors.along_chains(scale, g), g.dtype) for g in gradient]
@@ -357,10 +342,7 @@ def add_gradient(
     prior: Numbers,
     train_size: int,
 ) -> Tensor:
-    """Return the gradient of U/N of one tensor plus kappa beta / (sigma^2 N).
-
-    `sigma` is the one of the tensor's group, () or (K,).
-    """
+    """Return the gradient of U/N of one tensor plus kappa beta / (sigma^2 N)."""
     scale = 1.0 / (train_size * sigma**2)
     slope = tensors.along_chains(scale * _gap(prior), position)
     constant = tensors.along_chains(scale / prior.v1, position)
@@ -391,12 +373,12 @@ def _sums(values: list[Any], groups: tuple[int, ...]) -> list[Any]:
 
 
 def sgldsa(
-    learning_rate: Rate,
+    learning_rate: protocol.Rate,
     *,
     prior: SpikeSlab,
     likelihood: str = "categorical",
-    step_size: Rate | None = None,
-    temperature: Rate = 1.0,
+    step_size: protocol.Rate | None = None,
+    temperature: protocol.Rate = 1.0,
     layer_temperatures: bool = False,
 ) -> SpikeSlabSampler:
     """Return SGLD with a spike-and-slab prior, a kernel for `mh.sample`.
@@ -410,10 +392,10 @@ def sgldsa(
     Args:
         learning_rate: as in `mh.kernels.sgld`. A number of at least 0, or a schedule,
             such as `mh.schedules.PowerDecay`.
-        prior: a `mh.priors.SpikeSlab`. If its `sparse` is a regular expression, it
-            matches the names of the position's tensors: the keys of a dict, or
-            "position" for a single tensor. If `sparse` is a function, it takes an
-            object with `path` and `shape`, the chain axis first.
+        prior: a `mh.priors.SpikeSlab`. A regular expression as `sparse` matches the
+            names of the position's tensors: the keys of a dict, or "position" for a
+            single tensor. A function takes an object with `path` and `shape`, the chain
+            axis first.
         likelihood: "categorical" if `log_likelihood` returns a log-likelihood;
             "gaussian" if it returns minus the squared error of each example. Sigma is
             then the standard deviation of the noise, and there is no `log_prior`.
@@ -429,27 +411,24 @@ def sgldsa(
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> kernel = mh.kernels.sgldsa(
-    ...     0.01, prior=mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
-    ... )
+    >>> prior = mh.priors.SpikeSlab("weights", v0=1e-3, v1=1.0)
+    >>> kernel = mh.kernels.sgldsa(0.01, prior=prior)
 
-    Reference: Deng, Zhang, Liang and Lin (2019), "Bayesian deep learning via stochastic
-    gradient MCMC with a stochastic approximation adaptation", algorithm 1.
+    Reference: Deng, Zhang, Liang and Lin (2019), algorithm 1.
     """
     base = sgld(learning_rate, temperature=temperature)
-    is_gaussian = _checked(prior, likelihood, step_size)
-    settings = is_gaussian, step_size, layer_temperatures
-    return SpikeSlabSampler(base, prior, *settings, is_network=False)
+    settings = likelihood, step_size, layer_temperatures
+    return spike_slab_sampler(base, prior, *settings)
 
 
 def sghmcsa(
-    learning_rate: Rate,
+    learning_rate: protocol.Rate,
     *,
     prior: SpikeSlab,
     likelihood: str = "categorical",
     momentum: float = 0.9,
-    step_size: Rate | None = None,
-    temperature: Rate = 1.0,
+    step_size: protocol.Rate | None = None,
+    temperature: protocol.Rate = 1.0,
     layer_temperatures: bool = False,
 ) -> SpikeSlabSampler:
     """Return SGHMC with a spike-and-slab prior, a kernel for `mh.sample`.
@@ -461,16 +440,24 @@ def sghmcsa(
     Reference: Deng, Zhang, Liang and Lin (2019), section 3.3.
     """
     base = sghmc(learning_rate, temperature=temperature, momentum=momentum)
-    is_gaussian = _checked(prior, likelihood, step_size)
-    settings = is_gaussian, step_size, layer_temperatures
-    return SpikeSlabSampler(base, prior, *settings, is_network=False)
+    settings = likelihood, step_size, layer_temperatures
+    return spike_slab_sampler(base, prior, *settings)
 
 
-def _checked(prior: SpikeSlab, likelihood: str, step_size: Rate | None) -> bool:
-    """Return whether the data are those of a regression, or refuse an argument."""
+def spike_slab_sampler(
+    base: protocol.Diffusion,
+    prior: SpikeSlab,
+    likelihood: str,
+    step_size: protocol.Rate | None,
+    layer_temperatures: bool,
+    is_network: bool = False,
+) -> SpikeSlabSampler:
+    """Return the algorithm with these arguments of `mh.SGLDSA`, checked."""
     checked_spike_slab(prior)
     check_shares("step_size", step_size)
-    return _validate.choice("likelihood", likelihood, LIKELIHOODS) == "gaussian"
+    is_gaussian = _validate.choice("likelihood", likelihood, LIKELIHOODS) == "gaussian"
+    settings = prior, is_gaussian, step_size, layer_temperatures, is_network
+    return SpikeSlabSampler(base, *settings)
 
 
 class SpikeSlabOptimizer(Sampler):
@@ -480,35 +467,32 @@ class SpikeSlabOptimizer(Sampler):
 
     def __init__(
         self,
-        learning_rate: Rate,
-        algorithm: tuple[Diffusion, SpikeSlab, str, Rate | None, bool],
-        train_size: int | Literal["auto"],
+        learning_rate: protocol.Rate,
+        algorithm: Any,
         *shared: Any,
         nan_policy: str,
     ) -> None:
-        base, prior, likelihood, step_size, flag = algorithm
-        is_gaussian = _checked(prior, likelihood, step_size)
+        kernel = spike_slab_sampler(*algorithm, is_network=True)
         checks: dict[str, Any] = {}
-        if is_gaussian:
+        if kernel.is_regression:
             checks["check_model"] = compiled_loss.check_is_mean_squared_error
             checks["check_step"] = compiled_loss.check_adds_no_loss
-        kernel = SpikeSlabSampler(base, prior, is_gaussian, step_size, flag)
-        shared = learning_rate, kernel, train_size, prior, *shared
+        size, *more = shared
+        shared = learning_rate, kernel, size, kernel.prior, *more
         super().__init__(*shared, nan_policy=nan_policy, **checks)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the optimizer's variables for these model variables."""
         if not self.built:
             warn_of_regularizers(variables)
         super().build(variables)
 
     def inclusion_probabilities(self) -> dict[str, Array]:
-        """Return rho by variable path: how far each weight belongs to the slab.
+        """Return rho by variable path: how far each weight belongs to the slab, 0 to 1.
 
-        The numbers lie in [0, 1]. They are a mean-field fixed point, which can depend
-        on `initial_inclusion`. They are not the posterior probability of the slab. The
-        arrays have the shapes of the sparse kernels, with a leading axis if there are
-        several chains. Before the first step there are none.
+        It is a mean-field fixed point, which can depend on `initial_inclusion`, not the
+        posterior probability of the slab. The arrays have the shapes of the sparse
+        kernels, with a leading axis for several chains. Before the first step there are
+        none.
         """
         pairs = self.inclusion_by_variable()
         paths = distinct(variable.path for variable, _ in pairs)
@@ -541,52 +525,46 @@ class SGLDSA(SpikeSlabOptimizer):
     0.945, rho was 0.08 from the default start and 0.996 from `initial_inclusion=0.99`
     (`examples/benchmarks/inclusion.py`).
 
-    `learning_rate`, `step_size`, `temperature` and `layer_temperatures` are those of
-    `mh.kernels.sgldsa`. `seed`, `nan_policy` and `name` are those of `mh.SGLD`.
+    Other arguments are those of `mh.kernels.sgldsa` and `mh.SGLD`.
 
     Args:
-        train_size: number of training examples, N. With "gaussian" and several outputs,
-            the number of targets: the mean squared error is a mean over all targets.
-            Defaults to "auto", which reads it from `fit`.
+        train_size: number of training examples, N; of targets, with "gaussian" and
+            several outputs. Defaults to "auto", which reads it from `fit`.
         prior: `mh.priors.SpikeSlab`, which chooses the sparse kernels.
         likelihood: "categorical" for a loss that is a mean negative log-likelihood,
             such as a cross-entropy. "gaussian" for the mean squared error; sigma is
             then the standard deviation of the noise.
 
     Raises:
-        FloatingPointError: at the end of an epoch, with `nan_policy="raise"`.
-        ValueError: an argument is outside its range, or an option of the Keras base
-            class would change the sampled distribution. In the first step: `prior`
-            chooses no kernel, or the compiled loss does not fit `likelihood`.
+        FloatingPointError: as in `mh.SGLD`.
+        ValueError: as in `mh.SGLD`. In the first step: `prior` chooses no kernel, or
+            the compiled loss does not fit `likelihood`.
 
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.SGLDSA(
-    ...     0.01,
-    ...     train_size=1000,
-    ...     prior=mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0),
-    ... )
+    >>> prior = mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0)
+    >>> optimizer = mh.SGLDSA(0.01, train_size=1000, prior=prior)
 
     Reference: that of `mh.kernels.sgldsa`.
     """
 
     def __init__(
         self,
-        learning_rate: Rate,
+        learning_rate: protocol.Rate,
         *,
         train_size: int | Literal["auto"] = "auto",
         prior: SpikeSlab,
         likelihood: str = "categorical",
-        step_size: Rate | None = None,
-        temperature: Rate = 1.0,
+        step_size: protocol.Rate | None = None,
+        temperature: protocol.Rate = 1.0,
         layer_temperatures: bool = False,
         seed: int | None = None,
         nan_policy: str = "stop",
         name: str = "sgldsa",
         **options: Any,
     ) -> None:
-        base = sgld(OF_OPTIMIZER, temperature=temperature)
+        base = sgld(protocol.OF_OPTIMIZER, temperature=temperature)
         parts = base, prior, likelihood, step_size, layer_temperatures
         shared = train_size, seed, name, options
         super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
@@ -601,39 +579,34 @@ class SGHMCSA(SpikeSlabOptimizer):
     mean-field fixed point that depends on the start, not a posterior probability. The
     sampler keeps one copy of the weights, and a second copy of the sparse weights.
 
-    `momentum` is that of `mh.kernels.sghmc`. `learning_rate`, `train_size`, `prior`,
-    `likelihood`, `step_size`, `temperature`, `layer_temperatures`, `seed`, `nan_policy`
-    and `name`, and the errors, are those of `mh.SGLDSA`.
+    Other arguments and the errors are those of `mh.SGLDSA` and `mh.kernels.sghmc`.
 
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.SGHMCSA(
-    ...     0.01,
-    ...     train_size=1000,
-    ...     prior=mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0),
-    ... )
+    >>> prior = mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0)
+    >>> optimizer = mh.SGHMCSA(0.01, train_size=1000, prior=prior)
 
     Reference: that of `mh.kernels.sghmcsa`.
     """
 
     def __init__(
         self,
-        learning_rate: Rate,
+        learning_rate: protocol.Rate,
         *,
         train_size: int | Literal["auto"] = "auto",
         prior: SpikeSlab,
         likelihood: str = "categorical",
         momentum: float = 0.9,
-        step_size: Rate | None = None,
-        temperature: Rate = 1.0,
+        step_size: protocol.Rate | None = None,
+        temperature: protocol.Rate = 1.0,
         layer_temperatures: bool = False,
         seed: int | None = None,
         nan_policy: str = "stop",
         name: str = "sghmcsa",
         **options: Any,
     ) -> None:
-        base = sghmc(OF_OPTIMIZER, temperature=temperature, momentum=momentum)
+        base = sghmc(protocol.OF_OPTIMIZER, temperature=temperature, momentum=momentum)
         parts = base, prior, likelihood, step_size, layer_temperatures
         shared = train_size, seed, name, options
         super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)
@@ -649,12 +622,11 @@ class ESM(SpikeSlabOptimizer):
 
     Start from a wide initializer. If all weights are small, sigma falls with them, the
     spike closes over them, and they stay near zero. The final rho depends on the start
-    and is not a posterior probability. ESM replaces rho in its first step: the first
-    weights determine it, and `initial_inclusion` of the prior has no effect. The
-    optimizer keeps two copies of the weights, and a third copy of the sparse weights.
+    and is not a posterior probability: the first weights determine it, and
+    `initial_inclusion` of the prior has no effect. The optimizer keeps two copies of
+    the weights, and a third copy of the sparse weights.
 
-    `train_size`, `prior`, `likelihood`, `nan_policy` and `name`, and the errors, are
-    those of `mh.SGLDSA`.
+    Other arguments and the errors are those of `mh.SGLDSA`.
 
     Args:
         learning_rate: as in `keras.optimizers.Adam`. A number of at least 0, or a
@@ -667,18 +639,15 @@ class ESM(SpikeSlabOptimizer):
     Example:
 
     >>> import keras_mhmcmc as mh
-    >>> optimizer = mh.ESM(
-    ...     0.001,
-    ...     train_size=1000,
-    ...     prior=mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0),
-    ... )
+    >>> prior = mh.priors.SpikeSlab("dense/kernel", v0=1e-3, v1=1.0)
+    >>> optimizer = mh.ESM(0.001, train_size=1000, prior=prior)
 
     Reference: Deng, Zhang, Liang and Lin (2019), section 3.2.
     """
 
     def __init__(
         self,
-        learning_rate: Rate,
+        learning_rate: protocol.Rate,
         *,
         train_size: int | Literal["auto"] = "auto",
         prior: SpikeSlab,
@@ -691,7 +660,7 @@ class ESM(SpikeSlabOptimizer):
         name: str = "esm",
         **options: Any,
     ) -> None:
-        base = Adam(OF_OPTIMIZER, beta_1, beta_2, epsilon)
+        base = Adam(protocol.OF_OPTIMIZER, beta_1, beta_2, epsilon)
         parts = base, prior, likelihood, 1.0, False
         shared = train_size, seed, name, options
         super().__init__(learning_rate, parts, *shared, nan_policy=nan_policy)

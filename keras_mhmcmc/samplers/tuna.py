@@ -17,22 +17,19 @@ Equations, with C = sum_i c_i; c_i and Delta_i are divided by T first:
                  + (log p(theta') - log p(theta)) / T
     accept theta' if log u < log r
 
-A Langevin move follows the gradient of a batch B, drawn uniformly without replacement.
-B has a fixed size, and does not depend on theta:
+A Langevin move follows the gradient of a batch B of fixed size, drawn uniformly without
+replacement. Each B, and a random choice of it, leaves the target unchanged:
 
     (3)  g_B(theta) = (N/|B| sum_B grad log p(x_i|theta) + grad log p(theta)) / T
          theta' and log q(theta' -> theta) - log q(theta -> theta') by (1) of
          `informed.py`, with g = g_B(theta) and g' = g_B(theta'); log r has this term,
          too
 
-Each batch B gives a kernel of its own that leaves the target unchanged. So does a
-kernel that is chosen among them at random.
-
-(1) is drawn from a Poisson process of rate chi C^2 M^2 + C M, the expected number of
-examples: an arrival of example i stays with the probability of its share of
-chi c_i C M^2 + c_i M. Why it is exact: on the way back from theta' the counts have the
-rates of -Delta_i. The two probabilities of the same counts differ by the factor (2), up
-to exp(sum_i Delta_i), which is the likelihood's own ratio.
+(1) is drawn from a Poisson process of rate chi C^2 M^2 + C M: an arrival of example i
+stays with the probability of its share of chi c_i C M^2 + c_i M. It is exact since on
+the way back from theta' the counts have the rates of -Delta_i. The two probabilities of
+the same counts differ by the factor (2), up to exp(sum_i Delta_i), which is the
+likelihood's own ratio.
 
 | paper             | name            | shape           | unit              |
 |-------------------|-----------------|-----------------|-------------------|
@@ -80,35 +77,32 @@ class tuna(BoundedWalk):
 
     The kernel samples exp(-U/T) exactly, with a fixed step and without a pass over the
     data. It needs a bound for each example: the log-likelihood of example i changes by
-    at most c_i times the distance between two positions. `mh.bounds` has the bounds of
-    common models. A bound that does not hold ends the run with an error.
+    at most c_i times the distance between two positions. A bound that does not hold
+    ends the run with an error.
 
     The accept-reject test evaluates about chi C^2 M^2 + C M examples, with C the sum of
-    c_i / T and M the length of the proposed move. With a larger `chi` it decides more
-    like a test on all of the data: it evaluates more examples, and accepts more often.
-    `draws.info` has the mean `batch_size` of each chain.
+    c_i / T and M the length of the proposed move. `draws.info` has the mean
+    `batch_size` of each chain. In `examples/benchmarks/tuna.py` the chain moves less
+    far for each evaluated example than a random walk with a test on all of the data. So
+    if all of the data fit into memory, compare with `mh.kernels.hmc`. For a logistic
+    regression on many rows try `mh.kernels.smh`.
 
-    In `examples/benchmarks/tuna.py` the chain moves less far for each evaluated example
-    than a random walk with a test on all of the data. So if all of the data fit into
-    memory, compare with `mh.kernels.hmc`. For a logistic regression on many rows try
-    `mh.kernels.smh`.
-
-    A proposal is a random walk, or a Langevin move with the gradient of a mini-batch
-    (Tuna-SGLD): theta + epsilon^2/2 g + epsilon Z, with Z normal. The gradient g of
-    -U/T is estimated from `gradient_batch_size` examples, drawn anew for each step. The
-    density of the reverse move uses the same examples, so the kernel stays exact. A
-    noisy gradient makes acceptance rare: epsilon times the length of its noise should
-    be below 1. The examples of the gradient count in `batch_size`, once for both
-    positions. Begin Langevin chains near the mode: far from it the moves are long.
+    A Langevin move (Tuna-SGLD) is theta + epsilon^2/2 g + epsilon Z, with Z normal. The
+    gradient g of -U/T is estimated from `gradient_batch_size` examples, drawn anew for
+    each step, which count in `batch_size` once for both positions. The density of the
+    reverse move uses the same examples, so the kernel stays exact. A noisy gradient
+    makes acceptance rare: epsilon times the length of its noise should be below 1.
+    Begin Langevin chains near the mode: far from it the moves are long.
 
     Args:
         learning_rate: epsilon, the standard deviation of the random walk, or of the
             noise of a Langevin move, in units of the position, greater than 0.
-        bounds: c_i of each example, nats per unit of distance, an array (N,) of numbers
-            of at least 0. The distance is the Euclidean one over all tensors.
-        chi: chi, in examples per square of a nat, greater than 0. None gives the chi
-            with chi C M = 3 for a move of typical length, sqrt(d) times the learning
-            rate in d dimensions. Then a step evaluates about 4 C M examples.
+        bounds: c_i of each example, nats per unit of the Euclidean distance over all
+            tensors, an array (N,) of numbers of at least 0, such as one of `mh.bounds`.
+        chi: chi, in examples per square of a nat, greater than 0. A larger one
+            evaluates more examples, and accepts more often, like a test on all of the
+            data. None gives the chi with chi C M = 3 for a move of typical length,
+            sqrt(d) times the learning rate in d dimensions: about 4 C M examples.
         proposal: "random_walk" or "langevin". Defaults to "random_walk".
         gradient_batch_size: examples of the gradient of a Langevin move, from 1 to N.
             None takes all of the data. It must be None for a random walk.
@@ -125,27 +119,11 @@ class tuna(BoundedWalk):
 
     >>> import keras_mhmcmc as mh
     >>> import numpy as np
-    >>> from keras import ops
     >>> x = np.random.default_rng(0).normal(size=(1000, 3))
-    >>> y = (x[:, 0] > 0).astype("float32")
-    >>> def log_likelihood(theta, batch):
-    ...     x, y = batch
-    ...     return -ops.softplus((1 - 2 * y) * ops.matmul(x, theta))
-    >>> draws = mh.sample(
-    ...     mh.kernels.tuna(0.05, bounds=mh.bounds.logistic_regression(x)),
-    ...     np.zeros(3),
-    ...     log_likelihood=log_likelihood,
-    ...     log_prior=lambda theta: -0.5 * ops.sum(ops.square(theta)),
-    ...     data=(x, y),
-    ...     num_steps=200,
-    ...     progress=False,
-    ... )
-    >>> draws.position.shape
-    (1, 200, 3)
+    >>> kernel = mh.kernels.tuna(0.05, bounds=mh.bounds.logistic_regression(x))
 
-    Reference: Zhang, Cooper and De Sa (2020), "Asymptotically optimal exact minibatch
-    Metropolis-Hastings", algorithm 2; for Langevin moves, Yuan and Wang (2024), "Markov
-    chain Monte Carlo without evaluating the target: an auxiliary variable approach".
+    Reference: Zhang, Cooper and De Sa (2020), algorithm 2; for Langevin moves, Yuan and
+    Wang (2024).
     """
 
     learning_rate: float
@@ -160,38 +138,23 @@ class tuna(BoundedWalk):
     def __post_init__(self) -> None:
         self._check_walk()
         _validate.choice("proposal", self.proposal, PROPOSALS)
-        self._check_gradient_batch_size()
-        base.set_checked(self, bounds=bounded.checked_bounds("bounds", self.bounds))
-        if self.chi is not None:
-            base.set_checked(
-                self, chi=_validate.number("chi", self.chi, _validate.POSITIVE)
-            )
-
-    def _check_gradient_batch_size(self) -> None:
         size = self.gradient_batch_size
-        if self.proposal == "random_walk":
-            if size is not None:
-                raise ValueError(
-                    "Argument `gradient_batch_size` must be None with a random walk, "
-                    'which needs no gradient. Set proposal="langevin", or leave it '
-                    f"out. Received: gradient_batch_size={_validate.shown(size)}"
-                )
-        elif size is not None:
+        if size is not None and self.proposal == "random_walk":
+            raise ValueError(
+                "Argument `gradient_batch_size` must be None with a random walk, which "
+                'needs no gradient. Set proposal="langevin", or leave it out. '
+                f"Received: gradient_batch_size={_validate.shown(size)}"
+            )
+        if size is not None:
             size = _validate.integer("gradient_batch_size", size, 1)
             base.set_checked(self, gradient_batch_size=size)
+        base.set_checked(self, bounds=bounded.checked_bounds("bounds", self.bounds))
+        if self.chi is not None:
+            base.check(self, chi=_validate.POSITIVE)
 
     @property
     def limits(self) -> list[Array]:
         return [self.bounds]
-
-    @property
-    def weights(self) -> Array:
-        """The bounds c_i."""
-        return self.bounds
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return ("bounds",)
 
     @property
     def total(self) -> float:
@@ -218,24 +181,18 @@ class tuna(BoundedWalk):
     def propose(self, point: base.Position, density: base.Density) -> bounded.Move:
         if self.proposal == "random_walk":
             return self.random_walk(point, density)
-        size = self.gradient_batch_size or density.train_size
+        size, rate = self.gradient_batch_size or density.train_size, self.learning_rate
         gradient = self._gradient(point, size, density)
-        proposal = informed.langevin(
-            point, gradient, density.normals(0), self.learning_rate
-        )
+        proposal = informed.langevin(point, gradient, density.normals(0), rate)
         new_gradient = self._gradient(proposal, size, density)
         move = self.move_to(proposal, point, density)
-        log_q_ratio = informed.langevin_log_ratio(
-            tensors.subtract(proposal, point),
-            gradient,
-            new_gradient,
-            self.learning_rate,
-            like=move.log_ratio,
-        )
+        delta, like = tensors.subtract(proposal, point), move.log_ratio
+        lists = delta, gradient, new_gradient
+        log_q_ratio = informed.langevin_log_ratio(*lists, rate, like=like)
         # Outside the prior's support the gradient may be anything.
-        log_q_ratio = ops.where(ops.isfinite(move.log_ratio), log_q_ratio, 0.0)
+        log_q_ratio = ops.where(ops.isfinite(like), log_q_ratio, 0.0)
         return move._replace(
-            log_ratio=move.log_ratio + log_q_ratio,
+            log_ratio=like + log_q_ratio,
             examples=move.examples + float(size),
             first_block=2,
         )
@@ -253,10 +210,7 @@ class tuna(BoundedWalk):
         return self.chi_of(walk.size) * reach * reach + reach
 
     def judge(
-        self,
-        examples: bounded.Examples,
-        measures: Walk,
-        violation: bounded.Violation,
+        self, examples: bounded.Examples, measures: Walk, violation: bounded.Violation
     ) -> bounded.Judged:
         reach = ops.expand_dims(self.total * measures.distance, 1)
         far = 1.0 + 2.0 * self.chi_of(measures.size) * reach

@@ -132,7 +132,7 @@ def with_half_the_noise(monkeypatch):
     monkeypatch.setattr(
         amagold_path,
         "scalars_of",
-        lambda **given: real(**given)._replace(noise=0.5 * real(**given).noise),
+        lambda *given: real(*given)._replace(noise=0.5 * real(*given).noise),
     )
 
 

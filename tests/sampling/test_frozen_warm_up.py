@@ -14,7 +14,6 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc.samplers import hmc
 from keras_mhmcmc.samplers import mclmc
-from keras_mhmcmc.samplers.parts import energy_adaptation
 from tests.statistics.planting import wrap
 
 WARM_UP, CHAINS = 60, 5
@@ -89,7 +88,7 @@ def of_the_scale_of_hmc(monkeypatch):
 
 def of_the_step_of_mclmc(monkeypatch):
     def adapted(real, self, state, ratio, dimension):
-        search = energy_adaptation.update_search(state.search, ratio, True)
+        search = mclmc.update_search(state.search, ratio, True)
         return real(self, state, ratio, dimension)._replace(search=search)
 
     wrap(monkeypatch, mclmc.mclmc, "_adapted", adapted)

@@ -11,7 +11,6 @@ from keras_mhmcmc.samplers import hmc
 from keras_mhmcmc.samplers.parts import amagold_path
 from keras_mhmcmc.samplers.parts import bounded
 from keras_mhmcmc.samplers.parts import growing_batch
-from keras_mhmcmc.samplers.parts import poisson_batch
 from keras_mhmcmc.samplers.parts import taylor
 from keras_mhmcmc.sampling import log_density
 from tests.statistics.planting import wrap
@@ -84,14 +83,14 @@ def of_rate(monkeypatch):
     def around(real, density, rate, *args):
         return real(density, 0.5 * rate, *args)
 
-    wrap(monkeypatch, poisson_batch, "visit_arrivals", around)
+    wrap(monkeypatch, bounded, "visit_arrivals", around)
 
 
 def of_weights(monkeypatch):
     """Examples that are drawn with equal probability."""
     wrap(
         monkeypatch,
-        poisson_batch,
+        bounded,
         "alias_table",
         lambda real, weights: real(np.ones(len(weights))),
     )
@@ -112,7 +111,7 @@ def of_no_batch(monkeypatch):
     def around(real, density, rate, *args):
         return real(density, 0.0 * rate, *args)
 
-    wrap(monkeypatch, poisson_batch, "visit_arrivals", around)
+    wrap(monkeypatch, bounded, "visit_arrivals", around)
 
 
 def of_polynomials(monkeypatch):

@@ -40,7 +40,7 @@ ELSEWHERE = {
     # Its paths are tested on the data of a `fit`, which the suite does not run.
     "AMAGOLD": "tests/optimizers/test_amagold.py",
     # It needs the losses of single examples, which the suite does not give.
-    "Barker": "tests/algorithms/test_barker_steps.py",
+    "Barker": "tests/samplers/test_barker_steps.py",
 }
 
 

@@ -1,17 +1,8 @@
-"""The decision of Metropolis-Hastings: accept or reject what was proposed.
+"""The decision of Metropolis-Hastings, eq. (2) of `samplers/mhbt.py` and its symbols.
 
-Paper: Wu, Wang and Wong (2020), "Mini-batch Metropolis-Hastings with reversible SGLD
-proposal", algorithm 1 and eq. (2): see `samplers/mhbt.py` for the symbols.
-
-    log r = -(U_I'(theta') - U_I(theta)) / T
-            + log q_I'(theta' -> theta) - log q_I(theta -> theta')
-    accept (theta', I') if log u < log r, u uniform on [0, 1)
-
-A refresh has theta' = theta, and its two densities q cancel.
-
-A *refresh* is the state's own position, for a new batch. A *warm-up* step is a plain
-gradient step, which is accepted if it is finite. If it was not finite, the state is
-evaluated again, on the next batch.
+A *refresh* is the state's own position, for a new batch: its two densities q cancel. A
+*warm-up* step is a plain gradient step, which is accepted if it is finite. If it was
+not finite, the state is evaluated again, on the next batch.
 """
 
 import math
@@ -63,21 +54,10 @@ def accept_or_reject(
     *,
     temperature: Tensor,
 ) -> tuple[Candidate, Outcome]:
-    """Accept or reject an evaluated point.
+    """Return the next state, and what happened to an evaluated point.
 
-    Args:
-        state: the state before the step; arbitrary while `pending` is `NOTHING`.
-        candidate: the point that was evaluated.
-        pending: what the point is to the state, one of the integers above, int32, ()
-            or (K,).
-        log_q_ratio: log q(theta' -> theta) - log q(theta -> theta'); not finite where
-            the gradient is not.
-        restart: bool, the evaluated point starts a new chain; None: it does not.
-        uniform: uniform noise in [0, 1), () or (K,).
-        temperature: T, greater than 0.
-
-    Returns:
-        The next state, and the `Outcome`.
+    `log_q_ratio` is not finite where the gradient is not. `restart` says whether the
+    point starts a new chain; None: it does not.
     """
     proposed = pending == PROPOSAL
     finite = ops.isfinite(candidate.energy) & ops.isfinite(log_q_ratio)
@@ -100,23 +80,13 @@ def accept_or_reject(
 
 
 def was_modified(delta: Position, pending: Tensor) -> Tensor:
-    """Return whether somebody changed the weights after they were settled.
-
-    The pending point of a refresh is the position of the state. Where both differ by
-    `delta`, the state is out of date.
-    """
+    """Return whether somebody changed the weights by `delta` after a settle."""
     is_elsewhere = tensors.sum_squares(delta, like=pending) > 0
     return ops.logical_and(pending == REFRESH, is_elsewhere)
 
 
 def next_kind(has_state: Tensor, refreshes: Tensor, warms_up: Tensor) -> Tensor:
-    """Return what the next point is to the state, int32, () or (K,).
-
-    Args:
-        has_state: bool; without a state the next point is the first one.
-        refreshes: bool, or None if no step is a refresh.
-        warms_up: bool, or None if there is no warm-up.
-    """
+    """Return what the next point is to the state; None: no step is of the kind."""
     is_pending = ops.cast(has_state, "int32")
     kind = PROPOSAL * is_pending
     if refreshes is not None:
@@ -132,15 +102,7 @@ def has_beta(kind: Tensor) -> Tensor:
 
 
 def scales_of(kind: Tensor, scales: Scales, finite: Tensor) -> Scales:
-    """Return the scales of a point of this kind.
-
-    A refresh stays where it is, and so does a chain without a state.
-
-    Args:
-        kind: of the next point.
-        scales: those of a proposal.
-        finite: bool, whether the last point was finite; None if there is no warm-up.
-    """
+    """Return the scales of a point of this kind; `finite` None: no warm-up."""
     proposes = kind == PROPOSAL
     moves = proposes
     if finite is not None:

@@ -51,15 +51,12 @@ class Adam(base.Diffusion):
     epsilon: float
     temperature: base.Rate = 0.0
 
+    traits = base.Traits(uses_normals=False)
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        base.check(
-            self, beta_1=base.SHARE, beta_2=base.SHARE, epsilon=_validate.POSITIVE
-        )
-
-    @property
-    def traits(self) -> base.Traits:
-        return base.Traits(uses_normals=False)
+        base.check(self, beta_1=base.SHARE, beta_2=base.SHARE)
+        base.check(self, epsilon=_validate.POSITIVE)
 
     def init(self, position: base.Position) -> State:
         mean = base.slots_like(position, "mean")
@@ -67,11 +64,9 @@ class Adam(base.Diffusion):
 
     def move(self, current: base.Current, evaluation: base.Evaluation) -> State:
         _, mean, square = current.auxiliary
-        gradient = current.gradient
-        change = tensors.subtract(gradient, mean)
+        change = tensors.subtract(current.gradient, mean)
         mean = tensors.add_scaled(mean, 1.0 - self.beta_1, change)
-        squares = [ops.square(g) for g in gradient]
-        change = tensors.subtract(squares, square)
+        change = tensors.subtract([ops.square(g) for g in current.gradient], square)
         square = tensors.add_scaled(square, 1.0 - self.beta_2, change)
         steps = ops.cast(evaluation.number, "float32") + 1.0
         unbiased = ops.sqrt(1.0 - ops.power(self.beta_2, steps)) / (

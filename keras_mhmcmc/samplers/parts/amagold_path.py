@@ -1,12 +1,7 @@
 """AMAGOLD for an optimizer: the path of `amagold.py`, one gradient at a time.
 
-Paper: Zhang, Cooper and De Sa (2020), "AMAGOLD: amortized Metropolis adjustment for
-efficient stochastic gradient MCMC", algorithm 1. `amagold.py` has the equations, and
-the reason why they are exact.
-
-Target: exp(-U(theta)/T) exactly, at a fixed step.
-
-A step evaluates a gradient at q, and goes on along the path:
+Paper, target and equations are those of `amagold.py`. A step evaluates a gradient at q,
+and goes on along the path:
 
     between two paths   q <- theta + v/2,  rho <- 0, whatever the gradient
     on a path           (1), (2) and (3) of `amagold.py`, with q <- q + v' also at last
@@ -63,7 +58,7 @@ class Scalars(NamedTuple):
 
 
 def scalars_of(
-    *, learning_rate: Tensor, momentum: float, temperature: Tensor, train_size: int
+    learning_rate: Tensor, momentum: float, temperature: Tensor, train_size: int
 ) -> Scalars:
     """Return the numbers of (1)."""
     b = (1.0 - momentum) / (1.0 + momentum)
@@ -168,12 +163,7 @@ class AmagoldPath(base.Diffusion):
         is_new = state.stage == NOTHING
         on_path = state.stage >= FREE
         rate = ops.where(is_new, evaluation.learning_rate, state.rate)
-        step = scalars_of(
-            learning_rate=rate,
-            momentum=self.momentum,
-            temperature=evaluation.temperature,
-            train_size=size,
-        )
+        step = scalars_of(rate, self.momentum, evaluation.temperature, size)
         # The numbers that begin a path: with v as it is, or a fresh one.
         fresh = base.noise_scale(0.5 * rate, evaluation.temperature, size)
         scalars = Scalars(
@@ -181,14 +171,8 @@ class AmagoldPath(base.Diffusion):
             ops.where(on_path, step.force, 0.0),
             ops.where(on_path, step.noise, ops.where(is_new, fresh, 0.0)),
         )
-        velocity, work = kicked(
-            state.velocity,
-            current.gradient,
-            evaluation.normals,
-            state.work,
-            scalars,
-            size,
-        )
+        moved = state.velocity, current.gradient, evaluation.normals, state.work
+        velocity, work = kicked(*moved, scalars, size)
         drift = ops.where(on_path, 1.0, 0.5)
         is_free = is_new | (evaluation.number < self.warm_up)
         return state._replace(
@@ -206,17 +190,10 @@ class AmagoldPath(base.Diffusion):
     def judge(
         self, state: State, end: base.Position, energy: Tensor, uniform: Tensor
     ) -> tuple[State, Verdict]:
-        """Accept or reject the end of a path.
+        """Accept or reject the end of a path, where U on all of the data is `energy`.
 
-        Args:
-            state: on a path.
-            end: where the path ends.
-            energy: U there, on all of the data.
-            uniform: in [0, 1), ().
-
-        Returns:
-            The state between two paths, and what the test said. If a free path has
-            ended where U is not finite, there is no state.
+        Return the state between two paths, and what the test said. If a free path has
+        ended where U is not finite, there is no state.
         """
         is_free = state.stage == FREE
         log_ratio = (state.energy - energy + state.work) / self.temperature
@@ -244,13 +221,10 @@ class AmagoldPath(base.Diffusion):
         return state, Verdict(wins, ~is_free, finite, probability)
 
     def begin(self, state: State, rate: Tensor, number: int) -> State:
-        """Return the state on a path that begins at the position.
+        """Return the state on a path that begins at the position, before step `number`.
 
-        Args:
-            state: between two paths.
-            rate: epsilon of the path. Another one than the last path's changes the
-                velocity by the ratio of their stationary standard deviations.
-            number: of the next step.
+        Another rate than the last path's changes the velocity by the ratio of their
+        stationary standard deviations.
         """
         stage = FREE if number < self.warm_up else PATH
         factor = ops.sqrt(rate / state.rate)
@@ -268,8 +242,5 @@ class AmagoldPath(base.Diffusion):
         with np.errstate(invalid="ignore"):
             acceptance = counts["accepted"] / counts["proposed"]
             probability = counts["probability"] / counts["proposed"]
-        return {
-            "acceptance": acceptance,
-            "acceptance_probability": probability,
-            "nonfinite": counts["nonfinite"],
-        }
+        found = dict(acceptance=acceptance, acceptance_probability=probability)
+        return found | {"nonfinite": counts["nonfinite"]}

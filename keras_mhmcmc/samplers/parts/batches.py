@@ -48,14 +48,7 @@ _GOLDEN = -1640531527  # 2^32 over the golden ratio, as a signed integer
 def draw_batches(
     uniforms: Tensor, train_size: int, batch_size: int, replacement: bool = False
 ) -> Tensor:
-    """Return the indices of one mini-batch for each chain, int32, shape (K, m).
-
-    Args:
-        uniforms: noise of shape (num_rounds(n), K).
-        train_size: n.
-        batch_size: m.
-        replacement: whether a batch may hold an index twice.
-    """
+    """Return the indices of a mini-batch for each chain, int32, (K, m)."""
     keys = _keys(uniforms, train_size)
     counter = ops.expand_dims(ops.arange(batch_size, dtype="int32"), 0)
     first = counter + 0 * keys[0]
@@ -66,14 +59,9 @@ def draw_batches(
 
 
 def permuted(uniforms: Tensor, train_size: int, places: Tensor) -> Tensor:
-    """Return values of one permutation for each chain, int32, shape (K, B).
+    """Return values of one permutation for each chain at some places, int32, (K, B).
 
     The values at the places 0, ..., m - 1 are the batch of `draw_batches`.
-
-    Args:
-        uniforms: noise of shape (num_rounds(n), K).
-        train_size: n.
-        places: from 0 to n - 1, int32, (B,).
     """
     keys = _keys(uniforms, train_size)
     return _permuted(ops.expand_dims(places, 0) + 0 * keys[0], keys, train_size)
@@ -81,10 +69,8 @@ def permuted(uniforms: Tensor, train_size: int, places: Tensor) -> Tensor:
 
 def _keys(uniforms: Tensor, train_size: int) -> list[Tensor]:
     """Return the keys of the rounds, int32, (K, 1) each."""
-    keys = ops.cast(uniforms * 2.0**24, "int32")
-    return [
-        ops.expand_dims(key, 1) for key in ops.unstack(keys, num_rounds(train_size))
-    ]
+    keys = ops.unstack(ops.cast(uniforms * 2.0**24, "int32"), num_rounds(train_size))
+    return [ops.expand_dims(key, 1) for key in keys]
 
 
 def _permuted(first: Tensor, keys: list[Tensor], train_size: int) -> Tensor:

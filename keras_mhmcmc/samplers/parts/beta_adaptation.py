@@ -6,25 +6,23 @@ proposal", section 3.2, "Choosing beta".
 Where a forward proposal goes does not depend on beta. Only whether it is accepted does.
 The distances of a forward step therefore give its acceptance under any other beta,
 min(1, r(beta)), exactly. The paper runs 100 extra forward steps for each value. Here
-the steps of the run itself are replayed.
+the steps of the run itself are replayed, and both rules choose at the end of an epoch.
 
-`replay_*`: at the end of an epoch, take the smallest beta of a grid whose mean
-acceptance reaches 90% of the best. Acceptance is not monotone in beta. It rises steeply
-where the strong-gradient regime begins, and then stays. Where backward moves begin to
-be accepted, at beta = sqrt(a) |grad'| with a = epsilon^2 / (2 s^2), the move is a
-random walk. It may be accepted still more often, and destroys the weights in the end.
-So the grid is cut at a fifth of this beta, or at the end of the strong-gradient regime
-where the latter is larger, as in low dimension. The rise moves from epoch to epoch. A
-beta exactly where the rise ends may be too small in the next epoch, which then accepts
-nothing. So beta - 1 is made a fifth larger.
+`replay_*`: take the smallest beta of a grid whose mean acceptance reaches 90% of the
+best. Acceptance is not monotone in beta. It rises steeply where the strong-gradient
+regime begins, and then stays. Where backward moves begin to be accepted, at
+beta = sqrt(a) |grad'| with a = epsilon^2 / (2 s^2), the move is a random walk. It may
+be accepted still more often, and destroys the weights in the end. So the grid is cut at
+a fifth of this beta, or at the end of the strong-gradient regime where the latter is
+larger, as in low dimension. The rise moves from epoch to epoch, so beta - 1 is made a
+fifth larger: otherwise the next epoch may accept nothing.
 
 `paper_*`: the paper's rule. If an epoch's acceptance is above 0.4, beta falls in steps
 of 5%, by 50% at most, while the acceptance of the last 100 forward steps is above 0.7.
 If an epoch's acceptance is below 0.2, beta rises by 5%. The paper makes 100 new forward
 steps for each trial beta. Here all trials share the last 100 steps of the epoch.
 
-Both rules record each step, and choose at the end of an epoch. For K chains every
-scalar has the shape (K,), and every record a leading chain axis.
+For K chains every scalar has the shape (K,), and every record a leading chain axis.
 
 | paper           | name         | shape            | unit  |
 |-----------------|--------------|------------------|-------|
@@ -113,26 +111,15 @@ RatioAt = Callable[[proposals.SquaredDistances, Tensor], Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class BetaAdaptation:
-    """How RSGLD chooses beta.
+    """How RSGLD chooses beta."""
 
-    Attributes:
-        first: the first beta. None chooses one from the first gradient, and again
-            after 16 forward steps.
-        rule: "replay", "paper", or None for a fixed beta.
-        steps: steps of an epoch, at whose end beta is chosen.
-    """
-
-    first: float | None
-    rule: str | None
-    steps: int = 0
+    first: float | None  # None: of the first gradient, and of 16 forward steps
+    rule: str | None  # "replay", "paper", or None for a fixed beta
+    steps: int = 0  # of an epoch
 
     @classmethod
     def of(cls, beta: float | str, rule: str | None) -> Self:
-        """Return the adaptation of these arguments of `mh.RSGLD`, checked.
-
-        Raises:
-            ValueError: an argument is outside its range.
-        """
+        """Return the adaptation of these arguments of `mh.RSGLD`, checked."""
         first = None
         if not (isinstance(beta, str) and beta == "auto"):
             first = _validate.number("beta", beta, _AT_LEAST_ONE, hint='Or "auto".')
@@ -140,34 +127,23 @@ class BetaAdaptation:
         return cls(first, rule)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the adaptation with the steps of an epoch, 1 without data."""
         steps = train_size // batch_size if train_size and batch_size else 1
         return dataclasses.replace(self, steps=steps)
 
     def init(self) -> State:
-        """Return the slots of the state."""
         is_auto = self.first is None
         replay: Any = ()
         paper: Any = ()
         if is_auto or self.rule == "replay":
-            replay = ReplayState(
-                Slot("replay_acceptance", (REPLAY_TRIALS,)),
-                Slot("replay_limit"),
-                Slot("replay_count"),
-            )
+            record = Slot("replay_acceptance", (REPLAY_TRIALS,))
+            replay = ReplayState(record, Slot("replay_limit"), Slot("replay_count"))
         if self.rule == "paper":
-            paper = PaperState(
-                Slot("paper_acceptance", (PAPER_WINDOW, PAPER_TRIALS)),
-                Slot("paper_count"),
-                Slot("paper_accepted"),
-                Slot("paper_proposed"),
-            )
-        return State(
-            Slot("adapted_beta", value=self.first or 0.0),
-            Slot("choice_at", value=float(FIRST_CHOICE) if is_auto else 0.0),
-            replay,
-            paper,
-        )
+            record = Slot("paper_acceptance", (PAPER_WINDOW, PAPER_TRIALS))
+            counts = map(Slot, ("paper_count", "paper_accepted", "paper_proposed"))
+            paper = PaperState(record, *counts)
+        beta = Slot("adapted_beta", value=self.first or 0.0)
+        choice_at = Slot("choice_at", value=float(FIRST_CHOICE) if is_auto else 0.0)
+        return State(beta, choice_at, replay, paper)
 
     def start(
         self, state: State, gradient: Position, scales: Any, has_state: Tensor
@@ -189,8 +165,7 @@ class BetaAdaptation:
     ) -> State:
         """Return the state after one more move, with a new beta if one is due.
 
-        `log_q_ratio_at` gives the log density ratio of `move.distances` under values
-        of beta.
+        `log_q_ratio_at` gives the log density ratio of distances under values of beta.
         """
         if self.first is not None and self.rule is None:
             return state
@@ -249,13 +224,7 @@ def _emptied_where(ends: Tensor, state: Any) -> Any:
 
 
 def acceptance(log_q_ratio: Tensor, energy_log_ratio: Tensor, finite: Tensor) -> Tensor:
-    """Return min(1, r) of one move under each trial value; 0 if it is not finite.
-
-    Args:
-        log_q_ratio: log q(theta' -> theta) - log q(theta -> theta') under each trial.
-        energy_log_ratio: -(U_I'(theta') - U_I(theta)) / T, a scalar, or (K,).
-        finite: bool, whether energy and gradient of theta' were finite; or (K,).
-    """
+    """Return min(1, r) of one move under each trial value; 0 if it is not finite."""
     log_r = log_q_ratio + ops.expand_dims(energy_log_ratio, -1)
     share = ops.exp(ops.minimum(log_r, 0.0))
     return ops.where(ops.expand_dims(finite, -1), share, 0.0)
@@ -270,10 +239,9 @@ def replay_limit(distances: proposals.SquaredDistances) -> Tensor:
 
 
 def replay_trials(beta: Tensor) -> Tensor:
-    """Return the grid of trial values: 1, and 1 + 1e-4 to 1 + 1e5.
+    """Return the grid of trial values: 1, and 1 + 1e-4 to 1 + 1e5, as `beta` is.
 
-    The grid is even in log(beta - 1), because the regime approaches 1 as gradients get
-    small. The grid is put on the device of `beta`.
+    It is even in log(beta - 1): the regime approaches 1 as gradients get small.
     """
     return tensors.constant(_GRID, "float32", beta)
 

@@ -1,27 +1,50 @@
-"""What kernels with a bound for each example share: their step, the check of bounds.
+"""What kernels with a bound for each example share: their batch, step and check of
+bounds.
+
+Sources: Zhang and De Sa (2019), "Poisson-minibatching for Gibbs sampling with
+convergence rate guarantees", section 2, for the batch; Walker (1977) and Vose (1991)
+for the alias method.
 
 A step proposes theta', draws a Poisson batch of examples, and accepts theta' if
 log u < log r. What the kernel's own file defines is the rate of the batch, which of its
-arrivals stay, and what each of them adds to log r.
+arrivals stay, and what each of them adds to log r. The log prior adds its difference
+over T to log r.
 
-The proposals of TunaMH and PoissonMH move the chain by Delta = theta' - theta. The log
-prior adds its difference over T to log r, and the batch depends on |Delta| alone. A
-random walk has theta' = theta + epsilon Z. `informed.py` has the proposals that follow
-a gradient.
+Example i occurs s_i times in a batch, with s_i ~ Poisson(r w_i / W) independently. So
+the batch is a Poisson process of rate r, and each of its arrivals is an example, drawn
+with probability w_i / W. A chain draws arrivals in blocks until the time 1 has passed:
 
-A proposal may follow a gradient of the batch itself. Then the batch is drawn before the
-proposal, and the test visits the same arrivals again. The noise is a function of the
-step and the block, so both visits find the same examples.
+    t <- t + log(1/u_0) / r        while t < 1
+    j uniform on 0, ..., a b - 1 from u_1 and u_2; j >= N is no arrival (thinning)
+    i = j if u_3 < p_j, else the alias of j
+
+The grid a x b has at least N places, and the rate is raised by a b / N. A float32
+uniform has 24 bits. Two of them choose among millions of examples without bias.
+
+The proposals of TunaMH and PoissonMH move the chain by Delta = theta' - theta, and the
+batch depends on |Delta| alone. A random walk has theta' = theta + epsilon Z.
+`informed.py` has the proposals that follow a gradient. If it is one of the batch
+itself, the batch is drawn before the proposal, and the test visits the same arrivals
+again: the noise is a function of the step and the block.
 
 A bound that does not hold makes an exact kernel wrong without a sign. So each example
 that is drawn is compared with its bound. A chain whose bound was exceeded accepts
 nothing from then on, and `mh.sample` raises an error with the example.
+
+| symbol | name            | shape  | unit     |
+|--------|-----------------|--------|----------|
+| r      | `rate`          | (K,)   | examples |
+| w_i    | `weights`       | (N,)   | any      |
+| p_j    | `share`         | (N,)   | 1        |
+| B      | `block_size`    | int    | examples |
+| t r    | `remaining`, what is left of r | (K,) | examples |
 """
 
 import abc
 import math
 from collections.abc import Callable
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
 
@@ -30,17 +53,18 @@ import numpy as np
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.samplers.base import Density
-from keras_mhmcmc.samplers.base import ExampleTest
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import Slot
-from keras_mhmcmc.samplers.base import set_checked
-from keras_mhmcmc.samplers.parts import poisson_batch
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
 # Rounding of a log-likelihood, relative to its size: a few float32 steps.
 _ROUNDING = 2e-6
+
+
+# What sees a block of arrivals. Arguments: what it has gathered so far, the examples
+# int32 (K, B), whether each has arrived, bool (K, B), and a uniform for each (K, B).
+Visit = Callable[[Any, Tensor, Tensor, Tensor], Any]
 
 
 class Violation(NamedTuple):
@@ -69,8 +93,9 @@ def checked_bounds(name: str, values: Any) -> Array:
             f"Argument `{name}` must have one number for each example, shape (N,). "
             f"Received: an array of shape {bounds.shape}"
         )
-    if not np.isfinite(bounds).all() or (bounds < 0.0).any():
-        bad = int(np.argmin(np.isfinite(bounds) & (bounds >= 0.0)))
+    is_fine = np.isfinite(bounds) & (bounds >= 0.0)
+    if not is_fine.all():
+        bad = int(np.argmin(is_fine))
         raise ValueError(
             f"Argument `{name}` must have finite numbers of at least 0. Received: "
             f"{bounds[bad]} for example {bad}"
@@ -84,23 +109,10 @@ def checked_bounds(name: str, values: Any) -> Array:
 
 
 def first_violation(
-    before: Violation,
-    value: Tensor,
-    bound: Tensor,
-    examples: Examples,
-    exceeds: Tensor,
+    before: Violation, value: Tensor, bound: Tensor, examples: Examples, exceeds: Tensor
 ) -> Violation:
-    """Return the violation, with an example of this block if it is the first.
-
-    Args:
-        before: of the blocks and steps so far.
-        value: what must not exceed the bound, (K, B).
-        bound: of the value, (K, B).
-        examples: the block.
-        exceeds: bool, whether the value exceeds the bound, (K, B).
-    """
-    exceeds = exceeds & examples.arrived
-    marks = ops.cast(exceeds, "int32")
+    """Return the first violation: the one so far, or one where `exceeds`, (K, B)."""
+    marks = ops.cast(exceeds & examples.arrived, "int32")
     column = ops.argmax(marks, axis=1)
     is_new = (ops.max(marks, axis=1) > 0) & (before.example < 0)
 
@@ -108,11 +120,8 @@ def first_violation(
         row = ops.take_along_axis(new, ops.expand_dims(column, 1), axis=1)[:, 0]
         return ops.where(is_new, row, old)
 
-    return Violation(
-        chosen(examples.index, before.example),
-        chosen(value, before.value),
-        chosen(bound, before.bound),
-    )
+    seen = examples.index, value, bound
+    return Violation(*map(chosen, seen, before))
 
 
 def rounding(*values: Tensor) -> Tensor:
@@ -125,10 +134,7 @@ def bounded_share(
 ) -> tuple[Tensor, Violation]:
     """Return (here - there) / bound in [-1, 1], and the first violation so far.
 
-    Args:
-        examples: a block.
-        bound: of the absolute difference of log-likelihoods, (K, B).
-        before: the violation so far.
+    `bound` is that of the absolute difference of log-likelihoods, (K, B).
     """
     here, there = examples.here, examples.there
     difference = here - there
@@ -142,12 +148,7 @@ def bounded_share(
 
 
 def check_violation(name: str, violation: Violation) -> None:
-    """Raise a `ValueError` if a bound of the argument `name` was exceeded.
-
-    Args:
-        name: of the argument.
-        violation: of all chains, numpy arrays.
-    """
+    """Raise a `ValueError` if a bound of the argument `name` was exceeded."""
     chains = np.flatnonzero(np.asarray(violation.example) >= 0)
     if len(chains) == 0:
         return
@@ -165,8 +166,18 @@ def check_violation(name: str, violation: Violation) -> None:
 class State(NamedTuple):
     """The position, and the first bound that was exceeded."""
 
-    point: Position
+    point: base.Position
     violation: Violation
+
+
+def first_state(position: base.Position) -> State:
+    """Return the state before the first step."""
+    slots = Violation(
+        base.Slot("violating_example", dtype="int32", value=-1),
+        base.Slot("violating_value"),
+        base.Slot("violated_bound"),
+    )
+    return State(position, slots)
 
 
 class Judged(NamedTuple):
@@ -186,21 +197,23 @@ class Gathered(NamedTuple):
     log_ratio: Tensor  # without the prior, (K,)
     examples: Tensor  # evaluated, float32, (K,)
     violation: Violation
-    gradient: Position  # of log r at the proposal, with the prior; empty if not needed
+    gradient: (
+        base.Position
+    )  # of log r at the proposal, with the prior; empty if not needed
 
 
 class WayBack(NamedTuple):
-    """How likely the way back is, of a move that follows the gradient of its batch."""
+    """The way back of a move that follows the gradient of its batch."""
 
-    gradient: Position  # of log r at the proposal, without the batch
+    gradient: base.Position  # of log r at the proposal, without the batch
     # Of the gradient with the batch: log q(theta' -> theta) - log q(theta -> theta').
-    log_q_ratio: Callable[[Position], Tensor]
+    log_q_ratio: Callable[[base.Position], Tensor]
 
 
 class Move(NamedTuple):
     """A proposal, and what its test needs."""
 
-    proposal: Position
+    proposal: base.Position
     log_ratio: Tensor  # log r without the batch, (K,)
     rate: Tensor  # expected size of the batch, (K,)
     examples: Tensor  # evaluated already, float32, (K,)
@@ -209,13 +222,75 @@ class Move(NamedTuple):
     way_back: WayBack | None = None  # None: the batch does not change q
 
 
-class BoundedTest(ExampleTest):
+class AliasTable(NamedTuple):
+    """A table that draws i with probability w_i / W in constant time."""
+
+    share: Array  # float32, (N,)
+    alias: Array  # int32, (N,)
+
+
+def alias_table(weights: Array) -> AliasTable:
+    """Return the table of weights, float64 (N,), at least one of them positive."""
+    size = len(weights)
+    scaled = weights * (size / weights.sum())
+    share, alias = np.ones(size), np.arange(size)
+    small = list(np.flatnonzero(scaled < 1.0))
+    large = list(np.flatnonzero(scaled >= 1.0))
+    while small and large:
+        low, high = small.pop(), large[-1]
+        share[low], alias[low] = scaled[low], high
+        scaled[high] -= 1.0 - scaled[low]
+        if scaled[high] < 1.0:
+            small.append(large.pop())
+    return AliasTable(share.astype("float32"), alias.astype("int32"))
+
+
+def visit_arrivals(
+    density: base.Density,
+    rate: Tensor,
+    table: AliasTable,
+    block_size: int,
+    visit: Visit,
+    gathered: Any,
+    first_block: int = 1,
+) -> Any:
+    """Return what `visit` has gathered from all arrivals of a batch of the size `rate`.
+
+    A second visit that begins with the same `first_block`, a part of the noise, finds
+    the same arrivals.
+    """
+    size = density.train_size
+    rows, columns = batches.grid(size)
+    remaining = rate * (rows * columns / size)
+
+    def goes_on(block: Tensor, remaining: Tensor, gathered: Any) -> Tensor:
+        return ops.any(remaining > 0.0)
+
+    def one_block(block: Tensor, remaining: Tensor, gathered: Any) -> Any:
+        uniforms = ops.unstack(density.uniforms(5, block_size, block), 5)
+        times = ops.cumsum(-ops.log1p(-uniforms[0]), axis=1)
+        row = ops.cast(ops.floor(uniforms[1] * rows), "int32")
+        column = ops.cast(ops.floor(uniforms[2] * columns), "int32")
+        place = row * columns + column
+        arrived = (times < ops.expand_dims(remaining, 1)) & (place < size)
+        place = ops.minimum(place, size - 1)
+        share, alias = tensors.gather(list(table), place)
+        index = ops.where(uniforms[3] < share, place, alias)
+        gathered = visit(gathered, index, arrived, uniforms[4])
+        return block + 1, remaining - times[:, -1], gathered
+
+    state = tensors.loop_while(goes_on, one_block, (first_block, remaining, gathered))
+    return state[-1]
+
+
+class BoundedTest(base.ExampleTest):
     """Abstract: a kernel whose test draws a Poisson batch of bounded examples.
 
-    A final class is a frozen dataclass. It adds `limits`, `shared`, `weights`, `names`,
-    `propose` and `judge`.
+    A final class is a frozen dataclass. It adds `limits`, `propose` and
+    `judge`, and what it has of `shared` and `weights`.
     """
 
+    names: ClassVar[tuple[str, ...]] = ("bounds",)  # arguments that give `limits`
     temperature: float
     block_size: int
 
@@ -225,22 +300,17 @@ class BoundedTest(ExampleTest):
         """What `judge` reads of each example: first the bounds, float64, (N, ...)."""
 
     @property
-    @abc.abstractmethod
     def shared(self) -> list[Array]:
         """What `propose` reads, the last of `Density.arrays`."""
+        return []
 
     @property
-    @abc.abstractmethod
     def weights(self) -> Array:
         """What examples are drawn in proportion to, float64, (N,)."""
-
-    @property
-    @abc.abstractmethod
-    def names(self) -> tuple[str, ...]:
-        """The arguments that give `limits`."""
+        return self.limits[0]
 
     @abc.abstractmethod
-    def propose(self, point: Position, density: Density) -> Move:
+    def propose(self, point: base.Position, density: base.Density) -> Move:
         """Return a proposal from `density.normals(0)`, and the rate of its batch.
 
         A move that draws noise of the parts 1, 2, ... sets `first_block` after them.
@@ -248,29 +318,22 @@ class BoundedTest(ExampleTest):
 
     @abc.abstractmethod
     def judge(self, examples: Examples, measures: Any, violation: Violation) -> Judged:
-        """Return what a block of examples adds to the test.
-
-        Args:
-            examples: the block.
-            measures: of the move.
-            violation: so far.
-        """
+        """Return what a block of examples adds to the test of a move."""
 
     @property
     def arrays(self) -> list[Array]:
         """Return the bounds, the table that draws the examples, and `shared`."""
         limits = [limit.astype("float32") for limit in self.limits]
         shared = [array.astype("float32") for array in self.shared]
-        return [*limits, *poisson_batch.alias_table(self.weights), *shared]
+        return [*limits, *alias_table(self.weights), *shared]
 
-    def tables(self, density: Density) -> tuple[list[Tensor], poisson_batch.AliasTable]:
+    def tables(self, density: base.Density) -> tuple[list[Tensor], AliasTable]:
         """Return `limits` and the table that draws the examples, as tensors."""
         count = len(self.limits)
         share, alias = density.arrays[count : count + 2]
-        return density.arrays[:count], poisson_batch.AliasTable(share, alias)
+        return density.arrays[:count], AliasTable(share, alias)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the kernel, if it has bounds for each example."""
         if batch_size is not None:
             raise ValueError(
                 "Argument `batch_size` must be left out: the kernel draws mini-batches "
@@ -285,18 +348,12 @@ class BoundedTest(ExampleTest):
             )
         return self
 
-    def init(self, position: Position) -> State:
-        """Return the state before the first step."""
-        slots = Violation(
-            Slot("violating_example", dtype="int32", value=-1),
-            Slot("violating_value"),
-            Slot("violated_bound"),
-        )
-        return State(position, slots)
+    def init(self, position: base.Position) -> State:
+        return first_state(position)
 
     def step(
-        self, state: State, density: Density
-    ) -> tuple[State, Position, dict[str, Tensor]]:
+        self, state: State, density: base.Density
+    ) -> tuple[State, base.Position, dict[str, Tensor]]:
         """Propose, draw a batch, and accept or reject."""
         limits, table = self.tables(density)
         move = self.propose(state.point, density)
@@ -325,20 +382,11 @@ class BoundedTest(ExampleTest):
                 gradient,
             )
 
-        gathered = poisson_batch.visit_arrivals(
-            density,
-            ops.where(possible, move.rate, 0.0),
-            table,
-            self.block_size,
-            visit,
-            Gathered(
-                ops.zeros_like(move.rate),
-                move.examples,
-                state.violation,
-                [] if way_back is None else way_back.gradient,
-            ),
-            move.first_block,
-        )
+        nothing, rate = ops.zeros_like(move.rate), ops.where(possible, move.rate, 0.0)
+        gradient = [] if way_back is None else way_back.gradient
+        first = Gathered(nothing, move.examples, state.violation, gradient)
+        visited = density, rate, table, self.block_size, visit
+        gathered = visit_arrivals(*visited, first, move.first_block)
         log_ratio = gathered.log_ratio + move.log_ratio
         if way_back is not None:
             back = way_back.log_q_ratio(gathered.gradient)
@@ -360,32 +408,25 @@ class BoundedTest(ExampleTest):
         return State(point, gathered.violation), list(point), counts
 
     def check(self, state: State) -> None:
-        """Raise a `ValueError` if a bound was exceeded."""
         check_violation("` or `".join(self.names), state.violation)
 
     def _check_test(self) -> None:
         """Check the settings that all final classes have."""
-        set_checked(
-            self,
-            temperature=_validate.number(
-                "temperature", self.temperature, _validate.POSITIVE
-            ),
-            block_size=_validate.integer("block_size", self.block_size, 1),
+        base.check(self, temperature=_validate.POSITIVE)
+        base.set_checked(
+            self, block_size=_validate.integer("block_size", self.block_size, 1)
         )
 
 
 class Walk(NamedTuple):
-    """What the kernels measure of a move."""
+    """The measures of a move by a distance."""
 
     distance: Tensor  # between proposal and position, (K,)
     size: int  # number of weights of a chain
 
 
 class BoundedWalk(BoundedTest):
-    """Abstract: a `BoundedTest` of moves by a distance.
-
-    A final class adds `limits`, `weights`, `names`, `rate`, `propose` and `judge`.
-    """
+    """Abstract: a `BoundedTest` of moves by a distance. It adds `rate`."""
 
     learning_rate: float
 
@@ -393,35 +434,24 @@ class BoundedWalk(BoundedTest):
     def rate(self, walk: Walk) -> Tensor:
         """Return the expected size of a batch, (K,)."""
 
-    @property
-    def shared(self) -> list[Array]:
-        """Return nothing."""
-        return []
-
-    def random_walk(self, point: Position, density: Density) -> Move:
+    def random_walk(self, point: base.Position, density: base.Density) -> Move:
         """Return the move of a random walk."""
         noise = density.normals(0)
         proposal = tensors.add_scaled(point, self.learning_rate, noise)
         return self.move_to(proposal, point, density)
 
-    def move_to(self, proposal: Position, point: Position, density: Density) -> Move:
+    def move_to(
+        self, proposal: base.Position, point: base.Position, density: base.Density
+    ) -> Move:
         """Return a move whose proposal has the same density both ways."""
         prior = density.log_prior(proposal) - density.log_prior(point)
         moved = tensors.subtract(proposal, point)
-        walk = Walk(
-            ops.sqrt(tensors.sum_squares(moved, like=prior)),
-            tensors.size(moved, like=prior),
-        )
-        return Move(
-            proposal,
-            prior / self.temperature,
-            self.rate(walk),
-            ops.zeros_like(prior),
-            walk,
-        )
+        distance = ops.sqrt(tensors.sum_squares(moved, like=prior))
+        walk = Walk(distance, tensors.size(moved, like=prior))
+        zero = ops.zeros_like(prior)
+        return Move(proposal, prior / self.temperature, self.rate(walk), zero, walk)
 
     def _check_walk(self) -> None:
         """Check the settings that all final classes have."""
         self._check_test()
-        rate = _validate.number("learning_rate", self.learning_rate, _validate.POSITIVE)
-        set_checked(self, learning_rate=rate)
+        base.check(self, learning_rate=_validate.POSITIVE)

@@ -10,8 +10,7 @@ theta(i) of the energy's m subregions. With the importance weights Psi(U(x))^zet
 have the distribution exp(-U(x)/T), if the factor never reaches its limit. A finite
 step, gradient noise, and a theta that still changes add biases.
 
-Equations, with J the subregion of the point x that was just evaluated, N the number of
-training examples and Z standard normal:
+Equations, with J the subregion of the point x that was just evaluated:
 
     (5)  Psi(U)   =  theta(J) exp(slope (U - u_J)),   u_i = u_1 + (i - 1) du
          or          theta((J+1) ^ m) exp(slope (U - u_J))           ("forward")
@@ -23,39 +22,30 @@ training examples and Z standard normal:
     (10) theta(i) <- theta(i) + omega (theta(J)^p + omega rho 1{i >= J})
                                       (1{i = J} - theta(i))
 
-The paper's tau is T, and its epsilon_k is epsilon / N. D.1 prints J ^ m for (J+1) ^ m.
-For CSGHMC the factor enters the step of `sghmc.py`. Eq. (10) has p = zeta, and eq. (15)
-has p = 1, both with rho = 0. Eq. (57) adds rho. If chains share theta (ICSGLD), eq.
-(10) adds the mean over the chains with finite energies.
-
-Order: step 3 of algorithm 1 for x_k runs first, eq. (10), then step 2 from x_k, eq.
-(9), with the new theta. Both steps use one evaluation of x_k.
+D.1 prints J ^ m for (J+1) ^ m. For CSGHMC the factor enters the step of `sghmc.py`. Eq.
+(10) has p = zeta, and eq. (15) p = 1, both with rho = 0. Eq. (57) adds rho, and theta
+is then divided by its sum at each step. If chains share theta (ICSGLD), eq. (10) adds
+the mean over the chains with finite energies. Step 3 of algorithm 1 for x_k, eq. (10),
+runs first, then step 2 from x_k, eq. (9), with the new theta: one evaluation of x_k.
 
 The fixed point with p = zeta tends to the mass of each subregion under exp(-U/T) as du
-falls to 0; the fixed point with p = 1 becomes proportional to mass^(1/zeta). At a
-finite du both differ from these limits, since Psi is interpolated. The factor scales
-the gradient of U but not the noise. With rho > 0, eq. (57) increases the sum of theta,
-and theta is divided by its sum at each step.
+falls to 0, and the one with p = 1 to a multiple of mass^(1/zeta).
 
 The last subregion has no upper end. There the factor is 1, as in the authors' code for
-images, so Psi is constant. The density of the chain is continuous, so the constant is
-Psi at the lower end: theta(m-1), or theta(m) with the forward difference. Eq. (10) then
-has theta(m-1)^p for J = m as well. The paper keeps the slope in eq. (6) and (9), and
-theta(m)^p in eq. (10). With a factor of 1, theta(m)^p would give theta(m)/theta(m-1)
-the power 1/(1 - zeta) of the ratio of the masses.
+images, so Psi is constant: theta(m-1), or theta(m) with the forward difference. Eq.
+(10) then has theta(m-1)^p for J = m as well. (The paper keeps the slope in eq. (6) and
+(9), and theta(m)^p in eq. (10), which would give theta(m)/theta(m-1) the power
+1/(1 - zeta) of the ratio of the masses.)
 
 The paper weights a draw by theta(J)^zeta, but Psi is not constant inside a subregion.
-On the mixture of the paper's section 4.1, with du = 1 and zeta = 0.75, the weights
-theta(J)^zeta move the mean from 0 to 0.25 (by quadrature). The weights Psi(U)^zeta,
-eq. (5), do not. `max_multiplier` limits the absolute value of the factor. If the factor
-reaches the limit, the weights use the limited slope, and Psi jumps at the borders of
-subregions. The density of the chain does not jump, so the weights are approximate.
-
-With a pilot (`pilot.py`), u_1 and du are tensors that the first steps find. Until then
-du is infinite, and the factor is 1.
+On the mixture of the paper's section 4.1, with du = 1 and zeta = 0.75, these weights
+move the mean from 0 to 0.25 (by quadrature), and the weights Psi(U)^zeta do not.
+`max_multiplier` limits the factor. At the limit the weights use the limited slope, Psi
+jumps at the borders of subregions, and the weights are approximate.
 
 The state holds log theta: theta of a subregion that is never visited decays without
-end, and float32 would round it to 0. The code counts subregions from 0.
+end, and float32 would round it to 0. The code counts subregions from 0. Until a pilot
+(`pilot.py`) has found u_1 and du, du is infinite, and the factor is 1.
 
 | paper            | name             | shape           | unit                        |
 |------------------|------------------|-----------------|-----------------------------|
@@ -129,11 +119,7 @@ def locate(energy: Tensor, contour: Contour) -> Place:
 def update_log_masses(
     log_masses: Tensor, place: Place, step_size: Tensor, contour: Contour
 ) -> Tensor:
-    """Return log theta after the energy of one more point.
-
-    An energy that is not finite changes nothing. Each chain learns a theta of its own.
-    The sum stays 1 up to rounding errors, which `normalized` removes.
-    """
+    """Return log theta of each chain after one more finite energy."""
     index, finite = place.index, place.finite
     visited = _at(log_masses, index)
     weighing = _at(log_masses, _weighing(index, contour))
@@ -152,10 +138,7 @@ def update_log_masses(
 def update_shared_log_masses(
     log_masses: Tensor, place: Place, step_size: Tensor, contour: Contour
 ) -> Tensor:
-    """Return log theta, shape (m,), after one energy of each of K chains.
-
-    The chains share theta. Its update is the mean over the chains with finite energy.
-    """
+    """Return log theta, (m,), of K chains after one energy of each."""
     index, finite = place.index, place.finite[:, None]
     count = ops.maximum(ops.sum(ops.cast(finite, "float32")), 1.0)
     weighing = ops.take(log_masses, _weighing(index, contour))
@@ -264,10 +247,7 @@ _LOG_OF_NOTHING = -1e30
 def _rates(
     log_weighing: Tensor, step_size: Tensor, contour: Contour
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return omega (theta(J)^p + omega rho 1{i >= J}) for i < J and i >= J, and a log.
-
-    The log is of the value for i >= J.
-    """
+    """Return what eq. (10) takes for i < J and for i >= J, and the log of that."""
     log_low = ops.log(step_size) + contour.exponent * log_weighing
     low = ops.exp(log_low)
     if contour.rho == 0.0:

@@ -10,13 +10,12 @@ large enough, or until it is all of the data. With n of N examples,
     (3)  v    = s^2/n (1 - n/N), an unbiased estimate of the variance of lbar
 
 The sums run over l_i - c, with c the mean of the first block: float32 would lose the
-variance of numbers with a large mean. When the batch is all of the data, v is 0.
-
-All chains evaluate a block together. A chain whose test has decided adds nothing more.
+variance of numbers with a large mean. All chains evaluate a block together. A chain
+whose test has decided adds nothing more.
 
 A proposal outside the prior's support, or with an example of likelihood 0 in the batch,
-is rejected. A position with such an example is left for any other proposal. An example
-of likelihood 0 that is not in the batch is not seen, so the likelihoods should be
+is rejected, and a position with such an example is left for any other proposal. An
+example of likelihood 0 outside the batch is not seen, so the likelihoods should be
 positive everywhere. A proposal whose prior or likelihood is NaN or +infinity is
 rejected and counted.
 
@@ -36,17 +35,14 @@ rejected and counted.
 import abc
 import math
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.samplers.base import Density
-from keras_mhmcmc.samplers.base import ExampleTest
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import bound
-from keras_mhmcmc.samplers.base import set_checked
+from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import Examples
@@ -89,62 +85,54 @@ def variance(batch: Batch, train_size: int) -> Tensor:
     return spread(batch) / ops.maximum(batch.count, 1.0) * left
 
 
-class GrowingWalk(ExampleTest):
+class State(NamedTuple):
+    """Where the chains are."""
+
+    point: base.Position
+
+
+class GrowingWalk(base.ExampleTest):
     """Abstract: a random walk whose test reads a batch that grows until it can decide.
 
     A final class is a frozen dataclass with the fields below. Its state is a named
     tuple with the field `point`.
     """
 
+    num_uniforms: ClassVar[int] = 1  # that the test of a chain and step needs
     learning_rate: float
     temperature: float
     block_size: int
     train_size: int | None
 
     @property
-    @abc.abstractmethod
-    def num_uniforms(self) -> int:
-        """Number of uniforms that the test of a chain and step needs."""
-
-    @property
-    @abc.abstractmethod
     def limits(self) -> list[Array]:
         """Bounds of the examples, (N,) each: the first of `arrays`."""
+        return []
 
-    @abc.abstractmethod
+    def init(self, position: base.Position) -> Any:
+        return State(position)
+
     def begin(self, state: Any, move: Move) -> Any:
         """Return `Batch.extra` before the first block."""
+        return ()
 
-    @abc.abstractmethod
     def add(self, batch: Batch, move: Move, examples: Examples) -> Any:
-        """Return `Batch.extra` with a block of examples.
-
-        Args:
-            batch: with the block in all of its other fields.
-            move: the proposal.
-            examples: the block.
-        """
+        """Return `Batch.extra` with a block that all other fields of `batch` have."""
+        return batch.extra
 
     @abc.abstractmethod
     def is_decided(
-        self, batch: Batch, move: Move, block: Tensor, density: Density
+        self, batch: Batch, move: Move, block: Tensor, density: base.Density
     ) -> Tensor:
-        """Return whether the batch is large enough, bool, (K,).
-
-        Args:
-            batch: so far.
-            move: the proposal.
-            block: number of the last block, from 0.
-            density: gives the kernel's arrays, and N.
-        """
+        """Return whether the batch with this block, from 0, is large enough, (K,)."""
 
     @abc.abstractmethod
-    def accepts(self, batch: Batch, move: Move, density: Density) -> Tensor:
+    def accepts(self, batch: Batch, move: Move, density: base.Density) -> Tensor:
         """Return the decision on a batch that is large enough, bool, (K,)."""
 
-    @abc.abstractmethod
-    def next_state(self, point: Position, batch: Batch) -> Any:
+    def next_state(self, point: base.Position, batch: Batch) -> Any:
         """Return the state after the decision."""
+        return State(point)
 
     @property
     def num_blocks(self) -> int:
@@ -152,7 +140,6 @@ class GrowingWalk(ExampleTest):
         return -(-(self.train_size or 1) // self.block_size)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the kernel for data of N examples."""
         if batch_size is not None:
             raise ValueError(
                 "Argument `batch_size` must be left out: the mini-batch of the kernel "
@@ -160,11 +147,11 @@ class GrowingWalk(ExampleTest):
                 f"many examples. Received: batch_size={batch_size}"
             )
         size = train_size or 1
-        return bound(self, train_size=size, block_size=min(self.block_size, size))
+        return base.bound(self, train_size=size, block_size=min(self.block_size, size))
 
     def step(
-        self, state: Any, density: Density
-    ) -> tuple[Any, Position, dict[str, Tensor]]:
+        self, state: Any, density: base.Density
+    ) -> tuple[Any, base.Position, dict[str, Tensor]]:
         """Propose, let the batch grow, and accept or reject."""
         own, rounds = self.num_uniforms, batches.num_rounds(density.train_size)
         uniforms = density.uniforms(own + rounds, 1, 0)[:, :, 0]
@@ -194,19 +181,13 @@ class GrowingWalk(ExampleTest):
         batch: Batch,
         move: Move,
         is_open: Tensor,
-        positions: list[Position],
+        positions: list[base.Position],
         keys: Tensor,
-        density: Density,
+        density: base.Density,
     ) -> Batch:
-        """Return the batch with as many blocks as each chain needs.
+        """Return the batch with as many blocks as each chain that `is_open` needs.
 
-        Args:
-            batch: before the first block.
-            move: the proposal.
-            is_open: bool, the chains that need examples, (K,).
-            positions: the position and the proposal.
-            keys: uniforms that draw the order of the examples, (rounds, K).
-            density: gives the log-likelihoods.
+        `keys` are uniforms that draw the order of the examples, (rounds, K).
         """
         size, block_size = density.train_size, self.block_size
 
@@ -230,24 +211,18 @@ class GrowingWalk(ExampleTest):
 
     def _check_walk(self) -> None:
         """Check the settings that all final classes have."""
-        positive = _validate.POSITIVE
-        set_checked(
-            self,
-            learning_rate=_validate.number(
-                "learning_rate", self.learning_rate, positive
-            ),
-            temperature=_validate.number("temperature", self.temperature, positive),
-            block_size=_validate.integer("block_size", self.block_size, 2),
+        base.check(
+            self, learning_rate=_validate.POSITIVE, temperature=_validate.POSITIVE
+        )
+        base.set_checked(
+            self, block_size=_validate.integer("block_size", self.block_size, 2)
         )
 
 
 def verdict(batch: Batch, prior: Tensor, accepts: Tensor) -> tuple[Tensor, Tensor]:
     """Return whether the proposal wins, and whether its density is NaN or +infinity.
 
-    Args:
-        batch: large enough to decide.
-        prior: log p(theta') - log p(theta), nats, (K,).
-        accepts: the decision of the kernel, which holds for finite numbers, bool, (K,).
+    `accepts` is the decision of the kernel, which holds for finite numbers.
     """
     possible, likely = ops.isfinite(prior), ops.isfinite(batch.total)
     leaves = batch.total == math.inf  # a position of density 0

@@ -10,16 +10,13 @@ Equations, with w_i the weights of S draws:
     W_i = sum_{l <= i} w_l / sum w
     draw j of n is the i with W_{i-1} <= (j + U)/n < W_i
 
-Systematic resampling takes each draw n w_i / sum w times, rounded up or down.
-
 | paper | name         | shape | unit                   |
 |-------|--------------|-------|------------------------|
 | w     | `weights`    | (S,)  | 1, up to a factor      |
 | U     | `uniform`    | ()    | 1, in [0, 1)           |
 | n     | `num_draws`  | int   | draws                  |
 
-The weights are numpy arrays: sums of millions of weights need float64, which not every
-backend has.
+The weights are numpy arrays: sums of millions of weights need float64.
 """
 
 import numpy as np

@@ -1,23 +1,22 @@
 """The pilot of a contour sampler: first plain steps, whose energies give a partition.
 
 Deng, Lin and Liang (2020), section 4 and appendix D.5, set partitions by hand. Here
-step k < P, with the steps counted from 0, is a step of the base: the factor of
-`contour.py` is 1, theta stays, and the weight of a draw is not defined. The energies of
-the second half give the partition, since those of the first half are the descent from
-the start. With U_(1) <= ... <= U_(n) the finite energies in order:
+step k < P, counted from 0, is a step of the base: the factor of `contour.py` is 1,
+theta stays, and the weight of a draw is not defined. The energies of the second half
+give the partition, since those of the first half are the descent from the start. With
+U_(1) <= ... <= U_(n) the finite energies in order:
 
     u_1  =  the 10% quantile of U_(1), ..., U_(n), by linear interpolation
     du   =  4 (U_(n) - u_1) / (m - 2), at least 1e-6 max(|u_1|, |U_(n)|, 1)
 
-The last subregion begins four times as far above u_1 as the highest energy. A flattened
-chain climbs higher than the pilot, and the energies of a network at T = 1 rise for long
-after they have fallen, while its weights spread (`docs/contour.md` has a table). du is
-never so small that float32 rounds it away.
+So the last subregion begins four times as far above u_1 as the highest energy: a
+flattened chain climbs higher than the pilot, and the energies of a network at T = 1
+rise for long after they have fallen (`docs/contour.md` has a table). du is never so
+small that float32 rounds it away.
 
-Each chain finds a partition of its own. Chains that share theta find one together, from
-the energies of all of them. The weight of a draw is (Psi(U)/du)^zeta, where Psi/du
-estimates the density of the energy. This density does not depend on the partition, so
-weights of several chains can be compared.
+Chains that share theta find one partition together, others one each. The weight of a
+draw is (Psi(U)/du)^zeta, where Psi/du estimates the density of the energy, so that
+weights of chains with different partitions can be compared.
 
 | paper | name             | shape                     | unit  |
 |-------|------------------|---------------------------|-------|
@@ -114,10 +113,7 @@ class Pilot(NamedTuple):
 
 
 def width(low: Tensor, high: Tensor, partitions: int, reach: float) -> Tensor:
-    """Return du of m subregions, the last of which begins at low + reach (high - low).
-
-    u_1 is `low`. The energies are numbers or tensors.
-    """
+    """Return du of m subregions, the last from low + reach (high - low) on."""
     return reach * (high - low) / (partitions - 2)
 
 

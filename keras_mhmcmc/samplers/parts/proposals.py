@@ -63,7 +63,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
-from typing import Self
 
 from keras_mhmcmc._serialize import Configurable
 from keras_mhmcmc._types import Tensor
@@ -173,10 +172,7 @@ def reversible(
     scales: Scales,
     forward_probability: float,
 ) -> tuple[Position, Tensor]:
-    """Return the proposed position of a reversible move, eq. (6), and its direction.
-
-    The direction is whether the move goes forward, down the gradient.
-    """
+    """Return the point of a reversible move, eq. (6), and whether it goes forward."""
     forward = uniform < forward_probability
     step = ops.where(forward, -scales.step, scales.step)
     noise = ops.where(forward, scales.noise, scales.noise * scales.beta)
@@ -189,7 +185,7 @@ def langevin_log_ratio(
     """Return log q(theta' -> theta) - log q(theta -> theta') of a Langevin move."""
     lists = delta, gradient, new_gradient
     products = tensors.sum_products(_pairs, *lists, like=scales.noise)
-    change = _change(_Products.of(*products), scales.step)
+    change = _change(products, scales.step)
     return -_inverse_variance(scales.noise) * change
 
 
@@ -205,12 +201,11 @@ def squared_distances(
         return [*_pairs(delta, gradient, new_gradient), (out, out)]
 
     lists = delta, gradient, new_gradient
-    *sums, out = tensors.sum_products(pairs, *lists, like=noise)
-    products = _Products.of(*sums)
+    *products, out = tensors.sum_products(pairs, *lists, like=noise)
     scale = _inverse_variance(noise)
     return SquaredDistances(
         out_forward=scale * out,
-        out_backward=scale * (out - 4.0 * step * products.here),
+        out_backward=scale * (out - 4.0 * step * products[0]),
         change_forward=scale * _change(products, step),
         change_backward=scale * _change(products, -step),
     )
@@ -227,7 +222,10 @@ def reversible_log_ratio(
 
     `beta` may have one more axis than the distances: one ratio for each of its values.
     """
-    log_odds_backward = _log_odds_of_backward(forward_probability)
+    log_odds_backward = -math.inf  # no move goes backward
+    if forward_probability < 1.0:
+        log_odds_backward = math.log1p(-forward_probability)
+        log_odds_backward -= math.log(forward_probability)
     if normalized:
         log_odds_backward = log_odds_backward - dimension * ops.log(beta)
     widening = 1.0 / ops.square(beta)
@@ -240,20 +238,12 @@ def reversible_log_ratio(
     )
 
 
-def _log_odds_of_backward(forward_probability: float) -> float:
-    """Return log((1 - p) / p), and -inf if no move goes backward."""
-    if forward_probability == 1.0:
-        return -math.inf
-    return math.log1p(-forward_probability) - math.log(forward_probability)
-
-
 def strong_gradient_limit(distances: SquaredDistances) -> Tensor:
     """Return the beta at which the strong-gradient regime ends, from a forward move.
 
     Above it, the wide Gaussian of the backward direction explains the forward move
     better than the Gaussian that drew it: out_backward / beta^2 < out_forward. For a
-    long gradient the limit is 2 epsilon |grad| / (s sqrt(d)), where eq. (38), in the
-    proof of Proposition 1, case 1, changes sign. For a short one it comes down to 1.
+    long gradient it is 2 epsilon |grad| / (s sqrt(d)), where eq. (38) changes sign.
     """
     ratio = distances.out_backward / ops.maximum(distances.out_forward, 1e-30)
     return ops.sqrt(ops.maximum(ratio, 1.0))
@@ -262,10 +252,9 @@ def strong_gradient_limit(distances: SquaredDistances) -> Tensor:
 def onset_of_backward(distances: SquaredDistances) -> Tensor:
     """Return sqrt(a) |grad'|, a = epsilon^2 / (2 s^2), from a forward move.
 
-    Backward moves are accepted from about this beta on: where the noise of one weight,
-    beta s sqrt(2), is as long as the whole step epsilon |grad'|. The gradient is that
-    of the proposal. Gradients of states are shorter, since a state waits longest where
-    its batch has a short one.
+    From about this beta on backward moves are accepted: the noise of one weight,
+    beta s sqrt(2), is as long as the whole step epsilon |grad'|. Gradients of states
+    are shorter than grad': a state waits longest where its batch has a short one.
     """
     # a |grad|^2, up to noise, and a (|grad'|^2 - |grad|^2)
     here = 0.25 * (distances.out_backward - distances.out_forward)
@@ -276,28 +265,12 @@ def onset_of_backward(distances: SquaredDistances) -> Tensor:
 def strong_gradient_beta(gradient: Position, scales: Scales, like: Tensor) -> Tensor:
     """Return a beta in the middle of the regime: epsilon |grad| / (s sqrt(d)).
 
-    The strong-gradient regime ends at twice this value: see `strong_gradient_limit`.
-    The shape of `like` is () or (K,), for K chains.
+    The regime ends at twice this value. `like` is () or (K,), for K chains.
     """
     length = ops.sqrt(tensors.sum_squares(gradient, like=like))
     root = tensors.size(gradient, like=like) ** 0.5
     beta = scales.step * length / (ops.maximum(scales.noise, 1e-30) * root)
     return ops.maximum(beta, 1.0)
-
-
-class _Products(NamedTuple):
-    """Inner products of a move."""
-
-    here: Tensor  # Delta.grad
-    there: Tensor  # Delta.grad'
-    difference: Tensor  # |grad|^2 - |grad'|^2
-
-    @classmethod
-    def of(
-        cls, here: Tensor, there: Tensor, squares: Tensor, new_squares: Tensor
-    ) -> Self:
-        """Return them from the sums that `_pairs` asks for."""
-        return cls(here, there, squares - new_squares)
 
 
 def _pairs(delta: Tensor, gradient: Tensor, new_gradient: Tensor) -> list[Any]:
@@ -310,10 +283,10 @@ def _pairs(delta: Tensor, gradient: Tensor, new_gradient: Tensor) -> list[Any]:
     ]
 
 
-def _change(products: _Products, step: Tensor) -> Tensor:
+def _change(products: Sequence[Tensor], step: Tensor) -> Tensor:
     """Return |Delta - step grad'|^2 - |Delta + step grad|^2."""
-    along = 2.0 * (products.here + products.there)
-    return -step * (along + step * products.difference)
+    here, there, squares, new_squares = products
+    return -step * (2.0 * (here + there) + step * (squares - new_squares))
 
 
 def _inverse_variance(noise: Tensor) -> Tensor:

@@ -55,21 +55,15 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RateAdaptation:
-    """How the learning rate follows the acceptance.
+    """How the learning rate follows the acceptance."""
 
-    Attributes:
-        steps: steps of an epoch, the longest window.
-    """
-
-    steps: int = 1
+    steps: int = 1  # of an epoch, the longest window
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        """Return the adaptation with the steps of an epoch, 1 without data."""
         steps = train_size // batch_size if train_size and batch_size else 1
         return dataclasses.replace(self, steps=steps)
 
     def init(self) -> State:
-        """Return the slots of the state."""
         return State(
             Slot("rate_factor", value=1.0),
             Slot("adapted_learning_rate"),
@@ -93,11 +87,10 @@ class RateAdaptation:
         higher = ops.minimum(RISE * state.factor, 1.0)
         factor = ops.where(share > HIGH, higher, lower)
         longest = max(float(self.steps), FIRST_WINDOW)
+        doubled = ops.minimum(2.0 * state.window, longest)
         return state._replace(
             factor=ops.where(ends, factor, state.factor),
-            window=ops.where(
-                ends, ops.minimum(2.0 * state.window, longest), state.window
-            ),
+            window=ops.where(ends, doubled, state.window),
             accepted=ops.where(ends, 0.0, taken),
             proposed=ops.where(ends, 0.0, tried),
         )

@@ -35,11 +35,10 @@ not depend on the unit of a weight.
 import math
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.samplers.base import Position
-from keras_mhmcmc.samplers.base import Slot
-from keras_mhmcmc.samplers.base import slots_like
+from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
@@ -67,27 +66,27 @@ class Spread(NamedTuple):
     """The sums that make a standard deviation of each weight."""
 
     count: Tensor  # (K,), float32
-    mean: Position
-    squares: Position  # sum of squared differences from the mean
+    mean: base.Position
+    squares: base.Position  # sum of squared differences from the mean
 
 
 def init_step(step_size: float) -> Step:
     """Return dual averaging before the first path."""
     log_step = math.log(step_size)
     return Step(
-        count=Slot("adaptation_count"),
-        error=Slot("adaptation_error"),
-        log_step=Slot("log_step", value=log_step),
-        log_average=Slot("log_average_step", value=log_step),
+        count=base.Slot("adaptation_count"),
+        error=base.Slot("adaptation_error"),
+        log_step=base.Slot("log_step", value=log_step),
+        log_average=base.Slot("log_average_step", value=log_step),
     )
 
 
-def init_spread(position: Position) -> Spread:
+def init_spread(position: base.Position) -> Spread:
     """Return sums of no position."""
     return Spread(
-        count=Slot("spread_count"),
-        mean=slots_like(position, "spread_mean"),
-        squares=slots_like(position, "spread_squares"),
+        count=base.Slot("spread_count"),
+        mean=base.slots_like(position, "spread_mean"),
+        squares=base.slots_like(position, "spread_squares"),
     )
 
 
@@ -111,16 +110,7 @@ def restart_step(state: Step, step_size: float) -> Step:
     return Step(zero, zero, log_step, log_step)
 
 
-def empty_spread(state: Spread) -> Spread:
-    """Return sums of no position, with the shapes of `state`."""
-    return Spread(
-        ops.zeros_like(state.count),
-        [ops.zeros_like(x) for x in state.mean],
-        [ops.zeros_like(x) for x in state.squares],
-    )
-
-
-def update_spread(state: Spread, position: Position) -> Spread:
+def update_spread(state: Spread, position: base.Position) -> Spread:
     """Return the sums with one more position, by Welford's recursion."""
     count = state.count + 1.0
     before = tensors.subtract(position, state.mean)
@@ -130,7 +120,7 @@ def update_spread(state: Spread, position: Position) -> Spread:
     return Spread(count, mean, tensors.add_scaled(state.squares, 1.0, products))
 
 
-def scales_of(state: Spread, scales: Position) -> Position:
+def scales_of(state: Spread, scales: base.Position) -> base.Position:
     """Return the standard deviations; where one is 0, the scale stays as it is."""
     share = 1.0 / ops.maximum(state.count - 1.0, 1.0)
     found = []
@@ -147,6 +137,30 @@ def window_of(number: Tensor, warm_up: int) -> Tensor:
     return sum(ops.cast(number >= end, "int32") for end in ends)
 
 
+def renewed(
+    spread: Spread,
+    scale: base.Position,
+    point: base.Position,
+    number: Tensor,
+    warm_up: int,
+) -> tuple[Spread, base.Position, Tensor, Tensor]:
+    """Return sums and scales after one more position, new ones where a window ends.
+
+    Then which chains have new scales, bool (K,), and the window of the step.
+    """
+    window = window_of(number, warm_up)
+    closes = window_of(number + 1, warm_up) > window
+    spread = update_spread(spread, point)
+    renews = closes & (window > 0) & (spread.count >= LEAST_COUNT)
+    scale = tensors.select(renews, scales_of(spread, scale), scale)
+    empty = Spread(
+        ops.zeros_like(spread.count),
+        [ops.zeros_like(x) for x in spread.mean],
+        [ops.zeros_like(x) for x in spread.squares],
+    )
+    return chosen(closes, empty, spread), scale, renews, window
+
+
 def chosen(condition: Tensor, if_true: Any, if_false: Any) -> Any:
     """Return a named tuple of numbers (K,) and positions, chosen for each chain."""
     return type(if_true)(
@@ -157,3 +171,18 @@ def chosen(condition: Tensor, if_true: Any, if_false: Any) -> Any:
             for x, y in zip(if_true, if_false, strict=True)
         )
     )
+
+
+class WarmedUp(base.Kernel):
+    """Abstract: a kernel on all of the data that adapts in its first steps."""
+
+    reason = ""  # why there are no mini-batches, and what to use with them
+
+    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
+        if batch_size is not None and batch_size != train_size:
+            name = type(self).__name__
+            raise ValueError(
+                f"Argument `batch_size` must be None with `mh.kernels.{name}`"
+                f"{self.reason}. Received: batch_size={batch_size}"
+            )
+        return self

@@ -80,19 +80,12 @@ class Expansion:
     >>> import keras_mhmcmc as mh
     >>> import numpy as np
     >>> # One weight and log-likelihoods log cos(theta / 2), of the first order.
-    >>> expansion = mh.expansions.Expansion(
-    ...     features=np.ones((10, 1)),
-    ...     reference=[0.0],
-    ...     covariance=[[0.4]],
-    ...     slopes=np.zeros(10),
-    ...     curvatures=None,
-    ...     bounds=np.ones(10),
-    ... )
-    >>> expansion.order
+    >>> model = dict(features=np.ones((10, 1)), reference=[0.0], covariance=[[0.4]])
+    >>> terms = dict(slopes=np.zeros(10), curvatures=None, bounds=np.ones(10))
+    >>> mh.expansions.Expansion(**model, **terms).order
     1
 
-    Reference: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019),
-    "Scalable Metropolis-Hastings for exact Bayesian inference with large datasets".
+    Reference: Cornish, Vanetti, Bouchard-Cote, Deligiannidis and Doucet (2019).
     """
 
     features: Array
@@ -171,13 +164,7 @@ def whitened(expansion: Expansion, temperature: float) -> Whitened:
 
 
 def reach(here: Tensor, there: Tensor, order: int) -> Tensor:
-    """Return phi of (3), (K,).
-
-    Args:
-        here: z, (K, d).
-        there: z', (K, d).
-        order: k.
-    """
+    """Return phi of (3), (K,); `order` is k."""
     first, second = dot(here, here), dot(there, there)
     moved = there - here
     # Rounding may leave a small number below 0 near the reference.
@@ -191,15 +178,7 @@ def reach(here: Tensor, there: Tensor, order: int) -> Tensor:
 def change_of_each(
     here: Tensor, there: Tensor, rows: Tensor, slopes: Tensor, curvatures: Tensor
 ) -> Tensor:
-    """Return how much the polynomials (1) of some examples change, nats, (K, B).
-
-    Args:
-        here: z, (K, d).
-        there: z', (K, d).
-        rows: of the examples, (K, B, d).
-        slopes: of the examples, (K, B).
-        curvatures: of the examples, (K, B).
-    """
+    """Return how much the polynomials (1) of some examples change, nats, (K, B)."""
     difference = dot(rows, ops.expand_dims(there - here, 1))
     total = dot(rows, ops.expand_dims(there + here, 1))
     return difference * (slopes + 0.5 * curvatures * total)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_mhmcmc import _backend
-from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 
 Tensors = Sequence[Tensor]
@@ -21,6 +20,19 @@ Pairs = list[tuple[Tensor, Any]]
 
 # `keras.ops`, without what its wrappers cost where nothing is compiled.
 ops = _backend.ops
+
+# Of single tensors.
+affine = _backend.affine  # (x, slope, constant): slope x + constant
+sigmoid_of_affine = _backend.sigmoid_of_affine
+add_product = _backend.add_product  # (x, y, z): x + y z
+between = _backend.between  # (x, y, share): x + share (y - x)
+wrapped_product = _backend.wrapped_product  # factor x + constant, int32, modulo 2^32
+pick = _backend.pick  # values[..., index], with an index for each row
+constant = _backend.constant  # numbers on the device of `like`, made once
+host_value = _backend.host_value  # a numpy array, from the parts of all processes
+gather = _backend.gather  # rows of each array
+# Of functions.
+cond, when, loop_while = _backend.cond, _backend.when, _backend.loop_while
 
 
 def add_scaled(xs: Tensors, a: Tensor, ys: Tensors) -> list[Tensor]:
@@ -117,8 +129,8 @@ def map_and_sum(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return elementwise results of `function(*arrays)`, and sums of products.
 
-    `function` returns a list of results and a list of pairs of tensors. The products of
-    each pair are summed, () or (K,) as `like` is. In a pair None stands for 1.
+    `function` returns a list of results and a list of pairs of tensors, whose products
+    are summed, () or (K,) as `like` is. In a pair None stands for 1.
     """
     if not has_chains(like):
         return _backend.map_and_sum(function, *arrays)
@@ -126,77 +138,6 @@ def map_and_sum(
     terms = [x if y is None else x * y for x, y in pairs]
     rows = [ops.reshape(term, (term.shape[0], -1)) for term in terms]
     return results, [ops.sum(row, axis=1) for row in rows]
-
-
-def affine(x: Tensor, slope: Tensor, constant: Tensor) -> Tensor:
-    """Return slope x + constant, of one tensor."""
-    return _backend.affine(x, slope, constant)
-
-
-def sigmoid_of_affine(x: Tensor, slope: Tensor, constant: Tensor) -> Tensor:
-    """Return sigmoid(slope x + constant), of one tensor."""
-    return _backend.sigmoid_of_affine(x, slope, constant)
-
-
-def add_product(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """Return x + y z, of single tensors."""
-    return _backend.add_product(x, y, z)
-
-
-def wrapped_product(x: Tensor, factor: int, constant: Tensor = None) -> Tensor:
-    """Return factor x + constant of int32 tensors, modulo 2^32."""
-    return _backend.wrapped_product(x, factor, constant)
-
-
-def between(x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-    """Return x + share (y - x), of one tensor."""
-    return _backend.between(x, y, share)
-
-
-def cond(
-    condition: Tensor, if_true: Callable[[], Tensor], if_false: Callable[[], Tensor]
-) -> Tensor:
-    """Return `if_true()` where the scalar `condition` holds, else `if_false()`."""
-    return _backend.cond(condition, if_true, if_false)
-
-
-def when(condition: Tensor, function: Callable[[Any], Any], values: Any) -> Any:
-    """Return `function(values)` where the scalar `condition` holds, else `values`."""
-    return _backend.when(condition, function, values)
-
-
-def loop_while(
-    condition: Callable[..., Tensor],
-    body: Callable[..., Any],
-    values: Any,
-    at_most: int | None = None,
-) -> Any:
-    """Return `values` after repeated `body(*values)`, while `condition(*values)`.
-
-    The condition may be known to hold `at_most` times. After that, `body` must return
-    its values as they are.
-    """
-    return _backend.loop_while(condition, body, values, at_most)
-
-
-def gather(arrays: Tensors, index: Tensor) -> list[Tensor]:
-    """Return rows of each array."""
-    return _backend.gather(arrays, index)
-
-
-def constant(values: Sequence[float], dtype: str, like: Tensor) -> Tensor:
-    """Return numbers, or a range, as a tensor on the device of `like`; made once."""
-    return _backend.constant(values, dtype, like)
-
-
-def pick(values: Tensor, index: Tensor) -> Tensor:
-    """Return values[..., index], with an index for each row of the last axis."""
-    return _backend.pick(values, index)
-
-
-def host_value(x: Tensor) -> Array:
-    """Return a tensor as a numpy array, also if its parts lie in several processes."""
-    return _backend.host_value(x)
 
 
 def has_chains(scalar: Tensor) -> bool:

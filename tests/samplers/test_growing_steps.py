@@ -11,12 +11,12 @@ from keras_mhmcmc.samplers.base import map_leaves
 from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import growing_batch
 from keras_mhmcmc.sampling import starts
-from tests.algorithms.test_transitions import BOUNDS
-from tests.algorithms.test_transitions import CHAINS
-from tests.algorithms.test_transitions import SIZE
-from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
-from tests.algorithms.test_transitions import log_likelihoods
 from tests.oracles import growing as oracle
+from tests.samplers.test_transitions import BOUNDS
+from tests.samplers.test_transitions import CHAINS
+from tests.samplers.test_transitions import SIZE
+from tests.samplers.test_transitions import _plain_loops  # noqa: F401
+from tests.samplers.test_transitions import log_likelihoods
 from tests.statistics.planting import wrap
 from tests.support.given_density import Given
 from tests.support.kernel_tools import tensor

@@ -12,8 +12,8 @@ from keras_mhmcmc.samplers import barker
 from keras_mhmcmc.samplers import growing
 from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.sampling import starts
-from tests.algorithms.test_transitions import _plain_loops  # noqa: F401
 from tests.oracles import growing as oracle
+from tests.samplers.test_transitions import _plain_loops  # noqa: F401
 
 
 def test_blocks_of_a_permutation_are_the_batch():

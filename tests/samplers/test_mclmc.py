@@ -7,7 +7,6 @@ from keras import ops
 from keras_mhmcmc import kernels
 from keras_mhmcmc.samplers import mclmc
 from keras_mhmcmc.samplers.base import map_leaves
-from keras_mhmcmc.samplers.parts import energy_adaptation
 from keras_mhmcmc.sampling import starts
 from tests.oracles import microcanonical as oracle
 
@@ -221,13 +220,13 @@ def test_the_search_finds_the_step_of_a_known_error():
     rng = np.random.default_rng(6)
     exact = (0.01 / 4.0) ** (1 / 6)
     for start in (0.05, 1.0, 100.0):
-        search = energy_adaptation.init_search(start)
+        search = mclmc.init_search(start)
         search = map_leaves(lambda slot: vector([slot.value] * 200), search)
         for number in range(900):
             step = ops.convert_to_numpy(ops.exp(search.log_step))
             with np.errstate(over="ignore"):
                 ratio = (2.0 * step**3 * rng.normal(size=200)) ** 2 / 0.01
-            search = energy_adaptation.update_search(
+            search = mclmc.update_search(
                 search, vector(ratio), ops.convert_to_tensor(number >= 500)
             )
         step = ops.convert_to_numpy(ops.exp(search.log_step))
@@ -236,10 +235,10 @@ def test_the_search_finds_the_step_of_a_known_error():
 
 
 def test_steps_that_are_not_finite_shorten_the_step():
-    search = energy_adaptation.init_search(1.0)
+    search = mclmc.init_search(1.0)
     search = map_leaves(lambda slot: vector([slot.value] * 3), search)
     ratio = vector([np.nan, np.inf, 1e30])
-    new = energy_adaptation.update_search(search, ratio, ops.convert_to_tensor(True))
+    new = mclmc.update_search(search, ratio, ops.convert_to_tensor(True))
     steps = ops.convert_to_numpy(ops.exp(new.log_step))
     np.testing.assert_allclose(steps, (5.0 / 10004.0) ** (1 / 6), rtol=1e-3)
 
@@ -258,7 +257,7 @@ def wanted_at(number, warm_up):
     before = ops.convert_to_numpy(state.search.log_step)
     state, _, counts = kernel.step(state, Given(rng.normal(size=(CHAINS, DIMENSION))))
     change = ops.convert_to_numpy(state.search.log_step).astype("float64") - before
-    ratio = 1.0 + (energy_adaptation.LEAST_WEIGHT + 1.0) * np.expm1(-6.0 * change)
+    ratio = 1.0 + (mclmc.LEAST_WEIGHT + 1.0) * np.expm1(-6.0 * change)
     return np.median(ops.convert_to_numpy(counts["energy_error"]) / ratio) / 0.1
 
 
@@ -284,7 +283,7 @@ def guarded_steps(ratios, warm_up=0):
             energy=vector([number + 1.0]),
             number=ops.convert_to_tensor(number, "int32"),
         )
-        state, sent = energy_adaptation.guarded(state, vector([ratio]), warm_up)
+        state, sent = mclmc.guarded(state, vector([ratio]), warm_up)
         place = rows(state.point)[0]
         assert (place == place[0]).all()
         assert ops.convert_to_numpy(state.energy)[0] == place[0]
@@ -298,7 +297,7 @@ def guarded_steps(ratios, warm_up=0):
 
 
 def test_an_unsafe_step_sends_a_chain_back_with_half_of_the_step():
-    block = energy_adaptation.BLOCK
+    block = mclmc.BLOCK
     ratios = np.full(20 + 3 * block, 1.0)
     ratios[5] = 1e9  # in the warm-up: the search takes care of it
     ratios[20 + block + 30] = np.inf
@@ -312,12 +311,12 @@ def test_an_unsafe_step_sends_a_chain_back_with_half_of_the_step():
 
 @pytest.mark.parametrize(("ratio", "sent"), [(9.9, False), (10.2, True)])
 def test_the_mean_of_a_block_decides(ratio, sent):
-    ratios = [1e-9, *[ratio] * energy_adaptation.BLOCK]
+    ratios = [1e-9, *[ratio] * mclmc.BLOCK]
     assert bool(guarded_steps(ratios, warm_up=1)[2]) == sent
 
 
 def test_a_chain_between_walls_stays_and_a_chain_that_is_stuck_does_not():
-    walls = np.tile([0.1, np.nan, 0.1], energy_adaptation.BLOCK)
+    walls = np.tile([0.1, np.nan, 0.1], mclmc.BLOCK)
     assert guarded_steps(walls, warm_up=1)[2] == []
-    stuck = np.tile([0.1, np.nan, np.nan], energy_adaptation.BLOCK)
+    stuck = np.tile([0.1, np.nan, np.nan], mclmc.BLOCK)
     assert len(guarded_steps(stuck, warm_up=1)[2]) >= 2

@@ -5,8 +5,8 @@ import pytest
 
 from keras_mhmcmc import kernels
 from keras_mhmcmc.samplers.parts import batches
+from keras_mhmcmc.samplers.parts import bounded
 from keras_mhmcmc.samplers.parts import informed
-from keras_mhmcmc.samplers.parts import poisson_batch
 from tests.oracles import gradient_moves as moves
 from tests.oracles import minibatch as oracle
 from tests.statistics.planting import wrap
@@ -173,7 +173,7 @@ def of_new_arrivals(monkeypatch):
         first_block = first_block + 20 * isinstance(gathered, list)
         return real(density, rate, table, size, visit, gathered, first_block)
 
-    wrap(monkeypatch, poisson_batch, "visit_arrivals", around)
+    wrap(monkeypatch, bounded, "visit_arrivals", around)
 
 
 def of_drift(monkeypatch):

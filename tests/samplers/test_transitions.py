@@ -7,7 +7,7 @@ from keras import ops
 from keras_mhmcmc import expansions
 from keras_mhmcmc import kernels
 from keras_mhmcmc.samplers.parts import batches
-from keras_mhmcmc.samplers.parts import poisson_batch
+from keras_mhmcmc.samplers.parts import bounded
 from tests.oracles import minibatch as oracle
 from tests.support.given_density import BLOCK
 from tests.support.given_density import BOUNDS
@@ -212,7 +212,7 @@ def test_hmc_path_equals_the_oracle(steps, seed):
 @pytest.mark.parametrize("weights", [[1.0], [2, 2, 2], [0, 3, 1, 0.1], range(40)])
 def test_the_alias_table_gives_back_its_weights(weights):
     weights = np.asarray(weights, "float64")
-    table = poisson_batch.alias_table(weights)
+    table = bounded.alias_table(weights)
     size = len(weights)
     found = table.share.astype("float64") / size
     np.add.at(found, table.alias, (1.0 - table.share.astype("float64")) / size)
@@ -227,7 +227,7 @@ def test_counts_of_examples_are_poisson():
     assert rows * columns > 11
     rng = np.random.default_rng(0)
     chains = 4000
-    table = [ops.convert_to_tensor(a) for a in poisson_batch.alias_table(weights)]
+    table = [ops.convert_to_tensor(a) for a in bounded.alias_table(weights)]
     counts = np.zeros((chains, 11))
 
     class Noise:
@@ -241,10 +241,10 @@ def test_counts_of_examples_are_poisson():
         np.add.at(counts, (chain, ops.convert_to_numpy(index)[chain, column]), 1)
         return gathered
 
-    poisson_batch.visit_arrivals(
+    bounded.visit_arrivals(
         Noise(),
         ops.convert_to_tensor(np.full(chains, 6.0, "float32")),
-        poisson_batch.AliasTable(*table),
+        bounded.AliasTable(*table),
         4,
         visit,
         (),
