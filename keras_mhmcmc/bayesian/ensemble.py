@@ -53,9 +53,9 @@ class BayesianEnsemble(WithEnsemble):
             trained ones, which are the members.
         num_members: trained networks, and chains. Defaults to 4.
         sampler: "auto", a kernel of `mh.kernels`, or an optimizer of this package that
-            samples. "auto" takes microcanonical Langevin dynamics where a gradient of
-            all data is cheap, else "psgld". A name, "sgld", "psgld", "sghmc" or
-            "sgnht", lets `fit` choose the rate, too. Defaults to "auto".
+            samples. "auto" takes microcanonical Langevin dynamics for regressions where
+            a gradient of all data is cheap, else "psgld". A name, "sgld", "psgld",
+            "sghmc" or "sgnht", lets `fit` choose the rate, too. Defaults to "auto".
         temperature: T, or "auto": 1 for regressions, chosen for classes.
         prior: standard deviation of the normal prior of each weight, or "auto": 1 for
             regressions, chosen for classes.
@@ -207,15 +207,16 @@ class BayesianEnsemble(WithEnsemble):
                 `tf.data.Dataset`, a `DataLoader`, or a `keras.utils.PyDataset` of
                 pairs (x, y), which is read into memory once.
             y: targets, with N examples.
-            epochs: the most epochs of a member. Defaults to None: 100, and at least
-                6,000 mini-batches.
+            epochs: the most epochs of a member. Defaults to None: 100, or 30 for
+                classes, and at least 6,000 mini-batches.
             batch_size: examples of a mini-batch. Defaults to 32.
             validation_split: part of the examples that is held out, drawn with `seed`.
                 Defaults to None: 0.1, or 1,000 examples for classes, a third at most.
             validation_data: `(x, y)` that are held out in its place.
             sampling: steps of the chains, as a multiple of the mini-batches of a
                 member; 0 is a deep ensemble. Defaults to "auto": as many, and 3,000 to
-                8,000 after the warm-up where all data fit in a gradient.
+                8,000 after the warm-up where all data fit in a gradient. For classes
+                members that train for as much longer are a choice beside the samples.
             refit: whether the last chains, and for classes the members, learn from
                 the held-out examples as well, after all is chosen. Defaults to True.
             sample_weight: number of times that an example counts, (N,).

@@ -2,13 +2,9 @@
 
 from dataclasses import dataclass
 from dataclasses import field
-from typing import TYPE_CHECKING
 from typing import Any
 
 from keras_mhmcmc import _table
-
-if TYPE_CHECKING:
-    import pandas
 
 _NAMES = ("phase", "setting", "networks", "nll", "gain", "error", "steps", "seconds")
 
@@ -29,10 +25,6 @@ class Report(_table.PrintedTable):
         """Add a row, and return it; columns that it lacks are empty."""
         self.rows.append({name: row.get(name) for name in _NAMES})
         return self.rows[-1]
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return the rows as a `pandas.DataFrame`."""
-        return _table.data_frame(self.rows)
 
     def _printed(self) -> _table.Printed:
         lines: list[tuple[str, ...]] = [_NAMES]

@@ -8,7 +8,6 @@ Shapes: K temperatures, C independent ladders, n examples. A chain axis has leng
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
 
@@ -31,9 +30,6 @@ from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import of_levels
 from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.starts import Start
-
-if TYPE_CHECKING:
-    import pandas
 
 tree = keras.tree
 
@@ -376,14 +372,6 @@ class RingTable(_table.PrintedTable):
         """Share of each chain's states in each ring, shape (K, K)."""
         rings = range(len(self.rows))
         return np.array([[row[f"ring {j}"] for j in rings] for row in self.rows])
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return the table as a `pandas.DataFrame`.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        return _table.data_frame(self.rows)
 
     def _printed(self) -> _table.Printed:
         last = len(self.rows) - 1
