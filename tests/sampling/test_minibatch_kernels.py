@@ -12,7 +12,7 @@ from keras_mhmcmc.samplers.parts import amagold_path
 from keras_mhmcmc.samplers.parts import bounded
 from keras_mhmcmc.samplers.parts import growing_batch
 from keras_mhmcmc.samplers.parts import taylor
-from keras_mhmcmc.sampling import log_density
+from keras_mhmcmc.sampling.log_density import StepDensity
 from tests.statistics.planting import wrap
 from tests.support.bugs_of_gradients import BUGS_OF_GRADIENTS
 from tests.support.minibatch_tools import CHAINS
@@ -74,7 +74,7 @@ def of_points(monkeypatch):
     def around(real, self, positions, index):
         return real(self, positions, index)[::-1]
 
-    wrap(monkeypatch, log_density.StepDensity, "log_likelihoods", around)
+    wrap(monkeypatch, StepDensity, "log_likelihoods", around)
 
 
 def of_rate(monkeypatch):
@@ -102,7 +102,7 @@ def of_prior(monkeypatch):
     def around(real, self, position):
         return 0.0 * ops.sum(ops.square(position[0]), axis=1)
 
-    wrap(monkeypatch, log_density.StepDensity, "log_prior", around)
+    wrap(monkeypatch, StepDensity, "log_prior", around)
 
 
 def of_no_batch(monkeypatch):
@@ -130,7 +130,7 @@ def of_energies(monkeypatch):
     """A test on all of the data that forgets half of them."""
     wrap(
         monkeypatch,
-        log_density.StepDensity,
+        StepDensity,
         "energies",
         lambda real, self, position: 0.5 * real(self, position),
     )
@@ -190,7 +190,7 @@ def of_momentum(monkeypatch):
     def around(real, self, part):
         return [0.5 * z for z in real(self, part)]
 
-    wrap(monkeypatch, log_density.StepDensity, "normals", around)
+    wrap(monkeypatch, StepDensity, "normals", around)
 
 
 def of_correction(monkeypatch):

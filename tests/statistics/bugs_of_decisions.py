@@ -257,9 +257,9 @@ def _(monkeypatch):
     kind="noise scale",
 )
 def _(monkeypatch):
-    def around(real, position, gradient, normals, uniform, scales, p):
+    def around(real, position, gradient, normals, uniform, scales, **options):
         scales = scales._replace(beta=1.0 + 0.0 * scales.beta)
-        return real(position, gradient, normals, uniform, scales, p)
+        return real(position, gradient, normals, uniform, scales, **options)
 
     wrap(monkeypatch, proposals, "reversible", around)
 
