@@ -103,7 +103,7 @@ def test_the_readme_is_short():
 
 
 # What examples in docstrings import.
-PACKAGES = {"art_estimator": "art"}
+PACKAGES = {"art_estimator": "art", "sklearn": "sklearn"}
 # Modules with an example in a docstring.
 MODULES = [
     ".".join(["keras_mhmcmc", *path.relative_to(PACKAGE).with_suffix("").parts])

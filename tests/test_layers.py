@@ -59,9 +59,10 @@ ROOMS = [
     "adversarial",
     "datasets",
     "plots",
+    "sklearn",
 ]
 # Other packages that are installed with keras_mhmcmc.
-AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}}
+AT_THE_TOP = {"posterior": {"h5py"}, "parallel": {"h5py"}, "sklearn": {"sklearn"}}
 # Other packages, which a function may import where it needs them.
 INSIDE_FUNCTIONS = {
     "_laws": {"scipy"},

@@ -13,7 +13,8 @@ from keras_mhmcmc._types import Array
 
 tree = keras.tree
 
-_LEAST_HELD_OUT = 10  # examples
+_LEAST_HELD_OUT = 10  # examples, or half of all
+_LEAST = 4  # examples: two are held out, one for each half of the scores
 
 
 def divided(
@@ -63,10 +64,10 @@ def divided(
 
 def _checked_size(data: Any) -> int:
     sizes = {len(array) for array in tree.flatten(data)}
-    if len(sizes) != 1 or min(sizes) < 2 * _LEAST_HELD_OUT:
+    if len(sizes) != 1 or min(sizes) < _LEAST:
         raise ValueError(
             "Arguments `x` and `y` must have as many examples as one another, at "
-            f"least {2 * _LEAST_HELD_OUT}. Received: {sorted(sizes)}"
+            f"least {_LEAST}. Received: {sorted(sizes)}"
         )
     return sizes.pop()
 

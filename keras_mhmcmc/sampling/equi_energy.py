@@ -256,8 +256,8 @@ def checked_sizes(
         hint = "a list of at least two sizes, which decrease from the number of "
         hint += f"examples in `data`, {train_size}: the coldest chain takes all of them"
         rising = batch_sizes
-        if isinstance(batch_sizes, list | tuple | np.ndarray):
-            rising = list(batch_sizes)[::-1]
+        if isinstance(batch_sizes, list | tuple) or np.ndim(batch_sizes) == 1:
+            rising = batch_sizes[::-1]
         sizes = starts.increasing("batch_sizes", rising, hint, None)[::-1]
         if sizes[0] != train_size:
             raise ValueError(

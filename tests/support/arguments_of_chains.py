@@ -98,7 +98,12 @@ CHAINS = {
         | dict(
             kernel=Kind((*NO_KERNELS, mh.kernels.csgld(0.1, **OF_CONTOUR))),
             temperatures=array(
-                [1.0, 4.0], "(0, inf)", [2.0, 1.0], [1.0, 1.0], 1.0, shapes=[1, (1, 2)]
+                [1.0, 4.0],
+                "(0, inf)",
+                [2.0, 1.0],
+                [1.0, 1.0],
+                1.0,
+                shapes=[(), 1, (1, 2)],
             ),
             learning_rates=array(
                 [0.1, 0.1], "[0, inf)", 1.0, "ab", shapes=[1, 3]
@@ -132,7 +137,7 @@ CHAINS = {
     ),
     "equi_energy by sizes": row(
         LADDER | dict(batch_sizes=[8, 4]),
-        batch_sizes=array([8, 4], "[1, 8]", *NO_SIZES, shapes=[1, (1, 2)]),
+        batch_sizes=array([8, 4], "[1, 8]", *NO_SIZES, shapes=[(), 1, (1, 2)]),
     ),
 }
 
