@@ -9,7 +9,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.store import chain_state_in
 from keras_mhmcmc.posterior.store import host_copy

@@ -19,7 +19,7 @@ from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.priors import Gaussian

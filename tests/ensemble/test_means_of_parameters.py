@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from tests.support.models import numpy
 
 pytestmark = pytest.mark.every_backend
