@@ -1,7 +1,5 @@
 """The last dense layer of a model: its inputs, its weights and its link function."""
 
-import contextlib
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _data
 from keras_mhmcmc import _inputs
 from keras_mhmcmc import _validate
+from keras_mhmcmc._layer_calls import called
 from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.ensemble.activations import ActivationLike
@@ -98,14 +97,14 @@ def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
     first, x = _data.peeked(x, y, needs_targets=True)
     first = _inputs.as_model_inputs("x", first, model)
     _inputs.check_taken(first, model)
-    dense = [
-        layer
-        for layer in _backend.inner_layers(model)
-        if isinstance(layer, keras.layers.Dense)
-    ]
-    layer = _last_called(model, dense, _inputs.tensors(first, slice(0, 1)))
-    if layer is None:
+    inner = _backend.inner_layers(model)
+    dense = [layer for layer in inner if isinstance(layer, keras.layers.Dense)]
+    # A model may list the layer that it calls last before others.
+    with called(dense) as calls:
+        model(_inputs.tensors(first, slice(0, 1)), training=False)
+    if not calls:
         raise _refusal("no `Dense` layer")
+    layer = calls[-1]
     # With LoRA or quantisation, `kernel` is no weight of the model.
     if id(layer.kernel) not in {id(variable) for variable in model.weights}:
         raise _refusal(f"{len(dense)} `Dense` layers, the last with LoRA or quantised")
@@ -215,23 +214,6 @@ def _link(logits: Floats, outputs: Floats) -> str:
     if errors and errors[nearest] <= 0.02:
         return nearest
     raise _refusal("a model whose outputs differ from those of its last `Dense` layer")
-
-
-def _last_called(
-    model: keras.Model, layers: list[keras.layers.Layer], x: Any
-) -> keras.layers.Layer | None:
-    """Return the layer that the model calls last. A model may list it before others."""
-    called: list[keras.layers.Layer] = []
-    with contextlib.ExitStack() as stack:
-        for layer in layers:
-            note = functools.partial(_append, called, layer)
-            stack.enter_context(noted(layer, note))
-        model(x, training=False)
-    return called[-1] if called else None
-
-
-def _append(found: list[Any], value: Any, _: Any) -> None:
-    found.append(value)
 
 
 def _float64(value: Any) -> Array:

@@ -1,7 +1,6 @@
 """Moving statistics of batch normalisation, estimated again for given weights."""
 
 import contextlib
-import functools
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _data
 from keras_mhmcmc import _inputs
-from keras_mhmcmc._layer_calls import noted
+from keras_mhmcmc._layer_calls import called
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 
@@ -50,11 +49,7 @@ def _normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]
 
 def _refuse_shared(layers: Sequence[Any], model: keras.Model, x: Any) -> None:
     """Refuse layers that a model calls several times: each call has its moments."""
-    calls: list[Any] = []
-    with contextlib.ExitStack() as stack:
-        for layer in layers:
-            note = functools.partial(_append, calls, layer)
-            stack.enter_context(noted(layer, note))
+    with called(layers) as calls:
         _inputs.check_taken(x, model)
     shared = [layer.name for layer in layers if sum(one is layer for one in calls) > 1]
     if shared:
@@ -64,10 +59,6 @@ def _refuse_shared(layers: Sequence[Any], model: keras.Model, x: Any) -> None:
             "moving mean for all of them, and `recalibrate` would keep that of the "
             f"last call. Received: a model with several calls of {', '.join(shared)}"
         )
-
-
-def _append(calls: list[Any], layer: Any, _: Any) -> None:
-    calls.append(layer)
 
 
 def moving_statistics(
