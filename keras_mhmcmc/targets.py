@@ -156,7 +156,7 @@ class TiedMeans:
         return -0.5 * (position[0] ** 2 / first + position[1] ** 2 / second)
 
     def log_density(self, position: Tensor) -> Tensor:
-        """Return the log posterior density of all data at theta (2,), up to a constant."""
+        """Return the log posterior of all data at theta (2,), up to a constant."""
         points, counts, reference = self._tensors
         first, second = position[0], position[0] + position[1]
         # Relative to the density at a mode: the sum itself is too large for float32.
