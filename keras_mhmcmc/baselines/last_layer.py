@@ -351,7 +351,23 @@ def sample_last_layer(
     posterior = whitened(head, tau, labels)
     between = math.ceil(_RECORDED / (draws * num_chains))
     plan, kernel = _plan(num_steps, burn_in, draws, between)
-    run = _run(posterior, labels, kernel, plan, num_chains, seed, bool(progress))
+    shape = (num_chains, *posterior.mode.shape)
+    start = np.random.default_rng(seed).standard_normal(shape)
+    arrays = posterior.features, posterior.logits, start
+    features, logits, start = (array.astype("float32") for array in arrays)
+    run = sample(
+        kernel,
+        start,
+        log_likelihood=_log_likelihood(shape[-1]),
+        log_prior=_log_prior(posterior),
+        data=(features, logits, labels.astype("int32")),
+        num_steps=plan.num_steps,
+        num_chains=num_chains,
+        burn_in=plan.burn_in,
+        every=plan.every,
+        seed=seed,
+        progress=bool(progress),
+    )
     if len(run) == 0:
         raise KeyboardInterrupt("The run ended before the first draw after the burn-in")
     found = _diagnostics(run, posterior, labels, plan)
@@ -469,36 +485,6 @@ def _plan(
     # ends at a step that accepts nothing: better the step as it is.
     warm_up = burn_in if burn_in >= _LEAST_WARM_UP else 0
     return plan, kernels.hmc(step_size=0.3, warm_up=warm_up)
-
-
-def _run(
-    posterior: WhitenedHead,
-    labels: Array,
-    kernel: Any,
-    plan: Plan,
-    num_chains: int,
-    seed: int,
-    progress: bool,
-) -> Draws:
-    """Return the draws of V."""
-    shape = (num_chains, *posterior.mode.shape)
-    start = np.random.default_rng(seed).standard_normal(shape)
-    features, logits = (
-        array.astype("float32") for array in (posterior.features, posterior.logits)
-    )
-    return sample(
-        kernel,
-        start.astype("float32"),
-        log_likelihood=_log_likelihood(shape[-1]),
-        log_prior=_log_prior(posterior),
-        data=(features, logits, labels.astype("int32")),
-        seed=seed,
-        num_chains=num_chains,
-        progress=progress,
-        num_steps=plan.num_steps,
-        burn_in=plan.burn_in,
-        every=plan.every,
-    )
 
 
 def _log_likelihood(classes: int) -> Callable[..., Tensor]:
