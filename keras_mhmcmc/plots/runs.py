@@ -182,22 +182,18 @@ def _counted(
     name: str, values: Any, info: dict[str, Any], partition: EnergyPartition
 ) -> Array:
     """Return checked values of each subregion. None takes them from `info`."""
-    values = info.get(name) if values is None else values
-    if values is None:
-        raise ValueError(
-            f"Argument `{name}` must be given with `partition`, unless `run` is "
-            f"`mh.Draws` of a contour kernel. Received: {name}=None"
-        )
-    values = _validate.array(f"Argument `{name}`", values)
-    has_shape = values.ndim in (1, 2) and values.shape[-1] == partition.partitions
-    if not has_shape or not (np.isfinite(values).all() and (values >= 0).all()):
+    found = info.get(name) if values is None else values
+    array = _validate.array(f"Argument `{name}`", [] if found is None else found)
+    has_shape = array.ndim in (1, 2) and array.shape[-1] == partition.partitions
+    if not has_shape or not (np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(
             f"Argument `{name}` must have the shape ({partition.partitions},) or "
             f"(chains, {partition.partitions}), to fit `partition`, and finite values "
-            f"of at least 0. Received: shape {values.shape}, "
-            f"{name}={_validate.shown(values.tolist())}"
+            "of at least 0. Give it with `partition`, unless `run` is `mh.Draws` of a "
+            f"contour kernel. Received: shape {array.shape}, "
+            f"{name}={_validate.shown(found)}"
         )
-    return values
+    return array
 
 
 def _regions_panel(

@@ -157,18 +157,6 @@ def test_the_hessian_is_that_of_the_energy(units):
     check_hessian(units)
 
 
-def test_the_hessian_is_a_sum_of_kronecker_products():
-    model, (x, _) = network(CLASSES), data()
-    head = heads.head_of(model, x, batch_size=100)
-    p = heads.softmax(head.features @ head.values)
-    expected = np.zeros((15, 15))
-    for phi, q in zip(head.features, p, strict=True):
-        curvature = np.diag(q) - np.outer(q, q)
-        expected += np.kron(np.outer(phi, phi), curvature)
-    found = last_layer.hessian_of_classifier(head, np.full((5, 3), 0.7))
-    np.testing.assert_allclose(found, expected + 0.7 * np.eye(15), atol=1e-10)
-
-
 def check_members():
     """The error of a covariance S from n draws: (S_ii S_jj + S_ij^2) / n squared."""
     model, (x, _), members = network(CLASSES), data(), 4000
