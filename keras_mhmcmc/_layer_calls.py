@@ -1,8 +1,10 @@
 """Watch the calls of a layer."""
 
 import contextlib
+import functools
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -22,3 +24,17 @@ def noted(layer: keras.layers.Layer, note: Callable[[Any], None]) -> Iterator[No
         yield
     finally:
         del layer.call
+
+
+@contextlib.contextmanager
+def called(layers: Sequence[keras.layers.Layer]) -> Iterator[list[keras.layers.Layer]]:
+    """Give a list that gets each of the layers whenever it is called."""
+    found: list[keras.layers.Layer] = []
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            stack.enter_context(noted(layer, functools.partial(_append, found, layer)))
+        yield found
+
+
+def _append(found: list[Any], layer: Any, _: Any) -> None:
+    found.append(layer)

@@ -2,7 +2,8 @@
 
 `mh.kernels.tuna` needs numbers c_i with |log p(x_i|a) - log p(x_i|b)| <= c_i |a - b|
 for all positions a and b, in nats per unit of the Euclidean distance. Each function
-below gives them for one model, as a float64 array (N,).
+below gives them for one model, as a float64 array (N,). A `ValueError` refuses features
+that are no matrix of finite numbers.
 """
 
 import math
@@ -26,10 +27,7 @@ def logistic_regression(x: Any) -> Array:
     The log-likelihood of a label has a gradient of (label - probability) x_i.
 
     Args:
-        x: features, with the constant column if the model has one, shape (N, d).
-
-    Raises:
-        ValueError: `x` is not a matrix of finite numbers.
+        x: features, with a constant column if the model has one, shape (N, d).
 
     Example:
 
@@ -50,9 +48,6 @@ def softmax_regression(x: Any) -> Array:
     Args:
         x: features, shape (N, d), such as the frozen features of a network.
 
-    Raises:
-        ValueError: `x` is not a matrix of finite numbers.
-
     Example:
 
     >>> import keras_mhmcmc as mh
@@ -72,9 +67,6 @@ def robust_regression(x: Any, degrees_of_freedom: float, scale: float = 1.0) -> 
         x: features, shape (N, d).
         degrees_of_freedom: nu, greater than 0.
         scale: s of the errors, greater than 0. Defaults to 1.
-
-    Raises:
-        ValueError: `x` is not a matrix of finite numbers, or a number is not positive.
 
     Example:
 

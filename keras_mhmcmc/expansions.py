@@ -1,8 +1,4 @@
-"""Taylor expansions of single log-likelihoods, for `mh.kernels.smh`.
-
-Each function below finds the mode of a posterior on all of the data, once, in float64.
-It expands the log-likelihood of each example there.
-"""
+"""Taylor expansions of single log-likelihoods at the mode, for `mh.kernels.smh`."""
 
 import math
 from typing import Any
@@ -39,7 +35,7 @@ def logistic_regression(
     that of the second derivative 1/4.
 
     Args:
-        x: features, with the constant column if the model has one, shape (N, d).
+        x: features, with a constant column if the model has one, shape (N, d).
         y: labels, 0 or 1, shape (N,).
         prior_scale: standard deviation of the normal prior of each weight, greater
             than 0, which places the mode and the Gaussian. Another `log_prior` of
@@ -51,7 +47,7 @@ def logistic_regression(
         An `Expansion`, whose `reference` is the mode. Begin the chains there.
 
     Raises:
-        ValueError: an argument is outside its range; the posterior has no mode, such as
+        ValueError: an argument is outside its range, or the posterior has no mode, as
             with a flat prior and labels that a plane separates.
 
     Example:
@@ -72,7 +68,7 @@ def logistic_regression(
             "Argument `y` must have the label 0 or 1 of each row of `x`. Received: "
             f"y={_validate.shown(y)}"
         )
-    if features.size == 0 or not features.any():
+    if not features.any():
         raise ValueError(
             "Argument `x` must have a row of features that are not all 0. Received: "
             f"x={_validate.shown(x)}"

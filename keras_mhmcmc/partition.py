@@ -40,9 +40,8 @@ class EnergyPartition(Configurable):
     """Subregions of the energy, for the contour samplers.
 
     The first subregion holds all energies up to `energy_min`, the next ones are
-    `energy_gap` wide each, and the last one holds all energies above them. A partition
-    cannot be changed. `mh.suggest_partition` makes one from the energies of a pilot
-    run.
+    `energy_gap` wide each, and the last one holds all energies above them.
+    `mh.suggest_partition` makes a partition from the energies of a pilot run.
 
     Args:
         energy_min: u_1, the upper end of the first subregion, in nats of U: a little
@@ -76,27 +75,22 @@ class EnergyPartition(Configurable):
         return dataclasses.asdict(self)
 
 
+_HINT = (
+    "`mh.suggest_partition(energies)` makes one from the energies of a short pilot run"
+)
+
+
 def checked_energy_partition(partition: Any) -> EnergyPartition:
     """Return `partition` if it is an `EnergyPartition`, or raise a `ValueError`."""
-    return _validate.instance(
-        "partition",
-        partition,
-        EnergyPartition,
-        "an `mh.EnergyPartition`. `mh.suggest_partition(energies)` makes one from the "
-        "energies of a short pilot run",
-    )
+    hint = f"an `mh.EnergyPartition`. {_HINT}"
+    return _validate.instance("partition", partition, EnergyPartition, hint)
 
 
 def checked_or_auto(partition: Any, masses: Any, adapt: bool) -> EnergyPartition | None:
     """Return the partition, or None for "auto", or raise a `ValueError`."""
     if not isinstance(partition, str) or partition != "auto":
-        return _validate.instance(
-            "partition",
-            partition,
-            EnergyPartition,
-            'an `mh.EnergyPartition` or "auto". `mh.suggest_partition(energies)` makes '
-            "one from the energies of a short pilot run",
-        )
+        hint = f'an `mh.EnergyPartition` or "auto". {_HINT}'
+        return _validate.instance("partition", partition, EnergyPartition, hint)
     if masses is not None or not adapt:
         raise ValueError(
             "Argument `partition` must be an `mh.EnergyPartition` with `masses` or "
@@ -110,24 +104,21 @@ def checked_step_size(step_size: Any, rho: float) -> float | Schedule:
     if step_size is None:
         step_size = RobbinsMonro()
     elif not isinstance(step_size, Schedule):
-        hint = (
-            "Or a decreasing schedule, such as `mh.schedules.RobbinsMonro()`. With a "
-            "number the density keeps fluctuating."
-        )
+        hint = "Or a decreasing schedule, such as `mh.schedules.RobbinsMonro()`. With a"
+        hint += " number the density keeps fluctuating."
         step_size = _validate.number("step_size", step_size, _SHARE, hint)
-    if not isinstance(step_size, Schedule):
-        first = step_size
-    else:
+    first = step_size
+    if isinstance(step_size, Schedule):
         values = np.array([float(step_size(probe)) for probe in _PROBES])
-        falls = (values[1:] <= values[:-1]).all() and values[-1] < values[0]
-        if not falls or not (values > 0).all() or values[0] >= 1:
+        first = values[0]
+        falls = (values[1:] <= values[:-1]).all() and values[-1] < first
+        if not falls or not (values > 0).all() or first >= 1:
             raise ValueError(
                 "Argument `step_size` must be a schedule that falls from below 1 "
                 "towards 0, such as `mh.schedules.RobbinsMonro()`. Otherwise the "
                 "density does not settle. Received: a schedule with the values "
                 f"{values.tolist()} at the iterations {list(_PROBES)}"
             )
-        first = values[0]
     if first * (1.0 + first * rho) >= 1.0:
         raise ValueError(
             "Arguments `step_size` and `rho` must satisfy omega (1 + omega rho) < 1 "
@@ -173,8 +164,7 @@ def suggest_partition(energies: Any, partitions: int = PARTITIONS) -> EnergyPart
         partitions: number of subregions, at least 3. Defaults to 100.
 
     Raises:
-        ValueError: there are too few energies, all of them are the same, or an
-            argument has the wrong type.
+        ValueError: there are too few energies, or all of them are the same.
 
     Example:
 

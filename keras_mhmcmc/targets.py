@@ -36,13 +36,10 @@ class GaussianMean:
         dimension: length d of theta, at least 1.
         true_mean: each coordinate of the mean of the data's distribution, in
             [-1000, 1000). Defaults to 2.
-        seed: integer in [0, 2**31) that makes the data repeatable. Defaults to 0.
+        seed: integer that makes the data repeatable. Defaults to 0.
 
     Attributes:
         data: float32 array of shape (n, d).
-
-    Raises:
-        ValueError: an argument is outside its range.
 
     Example:
 
@@ -99,23 +96,19 @@ class TiedMeans:
     Therefore the posterior has two modes, near the data's theta and near
     (theta_1 + theta_2, -theta_2). Their weights differ only by the prior.
 
-    Pass `log_likelihood`, `log_prior` and `data` to `mh.sample` for chains on
-    mini-batches. `log_density` is the same target for full-batch chains. It groups the
-    data into 2048 cells and places the examples of a cell at their mean. Near the
-    modes its differences between positions are exact to 1e-6 n nats.
+    Chains use it as `GaussianMean`. `log_density` groups the data into 2048 cells and
+    places the examples of a cell at their mean. Near the modes its differences between
+    positions are exact to 1e-6 n nats.
 
     Args:
         train_size: number of examples n, at least 1.
         theta: (theta_1, theta_2) of the data's distribution, each in [-1000, 1000];
             theta_2 is not 0. Defaults to (0, 1).
-        seed: integer in [0, 2**31) that makes the data repeatable. Defaults to 0.
+        seed: integer that makes the data repeatable. Defaults to 0.
 
     Attributes:
         data: float32 array of shape (n,).
         modes: float64 array of shape (2, 2), `theta` and its mirror image.
-
-    Raises:
-        ValueError: an argument is outside its range.
 
     Example:
 
@@ -163,10 +156,7 @@ class TiedMeans:
         return -0.5 * (position[0] ** 2 / first + position[1] ** 2 / second)
 
     def log_density(self, position: Tensor) -> Tensor:
-        """Return the log posterior density of all data at theta (2,), plus a constant.
-
-        The constant depends on the data alone.
-        """
+        """Return the log posterior of all data at theta (2,), up to a constant."""
         points, counts, reference = self._tensors
         first, second = position[0], position[0] + position[1]
         # Relative to the density at a mode: the sum itself is too large for float32.
@@ -247,14 +237,10 @@ class TiedMeans:
 def mirrored(theta: npt.ArrayLike) -> Array:
     """Return positions of `TiedMeans` (..., 2) with the two components swapped.
 
-    They are (theta_1 + theta_2, -theta_2). Floats keep their dtype; integers become
-    float64.
+    They are (theta_1 + theta_2, -theta_2). Integers become float64.
 
     Args:
         theta: positions (theta_1, theta_2), array of shape (..., 2).
-
-    Raises:
-        ValueError: `theta` has another type or shape, or is not finite.
 
     Example:
 
@@ -264,14 +250,10 @@ def mirrored(theta: npt.ArrayLike) -> Array:
     theta = _validate.array("Argument `theta`", theta, dtype=None)
     if not np.issubdtype(theta.dtype, np.floating):
         theta = theta.astype("float64")
-    if theta.ndim == 0 or theta.shape[-1] != 2:
+    if theta.shape[-1:] != (2,) or not np.isfinite(theta).all():
         raise ValueError(
-            "Argument `theta` must have the shape (..., 2), for theta_1 and theta_2. "
-            f"Received: shape {theta.shape}"
-        )
-    if not np.isfinite(theta).all():
-        raise ValueError(
-            f"Argument `theta` must be finite. Received: theta={_validate.shown(theta)}"
+            "Argument `theta` must be finite and have the shape (..., 2), for theta_1 "
+            f"and theta_2. Received: shape {theta.shape}, {_validate.shown(theta)}"
         )
     return np.stack([theta[..., 0] + theta[..., 1], -theta[..., 1]], -1)
 

@@ -14,7 +14,7 @@ from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.ensemble.wrapper import check_trains_as_keras
+from keras_mhmcmc.ensemble.checks import check_trains_as_keras
 from keras_mhmcmc.evaluation import checks
 
 _SCALE = 128  # of the summed loss, whose gradients are at most of order 1

@@ -1,4 +1,4 @@
-"""`deep_ensemble`: the networks of an `mh.ParallelChains` as one model."""
+"""`deep_ensemble`: trained networks as one model."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.store import chain_state_in
 from keras_mhmcmc.posterior.store import host_copy
@@ -29,8 +29,7 @@ def deep_ensemble(
     Args:
         chains: a trained `mh.ParallelChains`, or a list of trained models of the same
             architecture.
-        activation: function that turns the model's outputs into the quantity to
-            average, as in `mh.PosteriorSamples.ensemble`. Defaults to None.
+        activation: as in `mh.PosteriorSamples.ensemble`. Defaults to None.
         chunk: number of members to evaluate side by side, as in `mh.Ensemble`.
 
     Returns:
@@ -38,8 +37,8 @@ def deep_ensemble(
         first of several models.
 
     Raises:
-        ValueError: `chains` is not trained, models are not built or have other weights
-            than the first one, or one of the networks has weights that are NaN.
+        ValueError: `chains` is not trained, a model is not built or has other weights
+            than the first one, or a network has weights that are NaN.
 
     Example:
 
@@ -58,36 +57,35 @@ def deep_ensemble(
     """
     if not isinstance(chains, ParallelChains):
         models = chains if isinstance(chains, list | tuple) and chains else [chains]
-        members = [_weights_of(model, models[0]) for model in models]
+        first = models[0]
+        members = [_weights_of(model, first) for model in models]
         stacked = [np.stack(values) for values in zip(*members, strict=True)]
-        return ensemble_of(models[0], stacked, np.ones(len(models)), activation, chunk)
-    if not chains.compiled or not chains.optimizer.built:
+    elif not chains.compiled or not chains.optimizer.built:
         raise ValueError(
             "Argument `chains` must be trained: call its `compile` and `fit` first. "
             f"Received: chains={chains!r}"
         )
-    with chain_state_in(chains):
-        values = [host_copy(variable) for variable in chains.weights]
-    stacked = chains.member_weights(values)
-    return ensemble_of(
-        chains.template, stacked, np.ones(chains.num_chains), activation, chunk
-    )
+    else:
+        first, stacked = chains.template, chains.member_weights(_values(chains))
+    return ensemble_of(first, stacked, np.ones(len(stacked[0])), activation, chunk)
 
 
 def _weights_of(model: keras.Model, first: keras.Model) -> list[Array]:
     """Return the weights of a model that is built as `first` is."""
     hint = "an `mh.ParallelChains`, or a list of trained models"
     _validate.instance("chains", model, keras.Model, hint)
-    if not model.built or _shapes(model) != _shapes(first):
+    found, wanted = ([tuple(v.shape) for v in one.weights] for one in (model, first))
+    if not model.built or found != wanted:
         raise ValueError(
             "Argument `chains` must have built models of the same architecture: as "
             "many weights, with the same shapes. Build each with the same function. "
-            f"Received: {model!r} with weights of the shapes {_shapes(model)} beside "
-            f"{first!r} with {_shapes(first)}"
+            f"Received: {model!r} with weights of the shapes {found} beside "
+            f"{first!r} with {wanted}"
         )
+    return _values(model)
+
+
+def _values(model: keras.Model) -> list[Array]:
+    """Return the weights of a model, in the current state of its chain."""
     with chain_state_in(model):
         return [host_copy(variable) for variable in model.weights]
-
-
-def _shapes(model: keras.Model) -> list[tuple[int, ...]]:
-    return [tuple(variable.shape) for variable in model.weights]

@@ -1,7 +1,6 @@
 """The last dense layer of a model: its inputs, its weights and its link function."""
 
-import contextlib
-import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +13,12 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _data
 from keras_mhmcmc import _inputs
 from keras_mhmcmc import _validate
+from keras_mhmcmc._layer_calls import called
 from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.ensemble.activations import ActivationLike
+from keras_mhmcmc.ensemble.ensemble import Ensemble
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.optimizers import compiled_loss
 from keras_mhmcmc.priors import Gaussian
@@ -39,13 +42,6 @@ class Head:
         layer = self.layer
         return [layer.kernel, layer.bias] if layer.use_bias else [layer.kernel]
 
-    @property
-    def to_probabilities(self) -> str:
-        """Return the function from the outputs of a classifier to probabilities."""
-        if self.link != "linear":
-            return "linear"
-        return "sigmoid" if self.values.shape[1] == 1 else "softmax"
-
     def precisions(self, of_variables: list[float]) -> Floats:
         """Return an array like `values`, given a number for each of `variables`."""
         result = np.full_like(self.values, of_variables[0])
@@ -53,13 +49,21 @@ class Head:
             result[-1] = of_variables[1]
         return result
 
-    def stacked(self, model: keras.Model, draws: Floats) -> list[Array]:
-        """Return one array (members, ...) for each of `model.weights`.
+    def ensemble(
+        self,
+        model: keras.Model,
+        draws: Floats,
+        activation: ActivationLike,
+        chunk: int | None,
+        is_classifier: bool,
+    ) -> Ensemble:
+        """Return `model` with draws of its last layer, like `values`, as members.
 
-        Args:
-            model: the model that ends in the layer.
-            draws: of the layer's weights, like `values`, shape (members, ..., C).
+        Without an activation, the logits of a classifier become probabilities.
         """
+        if activation is None and is_classifier:
+            of_logits = "sigmoid" if self.values.shape[1] == 1 else "softmax"
+            activation = of_logits if self.link == "linear" else "linear"
         parts = [draws[:, :-1], draws[:, -1]] if self.layer.use_bias else [draws]
         drawn = dict(zip(map(id, self.variables), parts, strict=True))
         stacked = []
@@ -69,7 +73,7 @@ class Head:
                 stacked.append(drawn[id(variable)].astype(value.dtype))
             else:
                 stacked.append(np.broadcast_to(value, (len(draws), *value.shape)))
-        return stacked
+        return ensemble_of(model, stacked, np.ones(len(draws)), activation, chunk)
 
 
 def head_and_precisions(
@@ -88,41 +92,24 @@ def head_and_precisions(
     return head, head.precisions(prior.bind(head.variables).precisions)
 
 
-_ACTIVATIONS = (
-    keras.activations.linear,
-    keras.activations.softmax,
-    keras.activations.sigmoid,
-)
-
-
 def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
-    """Return the last dense layer of a model, with its inputs for the examples `x`.
-
-    Args:
-        model: the model.
-        x: inputs that the model takes, or a data set.
-        batch_size: number of examples to compute at a time.
-        y: targets, or None.
-
-    Raises:
-        ValueError: the model does not take `x`, its outputs are not those of the layer,
-            or the features are not finite.
-    """
+    """Return the last dense layer of a model, with its inputs for the examples `x`."""
     first, x = _data.peeked(x, y, needs_targets=True)
     first = _inputs.as_model_inputs("x", first, model)
     _inputs.check_taken(first, model)
-    dense = [
-        layer
-        for layer in _backend.inner_layers(model)
-        if isinstance(layer, keras.layers.Dense)
-    ]
-    layer = _last_called(model, dense, _inputs.tensors(first, slice(0, 1)))
-    if layer is None:
+    inner = _backend.inner_layers(model)
+    dense = [layer for layer in inner if isinstance(layer, keras.layers.Dense)]
+    # A model may list the layer that it calls last before others.
+    with called(dense) as calls:
+        model(_inputs.tensors(first, slice(0, 1)), training=False)
+    if not calls:
         raise _refusal("no `Dense` layer")
+    layer = calls[-1]
     # With LoRA or quantisation, `kernel` is no weight of the model.
     if id(layer.kernel) not in {id(variable) for variable in model.weights}:
         raise _refusal(f"{len(dense)} `Dense` layers, the last with LoRA or quantised")
-    if layer.activation not in _ACTIVATIONS:
+    known = [getattr(keras.activations, name) for name in _LINKS]
+    if layer.activation not in known:
         raise _refusal(
             f"a last `Dense` layer with the activation {layer.activation.__name__!r}"
         )
@@ -157,14 +144,15 @@ def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
     return Head(layer, inputs, values, link, targets)
 
 
-def check_loss(model: keras.Model, head: Head, hint: str) -> None:
-    """Refuse a classification whose model was compiled with another loss.
+def checked_labels(model: keras.Model, head: Head, hint: str) -> Array:
+    """Return the labels of a classifier, shape (N,), or raise a `ValueError`.
 
-    Args:
-        model: the model, compiled or not.
-        head: its last layer.
-        hint: ends the error of a regression's loss.
+    An error that may be about a regression ends with `hint`.
     """
+    classes = head.values.shape[1]
+    several = "" if head.link == "linear" else f"{head.link} of {classes} units"
+    if (head.link == "sigmoid") == (classes == 1):
+        several = ""
     for loss in keras.tree.flatten(model.loss):
         name = compiled_loss.name_of(loss)
         if name in compiled_loss.OF_REGRESSIONS:
@@ -173,28 +161,14 @@ def check_loss(model: keras.Model, head: Head, hint: str) -> None:
                 f"such as a cross-entropy, or not at all.{hint} Received: a model "
                 f"with the loss {name!r}"
             )
-        if name == compiled_loss.OF_LABELS and head.values.shape[1] > 1:
-            raise _of_several_labels(
-                f"binary cross-entropy of {head.values.shape[1]} units"
-            )
-
-
-def _of_several_labels(received: str) -> ValueError:
-    return ValueError(
-        "Argument `model` must have a softmax, a sigmoid of one unit, or logits. For "
-        "several labels of an example use `mh.SWAG` or a sampler. Received: a "
-        f"{received}"
-    )
-
-
-def checked_labels(head: Head, hint: str) -> Array:
-    """Return the labels of a classifier, shape (N,), or raise a `ValueError`.
-
-    An error for numbers that are no labels ends with `hint`.
-    """
-    classes = head.values.shape[1]
-    if head.link != "linear" and (head.link == "sigmoid") != (classes == 1):
-        raise _of_several_labels(f"{head.link} of {classes} units")
+        if name == compiled_loss.OF_LABELS and classes > 1:
+            several = f"binary cross-entropy of {classes} units"
+    if several:
+        raise ValueError(
+            "Argument `model` must have a softmax, a sigmoid of one unit, or logits. "
+            "For several labels of an example use `mh.SWAG` or a sampler. Received: a "
+            f"{several}"
+        )
     return as_labels("y", head.targets, len(head.features), max(classes, 2), hint)
 
 
@@ -209,43 +183,37 @@ def sigmoid(logits: Floats) -> Floats:
     return 0.5 * (1.0 + np.tanh(0.5 * logits))
 
 
+_LINKS: dict[str, Callable[[Floats], Floats]] = {
+    "linear": np.asarray,
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+}
+
+
+def probabilities(logits: Floats) -> Floats:
+    """Return the probabilities of logits (..., C); of class 1 if C is 1."""
+    return sigmoid(logits) if logits.shape[-1] == 1 else softmax(logits)
+
+
 def _link(logits: Floats, outputs: Floats) -> str:
     """Return which function turns the layer's logits into the model's outputs.
 
     What the model gives says it, whether the function is the layer's own activation or
     a layer after it.
     """
-    links = {"linear": logits, "softmax": softmax(logits), "sigmoid": sigmoid(logits)}
     # Of each example by itself: a large output must not hide the errors of others.
     scale = np.abs(outputs).max(axis=-1)
     scale = np.maximum(scale, min(float(scale.max()), 1.0))
     errors = {
-        name: (np.abs(expected - outputs).max(axis=-1) / scale).max()
-        for name, expected in links.items()
-        if expected.shape == outputs.shape
+        name: (np.abs(link(logits) - outputs).max(axis=-1) / scale).max()
+        for name, link in _LINKS.items()
+        if logits.shape == outputs.shape
     }
     nearest = min(errors, key=lambda name: errors[name], default="linear")
     # Half precision has errors of 1%.
     if errors and errors[nearest] <= 0.02:
         return nearest
     raise _refusal("a model whose outputs differ from those of its last `Dense` layer")
-
-
-def _last_called(
-    model: keras.Model, layers: list[keras.layers.Layer], x: Any
-) -> keras.layers.Layer | None:
-    """Return the layer that the model calls last. A model may list it before others."""
-    called: list[keras.layers.Layer] = []
-    with contextlib.ExitStack() as stack:
-        for layer in layers:
-            note = functools.partial(_append, called, layer)
-            stack.enter_context(noted(layer, note))
-        model(x, training=False)
-    return called[-1] if called else None
-
-
-def _append(found: list[Any], value: Any, _: Any) -> None:
-    found.append(value)
 
 
 def _float64(value: Any) -> Array:

@@ -1,11 +1,52 @@
-"""`sample_last_layer`: exact samples of the last dense layer of a classifier."""
+"""Posteriors of the last dense layer of a model: a Gaussian one, and exact samples.
+
+Papers: Daxberger, Kristiadi, Immer, Eschenhagen, Bauer and Hennig (2021), "Laplace
+redux: effortless Bayesian deep learning", section 2; Kristiadi, Hein and Hennig (2020),
+"Being Bayesian, even just a bit, fixes overconfidence in ReLU networks", section 2.3;
+Neal (2011), "MCMC using Hamiltonian dynamics".
+
+With the features phi of an example, the head's weights W, shape (F, C), and the prior
+N(0, 1/tau) of each, the energy of the head is
+
+    U(W) = -sum_n log p(y_n | W^T phi_n) + sum tau W^2 / 2
+
+`last_layer_laplace` draws from N(W*, H^-1). H is the Hessian of U, which is its
+Gauss-Newton matrix since the head is linear:
+
+    H = sum_n L_n (x) phi_n phi_n^T + diag(tau)
+
+L_n is diag(p) - p p^T for a softmax, p (1 - p) for a sigmoid, and 1 / sigma^2 for
+Gaussian noise.
+
+`sample_last_layer` samples exp(-U) in coordinates V in which it is nearly N(0, I). With
+p_n the probabilities at the mode W*, and tau the same in a row of W:
+
+    (1)  W <- W - B^-1 grad U(W),  B = b sum_n phi_n phi_n^T + diag(tau)
+    (2)  S = sum_n w_n phi_n phi_n^T + diag(tau) = R R^T,  w_n = mean_c p_nc (1 - p_nc)
+    (3)  W = W* + R^-T V,  psi_n = R^-1 phi_n,  W^T phi_n = W*^T phi_n + V^T psi_n
+
+(1) finds W*. b = 1/2 for a softmax and 1/4 for a sigmoid bound the curvature of log p,
+so that no step raises U (Boehning 1992); momentum makes it faster. S is the Hessian of
+U at W*, averaged over the classes, so the posterior of V has about the width 1.
+
+| symbol | name | shape | unit |
+|---|---|---|---|
+| phi | `head.features` | (N, F) | features |
+| W* | `mode` | (F, C) | weights |
+| R | `factor` | (F, F) | features |
+| V | position | (F, C) | 1 |
+| psi | `features` | (N, F) | 1 |
+| W*^T phi | `logits` | (N, C) | nats |
+"""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _validate
@@ -14,24 +55,210 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.baselines import head as heads
-from keras_mhmcmc.baselines import whitened_head
 from keras_mhmcmc.baselines.head import Floats
-from keras_mhmcmc.baselines.whitened_head import WhitenedHead
+from keras_mhmcmc.baselines.head import Head
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.evaluation.regression import compiled_noise
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.loop import Plan
 from keras_mhmcmc.sampling.run import sample
 
-_HINT = " For the targets of a regression use `mh.last_layer_laplace`."
+LARGEST_MATRIX = 6000  # rows; a matrix of float64 then takes 288 MB
+_MOST_STEPS = 2000  # of (1)
 _SHOWN = 200  # examples whose predictions are compared between chains
 _RECORDED = 200  # draws of all chains, at least, that the diagnostics see
 _BATCHES = 5  # of a chain, for the effective sample size
 _HMC_WARM_UP, _HMC_STEPS = 300, 400
 _LEAST_WARM_UP = 200  # of paths, to find a step
 LARGEST_R_HAT, SMALLEST_ESS = 1.1, 50.0
+
+
+def last_layer_laplace(
+    model: keras.Model,
+    x: Any,
+    y: Any = None,
+    *,
+    prior: Gaussian,
+    noise_std: float | None = None,
+    members: int = 30,
+    seed: int = 0,
+    batch_size: int = 256,
+    activation: ActivationLike = None,
+    chunk: int | None = None,
+) -> Ensemble:
+    """Return an ensemble whose last dense layer is drawn from its Laplace posterior.
+
+    All other weights are those of `model`, which does not change. It runs in inference
+    mode: the features of an example are the same in all members.
+
+    In a regression, the posterior of the head is exact: it is that of Bayesian linear
+    regression on the features, whatever the trained weights of the head. In a
+    classification, the Gaussian lies at the trained weights, and its covariance is the
+    inverse of the Hessian there. Train with the same prior (a weight decay of
+    1 / (N scale^2) in a mean loss), so that the weights are at its mode.
+
+    Args:
+        model: built `keras.Model` that ends in a `keras.layers.Dense`, with a linear
+            activation, a softmax, or a sigmoid of one unit, also as a layer after it.
+        x: training inputs with N examples along the first axis, or a structure of such
+            arrays. Or a data set that `fit` takes, of pairs (x, y), that ends. All of
+            them: the posterior is that of these N examples.
+        y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C); in
+            a regression targets of shape (N, C), or (N,) for one output. None for a
+            data set.
+        prior: `mh.priors.Gaussian` of the kernel and the bias. Patterns match the paths
+            of these two.
+        noise_std: standard deviation of the noise of a regression, greater than 0, in
+            units of `y`. Defaults to None: that of the `mh.losses.GaussianNLL` that
+            the model is compiled with, else a classification. A linear head then gives
+            the logits of a softmax, or of a sigmoid if it has one unit.
+        members: number of draws, an integer that is at least 1. Defaults to 30.
+        seed: integer that makes the draws repeatable, the same on each backend.
+            Defaults to 0.
+        batch_size: number of examples to compute features of at a time, at least 1.
+            Defaults to 256.
+        activation: function that turns the model's outputs into the quantity to
+            average, as in `keras.activations.get`. Defaults to None: the softmax or
+            sigmoid of logits in a classification, the identity otherwise.
+        chunk: number of members to evaluate side by side, as in `mh.Ensemble`.
+
+    Returns:
+        An `mh.Ensemble`, compiled with the loss and metrics of `model`. All weights
+        but those of the head are stored once.
+
+    Raises:
+        ValueError: an argument is outside its range, the model does not end in such a
+            layer, the prior leaves a direction of the weights free, or the head has
+            more than 6000 weights: of all classes, or of one output of a regression.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> import keras_mhmcmc as mh
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    >>> x, y = np.eye(2), np.array([0, 2])
+    >>> ensemble = last_layer_laplace(model, x, y, prior=mh.priors.Gaussian(1.0))
+    >>> ensemble.predict(x, verbose=0).shape
+    (2, 3)
+
+    Reference: Daxberger et al. (2021), "Laplace redux: effortless Bayesian deep
+    learning", section 2. For a regression: Bishop (2006), "Pattern recognition and
+    machine learning", eqs. (3.50) and (3.51).
+    """
+    if noise_std is not None:
+        noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
+    members = _validate.integer("members", members, 1)
+    seed = _validate.seed(seed)
+    head, tau = heads.head_and_precisions(model, x, y, prior, batch_size)
+    if noise_std is None:
+        noise_std = compiled_noise(model)
+    rng, is_classifier = np.random.default_rng(seed), noise_std is None
+    if noise_std is None:
+        # The Hessian does not depend on the labels.
+        hint = " For the targets of a regression pass `noise_std`."
+        heads.checked_labels(model, head, hint)
+        hessian = hessian_of_classifier(head, tau)
+        draws = _draws(head.values.ravel(), hessian, members, rng)
+        draws = draws.reshape(members, *head.values.shape)
+    else:
+        targets = _checked_targets(head, noise_std)
+        mean, precisions = posterior_of_regression(head, tau, targets, noise_std)
+        pairs = zip(mean.T, precisions, strict=True)
+        draws = np.stack([_draws(*pair, members, rng) for pair in pairs], axis=2)
+    return head.ensemble(model, draws, activation, chunk, is_classifier)
+
+
+def posterior_of_regression(
+    head: Head, tau: Floats, targets: Floats, noise_std: float
+) -> tuple[Floats, list[Floats]]:
+    """Return the mean of the weights (F, C), and the precision (F, F) of each column.
+
+    The shapes of `tau` and `targets` are (F, C) and (N, C).
+    """
+    _check_size(len(tau))
+    phi = head.features
+    likelihood = phi.T @ phi / noise_std**2
+    precisions: list[Floats] = [likelihood + np.diag(column) for column in tau.T]
+    _factor(precisions[0])  # refuses a matrix that cannot be inverted
+    right = phi.T @ targets / noise_std**2
+    columns = [np.linalg.solve(p, right[:, c]) for c, p in enumerate(precisions)]
+    return np.stack(columns, axis=1), precisions
+
+
+def hessian_of_classifier(head: Head, tau: Floats) -> Floats:
+    """Return the Hessian of the head's energy at its weights, shape (F C, F C).
+
+    Its rows are in the order of `values.ravel()`.
+    """
+    features, classes = head.values.shape
+    _check_size(features * classes)
+    phi = head.features
+    p = heads.probabilities(phi @ head.values)
+    hessian: Floats = np.zeros((features, classes, features, classes))
+    for c in range(classes):
+        for d in range(c, classes):
+            curvature = p[:, c] * (float(c == d) - p[:, d])
+            block = (phi * curvature[:, None]).T @ phi
+            hessian[:, c, :, d] = hessian[:, d, :, c] = block
+    rows = features * classes
+    return hessian.reshape(rows, rows) + np.diag(tau.ravel())
+
+
+def _draws(
+    mean: Floats, precision: Floats, members: int, rng: np.random.Generator
+) -> Floats:
+    """Return draws from N(mean, precision^-1), shape (members, weights)."""
+    noise = rng.standard_normal((len(mean), members))
+    # With precision = R R^T, the covariance of R^-T z is its inverse.
+    return mean + np.linalg.solve(_factor(precision).T, noise).T
+
+
+def _factor(precision: Floats) -> Floats:
+    """Return the Cholesky factor of a precision, or raise a `ValueError`."""
+    try:
+        return np.linalg.cholesky(precision).astype("float64")
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "Argument `prior` must determine all directions of the head's weights that "
+            "the data leave free. Use a smaller scale, and a scale for the kernel and "
+            "for the bias: without a pattern the prior is flat. "
+            f"Received: a precision matrix of {len(precision)} rows that is not "
+            "positive definite"
+        ) from error
+
+
+def _check_size(rows: int) -> None:
+    if rows > LARGEST_MATRIX:
+        raise ValueError(
+            "Argument `model` must have a last layer whose posterior has a matrix of "
+            f"at most {LARGEST_MATRIX} rows, one for each weight. Put a narrower "
+            "`Dense` layer before the last one, or use `mh.SWAG`, or a sampler with "
+            f"the other layers frozen. Received: a matrix of {rows} rows"
+        )
+
+
+def _checked_targets(head: Head, noise_std: float) -> Floats:
+    """Return the targets of a regression, shape (N, C), or raise a `ValueError`."""
+    if head.link != "linear":
+        raise ValueError(
+            "Argument `noise_std` must be None for a model that gives probabilities: "
+            "it is the noise of a regression. "
+            f"Received: noise_std={noise_std!r}, and a head with a {head.link}"
+        )
+    shape = (len(head.features), head.values.shape[1])
+    targets = _validate.array("Argument `y`", head.targets)
+    if targets.shape == shape[:1] and shape[1] == 1:
+        targets = targets[:, None]
+    if targets.shape != shape or not np.isfinite(targets).all():
+        raise ValueError(
+            f"Argument `y` must be finite and have the shape {shape}: one target for "
+            f"each example and output. Received: shape {targets.shape}, "
+            f"{np.sum(~np.isfinite(targets))} values that are NaN or infinite"
+        )
+    return targets
 
 
 def sample_last_layer(
@@ -61,14 +288,11 @@ def sample_last_layer(
     start near its mode, in coordinates in which it is about as wide in all directions.
 
     Args:
-        model: built `keras.Model`, a classifier that ends in a `keras.layers.Dense`
-            with a softmax, a sigmoid of one unit, or logits, also as a layer after it.
-        x: training inputs with N examples along the first axis, or a structure of such
-            arrays. Or a data set that `fit` takes, of pairs (x, y), that ends.
+        model: a classifier, otherwise as in `mh.last_layer_laplace`.
+        x: as in `mh.last_layer_laplace`.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             None for a data set.
-        prior: `mh.priors.Gaussian` of the kernel and the bias. Patterns match the paths
-            of these two.
+        prior: as in `mh.last_layer_laplace`.
         members: number of kept draws of all chains, at least 1, rounded up to a
             multiple of `num_chains`. Defaults to 200.
         num_chains: number of chains, K, at least 1. Defaults to 4.
@@ -76,12 +300,9 @@ def sample_last_layer(
         burn_in: number of first steps that are not kept. Defaults to None: 300, the
             warm-up. At most as many as leave a step for each draw.
         seed: integer that makes the draws repeatable. Defaults to 0.
-        batch_size: number of examples to compute features of at a time, at least 1.
-            Defaults to 256.
-        activation: function that turns the model's outputs into the quantity to
-            average, as in `keras.activations.get`. Defaults to None: the softmax or
-            sigmoid of logits.
-        chunk: number of members to evaluate side by side, as in `mh.Ensemble`.
+        batch_size: as in `mh.last_layer_laplace`. Defaults to 256.
+        activation: as in `mh.last_layer_laplace`. Defaults to None.
+        chunk: as in `mh.Ensemble`.
         progress: whether to show a bar. Defaults to True.
 
     Returns:
@@ -93,7 +314,7 @@ def sample_last_layer(
         200. A warning says if they are poor, and what to change.
 
     Raises:
-        ValueError: an argument is outside its range, the model does not end in such a
+        ValueError: an argument is outside its range, the model does not end in a dense
             layer, or the prior is flat for the kernel or the bias.
 
     Example:
@@ -119,30 +340,122 @@ def sample_last_layer(
     seed = _validate.seed(seed)
     _validate.choice("progress", progress, (True, False))
     head, tau = heads.head_and_precisions(model, x, y, prior, batch_size)
-    heads.check_loss(model, head, _HINT)
-    labels = heads.checked_labels(head, _HINT)
+    hint = " For the targets of a regression use `mh.last_layer_laplace`."
+    labels = heads.checked_labels(model, head, hint)
     if not np.all(tau > 0.0):
         raise ValueError(
             "Argument `prior` must have a scale for the kernel and for the bias: with "
             "a flat prior the posterior cannot be normalised. "
             f"Received: prior={prior!r}, for {[v.path for v in head.variables]}"
         )
-    posterior = whitened_head.whitened(head, tau, labels)
+    posterior = whitened(head, tau, labels)
     between = math.ceil(_RECORDED / (draws * num_chains))
     plan, kernel = _plan(num_steps, burn_in, draws, between)
-    run = _run(posterior, labels, kernel, plan, num_chains, seed, bool(progress))
+    shape = (num_chains, *posterior.mode.shape)
+    start = np.random.default_rng(seed).standard_normal(shape)
+    arrays = posterior.features, posterior.logits, start
+    features, logits, start = (array.astype("float32") for array in arrays)
+    run = sample(
+        kernel,
+        start,
+        log_likelihood=_log_likelihood(shape[-1]),
+        log_prior=_log_prior(posterior),
+        data=(features, logits, labels.astype("int32")),
+        num_steps=plan.num_steps,
+        num_chains=num_chains,
+        burn_in=plan.burn_in,
+        every=plan.every,
+        seed=seed,
+        progress=bool(progress),
+    )
     if len(run) == 0:
         raise KeyboardInterrupt("The run ended before the first draw after the burn-in")
     found = _diagnostics(run, posterior, labels, plan)
-    _warn_if_poor(found)
     # The first one of every few, also of a run that was interrupted.
     stride = (plan.num_steps - plan.burn_in) // (plan.every * draws)
     chosen = run.position[:, ::stride]
     values = posterior.weights(np.asarray(chosen, "float64"))
-    stacked = head.stacked(model, values.reshape(-1, *head.values.shape))
-    activation = head.to_probabilities if activation is None else activation
-    weights = np.ones(len(stacked[0]))
-    return ensemble_of(model, stacked, weights, activation, chunk), found
+    values = values.reshape(-1, *head.values.shape)
+    return head.ensemble(model, values, activation, chunk, True), found
+
+
+@dataclass(frozen=True)
+class WhitenedHead:
+    """The coordinates of (3)."""
+
+    mode: Floats
+    factor: Floats
+    tau: Floats  # (F, C)
+    features: Floats
+    logits: Floats
+    curvature: Floats  # w_n, (N,)
+
+    def weights(self, positions: Floats) -> Floats:
+        """Return W for positions V of shape (..., F, C)."""
+        return self.mode + np.linalg.solve(self.factor.T, positions)
+
+
+def whitened(head: Head, tau: Floats, labels: npt.NDArray[np.int_]) -> WhitenedHead:
+    """Return the coordinates of (3) of a posterior; the rows of `tau` are constant."""
+    phi = head.features
+    mode = posterior_mode(head, tau, labels)
+    p = heads.probabilities(phi @ mode)
+    w = (p * (1.0 - p)).mean(axis=1)
+    factor = np.linalg.cholesky((phi * w[:, None]).T @ phi + np.diag(tau[:, 0]))
+    psi = np.linalg.solve(factor, phi.T).T.astype("float64")
+    return WhitenedHead(mode, factor, tau, psi, phi @ mode, w)
+
+
+def posterior_mode(
+    head: Head, tau: Floats, labels: npt.NDArray[np.int_], tolerance: float = 1e-3
+) -> Floats:
+    """Return W*, from the trained weights by (1).
+
+    The end is a gradient of length `tolerance` in the metric of B: a distance of at
+    most `tolerance` posterior standard deviations where the posterior is as narrow as
+    b allows, and of some more elsewhere.
+    """
+    phi, classes = head.features, head.values.shape[1]
+    rows = labels[:, None] if classes == 1 else np.eye(classes)[labels]
+    targets: Floats = rows.astype("float64")
+    bound = 0.25 if classes == 1 else 0.5
+    inverse = np.linalg.inv(bound * phi.T @ phi + np.diag(tau[:, 0]))
+    # Weights that were not trained on these features may be worse than none.
+    starts = [head.values, np.zeros_like(head.values)]
+    current = point = min(starts, key=lambda w: _energy(phi @ w, targets, tau, w))
+    momentum = 1.0
+    for _ in range(_MOST_STEPS):
+        gradient = phi.T @ (heads.probabilities(phi @ point) - targets) + tau * point
+        step = inverse @ gradient
+        if math.sqrt(max(float((step * gradient).sum()), 0.0)) < tolerance:
+            break
+        new = point - step
+        if float((gradient * (new - current)).sum()) > 0.0:
+            momentum = 1.0  # U would rise: begin again
+        following = (1.0 + math.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+        point = new + (momentum - 1.0) / following * (new - current)
+        current, momentum = new, following
+    else:
+        length = math.sqrt(max(float((step * gradient).sum()), 0.0))
+        warn(
+            f"The mode of the last layer's posterior was not found in {_MOST_STEPS} "
+            f"steps: the gradient has the length {length:.3g} instead of "
+            f"{tolerance:.3g}, and the chains begin elsewhere. The features before the "
+            f"layer are as large as {np.abs(phi).max():.3g}. Scale them to about 1, "
+            "for example by `keras.layers.LayerNormalization`, or pass a narrower "
+            "`prior`."
+        )
+    return point
+
+
+def _energy(logits: Floats, targets: Floats, tau: Floats, w: Floats) -> float:
+    """Return U(W) without the constant of the prior, nats."""
+    if logits.shape[-1] == 1:
+        norms = np.logaddexp(0.0, logits)[:, 0]
+    else:
+        norms = np.logaddexp.reduce(logits, axis=-1)
+    losses = norms - (targets * logits).sum(axis=-1)
+    return float(losses.sum() + 0.5 * (tau * np.square(w)).sum())
 
 
 def _plan(
@@ -150,8 +463,7 @@ def _plan(
 ) -> tuple[Plan, Any]:
     """Return how long to run and what to record, and the kernel.
 
-    Each chain gives `draws` members, and records `between` draws for each of them, or
-    fewer in a short run.
+    Each chain records up to `between` draws for each of its `draws` members.
     """
     steps, default_burn_in = _HMC_WARM_UP + max(_HMC_STEPS, draws), _HMC_WARM_UP
     if num_steps is not None:
@@ -173,38 +485,6 @@ def _plan(
     # ends at a step that accepts nothing: better the step as it is.
     warm_up = burn_in if burn_in >= _LEAST_WARM_UP else 0
     return plan, kernels.hmc(step_size=0.3, warm_up=warm_up)
-
-
-def _run(
-    posterior: WhitenedHead,
-    labels: Array,
-    kernel: Any,
-    plan: Plan,
-    num_chains: int,
-    seed: int,
-    progress: bool,
-) -> Draws:
-    """Return the draws of V."""
-    shape = (num_chains, *posterior.mode.shape)
-    start = np.random.default_rng(seed).standard_normal(shape)
-    data = (
-        posterior.features.astype("float32"),
-        posterior.logits.astype("float32"),
-        labels.astype("int32"),
-    )
-    return sample(
-        kernel,
-        start.astype("float32"),
-        log_likelihood=_log_likelihood(shape[-1]),
-        log_prior=_log_prior(posterior),
-        data=data,
-        seed=seed,
-        num_chains=num_chains,
-        progress=progress,
-        num_steps=plan.num_steps,
-        burn_in=plan.burn_in,
-        every=plan.every,
-    )
 
 
 def _log_likelihood(classes: int) -> Callable[..., Tensor]:
@@ -237,10 +517,10 @@ def _log_prior(posterior: WhitenedHead) -> Callable[..., Tensor]:
 def _diagnostics(
     run: Draws, posterior: WhitenedHead, labels: Array, plan: Plan
 ) -> dict[str, float]:
-    """Return what the docstring of `sample_last_layer` lists."""
+    """Return what `sample_last_layer` returns, with a warning if it is poor."""
     position = np.asarray(run.position, "float64")  # (K, draws, F, C)
     psi = posterior.features[:_SHOWN]
-    p = whitened_head.probabilities(posterior.logits[:_SHOWN] + psi @ position)
+    p = heads.probabilities(posterior.logits[:_SHOWN] + psi @ position)
     if p.shape[-1] > 1:
         p = np.take_along_axis(p, labels[:_SHOWN, None][None, None], axis=-1)
     found = {
@@ -249,7 +529,15 @@ def _diagnostics(
         "num_steps": float(plan.num_steps),
     }
     if position.shape[1] >= 2 * _BATCHES:
-        found["r_hat"], found["ess"] = convergence(p[..., 0])
+        found["r_hat"], found["ess"] = r_hat, ess = convergence(p[..., 0])
+        if r_hat > LARGEST_R_HAT or ess < SMALLEST_ESS:
+            warn(
+                "The chains of the last layer have not converged: of the probabilities "
+                f"of the training labels, the largest R-hat is {r_hat:.3f} and the "
+                f"smallest effective sample size {ess:.0f}. The acceptance was "
+                f"{found['acceptance']:.2f}. Raise `num_steps` (it was "
+                f"{plan.num_steps})."
+            )
     return found
 
 
@@ -258,10 +546,8 @@ def convergence(values: Floats) -> tuple[float, float]:
 
     R-hat compares the halves of all chains. The effective sample size comes from the
     variance of the means of batches, `_BATCHES` for each chain. Both need NumPy alone;
-    `mh.diagnostics.summary` is more precise, and needs ArviZ.
-
-    Args:
-        values: shape (chains, draws, columns), at least 2 `_BATCHES` draws.
+    `mh.diagnostics.summary` is more precise, and needs ArviZ. The shape of `values` is
+    (chains, draws, columns), with at least 2 `_BATCHES` draws.
     """
     chains, draws, columns = values.shape
 
@@ -282,17 +568,3 @@ def convergence(values: Floats) -> tuple[float, float]:
     of_means = batches.mean(axis=1).var(axis=0, ddof=1)[moving] / len(batches)
     ess = np.minimum(total[moving] / of_means, chains * draws)
     return float(r_hat.max()), float(ess.min())
-
-
-def _warn_if_poor(found: dict[str, float]) -> None:
-    """Warn with the numbers, and say what to change."""
-    if "ess" in found and (
-        found["r_hat"] > LARGEST_R_HAT or found["ess"] < SMALLEST_ESS
-    ):
-        warn(
-            "The chains of the last layer have not converged: of the probabilities of "
-            f"the training labels, the largest R-hat is {found['r_hat']:.3f} and the "
-            f"smallest effective sample size {found['ess']:.0f}. The acceptance was "
-            f"{found['acceptance']:.2f}. Raise `num_steps` (it was "
-            f"{found['num_steps']:.0f})."
-        )

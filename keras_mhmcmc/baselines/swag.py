@@ -18,7 +18,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior.store import MemoryStore
@@ -71,8 +71,8 @@ class SWAG(keras.callbacks.Callback):
     >>> swag.ensemble(model, members=5).predict(np.ones((2, 4)), verbose=0).shape
     (2, 1)
 
-    Reference: Maddox, Garipov, Izmailov, Vetrov and Wilson (2019), "A simple baseline
-    for Bayesian uncertainty in deep learning", algorithm 1.
+    Reference: Maddox et al. (2019), "A simple baseline for Bayesian uncertainty in deep
+    learning", algorithm 1.
     """
 
     def __init__(
@@ -102,24 +102,22 @@ class SWAG(keras.callbacks.Callback):
 
     @property
     def variance(self) -> list[Floats]:
-        """Return the variance of each trainable weight, a list of float64 arrays."""
+        """Return the variance of each trainable weight, as `mean`."""
         return [states.var(axis=0) for states in self._states()]
 
     @property
     def deviations(self) -> list[Floats]:
         """Return the last deviations from the mean, a list of arrays (K, ...).
 
-        Each is from the mean of the states up to its own, as in algorithm 1. K is the
-        number of collected states, and at most `rank`.
+        Each is from the mean of the states up to its own, as in algorithm 1. There are
+        at most `rank`.
         """
         return [last_deviations(states, self.rank) for states in self._states()]
 
     def _states(self) -> list[Floats]:
         """Return the states (states, ...) of each trainable weight."""
-        if not len(self):
-            return []
-        every = self._store.read(self.model)
-        return [every[place].astype("float64") for place in self._places]
+        kept = self._store.read(self.model) if len(self) else []
+        return [kept[place].astype("float64") for place in self._places]
 
     def ensemble(
         self,
@@ -167,9 +165,8 @@ class SWAG(keras.callbacks.Callback):
             raise ValueError(
                 "There must be at least two collected states of the weights. Pass this "
                 "callback to `model.fit(..., callbacks=[swag])`, and train for more "
-                "iterations, or lower `burn_in` or `every`. "
-                f"Received: {len(self)} states with burn_in={self.burn_in}, "
-                f"every={self.every}"
+                "iterations, or lower `burn_in` or `every`. Received: "
+                f"{len(self)} states with burn_in={self.burn_in}, every={self.every}"
             )
         kept = self._store.read(model)  # which refuses a model of other weights
         states = [kept[place].astype("float64") for place in self._places]
@@ -234,9 +231,8 @@ class SWAG(keras.callbacks.Callback):
         return int(self.iterations[-1]) if len(self) else 0
 
     def _collect(self, iteration: int) -> None:
-        model = self.model
-        trainable = {id(variable) for variable in model.trainable_weights}
-        places = [i for i, v in enumerate(model.weights) if id(v) in trainable]
+        trainable = {id(variable) for variable in self.model.trainable_weights}
+        places = [i for i, v in enumerate(self.model.weights) if id(v) in trainable]
         if len(self) and places != self._places:
             raise ValueError(
                 "The callback `mh.SWAG` must see the same trainable weights in all of "
@@ -244,8 +240,8 @@ class SWAG(keras.callbacks.Callback):
                 f"Received: {len(places)} trainable weights, before {len(self._places)}"
             )
         self._places = places
-        with chain_state_in(model):
-            self._store.append(Record(iteration, 0.0), model)
+        with chain_state_in(self.model):
+            self._store.append(Record(iteration, 0.0), self.model)
 
 
 def last_deviations(states: Floats, rank: int) -> Floats:

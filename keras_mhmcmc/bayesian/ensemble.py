@@ -27,8 +27,8 @@ from keras_mhmcmc.bayesian.scores import Nats
 from keras_mhmcmc.bayesian.scores import mixture
 from keras_mhmcmc.bayesian.scores import nats_of_members
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
-from keras_mhmcmc.ensemble.wrapper import WithEnsemble
+from keras_mhmcmc.ensemble.ensemble import WithEnsemble
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.losses.likelihood import Likelihood
 from keras_mhmcmc.optimizers.compiled_loss import check_is_mean
 from keras_mhmcmc.optimizers.compiled_loss import warn_of_no_likelihood

@@ -13,8 +13,8 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.ensemble.compile import Outputs
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.outputs import Outputs
 
 tree = keras.tree
 

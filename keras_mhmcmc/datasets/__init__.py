@@ -2,7 +2,7 @@
 
 from keras_mhmcmc.datasets.loading import load
 from keras_mhmcmc.datasets.loading import load_test
-from keras_mhmcmc.datasets.regression import rows
+from keras_mhmcmc.datasets.loading import rows
 from keras_mhmcmc.datasets.scaling import standardized
 
 __all__ = ["load", "load_test", "rows", "standardized"]

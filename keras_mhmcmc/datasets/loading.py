@@ -1,16 +1,47 @@
-"""`load`: every data set by its name, in one format."""
+"""`load`: every data set by its name, in one format.
+
+Images come from scikit-learn, from files, or from tensorflow-datasets; regressions from
+scikit-learn or from files.
+"""
+
+import io
+import os
+import zipfile
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import Literal
+
+import numpy as np
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
-from keras_mhmcmc.datasets import images
-from keras_mhmcmc.datasets import regression
 
-NAMES = ("digits", *images.CHANNELS, *regression.NAMES)
+Part = Literal["train", "test"]
+Pair = tuple[Array, Array]  # inputs and targets
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+CHANNELS = {"mnist": 1, "fashion_mnist": 1, "kmnist": 1, "cifar10": 3, "cifar100": 3}
+REGRESSIONS = (
+    "diabetes",
+    "boston_housing",
+    "concrete",
+    "energy",
+    "kin8nm",
+    "naval_propulsion",
+    "power_plant",
+    "protein",
+    "wine_quality_red",
+    "yacht",
+)
+NAMES = ("digits", *CHANNELS, *REGRESSIONS)
+TEST_SHARE = 0.1
 
 
 def load(
     name: str, data_dir: PathLike | None = None, split: int = 0
-) -> tuple[images.Pair, images.Pair]:
+) -> tuple[Pair, Pair]:
     """Load a data set, split into training and test data.
 
     Images are in [0, 1]. Regression data is in its own units, which differ from column
@@ -54,8 +85,7 @@ def load(
         shapes (N, D) and (N,).
 
     Raises:
-        ImportError: scikit-learn, tensorflow-datasets, TensorFlow or Pillow is needed
-            and not installed.
+        ImportError: a package is missing. The error tells how to install it.
         OSError: the download failed.
         ValueError: `name` is unknown, the file is missing or has other contents, or
             there is no such `split`.
@@ -68,20 +98,22 @@ def load(
     """
     _validate.choice("name", name, NAMES)
     split = _validate.integer("split", split, 0)
-    if name in regression.NAMES:
-        return regression.load(name, data_dir, split)
+    if name in REGRESSIONS:
+        x, y = (array.astype("float32") for array in rows(name, data_dir))
+        test = _test_rows(name, data_dir, len(x), split)
+        train = np.setdiff1d(np.arange(len(x)), test)
+        return (x[train], y[train]), (x[test], y[test])
     if split > 0:
         raise ValueError(
-            f"Argument `split` must be 0: {name!r} has one split. "
-            f"Received: split={split}"
+            f"Argument `split` must be 0: {name!r} has one split. Received: {split=}"
         )
     if name == "digits":
-        return images.digits()
-    train, test = images.load(name, data_dir, ("train", "test"))
-    return train, test
+        return _digits()
+    first, second = _images(name, data_dir, ("train", "test"))
+    return first, second
 
 
-def load_test(name: str, data_dir: PathLike | None = None) -> images.Pair:
+def load_test(name: str, data_dir: PathLike | None = None) -> Pair:
     """Load only the test part of a data set, such as out-of-distribution images.
 
     Args:
@@ -90,10 +122,7 @@ def load_test(name: str, data_dir: PathLike | None = None) -> images.Pair:
             be called `<name>_test.npz`.
 
     Returns:
-        `(x_test, y_test)`, as in `load`.
-
-    Raises:
-        ImportError, OSError, ValueError: as in `load`.
+        `(x_test, y_test)`, as in `load`, with the same errors.
 
     Example:
 
@@ -102,6 +131,248 @@ def load_test(name: str, data_dir: PathLike | None = None) -> images.Pair:
     (360, 8, 8, 1)
     """
     _validate.choice("name", name, NAMES)
-    if name in images.CHANNELS:
-        return images.load(name, data_dir, ("test",))[0]
+    if name in CHANNELS:
+        return _images(name, data_dir, ("test",))[0]
     return load(name, data_dir)[1]
+
+
+def rows(name: str, data_dir: PathLike | None = None) -> Pair:
+    """Return all rows of a regression data set, in their own order and units.
+
+    Use it to make your own splits. `load` returns split data.
+
+    Args:
+        name: "diabetes" or one of the UCI sets, as in `load`.
+        data_dir: folder with the file of a UCI set, as in `load`.
+
+    Returns:
+        `(x, y)`: features of shape (N, D) and targets of shape (N,), in float64.
+
+    Raises:
+        ImportError, ValueError: as in `load`.
+
+    Example:
+
+    >>> x, y = rows("diabetes")
+    >>> x.shape, float(x[0, 0]), float(y[0])  # the first patient is 59 years old
+    ((442, 10), 59.0, 151.0)
+    """
+    _validate.choice("name", name, REGRESSIONS)
+    if name == "diabetes":
+        try:
+            from sklearn.datasets import load_diabetes
+        except ImportError as error:
+            raise _no_sklearn(name) from error
+        x, y = load_diabetes(return_X_y=True, scaled=False)
+        return x, y
+    path = _table(name, data_dir)
+    x, y = _read(path, "X", "y")
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    are_numbers = all(np.issubdtype(a.dtype, np.number) for a in (x, y))
+    if x.ndim != 2 or y.shape != (len(x),) or len(x) < 2 or not are_numbers:
+        raise ValueError(
+            "The arrays X and y must hold numbers of shape (N, D) and (N,), with N at "
+            f"least 2. Received: shapes {x.shape} and {y.shape}, dtypes {x.dtype} and "
+            f"{y.dtype}, from {path!r}"
+        )
+    for letter, array in (("X", x), ("y", y)):
+        if not np.isfinite(array).all():
+            raise ValueError(
+                "The arrays X and y must be finite. Remove the other rows. Received: "
+                f"{np.sum(~np.isfinite(array))} values of {letter} that are NaN or "
+                f"infinite, from {path!r}"
+            )
+    return x.astype("float64"), y.astype("float64")
+
+
+def _test_rows(name: str, data_dir: PathLike | None, count: int, split: int) -> Array:
+    """Return the test rows of a split: the file's own, or a random tenth."""
+    path = None if name == "diabetes" else _table(name, data_dir)
+    if path is None or "test_index" not in _names(path):
+        order = np.random.default_rng(split).permutation(count)
+        return order[: max(round(TEST_SHARE * count), 1)]
+    (listed,) = _read(path, "test_index")
+    is_index = listed.ndim == 2 and np.issubdtype(listed.dtype, np.integer)
+    if not is_index or listed.min() < 0 or listed.max() >= count:
+        raise ValueError(
+            "The array test_index must hold indices of rows of X, integers of shape "
+            f"(splits, test rows). Received: shape {listed.shape} and dtype "
+            f"{listed.dtype}, from {path!r}"
+        )
+    if split >= len(listed):
+        raise ValueError(
+            f"Argument `split` must be less than {len(listed)}, the number of splits "
+            f"in {path!r}. Received: split={split}"
+        )
+    return listed[split]
+
+
+def _table(name: str, data_dir: PathLike | None) -> str:
+    """Return the path of a file with a regression data set."""
+    return _find(
+        data_dir,
+        [f"{name}.npz", f"uci_{name}.npz"],
+        "the arrays X (examples, features) and y (examples,), and optionally "
+        "test_index (splits, test rows)",
+        "Get the table from archive.ics.uci.edu and write it with `numpy.savez`.",
+    )
+
+
+def _digits() -> tuple[Pair, Pair]:
+    """Return scikit-learn's digits as `(x_train, y_train), (x_test, y_test)`."""
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+    except ImportError as error:
+        raise _no_sklearn("digits") from error
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16.0).astype("float32").reshape(-1, 8, 8, 1)
+    x_train, x_test, y_train, y_test = train_test_split(
+        x, y.astype("int32"), test_size=0.2, random_state=0, stratify=y
+    )
+    return (x_train, y_train), (x_test, y_test)
+
+
+def _no_sklearn(name: str) -> ImportError:
+    return ImportError(
+        f"The data set {name!r} comes with scikit-learn: pip install keras-mhmcmc[data]"
+    )
+
+
+def _images(name: str, data_dir: PathLike | None, parts: Sequence[Part]) -> list[Pair]:
+    """Return the images and labels of each part of a data set."""
+    channels = CHANNELS[name]
+    if data_dir is None:
+        source, pairs = "tensorflow-datasets", _downloaded(name, parts)
+    else:
+        keys = [key for key in KEYS if key.partition("_")[2] in parts]
+        names = [f"{name}.npz"]
+        remedy = "Omit it to download the set with tensorflow-datasets."
+        if "train" in parts:
+            remedy += " To read the test part alone, use `mh.datasets.load_test`."
+        else:
+            names.append(f"{name}_test.npz")
+        source = _find(data_dir, names, f"the arrays {', '.join(keys)}", remedy)
+        if channels == 3 and f"jpg_{parts[0]}" in _names(source):
+            pairs = [_decoded(source, part) for part in parts]
+        else:
+            arrays = _read(source, *keys)
+            pairs = list(zip(arrays[::2], arrays[1::2], strict=True))
+    return [
+        _checked(part, *pair, channels, source)
+        for part, pair in zip(parts, pairs, strict=True)
+    ]
+
+
+def _decoded(path: str, part: Part) -> Pair:
+    """Return the images and labels of an archive of concatenated JPEG files."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError(
+            "The JPEG images of this file need Pillow: pip install keras-mhmcmc[data]"
+        ) from error
+    stored, ends, labels = _read(path, f"jpg_{part}", f"off_{part}", f"y_{part}")
+    content = stored.tobytes()
+    images = []
+    for i, (begin, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+        try:
+            image = Image.open(io.BytesIO(content[begin:end])).convert("RGB")
+        except OSError as error:
+            raise ValueError(
+                f"The bytes off_{part}[{i}] to off_{part}[{i + 1}] of the array "
+                f"jpg_{part} must be a JPEG file. Received: bytes {begin} to {end} of "
+                f"{len(content)}, from {path!r}"
+            ) from error
+        images.append(np.asarray(image))
+    return np.stack(images), labels
+
+
+def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
+    """Return the images and labels of each part from tensorflow-datasets."""
+    remedy = f"Or pass `data_dir`, a folder with {name}.npz."
+    try:
+        import tensorflow_datasets as tfds
+
+        splits = tfds.load(name, split=list(parts), batch_size=1024, as_supervised=True)
+        return [_joined(tfds.as_numpy(split)) for split in splits]
+    except ImportError as error:
+        raise ImportError(
+            f"To download the data set {name!r}, install tensorflow-datasets and "
+            f"TensorFlow: pip install keras-mhmcmc[data] tensorflow. {remedy}"
+        ) from error
+    except OSError as error:  # the errors of `requests` are of this type, too
+        raise OSError(
+            f"tensorflow-datasets could not download the data set {name!r}. "
+            f"Try again with a connection to the internet. {remedy} "
+            f"Received: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _joined(batches: Iterable[Pair]) -> Pair:
+    x, y = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return x, y
+
+
+def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair:
+    """Return images in [0, 1] and labels, or raise a `ValueError`."""
+    x, y = np.asarray(x), np.asarray(y)
+    shapes = f"(N, H, W, {channels})"
+    if channels == 1:
+        shapes = f"(N, H, W) or {shapes}"
+        if x.ndim == 3:
+            x = x[..., None]
+    is_bytes = x.dtype == np.uint8
+    if x.ndim != 4 or x.shape[-1] != channels or not is_bytes or len(x) == 0:
+        raise ValueError(
+            f"The array x_{part} must hold images of shape {shapes} in uint8, 0 to "
+            f"255. Received: shape {x.shape} and dtype {x.dtype}, from {source!r}"
+        )
+    if y.shape != (len(x),) or not np.issubdtype(y.dtype, np.integer):
+        raise ValueError(
+            f"The array y_{part} must hold one integer for each of {len(x)} images. "
+            f"Received: shape {y.shape} and dtype {y.dtype}, from {source!r}"
+        )
+    return x.astype("float32") / 255.0, y.astype("int32")
+
+
+def _find(data_dir: Any, names: Sequence[str], contents: str, remedy: str) -> str:
+    """Return the path of the first `.npz` file of `names` that a folder has.
+
+    Errors say what the file holds, its `contents`, and what to do without it.
+    """
+    wanted = f"a folder with {' or '.join(names)}, which holds {contents}"
+    hint = f"{wanted}. {remedy}".rstrip(".")
+    _validate.instance("data_dir", data_dir, (str, os.PathLike), hint)
+    paths = [os.path.join(os.fspath(data_dir), name) for name in names]
+    found = [path for path in paths if os.path.isfile(path)]
+    if not found:
+        raise ValueError(
+            f"Argument `data_dir` must be {wanted}. {remedy} "
+            f"Received: no such file in {_validate.shown(os.fspath(data_dir))}"
+        )
+    if not zipfile.is_zipfile(found[0]):
+        raise ValueError(
+            f"Argument `data_dir` must be {wanted}. Write the file with "
+            f"`numpy.savez_compressed`. Received: {found[0]!r}, not an .npz file"
+        )
+    return found[0]
+
+
+def _names(path: str) -> list[str]:
+    with np.load(path, allow_pickle=False) as file:
+        return list(file.files)
+
+
+def _read(path: str, *keys: str) -> list[Array]:
+    """Return the arrays of these names, or raise a `ValueError`."""
+    with np.load(path, allow_pickle=False) as file:
+        missing = [key for key in keys if key not in file.files]
+        if missing:
+            raise ValueError(
+                "Argument `data_dir` must be a folder whose file holds the arrays "
+                f"{', '.join(keys)}. Received: {path!r}, which lacks "
+                f"{', '.join(missing)} and holds {', '.join(file.files)}"
+            )
+        return [file[key] for key in keys]

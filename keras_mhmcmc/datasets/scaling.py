@@ -39,7 +39,11 @@ def standardized(
     """
     train, test = _finite("train", train), _finite("test", test)
     axes = _axes(axis, train.ndim)
-    if train.size == 0 or not _fit(train, test, axes):
+    others = [
+        [length for i, length in enumerate(part.shape) if i not in axes]
+        for part in (train, test)
+    ]
+    if train.size == 0 or train.ndim != test.ndim or others[0] != others[1]:
         raise ValueError(
             "Argument `test` must have the shape of `train`, except along `axis`, and "
             f"`train` must not be empty. Received: shapes {train.shape} and "
@@ -73,22 +77,11 @@ def _finite(name: str, values: npt.ArrayLike) -> Array:
 def _axes(axis: Any, rank: int) -> tuple[int, ...]:
     """Return the axes as sorted integers in [0, rank), or raise a `ValueError`."""
     axes = axis if isinstance(axis, tuple | list) else (axis,)
-    integers = all(
-        isinstance(a, numbers.Integral) and not isinstance(a, bool) for a in axes
-    )
-    if integers and all(-rank <= a < rank for a in axes):
-        counted = {int(a) % rank for a in axes}
+    if all(isinstance(a, numbers.Integral) and not isinstance(a, bool) for a in axes):
+        counted = {int(a) % rank for a in axes if -rank <= a < rank}
         if len(counted) == len(axes) > 0:
             return tuple(sorted(counted))
     raise ValueError(
         f"Argument `axis` must be one or more of the {rank} axes of `train`, integers "
         f"in [-{rank}, {rank}). Received: axis={_validate.shown(axis)}"
     )
-
-
-def _fit(train: Array, test: Array, axes: tuple[int, ...]) -> bool:
-    """Return whether two shapes are equal, except for their lengths along `axes`."""
-    if train.ndim != test.ndim:
-        return False
-    lengths = zip(train.shape, test.shape, strict=True)
-    return all(a == b for i, (a, b) in enumerate(lengths) if i not in axes)

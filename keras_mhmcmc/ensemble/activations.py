@@ -22,11 +22,7 @@ ActivationLike = _Name | Sequence[_Name]
 
 
 def checked(value: ActivationLike) -> Activations:
-    """Return the function of all outputs, or a tuple with one for each output.
-
-    Raises:
-        ValueError: `keras.activations.get` does not take it.
-    """
+    """Return the function of all outputs, or a tuple with one for each output."""
     if isinstance(value, list | tuple) and value:
         return tuple(_validate.activation(each) for each in value)
     return _validate.activation(value)
@@ -54,11 +50,7 @@ def at_least_float32(outputs: Tensor) -> Tensor:
 
 
 def of_each(activation: Activations, num_outputs: int) -> tuple[Activation, ...]:
-    """Return one function for each of `num_outputs` outputs.
-
-    Raises:
-        ValueError: `activation` is a tuple of another length.
-    """
+    """Return one function for each output, or raise a `ValueError`."""
     if not isinstance(activation, tuple):
         return (activation,) * num_outputs
     if len(activation) != num_outputs:
@@ -74,9 +66,3 @@ def serialized(activation: Activations) -> Any:
     if isinstance(activation, tuple):
         return [keras.activations.serialize(function) for function in activation]
     return keras.activations.serialize(activation)
-
-
-def is_linear(activation: Activations) -> bool:
-    """Return whether all outputs stay as they are."""
-    functions = activation if isinstance(activation, tuple) else (activation,)
-    return all(function is keras.activations.linear for function in functions)

@@ -16,18 +16,16 @@ from keras_mhmcmc.ensemble.compile import is_unknown
 from keras_mhmcmc.losses import Likelihood
 from keras_mhmcmc.samplers.parts import importance
 
+_OWN_STEPS = ("compute_loss", "compute_metrics", "train_step")
+
 
 def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:
     """Return the members' weights as an array (members,), or raise a `ValueError`."""
     weights = _validate.array("Argument `weights`", weights)
     with np.errstate(over="ignore"):
-        is_finite = np.isfinite(weights).all() and np.isfinite(weights.sum())
-    if (
-        weights.shape != (num_members,)
-        or not is_finite
-        or (weights < 0).any()
-        or weights.sum() == 0
-    ):
+        total = weights.sum()  # NaN or infinite if a weight is
+    is_valid = np.isfinite(total) and total > 0 and (weights >= 0).all()
+    if weights.shape != (num_members,) or not is_valid:
         raise ValueError(
             f"Argument `weights` must be {num_members} numbers, one for each member: "
             "finite, at least 0, and not all 0. "
@@ -57,11 +55,8 @@ def checked_values(
 ) -> list[Array]:
     """Return the values of the ensemble's variables, or raise a `ValueError`.
 
-    Args:
-        stacked: a list of one array (members, ...) for each of `member.weights`.
-        member: the model whose weights they are.
-        num_members: number of members.
-        shared: positions of the weights that take the value of the first member.
+    `stacked` has one array (members, ...) for each of `member.weights`. Weights at the
+    positions `shared` take the value of the first member.
     """
     names = [variable.path for variable in member.weights]
     if not isinstance(stacked, list | tuple) or len(stacked) != len(names):
@@ -97,12 +92,7 @@ def mean_of_parameters(ensemble: Any, y: Any, y_pred: Any) -> str | None:
     """Return what to say if a loss takes a mean of what may be parameters, or None.
 
     Targets that are real numbers, with more outputs than targets, have outputs other
-    than means, such as a log variance.
-
-    Args:
-        ensemble: a compiled `mh.Ensemble`.
-        y: targets of a mini-batch.
-        y_pred: outputs of the ensemble.
+    than means, such as a log variance. `y` and `y_pred` are those of a mini-batch.
     """
     losses, targets, outputs = map(keras.tree.flatten, (ensemble.loss, y, y_pred))
     losses = losses * len(outputs) if len(losses) == 1 else losses
@@ -138,4 +128,23 @@ def warn_of_few(weights: Array) -> None:
             "sample. Keep more samples after a longer burn-in, or use a wider "
             "`energy_gap` or a smaller `zeta`. Or make the weights more even with "
             "`weight_power`, which changes the sampled distribution."
+        )
+
+
+def check_trains_as_keras(model: keras.Model) -> None:
+    """Refuse a model that the usual training step does not train."""
+    _validate.instance("model", model, keras.Model, "a `keras.Model`")
+    own = _validate.own_methods(model, _OWN_STEPS)
+    if own:
+        raise ValueError(
+            "Argument `model` must be a model that Keras' own training step trains. "
+            "Write a loss of your own as a `keras.losses.Loss` or with `add_loss`, and "
+            "leave the step to Keras. Received: a "
+            f"{type(model).__name__}, whose class has {', '.join(own)}"
+        )
+    if model.built and not model.trainable_variables:
+        raise ValueError(
+            "Argument `model` must have trainable weights. Train the network before "
+            "you make an ensemble of it, or make its layers trainable. "
+            f"Received: model={model!r}"
         )

@@ -4,19 +4,94 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras import tree
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.activations import Activations
-from keras_mhmcmc.ensemble.outputs import Outputs
 
 # What `compile` takes for one output: a `keras.losses.Loss`, a function, a name, None.
 Loss = Any
+
+
+class Outputs:
+    """The outputs of a compiled model, in the order of `keras.tree.flatten`.
+
+    Losses, their weights and metrics may be one for all outputs, a structure like that
+    of the outputs, a flat list, or a dict by the names of the outputs. The outputs of a
+    subclass of `keras.Model` are taken to have the structure of its loss, and there are
+    `count` of them if it has one loss for all.
+    """
+
+    def __init__(self, model: keras.Model, count: int = 1) -> None:
+        self._names: list[str] = []
+        self._structure = model.loss if tree.is_nested(model.loss) else [None] * count
+        if isinstance(model, keras.Function):
+            self._structure, self._names = model.output, list(model.output_names)
+        self.count = len(tree.flatten(self._structure))
+
+    def listed(self, values: Any) -> list[Any]:
+        """Return the value of each output, None where there is none."""
+        found: list[Any] = [None] * self.count
+        self.changed(values, found.__setitem__, range(self.count))
+        return found
+
+    def changed(
+        self, values: Any, change: Callable[[Any, Any], Any], options: Sequence[Any]
+    ) -> Any:
+        """Return `values` after change(option of the output, value) for each value.
+
+        One value for several outputs becomes one for each. Values that `change` turns
+        into None are left out where an output has several.
+
+        Raises:
+            ValueError: it is not known which output a value belongs to.
+        """
+        # A list may also be several losses of one output. Equal options need no order.
+        is_one = len(set(options)) == 1 and (self.count == 1 or not self._names)
+        own = options[0] if is_one else tree.pack_sequence_as(self._structure, options)
+        return self._changed(values, change, own)
+
+    def _changed(
+        self, values: Any, change: Callable[[Any, Any], Any], options: Any
+    ) -> Any:
+        is_one = not tree.is_nested(options)
+        if values is None:
+            return None
+        if isinstance(values, dict):
+            if not is_one and not isinstance(options, dict):
+                options = dict(zip(self._names, tree.flatten(options), strict=False))
+            unknown = [] if is_one else sorted(set(values) - set(options))
+            if unknown:
+                raise ValueError(
+                    "The losses and metrics of a model whose outputs have different "
+                    "activations must say to which output they belong: pass `loss` of "
+                    "`compile` as a dict by the names of the outputs. Received: "
+                    f"values for {unknown}, where the known names are {sorted(options)}"
+                )
+            return {
+                name: self._changed(value, change, options if is_one else options[name])
+                for name, value in values.items()
+            }
+        if isinstance(values, list | tuple):
+            if is_one:
+                options = [options] * len(values)
+            elif isinstance(options, dict) or len(options) != len(values):
+                options = tree.flatten(options)
+            new = [
+                self._changed(value, change, option)
+                for value, option in zip(values, options, strict=False)
+            ]
+            new = [each for each in new if each is not None or not is_one]
+            return tuple(new) if isinstance(values, tuple) else new
+        return tree.map_structure(lambda option: change(option, values), options)
+
 
 # The function that turns logits into probabilities, by class of loss.
 _ACTIVATION_OF_CLASS = {
@@ -88,16 +163,14 @@ def _activation_of(loss: Loss) -> str | None:
 def _of_probabilities(value: Any) -> Any:
     """Return a loss or metric like this one that takes probabilities, not logits."""
     if isinstance(value, functools.partial):
-        return functools.partial(
-            value.func, *value.args, **(value.keywords | {"from_logits": False})
-        )
+        keywords = value.keywords | {"from_logits": False}
+        return functools.partial(value.func, *value.args, **keywords)
     return type(value).from_config(value.get_config() | {"from_logits": False})
 
 
 def _warn_of_unknown_losses(model: keras.Model) -> None:
     """Warn if a loss of the user does not say whether it takes logits."""
-    losses = keras.tree.flatten(model.loss)
-    unknown = [loss for loss in losses if is_unknown(loss)]
+    unknown = list(filter(is_unknown, tree.flatten(model.loss)))
     if unknown:
         warn(
             "The loss does not say whether the model's outputs are logits. The "
@@ -112,12 +185,10 @@ def _warn_of_unknown_losses(model: keras.Model) -> None:
 
 def _warn_of_linear_outputs(model: keras.Model) -> None:
     """Warn if the outputs of a model without a loss may be logits."""
-    if not isinstance(model, keras.Sequential | keras.Function):
-        return
-    last = model.layers[-1]
-    if not isinstance(last, keras.layers.Dense | keras.layers.Activation):
-        return
-    if last.activation is keras.activations.linear:
+    is_graph = isinstance(model, keras.Sequential | keras.Function)
+    last: Any = model.layers[-1] if is_graph else None
+    has_activation = isinstance(last, keras.layers.Dense | keras.layers.Activation)
+    if has_activation and last.activation is keras.activations.linear:
         warn(
             "The model is not compiled, so no loss says whether its outputs are "
             "logits. The ensemble averages them as they are. If they are logits, "
@@ -173,10 +244,8 @@ def is_unknown(loss: Loss) -> bool:
 def arguments(model: keras.Model, activation: Activations) -> dict[str, Any]:
     """Return arguments of `compile` for an ensemble: loss, metrics, their weights.
 
-    Args:
-        model: the compiled model of the members.
-        activation: the ensemble's activation. After it, outputs that were logits may
-            be probabilities, and the loss and metrics follow.
+    After its activation, outputs that were logits may be probabilities, and the loss
+    and metrics of `model` follow.
     """
     outputs, is_new = _activated(model, activation)
     # The objects themselves: not all of them are registered with Keras.
@@ -204,9 +273,8 @@ def _activated(
 
 def _new_loss(of_probabilities: bool, loss: Loss) -> Loss:
     """Return the loss of an output that has, or has not, become probabilities."""
-    return (
-        _of_probabilities(loss) if of_probabilities and _activation_of(loss) else loss
-    )
+    is_changed = of_probabilities and _activation_of(loss)
+    return _of_probabilities(loss) if is_changed else loss
 
 
 def _new_metric(of_probabilities: bool, metric: Any) -> Any:
@@ -250,4 +318,4 @@ def _is_for_logits(metric: Any) -> bool:
     thresholds = config.get("thresholds", config.get("threshold"))
     if thresholds is None or isinstance(thresholds, str):
         return False
-    return any(not 0.0 < value < 1.0 for value in keras.tree.flatten(thresholds))
+    return any(not 0.0 < value < 1.0 for value in tree.flatten(thresholds))

@@ -1,6 +1,8 @@
 """`Ensemble`: a Keras model that averages the predictions of posterior samples."""
 
+import contextlib
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +25,9 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble import checks
+from keras_mhmcmc.ensemble import compile as ensemble_compile
 from keras_mhmcmc.ensemble import recalibration
 from keras_mhmcmc.ensemble.activations import ActivationLike
-from keras_mhmcmc.ensemble.layouts import layout_of_members
 from keras_mhmcmc.samplers.parts import importance
 
 # Options of the variables, which hold samples and are not trained.
@@ -99,8 +101,7 @@ class Ensemble(StoredModel):
         self._untracked = _Untracked(member, member.weights)
         self._makes_masks = _backend.makes_masks(member)
         self._values: list[keras.Variable] = [
-            self._add_stacked(index, variable)
-            for index, variable in enumerate(member.weights)
+            self._add_stacked(*pair) for pair in enumerate(member.weights)
         ]
         self._log_weights = self.add_weight(
             shape=(self.num_members,), dtype="float32", name="log_weights", **_STORED
@@ -113,10 +114,8 @@ class Ensemble(StoredModel):
     def _add_stacked(self, index: int, weight: keras.Variable) -> keras.Variable:
         leading = () if index in self.shared else (self.num_members,)
         shape, name = (*leading, *weight.shape), weight.path.replace("/", "_")
-        with layout_of_members(f"{self.name}/{name}", len(shape), weight):
-            return self.add_weight(
-                shape=shape, dtype=weight.dtype, name=name, **_STORED
-            )
+        with _layout_of_members(f"{self.name}/{name}", len(shape), weight):
+            return self.add_weight(shape, dtype=weight.dtype, name=name, **_STORED)
 
     @property
     def member(self) -> keras.Model:
@@ -209,13 +208,12 @@ class Ensemble(StoredModel):
     ) -> Any:
         """Return the predictions of each member, shape (members, examples, ...).
 
+        A model with several outputs gives a structure of arrays.
+
         Args:
             x: inputs, as for `keras.Model.predict`.
             batch_size: as for `keras.Model.predict`. Defaults to None, which is 32.
             verbose: as for `keras.Model.predict`. Defaults to 0, silence.
-
-        Returns:
-            An array, or a structure of arrays if the model has several outputs.
         """
         if self._untracked.members_second is None:
             self._untracked.members_second = _MembersSecond(self)
@@ -270,19 +268,16 @@ class Ensemble(StoredModel):
         """
         count = self.num_members
         values = [ops.convert_to_numpy(variable) for variable in self._values]
-        for index in self.shared:
-            values[index] = np.broadcast_to(
-                values[index], (count, *values[index].shape)
-            )
+        for i in self.shared:
+            values[i] = np.broadcast_to(values[i], (count, *values[i].shape))
         return values
 
     def recalibrate(self, x: Any, batch_size: int = 256) -> None:
         """Estimate the batch normalisation statistics of each member again.
 
-        A sample has the moving statistics of the run. They lag behind its weights, and
-        they mix the statistics of earlier states. After this call, each member has the
-        mean and variance of all of `x` at its own weights. The layers before normalise
-        by the batch, as in training.
+        The moving statistics of the run lag behind a sample's weights. After this call,
+        each member has the mean and variance of all of `x` at its own weights. The
+        layers before normalise by the batch, as in training.
 
         Args:
             x: inputs, usually those of training, with N examples along the first axis,
@@ -300,15 +295,7 @@ class Ensemble(StoredModel):
         better generalization", section 3.2, for why this is needed.
         """
         batch_size = _validate.integer("batch_size", batch_size, 1)
-        values = [ops.convert_to_numpy(variable) for variable in self._values]
-
-        def of_member(i: int) -> list[Array]:
-            return [
-                value if index in self.shared else value[i]
-                for index, value in enumerate(values)
-            ]
-
-        members = [of_member(i) for i in range(self.num_members)]
+        members = list(zip(*self.stacked_values(), strict=True))
         found = recalibration.moving_statistics(self.member, members, x, batch_size)
         common = sorted(set(found[0]) & set(self.shared))
         if common:
@@ -331,12 +318,11 @@ class Ensemble(StoredModel):
         """Export the ensemble for inference, as `keras.Model.export` does.
 
         Args:
-            filepath: path of the artifact.
+            filepath: as for `keras.Model.export`.
             format: "tf_saved_model" (on JAX it needs TensorFlow as well), "torch" (on
                 PyTorch, a file whose name ends in `.pt2`), or another format of Keras.
                 Defaults to "tf_saved_model".
-            verbose: whether to print what the artifact offers. Defaults to None, the
-                choice of Keras.
+            verbose: as for `keras.Model.export`. Defaults to None.
             input_signature: shapes and dtypes of the inputs, a list with one structure
                 of `keras.InputSpec`. Defaults to None, those of the member. A subclass
                 of `keras.Model` does not know its dtypes: pass them if they are
@@ -392,3 +378,63 @@ class _MembersSecond(keras.Model):
     def call(self, inputs: Tensor) -> Tensor:
         outputs = self.ensemble.call_members(inputs)
         return keras.tree.map_structure(lambda y: ops.moveaxis(y, 0, 1), outputs)
+
+
+class WithEnsemble(StoredModel):
+    """Abstract: a model that makes an ensemble, and predicts with it."""
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """Return the ensemble, or raise a `ValueError` if there is none yet."""
+        raise NotImplementedError
+
+
+def ensemble_of(
+    model: keras.Model,
+    stacked: Sequence[Array],
+    weights: npt.NDArray[np.float64],
+    activation: ActivationLike,
+    chunk: int | None = None,
+) -> Ensemble:
+    """Return the ensemble of samples of `model`, compiled if the model is.
+
+    The samples and their `weights` are as in `Ensemble.set_members`. An activation of
+    None stands for what the model's loss needs.
+    """
+    check_layers("model", model)
+    if activation is None:
+        activation = ensemble_compile.activation_of(model)
+    else:
+        ensemble_compile.warn_of_second_activation(model, activation)
+    # Weights that all samples share are views with a stride of 0.
+    common = [i for i, values in enumerate(stacked) if values.strides[0] == 0]
+    shared = common if len(common) < len(stacked) else []
+    ensemble = Ensemble(model, len(weights), activation, chunk, shared)
+    ensemble.set_members(stacked, weights)
+    if model.compiled:
+        ensemble.compile(**ensemble_compile.arguments(model, ensemble.activation))
+    return ensemble
+
+
+@contextlib.contextmanager
+def _layout_of_members(path: str, rank: int, weight: keras.Variable) -> Iterator[None]:
+    """Give a new stacked weight the layout of one member, with None in front.
+
+    A pattern such as ".*hidden.*kernel.*" in a `keras.distribution.LayoutMap` describes
+    the weight of a model. It also matches the path of the stacked weight, which has one
+    axis more. A pattern for all axes of the stacked weight is taken as it is.
+    """
+    distribution, found = keras.distribution.distribution(), None
+    if isinstance(distribution, keras.distribution.ModelParallel):
+        found = distribution.get_tensor_layout(path) or _backend.layout_of(weight)
+    mesh = None if found is None else distribution.device_mesh
+    if found is None or found.device_mesh is not mesh or len(found.axes) != rank - 1:
+        yield
+        return
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[".*"] = keras.distribution.TensorLayout((None, *found.axes), mesh)
+    name = distribution.batch_dim_name
+    with keras.distribution.ModelParallel(
+        layout_map=layouts, batch_dim_name=name
+    ).scope():
+        yield

@@ -41,16 +41,15 @@ class MCDropout(WrapperModel):
         samples: number of passes, an integer that is at least 1. Memory grows with it.
             Defaults to 20.
         activation: function that turns the model's outputs into the quantity to
-            average, as in `keras.activations.get`: "softmax" for logits. Defaults to
-            None: softmax or sigmoid if `model` is compiled with a cross-entropy from
-            logits, the identity otherwise.
+            average, as in `keras.activations.get`. Defaults to None: softmax or sigmoid
+            if `model` is compiled with a cross-entropy from logits, else the identity.
         seed: integer that the masks are drawn from. Defaults to 0.
         name: name of the model. Defaults to "mc_dropout".
 
     Raises:
-        ValueError: an argument is outside its range, or `model` is of another kind or
-            has no dropout that can be made active. So has one with dropout of another
-            kind, such as that of recurrent layers.
+        ValueError: an argument is outside its range, or `model` is of another kind, has
+            no dropout that can be made active, or has other dropout, such as that of
+            recurrent layers.
 
     Example:
 
@@ -112,15 +111,10 @@ class MCDropout(WrapperModel):
     ) -> Array:
         """Return the predictions of each pass, shape (passes, examples, ...).
 
-        Args:
-            x: inputs, as for `keras.Model.predict`.
-            batch_size: as for `keras.Model.predict`. Defaults to None, which is 32.
-            verbose: as for `keras.Model.predict`. Defaults to 0, silence.
+        The arguments are those of `mh.Ensemble.predict_members`.
         """
         with _backend.values_kept(self):
-            passes = self._untracked.passes.predict(
-                x, batch_size=batch_size, verbose=verbose
-            )
+            passes = self._untracked.passes.predict(x, batch_size, verbose)
         return np.moveaxis(passes, 1, 0)
 
     def get_config(self) -> dict[str, Any]:
@@ -141,16 +135,13 @@ class MCDropout(WrapperModel):
             lambda x: keras.Input(x.shape[1:], dtype=x.dtype, name=x.name), source
         )
         # The layers before the first dropout give the same in all passes.
-        shared, rest = [], [self.model]
-        if is_stack:
-            stack = self.model.layers
-            first = [_dropouts(layer) != [] for layer in stack].index(True)
-            shared, rest = stack[:first], stack[first:]
+        stack = self.model.layers if is_stack else [self.model]
+        first = [_dropouts(layer) != [] for layer in stack].index(True)
         x = inputs
-        for layer in shared:
+        for layer in stack[:first]:
             x = layer(x)
         x = keras.tree.map_structure(_Repeat(self.num_members), x)
-        for layer in rest:
+        for layer in stack[first:]:
             x = self._with_active_dropout(layer)(x)
         x = self.activation(at_least_float32(x))
         x = ops.reshape(x, (-1, self.num_members, *x.shape[1:]))
@@ -184,9 +175,7 @@ class _Repeat(layers.Layer):
         return ops.repeat(inputs, self._times, axis=0)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any) -> Any:
-        if previous_mask is None:
-            return None
-        return ops.repeat(previous_mask, self._times, axis=0)
+        return None if previous_mask is None else self.call(previous_mask)
 
 
 class _ActiveDropout(layers.Layer):
@@ -201,16 +190,15 @@ class _ActiveDropout(layers.Layer):
         self._mask_seeds = mask_seeds
 
     def call(self, inputs: Tensor) -> Tensor:
-        rate, shape = self._dropout.rate, list(ops.shape(inputs))
+        rate, lengths = self._dropout.rate, ops.shape(inputs)
+        sizes = zip(_noise_shape(self._dropout, len(lengths)), lengths, strict=True)
+        shape = [length if size is None else size for size, length in sizes]
         # Not `keras.random.dropout`: on PyTorch it may ignore Keras' seeds.
-        for axis, size in enumerate(_noise_shape(self._dropout, len(shape))):
-            shape[axis] = shape[axis] if size is None else size
         uniforms = keras.random.uniform(shape, seed=self._mask_seeds)
+        zeros = ops.zeros_like(inputs)
         if rate == 1.0:
-            return ops.zeros_like(inputs)
-        return ops.where(
-            uniforms >= rate, inputs / (1.0 - rate), ops.zeros_like(inputs)
-        )
+            return zeros
+        return ops.where(uniforms >= rate, inputs / (1.0 - rate), zeros)
 
 
 _GRAPHS = (keras.Sequential, keras.Function)
@@ -255,7 +243,8 @@ def _check(model: keras.Model) -> None:
             f"Received: layers with other dropout: {fixed}"
         )
     found = _dropouts(model)
-    shared = [layer.name for layer in found if _is_mask_shared(layer)]
+    plain = [d for d in found if not isinstance(d, _SPATIAL) and d.noise_shape]
+    shared = [layer.name for layer in plain if layer.noise_shape[0] is not None]
     if shared:
         raise ValueError(
             "Argument `model` must have a dropout mask for each example: all passes "
@@ -272,13 +261,6 @@ def _check(model: keras.Model) -> None:
             "inside a layer of another kind they cannot be made active. "
             f"Received: {len(every)} dropout layers, {hidden} of them inside others"
         )
-
-
-def _is_mask_shared(dropout: layers.Dropout) -> bool:
-    """Return whether all examples have the same mask."""
-    if isinstance(dropout, _SPATIAL) or not dropout.noise_shape:
-        return False
-    return dropout.noise_shape[0] is not None
 
 
 def _drops_by_itself(layer: layers.Layer) -> bool:

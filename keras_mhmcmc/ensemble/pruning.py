@@ -36,7 +36,7 @@ def prune(
             Defaults to 0.5.
         x: inputs to evaluate both models on, as for `keras.Model.evaluate`. Defaults to
             None, which skips the comparison.
-        y: targets of `x`. Defaults to None.
+        y: as for `keras.Model.evaluate`. Defaults to None.
         batch_size: as for `keras.Model.evaluate`. Defaults to None, which is 32.
 
     Returns:
@@ -44,8 +44,8 @@ def prune(
         metrics and without an optimizer.
 
     Raises:
-        ValueError: an argument is not of its kind, or `optimizer` did not train
-            `model`.
+        ValueError: an argument is of another kind, or `optimizer` trained another
+            model.
 
     Example:
 
@@ -66,12 +66,8 @@ def prune(
     gradient MCMC with a stochastic approximation adaptation", section 3.1.
     """
     _validate.instance("model", model, keras.Model, "the `keras.Model` to prune")
-    _validate.instance(
-        "optimizer",
-        optimizer,
-        SpikeSlabOptimizer,
-        "an `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM`",
-    )
+    hint = "an `mh.SGLDSA`, `mh.SGHMCSA` or `mh.ESM`"
+    _validate.instance("optimizer", optimizer, SpikeSlabOptimizer, hint)
     threshold = _validate.number("threshold", threshold, _PROBABILITY)
     kept = _kept_weights(model, optimizer, threshold)
     pruned = keras.saving.deserialize_keras_object(
@@ -87,7 +83,11 @@ def prune(
     count = sum(mask.size for mask in kept.values())
     print(f"{left} of {count} sparse weights are left ({left / count:.1%}).")
     if x is not None:
-        print(_comparison(model, pruned, x, y, batch_size))
+        lines = []
+        for name, one in (("before", model), ("after", pruned)):
+            scores = one.evaluate(x, y, batch_size, 0, return_dict=True)
+            lines.append([name, *(f"{float(np.mean(v)):.4f}" for v in scores.values())])
+        print(_table.aligned([["", *scores], *lines]))
     return pruned
 
 
@@ -108,19 +108,3 @@ def _kept_weights(
             f"Received: optimizer={optimizer.name!r}, which {state}."
         )
     return masks
-
-
-def _comparison(
-    model: keras.Model, pruned: keras.Model, x: Any, y: Any, batch_size: int | None
-) -> str:
-    """Return a table of the loss and metrics of both models."""
-    rows = {
-        name: one.evaluate(x, y, batch_size=batch_size, verbose=0, return_dict=True)
-        for name, one in (("before", model), ("after", pruned))
-    }
-    names = list(rows["before"])
-    lines = [["", *names]]
-    for name, row in rows.items():
-        values = [f"{float(np.mean(row[key])):.4f}" for key in names]
-        lines.append([name, *values])
-    return _table.aligned(lines)

@@ -1,7 +1,6 @@
 """Moving statistics of batch normalisation, estimated again for given weights."""
 
 import contextlib
-import functools
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _data
 from keras_mhmcmc import _inputs
-from keras_mhmcmc._layer_calls import noted
+from keras_mhmcmc._layer_calls import called
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 
@@ -30,18 +29,12 @@ BatchMoments = Callable[
 
 
 def _normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
-    """Return the batch normalisation layers that are not frozen.
+    """Return the batch normalisation layers that are not frozen, or raise.
 
     A frozen layer keeps the statistics that it has.
-
-    Raises:
-        ValueError: `model` has no such layer, or one with batch renormalisation.
     """
-    layers = [
-        layer
-        for layer in _backend.inner_layers(model)
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-    ]
+    kind, inner = keras.layers.BatchNormalization, _backend.inner_layers(model)
+    layers = [each for each in inner if isinstance(each, kind) and each.trainable]
     # Keras 3.10 has no batch renormalisation.
     renormalised = [layer.name for layer in layers if getattr(layer, "renorm", False)]
     if not layers or renormalised:
@@ -56,16 +49,9 @@ def _normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]
 
 def _refuse_shared(layers: Sequence[Any], model: keras.Model, x: Any) -> None:
     """Refuse layers that a model calls several times: each call has its moments."""
-    counts = [0] * len(layers)
-
-    def note(index: int, _: Any) -> None:
-        counts[index] += 1
-
-    with contextlib.ExitStack() as stack:
-        for index, layer in enumerate(layers):
-            stack.enter_context(noted(layer, functools.partial(note, index)))
+    with called(layers) as calls:
         _inputs.check_taken(x, model)
-    shared = [x.name for x, count in zip(layers, counts, strict=True) if count > 1]
+    shared = [layer.name for layer in layers if sum(one is layer for one in calls) > 1]
     if shared:
         raise ValueError(
             "Argument `member` of the ensemble must call each batch normalisation "
@@ -86,7 +72,7 @@ def moving_statistics(
 
     Args:
         model: built `keras.Model`.
-        members: for each member a list of one array for each of `model.weights`.
+        members: for each member one array for each of `model.weights`.
         x: inputs with N examples along the first axis, or a structure of such arrays,
             or a data set, which is read once.
         batch_size: largest number of examples of arrays that are normalised together.
@@ -94,10 +80,6 @@ def moving_statistics(
     Returns:
         For each member a dict from positions in `model.weights` to arrays. Layers that
         the model calls in inference mode are left out.
-
-    Raises:
-        ValueError: `model` calls all normalisation layers in inference mode, or one of
-            them several times.
     """
     layers = _normalisations(model)
     first, x = _data.peeked(x)
@@ -136,10 +118,11 @@ def moving_statistics(
             for member, arrays in enumerate(members):
                 values = [ops.convert_to_tensor(array) for array in arrays]
                 if moving is None:
-                    variances = [places[id(variance)] for _, variance in moments]
-                    moving = _which_move(
-                        batch_moments, values, states, inputs, variances
-                    )
+                    marked = list(values)
+                    for _, variance in moments:
+                        place = places[id(variance)]
+                        marked[place] = -ops.ones_like(values[place])
+                    moving = _which_move(batch_moments(marked, states, inputs)[0])
                 pairs, states = batch_moments(values, states, inputs)
                 totals = zip(sums[member], pairs, strict=True)
                 sums[member] = [_added(total, pair, size) for total, pair in totals]
@@ -155,23 +138,12 @@ def moving_statistics(
     return found
 
 
-def _which_move(
-    batch_moments: BatchMoments,
-    values: list[Tensor],
-    states: list[Tensor],
-    batch: Any,
-    variances: Sequence[int],
-) -> list[bool]:
+def _which_move(moments: list[Moments]) -> list[bool]:
     """Return whether each layer normalises by the batch when the model trains.
 
-    Such a layer replaces the moving variance of -1 that it is given here. `variances`
-    holds the positions of the moving variances in `values`.
+    Such a layer replaces its moving variance, which was -1.
     """
-    marked = list(values)
-    for place in variances:
-        marked[place] = -ops.ones_like(values[place])
-    pairs, _ = batch_moments(marked, states, batch)
-    moves = [bool(np.any(ops.convert_to_numpy(v) != -1.0)) for _, v in pairs]
+    moves = [bool(np.any(ops.convert_to_numpy(v) != -1.0)) for _, v in moments]
     if not any(moves):
         raise ValueError(
             "Argument `member` of the ensemble must be a model that normalises by the "

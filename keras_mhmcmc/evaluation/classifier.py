@@ -27,8 +27,8 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble.compile import takes_logits
 from keras_mhmcmc.ensemble.ensemble import Ensemble
+from keras_mhmcmc.ensemble.ensemble import WithEnsemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
-from keras_mhmcmc.ensemble.wrapper import WithEnsemble
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.parallel.stacked_model import StackedModel
@@ -117,8 +117,9 @@ class Classifier:
                     f"the loss {self.model.loss!r}. Received: from_logits=False"
                 )
             return from_logits
-        activation = self.model.activation
-        if from_logits and not activations.is_linear(activation):
+        activation, linear = self.model.activation, keras.activations.linear
+        functions = keras.tree.flatten(activation)
+        if from_logits and any(each is not linear for each in functions):
             raise ValueError(
                 "Argument `from_logits` must be False for an ensemble that converts "
                 f"its members' logits to probabilities. {checks.SEVERAL_MODELS} "

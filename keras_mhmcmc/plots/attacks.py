@@ -1,4 +1,4 @@
-"""Plots of models under attack: accuracies, and the attacked images."""
+"""Plots of models under attacks and corruptions: scores, and the attacked images."""
 
 from typing import TYPE_CHECKING
 from typing import Any
@@ -12,11 +12,19 @@ from keras_mhmcmc.adversarial import RobustnessTable
 from keras_mhmcmc.adversarial import TransferTable
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.evaluation.checks import as_probabilities
+from keras_mhmcmc.evaluation.shift import SCORES
+from keras_mhmcmc.evaluation.shift import ShiftTable
 from keras_mhmcmc.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_LABELS = {
+    "accuracy": "accuracy (%)",
+    "nll": "NLL (nats)",
+    "ece": "calibration error (ECE)",
+}
 
 
 def robustness(table: RobustnessTable, ax: "Axes | None" = None) -> "Axes":
@@ -26,45 +34,26 @@ def robustness(table: RobustnessTable, ax: "Axes | None" = None) -> "Axes":
         table: result of `mh.adversarial.robustness_curve`.
         ax: matplotlib `Axes`. None makes a figure.
 
-    Returns:
-        The `Axes`.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: `table` is not a `RobustnessTable`, or `ax` is not an `Axes`.
-
     Example:
 
     >>> from keras_mhmcmc.adversarial import RobustnessTable
-    >>> scores = {"model": "SGD", "nll": 0.1, "entropy": 0.1}
-    >>> table = RobustnessTable(
-    ...     [
-    ...         {**scores, "epsilon": 0.0, "accuracy": 0.98},
-    ...         {**scores, "epsilon": 0.1, "accuracy": 0.51},
-    ...     ]
-    ... )
-    >>> robustness(table).get_title()
+    >>> row = {"model": "SGD", "epsilon": 0.1, "accuracy": 0.5, "nll": 1, "entropy": 1}
+    >>> robustness(RobustnessTable([row])).get_title()
     'Accuracy under FGSM attacks'
     """
-    _validate.instance(
-        "table", table, RobustnessTable, "a result of `adversarial.robustness_curve`"
-    )
+    hint = "a result of `adversarial.robustness_curve`"
+    _validate.instance("table", table, RobustnessTable, hint)
     ax = style.one_axes(ax)
-    names = list(dict.fromkeys(row["model"] for row in table.rows))
-    for index, name in enumerate(names):
-        ax.plot(
-            table.column(name, "epsilon"),
-            100 * table.column(name, "accuracy"),
-            **style.of_line(index),
-            linewidth=2,
-            markersize=6,
-            label=name,
-        )
+    for index, name in enumerate(dict.fromkeys(row["model"] for row in table.rows)):
+        strengths = table.column(name, "epsilon")
+        percent = 100 * table.column(name, "accuracy")
+        looks = style.of_line(index) | {"linewidth": 2, "markersize": 6}
+        ax.plot(strengths, percent, **looks, label=name)
     ax.set_title(f"Accuracy under {table.attack} attacks")
     ax.set_xlabel("strength: largest change of an input, in units of the input")
     ax.set_ylabel("accuracy (% of the attacked examples)")
     ax.set_ylim(-2, 102)
-    ax.grid(color=style.GREY, linewidth=0.6)
+    style.grid(ax)
     ax.legend(title="each model is attacked separately", frameon=False)
     return ax
 
@@ -79,13 +68,6 @@ def transfer(table: TransferTable, ax: "Axes | None" = None) -> "Axes":
         table: result of `mh.adversarial.transfer`.
         ax: matplotlib `Axes`. None makes a figure.
 
-    Returns:
-        The `Axes`.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: `table` is not a `TransferTable`, or `ax` is not an `Axes`.
-
     Example:
 
     >>> from keras_mhmcmc.adversarial import TransferTable
@@ -94,9 +76,8 @@ def transfer(table: TransferTable, ax: "Axes | None" = None) -> "Axes":
     >>> [text.get_text() for text in transfer(table).texts]
     ['98', '50']
     """
-    _validate.instance(
-        "table", table, TransferTable, "a result of `adversarial.transfer`"
-    )
+    hint = "a result of `adversarial.transfer`"
+    _validate.instance("table", table, TransferTable, hint)
     ax = style.one_axes(ax)
     clean = table.matrix("clean_accuracy")[:1]
     values = 100 * np.concatenate([clean, table.matrix("accuracy")])
@@ -111,6 +92,50 @@ def transfer(table: TransferTable, ax: "Axes | None" = None) -> "Axes":
     ax.set_ylabel("model on which the attack was made")
     ax.set_title(f"Accuracy (%) under {table.attack} attacks")
     return ax
+
+
+def shift(table: ShiftTable, axes: Any = None) -> "Figure":
+    """Plot accuracy, NLL and calibration error against the severity of corruptions.
+
+    Lines are means over the corruptions. A band reaches from the best to the worst
+    corruption.
+
+    Args:
+        table: result of `mh.evaluate_shift`.
+        axes: three matplotlib `Axes`, or None for a new figure.
+
+    Example:
+
+    >>> row = {"model": "SGD", "accuracy": 0.9, "nll": 0.3, "ece": 0.02}
+    >>> rows = [
+    ...     {**row, "corruption": "clean", "severity": 0},
+    ...     {**row, "corruption": "blur", "severity": 1},
+    ... ]
+    >>> from keras_mhmcmc.evaluation.shift import ShiftTable
+    >>> [ax.get_xlabel() for ax in shift(ShiftTable(rows)).axes]
+    ['severity', 'severity', 'severity']
+    """
+    _validate.instance("table", table, ShiftTable, "a result of `mh.evaluate_shift`")
+    figure, [panels] = style.many_axes(axes, (1, len(SCORES)), size=(3.4, 3.4))
+    kinds = {row["corruption"] for row in table.rows if row["severity"]}
+    for ax, name in zip(panels, SCORES, strict=True):
+        scale = 100 if name == "accuracy" else 1
+        for index, model in enumerate(table.models):
+            severities = table.column(model, "severity")
+            each = [scale * table.column(model, name, kind) for kind in kinds]
+            low, high = np.min(each, axis=0), np.max(each, axis=0)
+            color = style.colour(index)
+            ax.fill_between(severities, low, high, color=color, alpha=0.1, lw=0)
+            looks = style.of_line(index) | {"linewidth": 2, "markersize": 5}
+            ax.plot(severities, scale * table.column(model, name), **looks, label=model)
+        ax.set_xlabel("severity")
+        ax.set_ylabel(_LABELS[name])
+        ax.set_xticks(severities)
+        style.grid(ax)
+    panels[0].legend(frameon=False)
+    title = f"mean, best and worst of {len(kinds)} corruptions"
+    panels[1].set_title(title, fontsize=10)
+    return figure
 
 
 def adversarial_grid(
@@ -136,13 +161,6 @@ def adversarial_grid(
         axes: R x E matplotlib `Axes`, or None for a new figure. Only a new figure gets
             the title.
 
-    Returns:
-        The matplotlib `Figure`.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: the shapes of the arrays or of `axes` do not match.
-
     Example:
 
     >>> import numpy as np
@@ -156,41 +174,34 @@ def adversarial_grid(
     '✗ 1 (80%)'
     """
     pictures = _images(images)
-    rows, columns = pictures.shape[:2]
+    rows, columns = shape = pictures.shape[:2]
     strengths = _validate.array("Argument `epsilons`", epsilons)
-    if (
-        strengths.shape != (rows,)
-        or not ((strengths >= 0) & (strengths < np.inf)).all()
-    ):
+    are_finite = np.all((strengths >= 0) & (strengths < np.inf))
+    if strengths.shape != (rows,) or not are_finite:
         raise ValueError(
             f"Argument `epsilons` must be {rows} numbers, one for each row of images, "
-            "finite and at least 0. "
-            f"Received: epsilons={_validate.shown(epsilons)}"
+            f"finite and at least 0. Received: epsilons={_validate.shown(epsilons)}"
         )
     subject = "Argument `probabilities`"
     values = _validate.array(subject, probabilities)
     _validate.instance("title", title, (str, type(None)), "a string, or None")
-    if values.ndim != 3 or values.shape[:2] != (rows, columns):
+    if values.ndim != 3 or values.shape[:2] != shape:
         raise ValueError(
-            f"{subject} must have the shape (R, E, C), with "
-            f"(R, E) = {(rows, columns)} as in `images`. "
-            f"Received: shape {values.shape}"
+            f"{subject} must have the shape (R, E, C), with (R, E) = {shape} as in "
+            f"`images`. Received: shape {values.shape}"
         )
     flat = as_probabilities(subject, values.reshape(-1, values.shape[2]))
     predictions = flat.reshape(rows, columns, -1)
     classes = as_labels("labels", labels, columns, predictions.shape[2])
-
-    own_figure = axes is None
-    panels = style.many_axes(axes, (rows, columns), size=(1.05, 1.35))
-    figure: Figure = panels[0, 0].figure
-    for row in range(rows):
-        for column in range(columns):
-            ax, label = panels[row, column], int(classes[column])
-            _image_panel(ax, pictures[row, column], predictions[row, column], label)
-            if row == 0:
-                ax.set_title(f"true class {label}", fontsize=10)
-        panels[row, 0].set_ylabel(f"strength\n{strengths[row]:g}", fontsize=10)
-    if own_figure:
+    figure, panels = style.many_axes(axes, shape, size=(1.05, 1.35))
+    for (row, column), ax in np.ndenumerate(panels):
+        label = int(classes[column])
+        _image_panel(ax, pictures[row, column], predictions[row, column], label)
+        if row == 0:
+            ax.set_title(f"true class {label}", fontsize=10)
+        if column == 0:
+            ax.set_ylabel(f"strength\n{strengths[row]:g}", fontsize=10)
+    if axes is None:
         figure.suptitle(
             f"{title or 'Adversarial images'}\nBelow each: the predicted class and its "
             "probability. A frame and ✗: wrong.",
@@ -201,20 +212,17 @@ def adversarial_grid(
 
 def _image_panel(ax: "Axes", image: Array, probabilities: Array, label: int) -> None:
     predicted = int(np.argmax(probabilities))
-    is_wrong = predicted != label
     ax.imshow(image, cmap="gray", vmin=0.0, vmax=1.0)
     ax.set_xticks([])
     ax.set_yticks([])
-    text = f"{predicted} ({probabilities[predicted]:.0%})"
-    ax.set_xlabel(
-        f"✗ {text}" if is_wrong else text,
-        color=style.WRONG if is_wrong else "black",
-        fontsize=9,
-        labelpad=2,
-    )
+    text, color, frame, width = "", "black", style.GREY, 0.5
+    if predicted != label:
+        text, color, frame, width = "✗ ", style.WRONG, style.WRONG, 2.5
+    text += f"{predicted} ({probabilities[predicted]:.0%})"
+    ax.set_xlabel(text, color=color, fontsize=9, labelpad=2)
     for spine in ax.spines.values():
-        spine.set_color(style.WRONG if is_wrong else style.GREY)
-        spine.set_linewidth(2.5 if is_wrong else 0.5)
+        spine.set_color(frame)
+        spine.set_linewidth(width)
 
 
 def _images(images: npt.ArrayLike) -> Array:

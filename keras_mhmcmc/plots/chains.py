@@ -1,23 +1,31 @@
-"""Trace and rank plots of ArviZ, with R-hat and ESS in the titles."""
+"""Plots of chains: traces and ranks of ArviZ, and draws on contours of their target."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.diagnostics.chains import Scalars
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.sampling import Draws
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BINS = 20  # of ranks
+SHARES = (0.99, 0.9, 0.5, 0.1)  # of the target's mass, from the outer line inwards
+CHUNK = 1000  # points to evaluate at once
+MARGIN = 0.15  # on each side, as a share of the draws' range
 
 
 def trace(
@@ -43,14 +51,6 @@ def trace(
         max_rows: largest number of scalars, one in each row. Defaults to 8.
         axes: matplotlib `Axes`, two for each scalar, or None for a new figure.
 
-    Returns:
-        The matplotlib `Figure`.
-
-    Raises:
-        ImportError: matplotlib or ArviZ is not installed.
-        ValueError: `draws` has another type, a name is unknown, there are more scalars
-            than `max_rows`, or the number of `axes` is wrong.
-
     Example:
 
     >>> import numpy as np
@@ -58,14 +58,16 @@ def trace(
     >>> trace({"x": x}).axes[0].get_title()
     'x: R-hat 1.00, ESS 2003 of 2000'
     """
-    scalars, titles = _scalars(draws, names, max_chains, max_rows)
-    panels = style.many_axes(axes, (len(scalars), 2), size=(4.6, 2.3))
+    scalars, titles, arviz = _scalars(draws, names, max_chains, max_rows)
+    figure, panels = style.many_axes(axes, (len(scalars), 2), size=(4.6, 2.3))
     looks = {
-        "chain_prop": {"color": style.of_chains(max_chains), "linestyle": style.DASHES},
+        "chain_prop": {"color": _colours(max_chains), "linestyle": style.DASHES},
         "trace_kwargs": {"alpha": 1.0, "linewidth": 0.6},
     }
-    shown = _shown(scalars, max_chains)
-    _arviz().plot_trace(shown, axes=panels, compact=False, combined=False, **looks)
+    shown = {name: values[:max_chains] for name, values in scalars.items()}
+    arviz.plot_trace(
+        arviz.from_dict(shown), axes=panels, compact=False, combined=False, **looks
+    )
     for (left, right), values, title in zip(
         panels, scalars.values(), titles, strict=True
     ):
@@ -73,7 +75,6 @@ def trace(
         left.set(ylabel="density", xlabel="value")
         right.set_title(f"{_chains(values, max_chains)}, a colour each", fontsize=10)
         right.set(ylabel="value", xlabel="draw")
-    figure: Figure = panels[0, 0].figure
     return figure
 
 
@@ -98,13 +99,6 @@ def rank(
         max_rows: largest number of scalars, one in each panel. Defaults to 8.
         axes: matplotlib `Axes`, one for each scalar, or None for a new figure.
 
-    Returns:
-        The matplotlib `Figure`.
-
-    Raises:
-        ImportError: matplotlib or ArviZ is not installed.
-        ValueError: as in `trace`, or there is only one chain.
-
     Example:
 
     >>> import numpy as np
@@ -115,31 +109,28 @@ def rank(
     Reference: Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021),
     "Rank-normalization, folding, and localization: an improved R-hat".
     """
-    scalars, titles = _scalars(draws, names, max_chains, max_rows)
+    scalars, titles, arviz = _scalars(draws, names, max_chains, max_rows)
     if min(len(values) for values in scalars.values()) < 2:
         raise ValueError(
-            "Argument `draws` must have at least 2 chains, to compare their ranks. "
-            "Use `mh.ParallelChains`, or `num_chains` of `mh.sample`. Received: 1 "
-            "chain"
+            "Argument `draws` must have at least 2 chains, to compare their ranks. Use "
+            "`mh.ParallelChains`, or `num_chains` of `mh.sample`. Received: 1 chain"
         )
-    panels = style.many_axes(axes, (1, len(scalars)), size=(3.6, 3.6))[0]
-    shown = _shown(scalars, max_chains)
-    colours = style.of_chains(max_chains)
-    _arviz().plot_rank(shown, ax=panels, kind="bars", bins=BINS, colors=colours)
-    for ax, values, title in zip(panels, scalars.values(), titles, strict=True):
+    figure, [panels] = style.many_axes(axes, (1, len(scalars)), size=(3.6, 3.6))
+    shown = {name: values[:max_chains] for name, values in scalars.items()}
+    looks: dict[str, Any] = dict(kind="bars", bins=BINS, colors=_colours(max_chains))
+    arviz.plot_rank(arviz.from_dict(shown), ax=panels, **looks)
+    for ax, (name, values), title in zip(panels, scalars.items(), titles, strict=True):
         chains = _chains(values, max_chains)
         ax.set_title(f"{title}\n{chains}; dashed: where they agree", fontsize=10)
-        ranked = values[:max_chains].size
-        ax.set_xlabel(f"rank among {ranked:,} draws", fontsize=10)
+        ax.set_xlabel(f"rank among {shown[name].size:,} draws", fontsize=10)
         ax.set_ylabel("chain", fontsize=10)
-    figure: Figure = panels[0].figure
     return figure
 
 
 def _scalars(
     draws: Any, names: str | Sequence[str] | None, max_chains: int, max_rows: int
-) -> tuple[Scalars, list[str]]:
-    """Return the scalars, shape (chain, draw), and their titles with R-hat and ESS."""
+) -> tuple[Scalars, list[str], Any]:
+    """Return the scalars (chain, draw), their titles with R-hat and ESS, and ArviZ."""
     _validate.integer("max_chains", max_chains, 1)
     _validate.integer("max_rows", max_rows, 1)
     if isinstance(draws, Draws):
@@ -160,18 +151,13 @@ def _scalars(
         f"{name}: R-hat {row.r_hat:.2f}, ESS {row.ess_bulk:.0f} of {values.size}"
         for (name, values), row in zip(scalars.items(), table.itertuples(), strict=True)
     ]
-    return scalars, titles
+    import arviz  # `summary` tells how to install it
+
+    return scalars, titles, arviz
 
 
-def _shown(scalars: Scalars, max_chains: int) -> Any:
-    """Return the first chains as ArviZ reads them."""
-    return _arviz().from_dict({name: v[:max_chains] for name, v in scalars.items()})
-
-
-def _arviz() -> Any:
-    import arviz
-
-    return arviz
+def _colours(count: int) -> list[str]:
+    return [style.colour(index) for index in range(count)]
 
 
 def _chains(values: Array, max_chains: int) -> str:
@@ -179,3 +165,163 @@ def _chains(values: Array, max_chains: int) -> str:
     if count > max_chains:
         return f"{max_chains} of {count} chains"
     return "1 chain" if count == 1 else f"{count} chains"
+
+
+def contours(
+    log_density: Any,
+    draws: Draws | npt.ArrayLike | None = None,
+    *,
+    extent: npt.ArrayLike | None = None,
+    temperature: float = 1.0,
+    points: int = 100,
+    max_draws: int = 3000,
+    color: Any = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Plot contours of a two-dimensional target, with draws on top.
+
+    The lines enclose 10%, 50%, 90% and 99% of the target's mass within the plot. A
+    good sampler places the same shares of its draws inside them. Draws with importance
+    weights are resampled.
+
+    Args:
+        log_density: function that returns the log density of one position, a tensor of
+            shape (2,), up to a constant. It uses `keras.ops`, as for `mh.sample`. Or
+            an object with the method `log_density`, such as one of `mh.targets`.
+        draws: `mh.Draws` whose position is a tensor of shape (2,), or an array of shape
+            (..., 2) with the draws of all chains. None plots no draws.
+        extent: ((low, high), (low, high)) of the two coordinates. Defaults to None: the
+            range of the central 99.8% of the draws, and 15% more on each side.
+        temperature: the target is exp(log_density / temperature). Greater than 0.
+            Defaults to 1.
+        points: number of grid points along each axis, at least 2. Defaults to 100.
+        max_draws: largest number of draws to plot. More draws are thinned. Defaults to
+            3000.
+        color: matplotlib colour of the draws. Defaults to None, light blue.
+        ax: matplotlib `Axes`. None makes a figure.
+
+    Example:
+
+    >>> from keras import ops
+    >>> ax = contours(
+    ...     lambda x: -0.5 * ops.sum(ops.square(x)), extent=((-3, 3), (-3, 3))
+    ... )
+    >>> ax.get_xlabel()
+    'first coordinate'
+    """
+    temperature = _validate.number("temperature", temperature, _validate.POSITIVE)
+    points = _validate.integer("points", points, 2)
+    max_draws = _validate.integer("max_draws", max_draws, 1)
+    style.check_color("color", color)
+    dots = None if draws is None else _positions(draws)
+    sides = _sides(extent, dots)
+    ax = style.one_axes(ax)
+    grid = [np.linspace(low, high, points) for low, high in sides]
+    values = _on_grid(_function(log_density), grid) / temperature
+    if dots is not None:
+        dots = dots[:: max(-(-len(dots) // max_draws), 1)]
+        looks: dict[str, Any] = dict(
+            color=color or style.COLOURS[4], markersize=3, alpha=0.6
+        )
+        ax.plot(*dots.T, ".", **looks, label=f"{len(dots):,} draws")
+    levels = _levels(values)
+    black: dict[str, Any] = dict(
+        levels=list(levels), colors="black", linestyles="solid"
+    )
+    drawn = ax.contour(*grid, values.T, linewidths=0.9, **black)
+    ax.clabel(drawn, fmt=levels, fontsize=8)
+    label = "lines enclose these shares of the target"
+    ax.plot([], [], color="black", linewidth=0.9, label=label)
+    ax.set_xlim(*sides[0])
+    ax.set_ylim(*sides[1])
+    ax.set_xlabel("first coordinate")
+    ax.set_ylabel("second coordinate")
+    ax.set_title("Draws and the target" if draws is not None else "The target")
+    style.legend_below(ax, columns=2)
+    return ax
+
+
+def _function(log_density: Any) -> Callable[[Tensor], Tensor]:
+    if callable(log_density):
+        return log_density
+    try:
+        function: Callable[[Tensor], Tensor] = log_density.log_density
+    except AttributeError as error:
+        raise ValueError(
+            "Argument `log_density` must be a function of a position, or an object "
+            "with the method `log_density`. "
+            f"Received: log_density={_validate.shown(log_density)}"
+        ) from error
+    return function
+
+
+def _positions(draws: Any) -> Array:
+    """Return draws with equal weights, shape (draws, 2), or raise a `ValueError`."""
+    position, shape = draws, "a structure"
+    if isinstance(draws, Draws):
+        position = draws.resample() if np.ptp(draws.weights) > 0 else draws.position
+    if not isinstance(draws, Draws) or not isinstance(position, dict | list | tuple):
+        position = _validate.array("Argument `draws`", position)
+        shape = f"shape {position.shape}"
+        if position.ndim >= 2 and position.shape[-1] == 2 and position.size > 0:
+            if np.isfinite(position).all():
+                return position.reshape(-1, 2)
+            shape += f", {np.sum(~np.isfinite(position))} values that are not finite"
+    raise ValueError(
+        "Argument `draws` must be `mh.Draws` with positions of shape (2,), or an array "
+        f"of shape (..., 2), and be finite. Received: {shape}"
+    )
+
+
+def _sides(extent: npt.ArrayLike | None, draws: Array | None) -> Array:
+    """Return the limits of both axes, ((low, high), (low, high)), shape (2, 2)."""
+    if extent is None and draws is not None:
+        low, high = np.quantile(draws, [0.001, 0.999], axis=0)
+        margin = np.where(high > low, MARGIN * (high - low), 1.0)
+        return np.stack([low - margin, high + margin], axis=1)
+    sides = _validate.array("Argument `extent`", [] if extent is None else extent)
+    is_range = sides.shape == (2, 2) and np.isfinite(sides).all()
+    if not is_range or not (sides[:, 0] < sides[:, 1]).all():
+        raise ValueError(
+            "Argument `extent` must be ((low, high), (low, high)), low less than high, "
+            f"also if there are no `draws`. Received: extent={extent!r}"
+        )
+    return sides
+
+
+def _on_grid(function: Callable[[Tensor], Tensor], grid: list[Array]) -> Array:
+    """Return the log density on a grid, float64, shape (points, points)."""
+    first, second = np.meshgrid(*grid, indexing="ij")
+    positions = np.stack([first.ravel(), second.ravel()], 1).astype("float32")
+    value = function(ops.convert_to_tensor(positions[0]))
+    shape = tuple(ops.shape(value)) if ops.is_tensor(value) else None
+    if shape != ():
+        given = _validate.shown(value) if shape is None else f"shape {shape}"
+        raise ValueError(
+            "Argument `log_density` must return one number for a position of shape "
+            f"(2,), as a tensor. Received: a function that returns {given}"
+        )
+    chunks = [positions[i : i + CHUNK] for i in range(0, len(positions), CHUNK)]
+    parts = [
+        ops.convert_to_numpy(ops.vectorized_map(function, ops.convert_to_tensor(chunk)))
+        for chunk in chunks
+    ]
+    values = np.concatenate(parts).astype("float64").reshape(first.shape)
+    values = np.where(np.isnan(values), -np.inf, values)
+    if not np.isfinite(values).any():
+        raise ValueError(
+            "Argument `log_density` must be finite somewhere in the plot. Choose "
+            "another `extent`. Received: a function that is not finite at any of "
+            f"{values.size} points"
+        )
+    return values
+
+
+def _levels(values: Array) -> dict[float, str]:
+    """Return the log densities whose contours enclose `SHARES` of the mass, as text."""
+    falling = np.sort(values, axis=None)[::-1]
+    mass = np.cumsum(np.exp(falling - falling[0]))
+    places = np.searchsorted(mass, np.array(SHARES) * mass[-1])
+    levels = falling[np.minimum(places, falling.size - 1)].tolist()
+    # A target narrower than a grid cell has several shares at one level; one is kept.
+    return {level: f"{share:.0%}" for level, share in zip(levels, SHARES, strict=True)}

@@ -10,6 +10,7 @@ from keras_mhmcmc._types import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The colours of Okabe and Ito, which colour-blind readers can distinguish. Markers and
 # dashes distinguish the lines in print without colour.
@@ -20,15 +21,15 @@ DASHES = ("-", "--", "-.", ":")
 GREY = "0.82"
 
 
-def of_chains(count: int) -> list[str]:
-    """Return a colour for each chain."""
-    return [COLOURS[index % len(COLOURS)] for index in range(count)]
+def colour(index: int) -> str:
+    """Return the colour of a line or a chain."""
+    return COLOURS[index % len(COLOURS)]
 
 
 def of_line(index: int) -> dict[str, Any]:
     """Return the colour, dashes and marker of a line."""
-    looks = {"color": COLOURS, "linestyle": DASHES, "marker": MARKERS}
-    return {name: values[index % len(values)] for name, values in looks.items()}
+    dashes, marker = DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)]
+    return {"color": colour(index), "linestyle": dashes, "marker": marker}
 
 
 def import_pyplot() -> Any:
@@ -46,38 +47,29 @@ def one_axes(ax: "Axes | None") -> "Axes":
     """Return `ax`, or the `Axes` of a new figure if it is None."""
     pyplot = import_pyplot()
     if ax is not None:
-        return checked_axes("ax", ax)
+        return _checked_axes("ax", ax)
     new_ax: Axes = pyplot.subplots(figsize=(6.4, 4.4), layout="constrained")[1]
     return new_ax
 
 
 def many_axes(
-    axes: Any,
-    shape: tuple[int, int],
-    size: tuple[float, float],
-    sharey: bool = False,
-) -> Array:
-    """Return an array of `Axes`, the given ones or those of a new figure.
+    axes: Any, shape: tuple[int, int], size: tuple[float, float], **options: Any
+) -> "tuple[Figure, Array]":
+    """Return a figure and an array of `Axes`, the given ones or those of a new figure.
 
     Args:
         axes: `shape[0] * shape[1]` matplotlib `Axes`, or None for a new figure.
         shape: numbers of rows and columns.
         size: width and height of a panel of the new figure, in inches.
-        sharey: whether the panels of the new figure share the vertical axis.
+        options: as for `pyplot.subplots`.
     """
     pyplot = import_pyplot()
     rows, columns = shape
     if axes is None:
-        figsize = (size[0] * columns + 0.6, size[1] * rows + 0.6)
-        _, panels = pyplot.subplots(
-            rows,
-            columns,
-            figsize=figsize,
-            squeeze=False,
-            sharey=sharey,
-            layout="constrained",
-        )
-        return np.asarray(panels)
+        options["figsize"] = (size[0] * columns + 0.6, size[1] * rows + 0.6)
+        options |= {"squeeze": False, "layout": "constrained"}
+        figure, panels = pyplot.subplots(rows, columns, **options)
+        return figure, np.asarray(panels)
     given = np.asarray(axes, dtype=object)
     if given.size != rows * columns:
         raise ValueError(
@@ -85,19 +77,19 @@ def many_axes(
             f"each panel. Received: {given.size}"
         )
     for ax in given.flat:
-        checked_axes("axes", ax)
-    return given.reshape(shape)
+        _checked_axes("axes", ax)
+    return given.flat[0].figure, given.reshape(shape)
 
 
 def legend_below(ax: "Axes", columns: int = 1) -> None:
     """Put the legend below the plot, where it covers nothing."""
-    ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.14),
-        ncols=columns,
-        frameon=False,
-        fontsize="small",
-    )
+    below: dict[str, Any] = dict(loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    ax.legend(ncols=columns, frameon=False, fontsize="small", **below)
+
+
+def grid(ax: "Axes") -> None:
+    """Draw thin grey lines at the ticks."""
+    ax.grid(color=GREY, linewidth=0.6)
 
 
 def check_color(name: str, value: Any) -> None:
@@ -113,8 +105,7 @@ def check_color(name: str, value: Any) -> None:
         )
 
 
-def checked_axes(name: str, ax: "Axes") -> "Axes":
-    """Return `ax` if it is a matplotlib `Axes`, or raise a `ValueError`."""
+def _checked_axes(name: str, ax: "Axes") -> "Axes":
     from matplotlib.axes import Axes
 
     return _validate.instance(name, ax, Axes, "matplotlib `Axes`")

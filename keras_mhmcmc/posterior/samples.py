@@ -14,7 +14,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.posterior import reading as sample_reading
 from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.samplers.parts import importance

@@ -7,7 +7,7 @@ from keras import layers
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.baselines import head as heads
-from keras_mhmcmc.baselines import laplace
+from keras_mhmcmc.baselines import last_layer
 from tests.support import models_people_write
 from tests.support.heads import NOISE
 from tests.support.heads import SCALE
@@ -51,7 +51,7 @@ def check_regression_is_exact():
     model, (x, y), (x_new, _) = network(2), data(), data(count=7)
     head = heads.head_of(model, x, batch_size=8)
     tau = head.precisions(scales().bind(head.variables).precisions)
-    mean, columns = laplace.posterior_of_regression(head, tau, y, NOISE)
+    mean, columns = last_layer.posterior_of_regression(head, tau, y, NOISE)
     expected_mean, expected_covariance = process(model, x, y, x_new)
     new = features_of(model, x_new)
     np.testing.assert_allclose(new @ mean, expected_mean, atol=1e-5)
@@ -148,25 +148,13 @@ def check_hessian(units=CLASSES):
     phi, values = features_of(model, x), head.values
     all_tau = np.repeat(precisions()[:, None], units, axis=1)
     expected = differences(lambda v: energy(v, phi, labels, all_tau), values)
-    found = laplace.hessian_of_classifier(head, tau)
+    found = last_layer.hessian_of_classifier(head, tau)
     np.testing.assert_allclose(found, expected, atol=2e-4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("units", [1, 2, CLASSES])
 def test_the_hessian_is_that_of_the_energy(units):
     check_hessian(units)
-
-
-def test_the_hessian_is_a_sum_of_kronecker_products():
-    model, (x, _) = network(CLASSES), data()
-    head = heads.head_of(model, x, batch_size=100)
-    p = heads.softmax(head.features @ head.values)
-    expected = np.zeros((15, 15))
-    for phi, q in zip(head.features, p, strict=True):
-        curvature = np.diag(q) - np.outer(q, q)
-        expected += np.kron(np.outer(phi, phi), curvature)
-    found = laplace.hessian_of_classifier(head, np.full((5, 3), 0.7))
-    np.testing.assert_allclose(found, expected + 0.7 * np.eye(15), atol=1e-10)
 
 
 def check_members():
@@ -178,7 +166,7 @@ def check_members():
     draws = np.concatenate([kernels, biases[:, None]], axis=1).reshape(members, -1)
     head = heads.head_of(model, x, batch_size=100)
     tau = np.repeat(precisions()[:, None], CLASSES, axis=1)
-    covariance = np.linalg.inv(laplace.hessian_of_classifier(head, tau))
+    covariance = np.linalg.inv(last_layer.hessian_of_classifier(head, tau))
     variance = np.diag(covariance)
     errors = (draws.mean(0) - head.values.ravel()) / np.sqrt(variance / members)
     assert np.abs(errors).max() < 4.5
@@ -252,12 +240,12 @@ def independent_classes(head, tau):
     return np.where(classes[:, None] == classes, hessian, 0.0)
 
 
-REAL_HESSIAN = laplace.hessian_of_classifier
+REAL_HESSIAN = last_layer.hessian_of_classifier
 
 
 def plant(monkeypatch, fault):
     if fault is independent_classes:
-        monkeypatch.setattr(laplace, "hessian_of_classifier", fault)
+        monkeypatch.setattr(last_layer, "hessian_of_classifier", fault)
     else:
         monkeypatch.setattr(heads.Head, "precisions", fault)
 
@@ -336,3 +324,87 @@ def test_a_head_without_a_bias():
     options = dict(prior=mh.priors.Gaussian(1.0), noise_std=NOISE, members=4)
     ensemble = mh.last_layer_laplace(model, x, y, **options)
     assert numpy(ensemble.weights[2]).shape == (4, WIDTH, 2)
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: keras.Sequential([keras.Input((5,)), layers.ReLU()]),
+            "no `Dense`",
+        ),
+        (lambda: network(3, "relu"), "the activation 'relu'"),
+        (lambda: network(3, None, layers.BatchNormalization()), "outputs differ"),
+        (lambda: network(3, "sigmoid"), "a sigmoid of 3 units"),
+        (models_people_write.of_two_outputs, "several outputs"),
+        (lambda: network(2000, seed=1), "at most 6000 rows.*narrower"),
+    ],
+)
+def test_models_that_are_refused(build, message):
+    x, _ = data()
+    labels = np.arange(len(x)) % 3
+    model = build()
+    if "BatchNorm" in type(model.layers[-1]).__name__:
+        model.layers[-1].set_weights([np.full(3, v) for v in (2.0, 0.5, 0.1, 4.0)])
+    with pytest.raises(ValueError, match=f"`model` must.*{message}"):
+        mh.last_layer_laplace(model, x, labels, prior=mh.priors.Gaussian(1.0))
+
+
+def test_a_wide_regression_has_small_matrices():
+    x, _ = data()
+    mh.last_layer_laplace(
+        network(2000),
+        x,
+        np.zeros((30, 2000)),
+        prior=mh.priors.Gaussian(1.0),
+        noise_std=1.0,
+        members=1,
+    )
+
+
+def test_a_prior_that_leaves_a_direction_free_is_refused():
+    x, _ = data()
+    prior = mh.priors.Gaussian({"bias": 1.0})
+    with pytest.raises(ValueError, match="`prior` must determine all directions"):
+        mh.last_layer_laplace(network(3), x[:3], np.arange(3), prior=prior)
+
+
+def test_a_noise_of_probabilities():
+    x, y = data(3)
+    options = dict(prior=mh.priors.Gaussian(1.0), noise_std=1.0)
+    with pytest.raises(ValueError, match="`noise_std` must be None"):
+        mh.last_layer_laplace(network(3, "softmax"), x, y, **options)
+
+
+def test_a_regression_without_its_noise():
+    x, y = data(1)
+    with pytest.raises(ValueError, match="`y` must be integers.*pass `noise_std`"):
+        mh.last_layer_laplace(network(1), x, y[:, 0], prior=mh.priors.Gaussian(1.0))
+
+
+@pytest.mark.parametrize("function", [mh.last_layer_laplace, mh.sample_last_layer])
+@pytest.mark.parametrize(
+    "units, loss, message",
+    [
+        (3, keras.losses.BinaryCrossentropy(from_logits=True), "of 3 units"),
+        (1, "mse", "loss of a classification.*'mse'"),
+        (3, keras.losses.MeanAbsoluteError(), "'meanabsoluteerror'"),
+    ],
+)
+def test_a_loss_of_another_task(function, units, loss, message):
+    """Labels of 0 and 1 do not tell a softmax from sigmoids or a regression."""
+    x, y = data()[0], np.arange(30) % 2
+    model = network(units)
+    model.compile("sgd", loss)
+    with pytest.raises(ValueError, match=message):
+        function(model, x, y, prior=mh.priors.Gaussian(1.0))
+
+
+@pytest.mark.parametrize("fault", [np.zeros((30, 3)), np.full((30, 2), np.nan)])
+def test_targets_that_are_refused(fault):
+    options = dict(prior=mh.priors.Gaussian(1.0), noise_std=1.0)
+    with pytest.raises(ValueError, match=r"`y` must be finite and have the shape"):
+        mh.last_layer_laplace(network(2), data()[0], fault, **options)

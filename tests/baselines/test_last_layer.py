@@ -9,7 +9,7 @@ import pytest
 import keras_mhmcmc as mh
 from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines import last_layer
-from keras_mhmcmc.baselines import whitened_head
+from keras_mhmcmc.sampling import loop
 from tests.support.example_tools import load
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
@@ -43,8 +43,8 @@ def coordinates(model, x=X, y=Y):
     head = heads.head_of(model, x, 64, y)
     prior = PRIOR if head.layer.use_bias else mh.priors.Gaussian(0.7)
     tau = head.precisions(prior.bind(head.variables).precisions)
-    labels = heads.checked_labels(head, "")
-    return head, tau, whitened_head.whitened(head, tau, labels)
+    labels = heads.checked_labels(model, head, "")
+    return head, tau, last_layer.whitened(head, tau, labels)
 
 
 def log_likelihoods(logits, y):
@@ -265,7 +265,7 @@ def test_the_mode_does_not_depend_on_the_trained_weights(scale):
 
 
 def test_a_mode_that_is_not_found_is_told(monkeypatch):
-    monkeypatch.setattr(whitened_head, "_MOST_STEPS", 2)
+    monkeypatch.setattr(last_layer, "_MOST_STEPS", 2)
     with pytest.warns(UserWarning, match="was not found in 2 steps"):
         coordinates(network())
 
@@ -296,9 +296,9 @@ def test_a_short_run_gives_numbers_and_a_remedy():
 
 
 class TestRefused:
-    def refuse(self, match, model=None, y=Y, **options):
+    def refuse(self, match, **options):
         with pytest.raises(ValueError, match=match):
-            mh.sample_last_layer(model or sequential(), X, y, **QUICK | options)
+            mh.sample_last_layer(sequential(), X, Y, **QUICK | options)
 
     def test_a_flat_prior(self):
         prior = mh.priors.Gaussian({"kernel": 1.0})
@@ -308,9 +308,36 @@ class TestRefused:
         match = "`num_steps` must be .*num_steps=60, burn_in=55, 10 draws of each"
         self.refuse(match, burn_in=55)
 
-    def test_a_model_without_a_dense_head(self):
-        model = keras.Sequential([keras.Input((5,)), keras.layers.Softmax()])
-        self.refuse("must end in a `Dense` layer", model)
 
-    def test_too_few_labels(self):
-        self.refuse("`y` must have one label for each of 96", y=Y[:5])
+# Ctrl-C: what comes back of a run that is not whole.
+
+
+def stop_after(steps, monkeypatch):
+    """Send Ctrl-C once as many steps are done."""
+    piece = loop.Plan.piece
+
+    def interrupted(plan, done, *others):
+        if done >= steps:
+            raise KeyboardInterrupt
+        return piece(plan, done, *others)
+
+    monkeypatch.setattr(loop.Plan, "piece", interrupted)
+    monkeypatch.setattr(loop, "_SECONDS", 1e-9)  # one step at a time
+
+
+def test_ctrl_c_gives_the_members_until_then(monkeypatch):
+    model = network()
+    stop_after(45, monkeypatch)  # of 60 steps, 30 of them burn-in
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        half, found = mh.sample_last_layer(model, X, Y, **QUICK)
+    assert any("Interrupted after 4" in str(w.message) for w in caught)
+    assert 4 <= half.num_members < QUICK["members"]
+    assert np.isfinite(found["acceptance"])
+    assert half.predict(X, verbose=0).shape == (len(X), CLASSES)
+
+
+def test_ctrl_c_before_the_first_member_is_ctrl_c(monkeypatch):
+    stop_after(10, monkeypatch)
+    with pytest.raises(KeyboardInterrupt, match="before the first draw"):
+        mh.sample_last_layer(network(), X, Y, **QUICK)

@@ -8,7 +8,6 @@ import pytest
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.baselines import last_layer
-from keras_mhmcmc.baselines import whitened_head
 from tests.support.models import numpy
 
 SIZE, SCALE, CHAINS = 30, 0.7, 800
@@ -77,7 +76,7 @@ def with_a_prior_around_the_mode(monkeypatch):
 
     def log_prior(posterior):
         centred = {"mode": 0.0 * posterior.mode}
-        return real(whitened_head.WhitenedHead(**{**vars(posterior), **centred}))
+        return real(last_layer.WhitenedHead(**{**vars(posterior), **centred}))
 
     monkeypatch.setattr(last_layer, "_log_prior", log_prior)
 

@@ -93,21 +93,6 @@ def test_it_is_compiled_once():
     assert len(calls) == traces
 
 
-def test_several_outputs():
-    inputs = keras.Input((FEATURES,))
-    one = keras.layers.Dense(2, name="one")(inputs)
-    two = keras.layers.Dense(3, name="two")(inputs)
-    model = keras.Model(inputs, {"one": one, "two": two})
-    x, _ = data()
-    values = stacked(model, 3)
-    ensemble = mh.Ensemble(model, 3)
-    ensemble.set_members(values, np.ones(3))
-    prediction = ensemble.predict(x, verbose=0)
-    expected = x @ values[0].mean(0) + values[1].mean(0)
-    np.testing.assert_allclose(prediction["one"], expected, atol=1e-5)
-    assert ensemble.predict_members(x)["two"].shape == (3, len(x), 3)
-
-
 def logits_model():
     model = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(3)])
     model.compile(

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from keras import losses
 from keras import metrics
 from keras import ops
 
@@ -64,10 +63,10 @@ def ensemble_of(model, y):
     return posterior.ensemble(model)
 
 
-def assert_same_results(model, y, ensemble=None, **options):
+def assert_same_results(model, y, ensemble=None):
     ensemble = ensemble or ensemble_of(model, y)
     of_model, of_ensemble = (
-        m.evaluate(arrays()[0], y, verbose=0, return_dict=True, **options)
+        m.evaluate(arrays()[0], y, verbose=0, return_dict=True)
         for m in (model, ensemble)
     )
     assert of_ensemble == pytest.approx(of_model, rel=1e-4)
@@ -92,24 +91,6 @@ def test_a_metric_that_cannot_be_made_again_is_left_out_with_a_warning():
         ensemble = ensemble_of(model, arrays()[1])
     results = ensemble.evaluate(*arrays(), verbose=0, return_dict=True)
     assert sorted(results) == ["loss", "mae"]
-
-
-def test_metrics_from_logits_see_probabilities():
-    model = of_one_output(None)
-    model.compile(
-        sgld(),
-        losses.BinaryCrossentropy(from_logits=True),
-        metrics=[metrics.BinaryCrossentropy(from_logits=True)],
-    )
-    results = assert_same_results(model, arrays()[1])
-    assert results["binary_crossentropy"] == pytest.approx(results["loss"], rel=1e-4)
-
-
-def test_weighted_metrics():
-    model = of_one_output()
-    model.compile(sgld(), "binary_crossentropy", weighted_metrics=["mae"])
-    weights = np.linspace(0.1, 2.0, EXAMPLES)
-    assert "mae" in assert_same_results(model, arrays()[1], sample_weight=weights)
 
 
 @pytest.mark.parametrize("by_name", [True, False])

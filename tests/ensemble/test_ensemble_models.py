@@ -125,18 +125,19 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def two_outputs(from_logits, second="mse", structure=list):
+def two_outputs():
     """A model that is compiled by the names of its outputs."""
     keras.utils.set_random_seed(0)
     source = keras.Input((3,))
-    one = layers.Dense(3, None if from_logits else "softmax", name="one")(source)
-    two = layers.Dense(1, name="two")(source)
-    outputs = [one, two] if structure is list else {"one": one, "two": two}
+    names = {"one": 3, "two": 1}
+    outputs = [layers.Dense(n, name=name)(source) for name, n in names.items()]
     model = keras.Model(source, outputs)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits)
     model.compile(
         keras.optimizers.SGD(0.0),
-        loss={"one": loss, "two": second},
+        loss={
+            "one": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            "two": "mse",
+        },
         loss_weights={"one": 1.0, "two": 3.0},
         metrics={"one": ["accuracy"]},
         weighted_metrics={"two": ["mae"]},
@@ -149,23 +150,8 @@ def targets():
     return {"one": rng.integers(0, 3, COUNT), "two": rng.normal(size=(COUNT, 1))}
 
 
-@pytest.mark.parametrize("structure", [list, dict])
-def test_an_ensemble_is_evaluated_as_its_model(structure):
-    """Of members that are all the model, to the name and weight of each loss."""
-    model = two_outputs(False, structure=structure)
-    posterior = mh.PosteriorSamples()
-    x, y = normal(3), targets()
-    model.fit(x, y, epochs=2, verbose=0, callbacks=[posterior])
-    expected = model.evaluate(x, y, verbose=0, return_dict=True)
-    ensemble = posterior.ensemble(model)
-    found = ensemble.evaluate(x, y, verbose=0, return_dict=True)
-    assert found == pytest.approx(expected, rel=1e-5)
-    total = expected["one_loss"] + 3.0 * expected["two_loss"]
-    assert found["loss"] == pytest.approx(total, rel=1e-5)
-
-
 def test_outputs_that_need_different_activations_get_them():
-    model = two_outputs(True)
+    model = two_outputs()
     posterior = mh.PosteriorSamples()
     x, y = normal(3), targets()
     model.fit(x, y, epochs=2, verbose=0, callbacks=[posterior])
@@ -186,26 +172,6 @@ def test_outputs_that_need_different_activations_get_them():
     expected = model.evaluate(x, y, verbose=0, return_dict=True)
     found = ensemble.evaluate(x, y, verbose=0, return_dict=True)
     assert found == pytest.approx(expected, rel=1e-5)
-
-
-def test_losses_and_metrics_of_logits_get_probabilities():
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((3,)), layers.Dense(3)])
-    model.compile(
-        keras.optimizers.SGD(0.0),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[keras.metrics.SparseCategoricalCrossentropy(from_logits=True)],
-    )
-    posterior = mh.PosteriorSamples()
-    x, y = normal(3), targets()["one"]
-    model.fit(x, y, epochs=2, verbose=0, callbacks=[posterior])
-    ensemble = posterior.ensemble(model)
-    found = ensemble.evaluate(x, y, verbose=0)
-    probabilities = numpy(keras.ops.softmax(model.predict(x, verbose=0)))
-    nll = -np.log(probabilities[np.arange(COUNT), y]).mean()
-    assert found == pytest.approx([nll, nll], rel=1e-5)
-    raw = posterior.ensemble(model, activation="linear").evaluate(x, y, verbose=0)
-    assert raw == pytest.approx([nll, nll], rel=1e-5)
 
 
 def test_functions_and_subclasses_of_losses_of_logits():

@@ -10,7 +10,7 @@ from keras import layers
 from keras import losses
 from keras import metrics
 
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from tests.support.models import KERAS_VERSION
 from tests.support.models import numpy
 

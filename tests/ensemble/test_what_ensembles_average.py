@@ -1,5 +1,6 @@
 """Ensembles whose outputs are logits, or have masks: what is averaged, and told."""
 
+import functools
 import warnings
 
 import keras
@@ -8,7 +9,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.ensemble.of_samples import ensemble_of
+from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import data
@@ -173,3 +174,108 @@ def test_the_next_run_may_be_of_another_network():
         last = keras.layers.Dense(CLASSES, "softmax")
     ensemble = posterior.ensemble(model)
     assert ensemble.num_members == len(posterior)
+
+
+# Outputs that are no means, such as a log variance: their average is told.
+
+INPUTS = np.random.default_rng(0).normal(size=(16, 2)).astype("float32")
+TARGETS = INPUTS[:, :1] + 0.3
+
+
+def nats(y, outputs, scale=1.0):
+    """Of a mean and a log variance, as people write it."""
+    mean, log_variance = outputs[:, :1], outputs[:, 1:]
+    return 0.5 * (log_variance + scale * ops.square(y - mean) / ops.exp(log_variance))
+
+
+class Nats(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return nats(y_true, y_pred)
+
+
+class NatsOfSquares(keras.losses.MeanSquaredError):
+    def call(self, y_true, y_pred):
+        return nats(y_true, y_pred)
+
+
+class OfOne(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return ops.square(y_true - y_pred)
+
+
+class WithSmoothing(keras.losses.SparseCategoricalCrossentropy):
+    def call(self, y_true, y_pred):
+        return super().call(y_true, y_pred)
+
+
+OWN = [nats, functools.partial(nats, scale=1.0), Nats(), NatsOfSquares()]
+
+
+def regression(loss, units=2):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
+    model.compile("sgd", loss)
+    return model
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("loss", OWN)
+def test_a_mean_of_unknown_outputs_is_warnings_of(loss):
+    model = regression(loss)
+    (found,) = warnings_of(lambda: two_members(model))
+    assert "such as a log variance" in found and "predict_members" in found
+    ensemble = two_members(model, "linear")
+    (found,) = warnings_of(lambda: ensemble.evaluate(INPUTS, TARGETS, verbose=0))
+    assert "2 for each 1 of the targets" in found
+    assert "`mh.losses`" in found and "`predict_members`" in found
+    assert warnings_of(lambda: ensemble.evaluate(INPUTS, TARGETS, verbose=0)) == []
+
+
+@pytest.mark.every_backend
+def test_the_outputs_of_a_likelihood_are_parameters_too():
+    """The number of `evaluate` is not that of the mixture, which `mh.evaluate` has."""
+    loss = mh.losses.GaussianNLL()
+    ensemble = two_members(regression(loss))
+    (found,) = warnings_of(lambda: ensemble.evaluate(INPUTS, TARGETS, verbose=0))
+    assert "score it with `mh.evaluate`" in found
+    members = [numpy(loss.call(TARGETS, p)) for p in ensemble.predict_members(INPUTS)]
+    right = -np.mean(np.logaddexp(*np.negative(members)) - np.log(2.0))
+    assert abs(ensemble.evaluate(INPUTS, TARGETS, verbose=0) - right) > 0.1
+    table = mh.evaluate({"ensemble": ensemble}, INPUTS, TARGETS)
+    assert table.column("nll")[0] == pytest.approx(right, rel=1e-4)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize(
+    ("loss", "units", "y"),
+    [
+        ("mse", 1, TARGETS),
+        (OfOne(), 1, TARGETS),
+        (OfOne(), 2, np.concatenate([TARGETS, TARGETS], 1)),
+        (mh.losses.GaussianNLL(0.3), 1, TARGETS),
+        (WithSmoothing(from_logits=True), 2, np.arange(16) % 2),
+    ],
+)
+def test_means_of_means_are_not_warnings_of(loss, units, y):
+    ensemble = two_members(regression(loss, units), "linear")
+    assert warnings_of(lambda: ensemble.evaluate(INPUTS, y, verbose=0)) == []
+
+
+@pytest.mark.every_backend
+def test_logits_of_a_subclass_are_known():
+    model = regression(WithSmoothing(from_logits=True))
+    assert warnings_of(lambda: two_members(model)) == []
+
+
+@pytest.mark.every_backend
+def test_scores_of_unknown_outputs_say_what_to_do():
+    ensemble = two_members(regression(nats), "linear")
+    remedy = pytest.raises(ValueError, match="`mh.losses`")
+    with remedy:
+        mh.evaluate({"ensemble": ensemble}, INPUTS, TARGETS)
+    with remedy:
+        mh.evaluate({"ensemble": ensemble}, INPUTS, TARGETS, noise_std=0.3)
+    with remedy:
+        mh.predict_distribution(ensemble, INPUTS)
+    with remedy:
+        mh.conformal_intervals(ensemble, INPUTS, TARGETS)

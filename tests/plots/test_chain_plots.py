@@ -71,7 +71,6 @@ def test_of_many_chains_the_first_are_drawn():
     ("change", "message"),
     [
         ({"draws": {"x": np.zeros(5)}}, r"`draws` must have arrays.*\(5,\)"),
-        ({"draws": 3}, "`draws` must be a dict of arrays"),
         ({"names": "y"}, "`names` must be among x"),
         ({"max_rows": 0}, "`max_rows` must be an integer"),
         ({"max_chains": 0}, "`max_chains` must be an integer"),

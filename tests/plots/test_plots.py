@@ -58,13 +58,6 @@ def test_robustness_lines_differ_without_colour():
     assert len(styles) == len(ACCURACY)
 
 
-def test_robustness_draws_into_given_axes():
-    _, axes = pyplot.subplots(1, 2)
-    assert plots.robustness(robustness_table(), ax=axes[1]) is axes[1]
-    assert not axes[0].lines and len(axes[1].lines) == 2
-    assert len(pyplot.get_fignums()) == 1
-
-
 def test_reliability_has_a_panel_for_each_model():
     probabilities, labels = predictions()
     flat = np.full_like(probabilities, 0.25)
@@ -142,15 +135,6 @@ def test_interval_calibration_draws_a_curve_for_each_model():
     assert tuple(top) == (1.0, 1.0)
 
 
-def test_reliability_draws_into_given_axes():
-    probabilities, labels = predictions()
-    figure, axes = pyplot.subplots(2, 2)
-    models = {str(i): probabilities for i in range(4)}
-    assert plots.reliability(models, labels, axes=axes) is figure
-    assert axes[1, 1].get_title().startswith("3\n")
-    assert len(pyplot.get_fignums()) == 1
-
-
 def test_binary_probabilities_are_read_as_those_of_class_1():
     figure = plots.reliability({"binary": np.array([[0.9], [0.2]])}, [1, 1])
     assert "accuracy 50.0%" in figure.axes[0].get_title()
@@ -206,13 +190,6 @@ def test_the_grid_explains_itself():
     assert "probability" in lines[1] and "✗" in lines[1]
 
 
-def test_the_grid_draws_into_given_axes():
-    figure, axes = pyplot.subplots(3, 2)
-    assert plots.adversarial_grid(**grid_arguments(), axes=axes) is figure
-    assert all(len(ax.images) == 1 for ax in axes.flat)
-    assert figure.get_suptitle() == ""
-
-
 def test_a_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     monkeypatch.delattr(matplotlib, "pyplot")
@@ -246,12 +223,26 @@ def test_transfer_draws_a_cell_for_each_pair_and_the_clean_inputs():
     assert ax.get_title() == "Accuracy (%) under APGD attacks"
 
 
-def test_transfer_draws_into_given_axes():
-    _, axes = pyplot.subplots(1, 2)
-    assert plots.transfer(transfer_table(), ax=axes[1]) is axes[1]
-    assert not axes[0].images and len(pyplot.get_fignums()) == 1
-    with pytest.raises(ValueError, match="`table` must be a result of `adversarial.tr"):
-        plots.transfer(robustness_table())
+@pytest.mark.parametrize(
+    ("plot", "table"),
+    [(plots.robustness, robustness_table()), (plots.transfer, transfer_table())],
+)
+def test_one_plot_is_drawn_into_given_axes(plot, table):
+    _, (other, ax) = pyplot.subplots(1, 2)
+    assert plot(table, ax=ax) is ax and ax.get_title()
+    assert not other.lines and not other.images
+    assert len(pyplot.get_fignums()) == 1
+
+
+def test_several_plots_are_drawn_into_given_axes():
+    figure, axes = pyplot.subplots(3, 2)
+    assert plots.adversarial_grid(**grid_arguments(), axes=axes) is figure
+    assert all(len(ax.images) == 1 for ax in axes.flat)
+    assert figure.get_suptitle() == ""
+    models = {str(i): predictions()[0] for i in range(6)}
+    assert plots.reliability(models, predictions()[1], axes=axes) is figure
+    assert axes[2, 1].get_title().startswith("5\n")
+    assert len(pyplot.get_fignums()) == 1
 
 
 def test_predictive_draws_intervals_and_the_parts_of_the_deviation():
