@@ -50,13 +50,7 @@ class Saved:
         path = self._path(part)
         if path is None or not os.path.exists(path):
             return None
-        try:
-            arrays = files.read(path, {}, None)
-        except ValueError as error:
-            raise ValueError(
-                f"The file {path!r} cannot be read. Remove it, and `fit` runs this "
-                "part again."
-            ) from error
+        arrays = files.read(path, {}, "Remove it, and `fit` runs this part again.")
         return _unpacked(json.loads(arrays.pop(0).tobytes()), arrays)
 
     def put(self, part: str, value: Any) -> None:

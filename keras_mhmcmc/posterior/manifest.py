@@ -1,17 +1,16 @@
 """`manifest.json`, the list of a folder's samples: its contents and their checks."""
 
 import json
-import re
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_mhmcmc._types import PathLike
-from keras_mhmcmc.posterior.run import Run
 from keras_mhmcmc.posterior.store import Record
+from keras_mhmcmc.posterior.store import Run
 
-# Entries that came later, such as checksums, may be missing: their format is the same.
 FORMAT = 1
 NAME = "manifest.json"
 _LARGEST = 2**63 - 1
@@ -26,7 +25,15 @@ class Manifest(NamedTuple):
     signature: Signature
     records: list[Record]
     run: Run = Run()
-    base_sha256: str | None = None  # of the file with what the samples share
+
+    def content(self) -> dict[str, Any]:
+        """Return what JSON can hold, and `parsed` takes."""
+        return {
+            "format": FORMAT,
+            "run": self.run._asdict(),
+            "weights": self.signature,
+            "samples": [{"file": file_of(r), **r._asdict()} for r in self.records],
+        }
 
 
 def file_of(record: Record) -> str:
@@ -34,30 +41,12 @@ def file_of(record: Record) -> str:
     return f"sample-{record.iteration:010d}.h5"
 
 
-def text_of(manifest: Manifest) -> str:
-    """Return the manifest as JSON."""
-    content = {
-        "format": FORMAT,
-        "run": manifest.run._asdict(),
-        "base_sha256": manifest.base_sha256,
-        "weights": manifest.signature,
-        "samples": [
-            {"file": file_of(record), **record._asdict()} for record in manifest.records
-        ],
-    }
-    return json.dumps(content, indent=1)
-
-
 def read(path: PathLike) -> Manifest:
-    """Read and check the manifest in a file.
-
-    Raises:
-        ValueError: the file is not a manifest, or a newer version wrote it.
-    """
+    """Return the manifest in a file, or raise a `ValueError` that names it."""
     try:
         with open(path, encoding="utf-8") as file:
-            return _parsed(json.load(file))
-    except (KeyError, ValueError, OverflowError, RecursionError) as error:
+            return parsed(json.load(file))
+    except (KeyError, ValueError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ValueError(
             f"The manifest {path!r} cannot be read: {reason}. Restore it from a copy, "
@@ -65,128 +54,94 @@ def read(path: PathLike) -> Manifest:
         ) from error
 
 
-def parsed(text: str) -> Manifest:
-    """Return the manifest that `text_of` wrote."""
-    return _parsed(json.loads(text))
-
-
-def _parsed(content: Any) -> Manifest:
-    """Check the content of a manifest, as `json.load` returns it."""
+def parsed(content: Any) -> Manifest:
+    """Return the manifest with this content. Entries that are not ours are ignored."""
     _check(isinstance(content, dict), "it", "an object", content)
-    version = content["format"]
-    _check(_is_count(version), "'format'", "an integer from 1", version)
-    if version > FORMAT:
+    if (version := _entry(content, "format")) > FORMAT:
         raise ValueError(
             f"it has format {version}, newer than {FORMAT}; update keras_mhmcmc"
         )
-    weights, samples = content["weights"], content["samples"]
-    _check(isinstance(weights, list), "'weights'", "a list", weights)
-    for weight in weights:
-        _check(_is_signature(weight), "'weights'", "[name, shape, type] each", weight)
-    _check(isinstance(samples, list), "'samples'", "a list", samples)
-    records = [_record(entry) for entry in samples]
-    for one, other in zip(records, records[1:], strict=False):
-        iterations = [one.iteration, other.iteration]
-        _check(
-            one.iteration < other.iteration,
-            "'samples'",
-            "in ascending order of 'iteration'",
-            iterations,
-        )
-        shapes = [_shape(one.energy), _shape(other.energy)]
-        _check(
-            shapes[0] == shapes[1],
-            "'energy'",
-            "for the same number of chains in all samples",
-            shapes,
-        )
-    sha256 = _sha256("'base_sha256'", content.get("base_sha256"))
-    return Manifest(weights, records, _run(content.get("run", {})), sha256)
+    records = []
+    for sample in _entry(content, "samples"):
+        records.append(record := Record(*_entries(Record, sample)))
+        # Any other name might lead out of the folder, or to a file of another kind.
+        name, file = file_of(record), sample["file"]
+        _check(file == name, "'file'", repr(name), file)
+        # A single weight may stand for the weights of all chains.
+        is_alike = np.shape(record.log_weight) in ((), _chains(record))
+        _check(is_alike, "'log_weight'", "for as many chains as 'energy'", sample)
+    numbers = [record.iteration for record in records]
+    is_ascending = numbers == sorted(set(numbers))
+    _check(is_ascending, "'samples'", "in ascending order of 'iteration'", numbers)
+    chains = set(map(_chains, records))
+    _check(len(chains) < 2, "'energy'", "for the same chains in all samples", chains)
+    run = Run(*_entries(Run, content.get("run", {})))
+    return Manifest(_entry(content, "weights"), records, run)
 
 
-def _run(entry: Any) -> Run:
-    """Check what is said about the run. Older manifests say nothing."""
-    _check(isinstance(entry, dict), "'run'", "an object", entry)
-    run = Run(**{name: entry.get(name) for name in Run._fields})
-    is_seed = run.seed is None or (type(run.seed) is int and 0 <= run.seed <= _LARGEST)
-    _check(is_seed, "'seed'", "an integer from 0, or null", run.seed)
-    _check(run.chains is None or _is_count(run.chains), "'chains'", "a count", entry)
-    is_name = run.sampler is None or isinstance(run.sampler, str)
-    _check(is_name, "'sampler'", "a name, or null", run.sampler)
-    is_object = run.arguments is None or isinstance(run.arguments, dict)
-    _check(is_object, "'arguments'", "an object, or null", run.arguments)
-    return run
+def _entries(kind: type[Record] | type[Run], owner: Any) -> list[Any]:
+    """Return the fields of a record or a run. Older manifests lack some of them."""
+    _check(isinstance(owner, dict), "each sample, and 'run',", "an object", owner)
+    given = kind._field_defaults | owner
+    unknown = [n for n, default in kind._field_defaults.items() if default is None]
+    return [
+        None if name in unknown and given[name] is None else _entry(given, name)
+        for name in kind._fields
+    ]
 
 
-def _record(entry: Any) -> Record:
-    _check(isinstance(entry, dict), "each of 'samples'", "an object", entry)
-    _check(_is_count(entry["iteration"]), "'iteration'", "an integer from 1", entry)
-    log_weight = _numbers("'log_weight'", entry["log_weight"])
-    energy = entry.get("energy")
-    if energy is not None:
-        energy = _numbers("'energy'", energy)
-    # A single weight may stand for the weights of all chains.
-    is_alike = _shape(log_weight) in ((), _shape(energy))
-    _check(is_alike, "'log_weight'", "for as many chains as 'energy'", entry)
-    log_rate = _number("'log_rate'", entry.get("log_rate", 0.0))
-    for name, value in (("'log_weight'", log_weight), ("'log_rate'", log_rate)):
-        _check((np.array(value) < np.inf).all(), name, "less than infinity", entry)
-    is_final = entry.get("is_final", True)
-    _check(isinstance(is_final, bool), "'is_final'", "true or false", entry)
-    sha256 = _sha256("'sha256'", entry.get("sha256"))
-    excess = entry.get("excess")
-    if excess is not None:
-        _check(isinstance(excess, list), "'excess'", "a list, or null", excess)
-        excess = [_number("'excess'", x) for x in excess]
-    record = Record(
-        entry["iteration"], log_weight, energy, log_rate, is_final, sha256, excess
-    )
-    # Any other name might lead out of the folder, or to a file of another kind.
-    _check(entry["file"] == file_of(record), "'file'", repr(file_of(record)), entry)
-    return record
+def _entry(owner: dict[str, Any], name: str) -> Any:
+    wanted, is_right = _ENTRIES[name]
+    _check(is_right(owner[name]), repr(name), wanted, owner[name])
+    return owner[name]
 
 
-def _shape(value: float | list[float] | None) -> tuple[int, ...]:
-    """Return (chains,) for a list, and () for what stands for all chains."""
-    return (len(value),) if isinstance(value, list) else ()
-
-
-def _check(is_right: bool | np.bool_, name: str, wanted: str, found: object) -> None:
+def _check(is_right: bool, name: str, wanted: str, found: object) -> None:
     if not is_right:
         raise ValueError(f"{name} must be {wanted}. Received: {str(found)[:200]}")
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and 1 <= value <= _LARGEST
+def _chains(record: Record) -> tuple[int, ...]:
+    return () if record.energy is None else np.shape(record.energy)
 
 
-def _sha256(name: str, value: Any) -> str | None:
-    """Check a checksum. Older manifests have none."""
-    is_text = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
-    _check(value is None or is_text, name, "64 hexadecimal digits, or null", value)
-    return value if is_text else None
+def _is_integer(value: object, low: int) -> bool:
+    return type(value) is int and low <= value <= _LARGEST
 
 
-def _number(name: str, value: Any) -> float:
-    _check(type(value) in (int, float), name, "a number", value)
-    return float(value)
+def _are_numbers(value: Any) -> bool:
+    """Return whether it is a number, or a list with one for each chain."""
+    values = value if isinstance(value, list) else [value]
+    are_right = [type(x) is float or _is_integer(x, -_LARGEST) for x in values]
+    return len(values) > 0 and all(are_right)
 
 
-def _numbers(name: str, value: Any) -> float | list[float]:
-    """Return a number, or a list with one number for each chain."""
-    if not isinstance(value, list):
-        return _number(name, value)
-    _check(len(value) > 0, name, "a number, or a list of numbers", value)
-    return [_number(name, x) for x in value]
+def _are_logs(value: Any) -> bool:
+    return _are_numbers(value) and bool(np.all(np.less(value, np.inf)))
 
 
-def _is_signature(weight: object) -> bool:
-    if not isinstance(weight, list) or len(weight) != 3:
+def _is_weight(value: Any) -> bool:
+    if not isinstance(value, list) or list(map(type, value)) != [str, list, str]:
         return False
-    name, shape, dtype = weight
-    return (
-        isinstance(name, str)
-        and isinstance(shape, list)
-        and all(type(size) is int and size >= 0 for size in shape)
-        and isinstance(dtype, str)
-    )
+    return all(_is_integer(size, 0) for size in value[1])
+
+
+# What each entry must be, in words and as a check.
+_ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "format": ("an integer from 1", lambda x: _is_integer(x, 1)),
+    "weights": (
+        "a list of [name, shape, type]",
+        lambda x: isinstance(x, list) and all(map(_is_weight, x)),
+    ),
+    "samples": ("a list", lambda x: isinstance(x, list)),
+    "iteration": ("an integer from 1", lambda x: _is_integer(x, 1)),
+    "log_weight": ("a number below infinity, or a list of them", _are_logs),
+    "energy": ("a number, or a list of them", _are_numbers),
+    "log_rate": ("a number below infinity", lambda x: np.ndim(x) == 0 and _are_logs(x)),
+    "is_final": ("true or false", lambda x: isinstance(x, bool)),
+    "excess": ("a list of numbers", lambda x: isinstance(x, list) and _are_numbers(x)),
+    "seed": ("an integer from 0", lambda x: _is_integer(x, 0)),
+    "sampler": ("a name", lambda x: isinstance(x, str)),
+    "arguments": ("an object", lambda x: isinstance(x, dict)),
+    "chains": ("an integer from 1", lambda x: _is_integer(x, 1)),
+}

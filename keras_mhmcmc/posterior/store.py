@@ -1,4 +1,4 @@
-"""The record of a kept sample, and the store that keeps samples in memory.
+"""Kept samples: what is known of each and of their run, and a store in memory.
 
 A store saves weights that training changes once for each sample, and all others once:
 frozen layers hold most of the weights of a pretrained model.
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 from typing import Self
 
@@ -22,10 +23,47 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior import progress
-from keras_mhmcmc.posterior.run import Run
-from keras_mhmcmc.posterior.run import differences
-from keras_mhmcmc.posterior.run import run_of
+
+# What may differ between the chains of one posterior: their law is the same.
+_OF_A_CHAIN = {"learning_rate", "name", "seed", "warm_up"}
+
+
+class Run(NamedTuple):
+    """The sampler of a run. An entry is None if it is unknown or does not apply."""
+
+    seed: int | None = None  # of the sampler's noise
+    sampler: str | None = None  # the name of its class
+    arguments: dict[str, Any] | None = None  # of the sampler, as JSON has them
+    chains: int | None = None  # of an `mh.ParallelChains`; None: a single chain
+
+
+def run_of(model: keras.Model) -> Run:
+    """Return what there is to say about a run of `model`."""
+    chains = model.num_chains if isinstance(model, StackedModel) else None
+    optimizer = model.optimizer
+    if not isinstance(optimizer, Sampler):
+        return Run(chains=chains)
+    name, arguments = type(optimizer).__name__, optimizer.recorded_arguments()
+    return Run(optimizer.noise_seed(), name, arguments, chains)
+
+
+def differences(run: Run, other: Run) -> list[str]:
+    """Return what makes two runs sample different laws, as "name=value, not value".
+
+    Runs that say nothing about their sampler differ in nothing.
+    """
+    if run.arguments is None or other.arguments is None:
+        return []
+    if run.sampler != other.sampler:
+        return [f"sampler={run.sampler!r}, not {other.sampler!r}"]
+    names = sorted((run.arguments.keys() | other.arguments.keys()) - _OF_A_CHAIN)
+    return [
+        f"{name}={run.arguments.get(name)!r}, not {other.arguments.get(name)!r}"
+        for name in names
+        if run.arguments.get(name) != other.arguments.get(name)
+    ]
 
 
 class Record(NamedTuple):
@@ -36,14 +74,13 @@ class Record(NamedTuple):
     energy: float | list[float] | None = None  # U in nats; None: unknown
     log_rate: float = 0.0  # the learning rate's contribution to `log_weight`
     is_final: bool = True  # False: energy and weight are still those of an older point
-    sha256: str | None = None  # of the sample's file; None: unknown, or no file
     excess: list[float] | None = None  # of each chain, as `Runaway.excess` says
 
     def described_by(self, sampler: Sampler) -> Self:
         """Return the record with the energy and weight that `sampler` now has.
 
-        The sampler describes the sample that was marked last. Lost chains get weight 0
-        and no energy.
+        They are those of the sample that was marked last. Lost chains get weight 0 and
+        no energy.
         """
         return self._described(sampler, np.array(-np.inf))
 
@@ -74,10 +111,13 @@ class Record(NamedTuple):
 
 
 class Store:
-    """Abstract: kept samples, oldest first. `records` describes each of them."""
+    """Samples in memory, oldest first. `records` describes each of them."""
 
-    records: list[Record]
-    run = Run()  # that of the samples, once there are some
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.run = Run()  # that of the samples, once there are some
+        self._base: dict[int, Array] | None = None
+        self._arrays: list[list[Array]] = []  # of each sample, as in `model.weights`
 
     @property
     def iterations(self) -> npt.NDArray[np.int_]:
@@ -85,23 +125,31 @@ class Store:
         return np.array([record.iteration for record in self.records], int)
 
     def join(self, model: keras.Model) -> None:
-        """Take what the first process knows, if several processes hold `model`."""
-        raise NotImplementedError
+        """Take what the first process knows, if only that one keeps samples."""
 
     def open(self, model: keras.Model, iterations: int) -> None:
-        """Prepare for samples of `model`, which stands at `iterations`.
-
-        Remove the samples from later iterations: `fit` draws them again.
-        """
-        raise NotImplementedError
+        """Prepare for samples of `model`, and remove those from after `iterations`."""
+        length = sum(record.iteration <= iterations for record in self.records)
+        if length > 0 and model.built:
+            self._check_same_run("callbacks", "an `mh.PosteriorSamples`", model)
+        later = len(self.records) - length
+        if later:
+            warn(
+                f"`PosteriorSamples` held {later} samples from after iteration "
+                f"{iterations}, where the optimizer stands. They are removed. For "
+                "another run use a new `mh.PosteriorSamples`."
+            )
+            del self.records[length:], self._arrays[length:]
+            if not self.records:
+                self._base = None  # the next run may be of another model
 
     def _check_same_run(self, argument: str, given: str, model: keras.Model) -> None:
         """Raise a `ValueError` if the sampler of `model` is not that of the samples."""
         now = run_of(model)
         found = differences(now, self.run)
         if not found and None not in (now.seed, self.run.seed):
-            is_other = now.seed != self.run.seed
-            found = [f"seed={now.seed}, not {self.run.seed}"] if is_other else []
+            if now.seed != self.run.seed:
+                found = [f"seed={now.seed}, not {self.run.seed}"]
         if found:
             raise ValueError(
                 f"Argument `{argument}` must not have samples of another run, since an "
@@ -113,12 +161,18 @@ class Store:
 
     def append(self, record: Record, model: keras.Model) -> None:
         """Add the current weights of `model` as the newest sample."""
-        raise NotImplementedError
+        if self._base is None:  # not earlier: the first step may build the model
+            self._base, self.run = base_of(model), run_of(model)
+        if self._arrays:
+            self._check_same_shapes(model)
+        values = self._base | changes(self._base, values_of(model))
+        self._arrays.append([values[i] for i in range(len(values))])
+        self.records.append(record)
 
     def revise_last(self, record: Record) -> None:
-        """Replace the record of the newest sample. Remove the sample if it is useless.
+        """Replace the record of the newest sample.
 
-        It is useless if no chain has a finite loss there, so that all have weight 0.
+        Remove a useless sample: no chain has a finite loss there, and all weigh 0.
         """
         self.records[-1] = record
         has_energy = record.energy is None or np.isfinite(record.energy).any()
@@ -135,78 +189,24 @@ class Store:
 
     def drop(self, index: int) -> None:
         """Remove one sample."""
-        raise NotImplementedError
+        del self.records[index], self._arrays[index]
 
     def write(self) -> None:
         """Make the records permanent, if the store can."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Make the records permanent, and let other processes use the store."""
-        raise NotImplementedError
 
     def read(self, model: keras.Model) -> list[Array]:
         """Return one array (samples, ...) for each of `model.weights`.
 
-        Raises:
-            ValueError: the samples belong to a model with other weights.
+        If all samples hold the same array, it is a read-only view. A model with other
+        weights is refused.
         """
-        raise NotImplementedError
-
-
-class MemoryStore(Store):
-    """Samples as lists of arrays, one array for each of `model.weights`."""
-
-    def __init__(self) -> None:
-        self.records = []
-        self._base: dict[int, Array] | None = None
-        self._arrays: list[list[Array]] = []
-
-    def join(self, model: keras.Model) -> None:
-        """Do nothing: every process keeps all samples."""
-
-    def open(self, model: keras.Model, iterations: int) -> None:
-        """Remove the samples from after `iterations`, with a warning."""
-        length = sum(record.iteration <= iterations for record in self.records)
-        if length > 0 and model.built:
-            self._check_same_run("callbacks", "an `mh.PosteriorSamples`", model)
-        later = len(self.records) - length
-        if later:
-            warn(
-                f"`PosteriorSamples` held {later} samples from after iteration "
-                f"{iterations}, where the optimizer stands. They are removed. For "
-                "another run use a new `mh.PosteriorSamples`."
-            )
-            del self.records[length:], self._arrays[length:]
-            if not self.records:
-                self._base = None  # the next run may be of another model
-
-    def append(self, record: Record, model: keras.Model) -> None:
-        """Add the current weights of `model` as the newest sample."""
-        if self._base is None:  # not earlier: the first step may build the model
-            self._base, self.run = base_of(model), run_of(model)
-        if self._arrays:
-            self._check_same_model(model)
-        values = self._base | changes(self._base, values_of(model))
-        self._arrays.append([values[i] for i in range(len(values))])
-        self.records.append(record)
-
-    def drop(self, index: int) -> None:
-        """Remove one sample."""
-        del self.records[index], self._arrays[index]
-
-    def write(self) -> None:
-        """Do nothing: memory is not permanent."""
-
-    def close(self) -> None:
-        """Do nothing: no other process sees this store."""
-
-    def read(self, model: keras.Model) -> list[Array]:
-        """Return one array (samples, ...) for each of `model.weights`."""
-        self._check_same_model(model)
+        self._check_same_shapes(model)
         return stacked(self._arrays)
 
-    def _check_same_model(self, model: keras.Model) -> None:
+    def _check_same_shapes(self, model: keras.Model) -> None:
         shapes = [tuple(variable.shape) for variable in model.weights]
         if shapes != [array.shape for array in self._arrays[0]]:
             raise ValueError(
@@ -238,18 +238,15 @@ def values_of(model: keras.Model) -> Iterator[Array]:
 
 def changes(base: Mapping[int, Array], values: Iterable[Array]) -> dict[int, Array]:
     """Return copies of the weights that differ from `base`, by their positions."""
-    changed = {}
-    for index, value in enumerate(values):
-        if index not in base or not np.array_equal(base[index], value):
-            changed[index] = np.array(value)
-    return changed
+    return {
+        index: np.array(value)
+        for index, value in enumerate(values)
+        if index not in base or not np.array_equal(base[index], value)
+    }
 
 
 def stacked(samples: Sequence[Sequence[Array]]) -> list[Array]:
-    """Return one array (samples, ...) for each weight.
-
-    If all samples hold the same array, the result is a read-only view of it.
-    """
+    """Return one array (samples, ...) for each weight, a view if all are the same."""
     return [
         np.broadcast_to(values[0], (len(values), *values[0].shape))
         if all(value is values[0] for value in values)

@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.posterior import callback
-from keras_mhmcmc.posterior import pool as sample_pool
 from keras_mhmcmc.posterior import reading
-from keras_mhmcmc.posterior.pool import PooledStore
-from keras_mhmcmc.posterior.samples import Samples
+from keras_mhmcmc.posterior.reading import PooledStore
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
 from tests.support.models import compiled
@@ -266,7 +263,7 @@ def normalised_per_chain(samples):
 
 
 def test_weights_normalised_per_chain_are_caught(kept, monkeypatch):
-    monkeypatch.setattr(Samples, "weights", property(normalised_per_chain))
+    monkeypatch.setattr(mh.PosteriorSamples, "weights", property(normalised_per_chain))
     with pytest.raises(AssertionError):
         check_weights(kept[1], kept[0])
 
@@ -283,21 +280,21 @@ def test_swapped_chains_are_caught(kept, monkeypatch):
 
 
 def test_swapped_energies_and_weights_are_caught(kept, monkeypatch):
-    joined = sample_pool._joined
+    joined = reading._joined
 
     def swapped(stores, records):
         return joined(stores, records[::-1])
 
-    monkeypatch.setattr(sample_pool, "_joined", swapped)
+    monkeypatch.setattr(reading, "_joined", swapped)
     for check in (check_chains, check_weights):
         with pytest.raises(AssertionError):
             check(kept[1], kept[0])
 
 
 def test_silent_truncation_is_caught(kept, folders, monkeypatch):
-    loaded = callback.loaded
+    loaded = reading.loaded
     always = lambda directory, truncate: loaded(directory, True)
-    monkeypatch.setattr(callback, "loaded", always)
+    monkeypatch.setattr(reading, "loaded", always)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         check_lengths(folders, kept[0])
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.posterior import lock as folder_lock
-from keras_mhmcmc.posterior.lock import FolderLock
+from keras_mhmcmc.posterior import files as sample_files
 from tests.support import models
 from tests.support.models import BATCH_SIZE
 from tests.support.models import CLASSES
@@ -250,7 +249,7 @@ def test_a_missing_sample_file_is_named(tmp_path):
 
 _HOLDER = """
 import sys, time
-from keras_mhmcmc.posterior.lock import FolderLock
+from keras_mhmcmc.posterior.files import FolderLock
 FolderLock(sys.argv[1]).acquire()
 print("held", flush=True)
 time.sleep(600)
@@ -275,17 +274,17 @@ def test_a_directory_that_another_process_writes_to_is_refused(tmp_path):
     # The lock of a killed process is gone; one of this process is given back.
     for directory in (tmp_path, tmp_path / "a"):
         fit(compiled(sgld()), callbacks=[mh.PosteriorSamples(directory=directory)])
-        lock = FolderLock(directory)
+        lock = sample_files.FolderLock(directory)
         lock.acquire()
         lock.release()
     here = os.path.realpath(tmp_path)
-    assert not [key for key in folder_lock._HELD if key.startswith(here)]
+    assert not [key for key in sample_files._LOCKED if key.startswith(here)]
 
 
 def test_a_directory_that_another_run_filled_meanwhile_is_refused(tmp_path):
     early = mh.PosteriorSamples(directory=tmp_path)
     fit(compiled(sgld()), callbacks=[mh.PosteriorSamples(directory=tmp_path)])
-    with pytest.raises(ValueError, match="held 0 samples and now holds 2"):
+    with pytest.raises(ValueError, match="empty for a new run.*holds 2 samples"):
         fit(compiled(sgld()), callbacks=[early])
     assert len(mh.PosteriorSamples.load(tmp_path)) == 2
 
