@@ -21,7 +21,7 @@ from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.of_samples import ensemble_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior import progress
-from keras_mhmcmc.posterior.store import Record
+from keras_mhmcmc.posterior.record import Record
 from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.posterior.store import chain_state_in
 

@@ -30,10 +30,10 @@ from keras_mhmcmc.posterior import reading
 from keras_mhmcmc.posterior.awaited import AwaitedSample
 from keras_mhmcmc.posterior.awaited import entries
 from keras_mhmcmc.posterior.chain_watch import ChainWatch
-from keras_mhmcmc.posterior.directory import DirectoryStore
 from keras_mhmcmc.posterior.fit_sizes import FitSizes
+from keras_mhmcmc.posterior.record import Record
 from keras_mhmcmc.posterior.runaway import Runaway
-from keras_mhmcmc.posterior.store import Record
+from keras_mhmcmc.posterior.store import DirectoryStore
 from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.posterior.store import chain_state_in
 from keras_mhmcmc.samplers.parts import importance
@@ -139,10 +139,11 @@ class PosteriorSamples(keras.callbacks.Callback):
     ) -> Self:
         """Load the samples that one run kept, or several runs of one posterior.
 
-        A list of directories gives the chains of one posterior, which separate
-        processes or machines may have run. Weights, energies and iterations then have
-        the shape (samples, chains), and the chains have the order of the list. The
-        chains of a directory that an `mh.ParallelChains` wrote follow each other.
+        A list of directories, such as `load(["chain-0", "chain-1"])`, gives the chains
+        of one posterior, which separate processes or machines may have run. Weights,
+        energies and iterations then have the shape (samples, chains), and the chains
+        have the order of the list. The chains of a directory that an
+        `mh.ParallelChains` wrote follow each other.
 
         The weights of CSGLD and CSGHMC are normalised over all chains together: sample
         s of chain c has the weight S C exp(l[s, c]) / sum(exp(l)), with S samples of
@@ -164,23 +165,6 @@ class PosteriorSamples(keras.callbacks.Callback):
             ValueError: a folder has no samples; or folders of a list are the same, have
                 samples of other models, samplers or arguments, the same seed, or
                 different numbers of samples without `truncate`.
-
-        Example:
-
-        >>> import tempfile
-        >>> import keras
-        >>> import numpy as np
-        >>> import keras_mhmcmc as mh
-        >>> folders = [tempfile.mkdtemp() for _ in range(2)]
-        >>> for seed, folder in enumerate(folders):  # in a process each
-        ...     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        ...     sampler = mh.SGLD(1e-3, train_size=64, seed=seed)
-        ...     model.compile(sampler, mh.losses.GaussianNLL(noise_std=0.1))
-        ...     posterior = mh.PosteriorSamples(every=1, directory=folder)
-        ...     x, y = np.ones((64, 4)), np.ones(64)
-        ...     history = model.fit(x, y, 16, verbose=0, callbacks=[posterior])
-        >>> mh.PosteriorSamples.load(folders).weights.shape  # (samples, chains)
-        (4, 2)
         """
         posterior = cls()
         posterior._store = reading.loaded(directory, truncate)
@@ -288,15 +272,13 @@ class PosteriorSamples(keras.callbacks.Callback):
             model: the model that was sampled, or one of the same architecture. All
                 chains of an `mh.ParallelChains`, and of several directories, become
                 members of the ensemble.
-            activation: function that turns the model's outputs into the quantity to
-                average, as in `keras.activations.get`. Defaults to None: softmax or
-                sigmoid if `model` is compiled with a cross-entropy from logits, the
-                identity otherwise. If the outputs need different functions, pass a
-                list with one for each output.
+            activation: function that turns the outputs into the quantity to average, or
+                a list with one for each output, as in `mh.Ensemble`. Defaults to None:
+                softmax or sigmoid if `model` is compiled with a cross-entropy from
+                logits, the identity otherwise.
             chunk: number of members to evaluate side by side, as in `mh.Ensemble`.
-            recalibrate: inputs of training, or a data set, for `Ensemble.recalibrate`:
-                each member then has the batch normalisation statistics of its own
-                weights. Defaults to None: those of the run, which lag behind.
+            recalibrate: inputs of training, or a data set, for `Ensemble.recalibrate`.
+                Defaults to None: the statistics of the run, which lag behind.
 
         Returns:
             An `mh.Ensemble`, compiled with the loss and metrics of `model`.
@@ -482,7 +464,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             self._stop_if_interrupted()
 
     def _is_inside_fit(self) -> bool:
-        """Return whether `fit` evaluates, which may fail without `on_train_end`."""
+        # An error in `fit` leaves `_is_training`, and no `evaluate` has epochs.
         return self._is_training and "epochs" in self.params
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -578,8 +560,7 @@ class PosteriorSamples(keras.callbacks.Callback):
     def _check_reachable(self, last: float) -> None:
         """Refuse a `fit` that keeps no sample, and warn of one that is mostly warm-up.
 
-        Args:
-            last: the last iteration of the `fit`; infinite if it is unknown.
+        `last` is its last iteration, infinite if it is unknown.
         """
         name, count = "", 0
         if self._sampler is not None and self._warm_up > self.burn_in:
@@ -641,10 +622,6 @@ def _checked_sampler(model: keras.Model) -> Sampler | None:
     """Return the sampler of `model`, or None with a warning for another optimizer.
 
     Chains of an `mh.ParallelChains` may use any optimizer: they are a deep ensemble.
-
-    Raises:
-        ValueError: Keras' loss scaling wraps the optimizer, or the optimizer has the
-            state of another model.
     """
     optimizer = model.optimizer
     refuse_loss_scaling(model)

@@ -14,10 +14,10 @@ from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior import runaway
-from keras_mhmcmc.posterior.directory import DirectoryStore
-from keras_mhmcmc.posterior.store import Record
+from keras_mhmcmc.posterior.record import Record
+from keras_mhmcmc.posterior.record import differences
+from keras_mhmcmc.posterior.store import DirectoryStore
 from keras_mhmcmc.posterior.store import Store
-from keras_mhmcmc.posterior.store import differences
 
 Floats = npt.NDArray[np.float64]
 
