@@ -257,17 +257,6 @@ def test_folders_that_say_nothing_of_their_run_are_loaded(kept, folders):
 # The checks find faults.
 
 
-def normalised_per_chain(samples):
-    weights = np.exp(reading.log_weights(samples._store.records))
-    return weights / weights.mean(axis=0)
-
-
-def test_weights_normalised_per_chain_are_caught(kept, monkeypatch):
-    monkeypatch.setattr(mh.PosteriorSamples, "weights", property(normalised_per_chain))
-    with pytest.raises(AssertionError):
-        check_weights(kept[1], kept[0])
-
-
 def test_swapped_chains_are_caught(kept, monkeypatch):
     read = PooledStore.read
 
@@ -289,14 +278,6 @@ def test_swapped_energies_and_weights_are_caught(kept, monkeypatch):
     for check in (check_chains, check_weights):
         with pytest.raises(AssertionError):
             check(kept[1], kept[0])
-
-
-def test_silent_truncation_is_caught(kept, folders, monkeypatch):
-    loaded = reading.loaded
-    always = lambda directory, truncate: loaded(directory, True)
-    monkeypatch.setattr(reading, "loaded", always)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        check_lengths(folders, kept[0])
 
 
 # Many chains in a folder, and weights that do not move.
