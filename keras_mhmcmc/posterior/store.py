@@ -53,6 +53,7 @@ class Store:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.run = Run()  # that of the samples, once there are some
+        self._processes = Processes()
         self._base: dict[int, Array] | None = None
         self._arrays: dict[int, list[Array]] = {}  # by iteration, as in `model.weights`
 
@@ -129,7 +130,9 @@ class Store:
     def drop(self, index: int) -> None:
         """Remove one sample."""
         records = list(self.records)
-        self._list(records, [records.pop(index)])
+        dropped = records.pop(index)
+        self._processes.do_in_first(lambda: self._list(records, [dropped]))
+        self.records = records
 
     def _list(self, records: list[Record], removed: Sequence[Record] = ()) -> None:
         """Make `records` the samples of the store, without those that are removed."""
@@ -180,7 +183,6 @@ class DirectoryStore(Store):
         self.directory: str = os.fspath(path)
         self._place = repr(self.directory)
         self._lock = files.FolderLock(self.directory)
-        self._processes = Processes()
         self._look()
 
     def _path(self, name: str) -> str:
@@ -196,10 +198,7 @@ class DirectoryStore(Store):
         self.signature, self.records, self.run = found
 
     def join(self, model: keras.Model) -> None:
-        """Take what the first process knows of the directory.
-
-        The directory may be out of reach for the others, and so empty.
-        """
+        """Take what the first process knows: the others may not reach the directory."""
         self._processes = Processes(model)
         found = self._processes.do_in_first(lambda: self._content(self.records))
         if not self._processes.is_first:
@@ -208,9 +207,7 @@ class DirectoryStore(Store):
     def open(self, model: keras.Model, iterations: int) -> None:
         """Lock the directory, and remove samples from after `iterations`.
 
-        Raises:
-            ValueError: another process writes there, the samples there belong to
-                another model, or `fit` would overwrite them.
+        Samples of other models and runs are refused.
         """
         try:
             self._processes.do_in_first(lambda: self._open_folder(model, iterations))
@@ -242,7 +239,7 @@ class DirectoryStore(Store):
     def append(self, record: Record, model: keras.Model) -> None:
         """Write the current weights of `model` as the newest sample."""
         self._lock.check()
-        if self._base is None:  # the first step built the model
+        if self._base is None:
             self._prepare(model)
         values: Iterable[Array] = values_of(model)
         if self._processes.are_several:
@@ -258,18 +255,8 @@ class DirectoryStore(Store):
         files.write(self._path(file_of(records[-1])), changed, attributes)
         self._list(records)
 
-    def drop(self, index: int) -> None:
-        """Remove one sample."""
-        records = list(self.records)
-        dropped = records.pop(index)
-        self._processes.do_in_first(lambda: self._list(records, [dropped]))
-        self.records = records
-
     def _list(self, records: list[Record], removed: Sequence[Record] = ()) -> None:
-        """Write the manifest, and then remove files, in the process that writes.
-
-        If the disk is full, nothing changes.
-        """
+        """Write the manifest, and then remove files, in the process that writes."""
         text = json.dumps(self._content(records), indent=1)
         files.write_whole(self._path(MANIFEST), text.encode())
         self.records = records
@@ -289,12 +276,7 @@ class DirectoryStore(Store):
             self._lock.release()
 
     def read(self, model: keras.Model, length: int | None = None) -> list[Array]:
-        """Return one array for each of `model.weights`, of the oldest samples.
-
-        Args:
-            model: the model that was sampled.
-            length: number of samples to read. None reads all.
-        """
+        """Return one array for each weight, of all samples or of the oldest ones."""
         self._check_same_model(_signature(model))
         base, samples = self._read_base(), []
         remedy = (
@@ -319,16 +301,13 @@ class DirectoryStore(Store):
         """Read the base, or write it before the first sample."""
         if self.records:
             self._check_same_model(_signature(model))
-            self._base = {}  # only the process that writes needs it
-            self._processes.do_in_first(self._read_again)
+            self._base = base = {}  # only the process that writes needs it
+            self._processes.do_in_first(lambda: base.update(self._read_base()))
             return
         self._base = base = base_of(model)
         path = self._path(files.BASE)
         self._processes.do_in_first(lambda: files.write(path, base, {}))
         self.signature, self.run = _signature(model), run_of(model)
-
-    def _read_again(self) -> None:
-        self._base = self._read_base()
 
     def _read_base(self) -> dict[int, Array]:
         remedy = (
