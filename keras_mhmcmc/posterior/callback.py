@@ -113,14 +113,12 @@ class PosteriorSamples(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.burn_in = _validate.integer("burn_in", burn_in, 0)
-        if every is not None:
-            every = _validate.integer("every", every, 1)
+        self.every = None if every is None else _validate.integer("every", every, 1)
         if max_samples is not None:
             max_samples = _validate.integer("max_samples", max_samples, 1)
-        _validate.choice("weight_by", weight_by, (None, "learning_rate"))
-        self.every = every
-        self.weight_by = weight_by
         self.max_samples = max_samples
+        _validate.choice("weight_by", weight_by, (None, "learning_rate"))
+        self.weight_by = weight_by
         self.directory: PathLike | Sequence[PathLike] | None = directory
         self._store = Store() if directory is None else DirectoryStore(directory)
         self._sizes = FitSizes()

@@ -214,15 +214,9 @@ def test_a_folder_without_samples_is_refused(kept, tmp_path):
     check_refused("which has none", [kept[1][0], tmp_path])
 
 
-def shorter(folders):
-    """Leaves out the newest sample of the second chain."""
+def test_unequal_lengths_need_truncate_which_keeps_the_oldest_samples(kept, folders):
+    model = kept[0]
     edit(folders[1], lambda manifest: manifest | {"samples": manifest["samples"][:-1]})
-    return folders
-
-
-def check_lengths(folders, model):
-    """Chains of unequal lengths need `truncate`, which keeps the oldest samples."""
-    shorter(folders)
     check_refused("truncate=True.*chain-3.*: 6.*chain-4.*: 5", folders)
     check_refused("truncate=True", folders[::-1])
     pool = load(folders, truncate=True)
@@ -235,10 +229,6 @@ def check_lengths(folders, model):
         for draw, expected in zip(draws, chain._store.read(model), strict=True):
             np.testing.assert_array_equal(draw[index], expected[: SAMPLES - 1])
     assert pool.ensemble(model).num_members == 2 * (SAMPLES - 1)
-
-
-def test_unequal_lengths_need_truncate(kept, folders):
-    check_lengths(folders, kept[0])
 
 
 def test_a_pool_is_no_callback(kept):
