@@ -51,7 +51,7 @@ def test_no_changed_bit_gives_another_number(name, kept, folder):
     """Wherever it is in the file; most changes are errors, which name the file."""
     expected = mh.PosteriorSamples.load(folder)._store.read(kept[0])
     content, errors = (folder / name).read_bytes(), 0
-    for place in range(0, len(content), 7):
+    for place in range(0, len(content), 31):
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
         (folder / name).write_bytes(changed)
@@ -64,7 +64,7 @@ def test_no_changed_bit_gives_another_number(name, kept, folder):
         else:
             for one, other in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(one, other)
-    assert errors > 100
+    assert errors > 30
 
 
 def test_arrays_of_all_kinds_come_back(tmp_path):
