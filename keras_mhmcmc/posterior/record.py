@@ -8,7 +8,6 @@ from typing import Self
 
 import keras
 import numpy as np
-import numpy.typing as npt
 
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.optimizers.sampler import Sampler
@@ -64,27 +63,11 @@ class Record(NamedTuple):
     is_final: bool = True  # False: energy and weight are still those of an older point
     excess: list[float] | None = None  # of each chain, as `Runaway.excess` says
 
-    def described_by(self, sampler: Sampler) -> Self:
+    def described_by(self, sampler: Sampler, log_weight_of_lost: Any = -np.inf) -> Self:
         """Return the record with the energy and weight that `sampler` now has.
 
-        They are those of the sample that was marked last. Lost chains get weight 0 and
-        no energy.
+        They are those of the sample that was marked last. Lost chains have no energy.
         """
-        return self._described(sampler, np.array(-np.inf))
-
-    def revised_by(self, sampler: Sampler) -> Self:
-        """Return the record with the sample's own energy and weight, now known.
-
-        A chain that was lost after the sample keeps the weight that it had, unless its
-        loss was not finite at the sample itself.
-        """
-        is_useless = sampler.sample_info().is_useless
-        weights = np.where(is_useless, -np.inf, np.asarray(self.log_weight))
-        return self._described(sampler, weights)
-
-    def _described(
-        self, sampler: Sampler, log_weight_of_lost: npt.NDArray[np.float64]
-    ) -> Self:
         info, is_lost = sampler.sample_info(), sampler.lost_chains()
         log_weight = np.asarray(self.log_rate)
         if sampler.has_weights:
@@ -96,6 +79,16 @@ class Record(NamedTuple):
             energy=np.where(is_lost, np.nan, info.energy).tolist(),
             is_final=info.is_final,
         )
+
+    def revised_by(self, sampler: Sampler) -> Self:
+        """Return the record with the sample's own energy and weight, now known.
+
+        A chain that was lost after the sample keeps the weight that it had, unless its
+        loss was not finite at the sample itself.
+        """
+        is_useless = sampler.sample_info().is_useless
+        kept = np.where(is_useless, -np.inf, np.asarray(self.log_weight))
+        return self.described_by(sampler, kept)
 
 
 FORMAT = 1
