@@ -12,7 +12,6 @@ import keras
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.posterior.samples import Samples
 
 ROOT = pathlib.Path(__file__).parent.parent
 # `test_notebooks.py` runs the scripts of the pages in docs/notebooks.
@@ -295,11 +294,3 @@ def test_every_page_is_in_the_navigation():
     docs = ROOT / "docs"
     pages = sorted(page.relative_to(docs).as_posix() for page in docs.rglob("*.md"))
     assert sorted(nav) == pages
-
-
-def test_the_page_of_samples_has_all_that_can_be_asked_of_them():
-    """They are inherited, which the page shows by name alone."""
-    page = (ROOT / "docs" / "api" / "samples.md").read_text()
-    asked = [name for name in vars(Samples) if not name.startswith("_")]
-    assert len(asked) > 5
-    assert [name for name in asked if f"- {name}\n" not in page] == []

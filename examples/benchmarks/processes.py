@@ -84,8 +84,8 @@ def write_sample(weights, rounds):
     import keras
     import numpy as np
 
-    from keras_mhmcmc.posterior.directory import DirectoryStore
-    from keras_mhmcmc.posterior.store import Record
+    from keras_mhmcmc.posterior.record import Record
+    from keras_mhmcmc.posterior.store import DirectoryStore
 
     layers = [keras.Input((weights - 1,)), keras.layers.Dense(1)]
     model = keras.Sequential(layers)

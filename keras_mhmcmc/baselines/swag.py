@@ -21,8 +21,8 @@ from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior import progress
-from keras_mhmcmc.posterior.store import MemoryStore
-from keras_mhmcmc.posterior.store import Record
+from keras_mhmcmc.posterior.record import Record
+from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.posterior.store import chain_state_in
 
 Floats = npt.NDArray[np.float64]
@@ -82,7 +82,7 @@ class SWAG(keras.callbacks.Callback):
         self.burn_in = _validate.integer("burn_in", burn_in, 0)
         self.every = None if every is None else _validate.integer("every", every, 1)
         self.rank = _validate.integer("rank", rank, 2)
-        self._store = MemoryStore()
+        self._store = Store()
         self._places: list[int] = []  # of the trainable weights in `model.weights`
         self._is_checked = False
 

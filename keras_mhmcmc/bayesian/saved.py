@@ -50,14 +50,12 @@ class Saved:
         path = self._path(part)
         if path is None or not os.path.exists(path):
             return None
-        try:
-            arrays = files.read(path, {}, None)
-        except ValueError as error:
-            raise ValueError(
-                f"The file {path!r} cannot be read. Remove it, and `fit` runs this "
-                "part again."
-            ) from error
-        return _unpacked(json.loads(arrays.pop(0).tobytes()), arrays)
+        arrays = files.read(path, {}, "Remove it, and `fit` runs this part again.")
+
+        def filled(entry: dict[str, Any]) -> Any:
+            return arrays[entry["array"]] if set(entry) == {"array"} else entry
+
+        return json.loads(arrays.pop(0).tobytes(), object_hook=filled)
 
     def put(self, part: str, value: Any) -> None:
         """Keep a value: dicts and lists of arrays, numbers and texts."""
@@ -65,7 +63,12 @@ class Saved:
         if path is None:
             return
         arrays: dict[int, Array] = {}
-        text = json.dumps(_packed(value, arrays))
+
+        def place_of(array: Array) -> dict[str, int]:
+            arrays[len(arrays) + 1] = array
+            return {"array": len(arrays)}
+
+        text = json.dumps(value, default=place_of)
         arrays[0] = np.frombuffer(text.encode(), "uint8")
         files.write(path, arrays, {})
 
@@ -79,27 +82,6 @@ class Saved:
         if self._directory is None:
             return None
         return os.path.join(self._directory, re.sub(r"[^\w.=]+", "-", part) + ".h5")
-
-
-def _packed(value: Any, arrays: dict[int, Array]) -> Any:
-    if isinstance(value, np.ndarray):
-        arrays[len(arrays) + 1] = value
-        return {"array": len(arrays)}
-    if isinstance(value, dict):
-        return {name: _packed(v, arrays) for name, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_packed(v, arrays) for v in value]
-    return value
-
-
-def _unpacked(value: Any, arrays: dict[int, Array]) -> Any:
-    if isinstance(value, list):
-        return [_unpacked(v, arrays) for v in value]
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"array"}:
-        return arrays[value["array"]]
-    return {name: _unpacked(v, arrays) for name, v in value.items()}
 
 
 def _digest(value: Any) -> str:

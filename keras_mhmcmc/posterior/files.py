@@ -1,7 +1,6 @@
-"""The files of samples: numbered arrays in HDF5, with a checksum."""
+"""The files of samples: numbered arrays in HDF5, and the lock of their folder."""
 
 import contextlib
-import hashlib
 import io
 import os
 from collections.abc import Mapping
@@ -10,29 +9,34 @@ import h5py
 import numpy as np
 
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.posterior import manifest as sample_manifest
+
+try:
+    import fcntl
+except ImportError:  # Windows cannot lock a folder: there every process is let in
+    fcntl = None  # type: ignore[assignment]
 
 BASE = "base.h5"
 UNFINISHED = "unfinished-"
 
 
-def write(path: str, arrays: Mapping[int, Array], attributes: Mapping[str, int]) -> str:
-    """Write numbered arrays to an HDF5 file, which replaces `path` when complete.
-
-    Returns:
-        The SHA-256 of the file, in hexadecimal.
-    """
+def write(
+    path: str, arrays: Mapping[int, Array], attributes: Mapping[str, int]
+) -> None:
+    """Write numbered arrays to an HDF5 file, which replaces `path` when complete."""
     # To memory first: HDF5 reports a full disk only when it closes its file.
     content = io.BytesIO()
-    with h5py.File(content, "w") as file:
+    # From this format on, HDF5 has checksums of all but the arrays themselves.
+    with h5py.File(content, "w", libver="v110") as file:
         file.attrs.update(attributes)
         for index, array in arrays.items():
             # HDF5 has no bfloat16. The file has its bits and the name of the type.
             bits = array.view("uint16") if array.dtype.kind == "V" else array
-            dataset = file.create_dataset(str(index), data=bits)
-            dataset.attrs["dtype"] = array.dtype.name
+            # A checksum needs an axis.
+            dataset = file.create_dataset(
+                str(index), data=np.atleast_1d(bits), fletcher32=array.size > 0
+            )
+            dataset.attrs.update({"dtype": array.dtype.name, "axes": array.ndim})
     write_whole(path, content.getvalue())
-    return hashlib.sha256(content.getvalue()).hexdigest()
 
 
 def write_whole(path: str, content: bytes) -> None:
@@ -55,66 +59,26 @@ def write_whole(path: str, content: bytes) -> None:
         ) from error
 
 
-def read(
-    path: str, attributes: Mapping[str, int], sha256: str | None
-) -> dict[int, Array]:
-    """Return the numbered arrays of a file.
-
-    Args:
-        path: of the file.
-        attributes: that the file must have.
-        sha256: of the whole file, in hexadecimal. None: unknown.
+def read(path: str, attributes: Mapping[str, int], remedy: str) -> dict[int, Array]:
+    """Return the numbered arrays of a file, which must have the attributes.
 
     Raises:
         ValueError: the file is missing, has other bytes than were written, or is none
-            of ours.
+            of ours. The error ends with `remedy`.
     """
-    remedy = (
-        "Restore it from a copy. To leave this sample out, remove its entry from "
-        f"{sample_manifest.NAME!r}."
-    )
-    if os.path.basename(path) == BASE:
-        remedy = (
-            "Restore it from a copy: all samples need it. If there are no samples, "
-            "remove it."
-        )
-    if not os.path.exists(path):
-        raise ValueError(f"The sample file {path!r} is missing. {remedy}")
     try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise ValueError(
-            f"The sample file {path!r} cannot be read: {error}. {remedy}"
-        ) from error
-    found = hashlib.sha256(content).hexdigest()
-    if sha256 is not None and found != sha256:
-        raise ValueError(
-            f"The sample file {path!r} must have the bytes that were written, but its "
-            f"checksum is not that of the manifest. {remedy} Received: a file with the "
-            f"SHA-256 {found}, and {sha256} in the manifest"
-        )
-    # From memory: these are the bytes that were checked.
-    return _parsed(path, content, attributes, remedy)
-
-
-def _parsed(
-    path: str, content: bytes, attributes: Mapping[str, int], remedy: str
-) -> dict[int, Array]:
-    try:
-        with h5py.File(io.BytesIO(content), "r") as file:
-            found = {name: str(file.attrs.get(name)) for name in attributes}
-            arrays = {int(name): _array(file, name) for name in file}
+        # A link could show any file of this machine, in a folder from somebody else.
+        if os.path.islink(path):
+            raise ValueError(f"it is a link to {os.path.realpath(path)!r}")
+        with open(path, "rb") as raw, h5py.File(raw, "r") as file:
+            for name, value in attributes.items():
+                if str(file.attrs.get(name)) != str(value):
+                    raise ValueError(f"its {name} is not {value}, as in the manifest")
+            return {int(name): _array(file, name) for name in file}
     except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"The sample file {path!r} cannot be read: {error}. {remedy}"
+            f"The file {path!r} cannot be read: {error}. {remedy}"
         ) from error
-    if found != {name: str(value) for name, value in attributes.items()}:
-        raise ValueError(
-            f"The sample file {path!r} must have the attributes {attributes}, as in "
-            f"the manifest. {remedy} Received: {found}"
-        )
-    return arrays
 
 
 def _array(file: h5py.File, name: str) -> Array:
@@ -123,4 +87,58 @@ def _array(file: h5py.File, name: str) -> Array:
     dataset = None if is_link else file[name]
     if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
         raise ValueError(f"{name!r} in it is not an array of its own")
-    return dataset[()].view(np.dtype(dataset.attrs["dtype"]))
+    values = dataset[()].view(np.dtype(dataset.attrs["dtype"]))
+    return values.reshape(()) if dataset.attrs.get("axes") == 0 else values
+
+
+# Of each folder that this process has locked: a descriptor, and who may write.
+_LOCKED: dict[str, tuple[int | None, "FolderLock"]] = {}
+
+
+class FolderLock:
+    """The right to write to a folder, until `release` or the end of the process.
+
+    The operating system drops the lock of a process that dies. In one process, the lock
+    that was taken last may write, as when a `fit` follows one that was interrupted.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._key: str | None = None  # of the folder, while it is taken
+
+    def acquire(self) -> None:
+        """Take the lock, or raise a `ValueError` if another process has it."""
+        key = os.path.realpath(self._folder)
+        descriptor, _ = _LOCKED.get(key, (None, None))
+        if fcntl is not None and descriptor is None:
+            descriptor = os.open(key, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(descriptor)
+                raise ValueError(
+                    "Argument `directory` must not be in use, but another process "
+                    "writes samples there. Wait until it ends, or choose another "
+                    f"directory. Received: directory={self._folder!r}"
+                ) from error
+        _LOCKED[key], self._key = (descriptor, self), key
+
+    def check(self) -> None:
+        """Raise a `ValueError` if another lock of this process took the folder."""
+        if self._key is not None and not self._may_write():
+            raise ValueError(
+                "Argument `directory` must be that of one `mh.PosteriorSamples` at a "
+                "time, but a second one writes there as well. Give each its own "
+                f"directory. Received: directory={self._folder!r}"
+            )
+
+    def release(self) -> None:
+        """Give the lock back, if this object has it."""
+        if self._key is not None and self._may_write():
+            descriptor, _ = _LOCKED.pop(self._key)
+            if descriptor is not None:
+                os.close(descriptor)
+        self._key = None
+
+    def _may_write(self) -> bool:
+        return self._key in _LOCKED and _LOCKED[self._key][1] is self

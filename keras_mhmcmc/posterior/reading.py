@@ -1,17 +1,22 @@
-"""Kept samples as arrays: weights, energies, ensemble members, chains."""
+"""Kept samples as arrays, of one folder or of the chains of several."""
 
+import os
 from collections.abc import Sequence
+from typing import NoReturn
 
 import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior import runaway
-from keras_mhmcmc.posterior.pool import PooledStore
-from keras_mhmcmc.posterior.store import Record
+from keras_mhmcmc.posterior.record import Record
+from keras_mhmcmc.posterior.record import differences
+from keras_mhmcmc.posterior.store import DirectoryStore
 from keras_mhmcmc.posterior.store import Store
 
 Floats = npt.NDArray[np.float64]
@@ -23,10 +28,7 @@ def log_weights(records: Sequence[Record]) -> Floats:
 
 
 def energies(records: Sequence[Record]) -> Floats:
-    """Return U of each sample in nats, NaN if unknown.
-
-    The shape is (samples,) or (samples, chains).
-    """
+    """Return U in nats, NaN if unknown, shape (samples,) or (samples, chains)."""
     return _rows([np.nan if r.energy is None else r.energy for r in records])
 
 
@@ -43,36 +45,22 @@ def _rows(values: Sequence[float | list[float]]) -> Floats:
 def members(
     store: Store, model: keras.Model, weights: Floats
 ) -> tuple[list[Array], Floats, keras.Model]:
-    """Return the samples as members of one ensemble.
+    """Return the draws of all chains as members of one ensemble.
 
-    Each draw of each chain is a member, except for draws of lost chains, and for those
-    that lie above a constant prediction.
-
-    Args:
-        store: the samples.
-        model: the model that was sampled, or an `mh.ParallelChains`.
-        weights: their importance weights, shape (samples,) or (samples, chains).
-
-    Returns:
-        One array (members, ...) for each weight of a single model, the members'
-        importance weights of shape (members,), and that single model.
-
-    Raises:
-        ValueError: all draws lie above a constant prediction.
+    The results are one array (members, ...) for each weight of a single model, the
+    importance weights (members,), and that single model. Draws of lost chains, and
+    those that lie above a constant prediction, are left out.
     """
     draws, single = _by_chain(store, model)
     samples, count = draws[0].shape[:2]
-    if weights.ndim == 1:
-        weights = np.repeat(weights[:, None], count, axis=1)
-    weights = weights.reshape(-1)
     stacked = [draw.reshape(samples * count, *draw.shape[2:]) for draw in draws]
-    is_lost = _are_lost(store.records, model, count).reshape(-1)
-    is_above = runaway.are_above(store.records, count).reshape(-1)
+    is_lost = _are_lost(store.records, model, count)
+    is_above = runaway.are_above(store.records, count)
     runaway.tell_of_left_out(is_above[~is_lost], "samples")
-    is_out = is_lost | is_above
-    if is_out.any():
+    is_out = (is_lost | is_above).reshape(-1)
+    if is_out.any():  # else weights that all samples share stay views
         stacked = [draw[~is_out] for draw in stacked]
-    return stacked, weights[~is_out], single
+    return stacked, _of_chains(weights, count).reshape(-1)[~is_out], single
 
 
 def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
@@ -85,51 +73,195 @@ def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
     draws = [np.moveaxis(draw, 1, 0) for draw in draws]
     above = np.asarray(runaway.are_above(store.records, len(draws[0])).all(axis=0))
     runaway.tell_of_left_out(above, "chains")
-    kept = _complete_chains(store.records, model, len(draws[0]))
-    kept = kept[~above[kept]]
-    if len(kept) < len(draws[0]):
-        draws = [draw[kept] for draw in draws]
-    return draws, single
-
-
-def _by_chain(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
-    """Return one array (samples, chains, ...) for each weight, and the single model."""
-    draws, single = store.read(model), model
-    is_stacked, is_pool = (
-        isinstance(model, StackedModel),
-        isinstance(store, PooledStore),
-    )
-    if isinstance(model, StackedModel):
-        draws, single = model.member_weights(draws), model.template
-    if is_stacked and is_pool:  # (samples, folders, chains of a folder, ...)
-        shapes = [(len(d), d.shape[1] * d.shape[2], *d.shape[3:]) for d in draws]
-        draws = [d.reshape(shape) for d, shape in zip(draws, shapes, strict=True)]
-    elif not is_stacked and not is_pool:
-        draws = [draw[:, None] for draw in draws]
-    return draws, single
-
-
-def _complete_chains(
-    records: Sequence[Record], model: keras.Model, count: int
-) -> npt.NDArray[np.intp]:
-    """Return the positions of the chains that were never lost, and warn of others."""
-    is_lost = np.asarray(_are_lost(records, model, count).any(axis=0))
+    is_lost = np.asarray(_are_lost(store.records, model, len(above)).any(axis=0))
     if is_lost.any():
         warn(
             f"Chains {np.flatnonzero(is_lost).tolist()} of {len(is_lost)} were lost, "
             "since their loss or gradient was not finite. They are left out."
         )
-    return np.flatnonzero(~is_lost)
+    is_out = is_lost | above
+    return [draw[~is_out] for draw in draws] if is_out.any() else draws, single
+
+
+def _by_chain(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
+    """Return one array (samples, chains, ...) for each weight, and the single model."""
+    draws, single = store.read(model), model
+    is_pool = isinstance(store, PooledStore)
+    if isinstance(model, StackedModel):
+        draws, single = model.member_weights(draws), model.template
+        if is_pool:  # (samples, folders, chains of a folder, ...)
+            draws = [d.reshape(len(d), -1, *d.shape[3:]) for d in draws]
+    elif not is_pool:
+        draws = [draw[:, None] for draw in draws]
+    return draws, single
+
+
+def _of_chains(values: Floats, count: int) -> Floats:
+    """Return values (samples, chains), also of samples without a chain axis."""
+    return np.repeat(values[:, None], count, axis=1) if values.ndim == 1 else values
 
 
 def _are_lost(
     records: Sequence[Record], model: keras.Model, count: int
 ) -> npt.NDArray[np.bool_]:
     """Return whether each chain was lost at each sample, shape (samples, chains)."""
-    logs = log_weights(records)
+    logs = _of_chains(log_weights(records), count)
     if not isinstance(model, StackedModel):  # a lost chain of its own has no samples
         return np.zeros((len(logs), count), bool)
-    if logs.ndim == 1:
-        logs = np.repeat(logs[:, None], count, axis=1)
     # A learning rate of 0 gives all chains of a sample the weight 0: none is lost.
     return np.isneginf(logs) & ~np.isneginf(logs).all(axis=1, keepdims=True)
+
+
+class PooledStore(Store):
+    """The samples of several folders, read side by side. Nothing is written.
+
+    The i-th record describes the i-th sample of all chains. The chains of each folder
+    follow those of the one before it.
+    """
+
+    def __init__(self, stores: Sequence[DirectoryStore], length: int) -> None:
+        super().__init__()
+        self.stores = stores
+        self.records = [
+            _joined(stores, [store.records[i] for store in stores])
+            for i in range(length)
+        ]
+
+    @property
+    def iterations(self) -> npt.NDArray[np.int_]:
+        """Return the iteration of each sample, shape (samples, chains)."""
+        columns = [
+            store.iterations[: len(self.records)]
+            for store in self.stores
+            for _ in range(chains_of(store))
+        ]
+        return np.stack(columns, axis=1)
+
+    def open(self, model: keras.Model, iterations: int) -> NoReturn:
+        """Refuse to keep samples of a further run."""
+        raise ValueError(
+            "A collection of several directories must not be a callback of `fit`. To "
+            "continue a chain, pass `mh.PosteriorSamples(directory=...)` with its own "
+            "directory, and load all of them again afterwards. Received: directory="
+            f"{[store.directory for store in self.stores]}"
+        )
+
+    def read(self, model: keras.Model) -> list[Array]:
+        """Return one array (samples, folders, ...) for each of `model.weights`.
+
+        If all samples of all folders hold the same array, it is a read-only view.
+        """
+        length = len(self.records)
+        folders = [store.read(model, length) for store in self.stores]
+        return [_side_by_side(arrays) for arrays in zip(*folders, strict=True)]
+
+
+def loaded(directory: PathLike | Sequence[PathLike], truncate: bool) -> Store:
+    """Return the samples of a folder, or of several folders that fit together."""
+    truncate = _validate.choice("truncate", truncate, (False, True))
+    if isinstance(directory, str | os.PathLike):
+        return _opened(directory)
+    if not isinstance(directory, list | tuple) or not directory:
+        raise ValueError(
+            "Argument `directory` must be the path of a folder, or a list with at "
+            f"least one. Received: directory={_validate.shown(directory)}"
+        )
+    stores = [_opened(folder) for folder in directory]
+    for index, store in enumerate(stores):
+        for other in stores[:index]:
+            _check_independent(other, store)
+    # Older folders say nothing of their sampler, and fit any.
+    known = next((s for s in stores if s.run.arguments is not None), stores[0])
+    for store in stores:
+        _check_same_law(known, store)
+    counts = {store.directory: len(store.records) for store in stores}
+    if len(set(counts.values())) > 1 and not truncate:
+        raise ValueError(
+            "Argument `directory` must list chains with equally many samples. Wait "
+            "until all runs have ended, or pass truncate=True, which leaves out the "
+            "newest samples of the longer chains. Received: directories with these "
+            f"numbers of samples: {counts}"
+        )
+    return PooledStore(stores, min(counts.values()))
+
+
+def _opened(directory: PathLike) -> DirectoryStore:
+    """Return the samples of a folder, of which there must be some."""
+    store = DirectoryStore(directory)
+    if not store.records:
+        raise ValueError(
+            "Argument `directory` must be a folder with samples that "
+            "`mh.PosteriorSamples(directory=...)` kept. Received: "
+            f"directory={store.directory!r}, which has none."
+        )
+    return store
+
+
+def _check_independent(one: DirectoryStore, other: DirectoryStore) -> None:
+    """Refuse the same folder twice, and the same noise twice."""
+    received = f"Received: {one.directory!r} and {other.directory!r}"
+    if os.path.samefile(one.directory, other.directory):
+        raise ValueError(
+            "Argument `directory` must list each folder once. "
+            f"{received}, the same folder"
+        )
+    if one.run.seed == other.run.seed is not None:
+        raise ValueError(
+            "Argument `directory` must list chains with noise of their own, but two "
+            "have the same seed. Run one of them again, with another `seed` of the "
+            f"sampler. {received}, both with seed={one.run.seed}"
+        )
+
+
+def _check_same_law(one: DirectoryStore, other: DirectoryStore) -> None:
+    """Refuse samples of another model, or of another sampler."""
+    if one.signature != other.signature:
+        raise ValueError(
+            "Argument `directory` must list chains of one model, with the same names, "
+            "shapes and types of weights. Load the others by themselves. Received: "
+            f"{one.directory!r}, with samples of {one.signature}, and "
+            f"{other.directory!r}, with samples of {other.signature}"
+        )
+    found = differences(one.run, other.run)
+    if found:
+        raise ValueError(
+            "Argument `directory` must list chains of one sampler, with the same "
+            "arguments but for `seed` and `learning_rate`. Load the others by "
+            f"themselves. Received: {one.directory!r} and {other.directory!r}, with "
+            f"{'; '.join(found)[:500]}"
+        )
+
+
+def chains_of(store: DirectoryStore) -> int:
+    """Return the number of chains in a folder."""
+    if store.run.chains is not None:
+        return store.run.chains
+    # Manifests without the number have energies of all chains, if it is not 1.
+    counts = [len(r.energy) for r in store.records if isinstance(r.energy, list)]
+    return max(counts, default=1)
+
+
+def _joined(stores: Sequence[DirectoryStore], records: Sequence[Record]) -> Record:
+    """Return the record of a sample of all chains, with a list entry for each chain."""
+    log_weights: list[float] = []
+    energies: list[float] = []
+    excess: list[float] = []
+    for store, record in zip(stores, records, strict=True):
+        chains = chains_of(store)
+        energy = np.nan if record.energy is None else record.energy
+        log_weights += np.broadcast_to(record.log_weight, chains).tolist()
+        energies += np.broadcast_to(energy, chains).tolist()
+        excess += [-np.inf] * chains if record.excess is None else record.excess
+    last = max(record.iteration for record in records)
+    return Record(last, log_weights, energies, excess=excess)
+
+
+def _side_by_side(arrays: Sequence[Array]) -> Array:
+    """Return arrays (samples, ...) of folders as one (samples, folders, ...)."""
+    first = arrays[0]
+    # The samples of a folder share an array along an axis with a stride of 0.
+    are_shared = all(array.strides[0] == 0 for array in arrays)
+    if are_shared and all(np.array_equal(a[0], first[0]) for a in arrays):
+        shape = (len(first), len(arrays), *first.shape[1:])
+        return np.broadcast_to(first[0], shape)
+    return np.stack(arrays, axis=1)

@@ -27,7 +27,7 @@ from keras_mhmcmc.optimizers.compiled_loss import name_of
 from keras_mhmcmc.optimizers.loss_terms import output_shape
 from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
-from keras_mhmcmc.posterior.store import Record
+from keras_mhmcmc.posterior.record import Record
 from keras_mhmcmc.tuning.batches import batches_of
 
 _EXAMPLES = 1000  # whose targets give the loss of a constant prediction

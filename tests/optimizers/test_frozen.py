@@ -13,8 +13,6 @@ from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import numpy
-from tests.support.sample_folders import as_first_written
-from tests.support.sample_folders import edit
 from tests.support.samplers import AT_ONCE
 
 WIDE = 400
@@ -163,10 +161,7 @@ def test_a_damaged_sample_is_named(damage, words, tmp_path):
     fit(model, epochs=2, callbacks=[mh.PosteriorSamples(directory=tmp_path)])
     first, second = sorted(tmp_path.glob("sample-*"))
     damage(second, first)
-    # A manifest may be older than the checksums in it.
-    for change, found in ((dict, "checksum"), (as_first_written, words)):
-        edit(tmp_path, change)
-        with pytest.raises(ValueError, match=found) as error:
-            mh.PosteriorSamples.load(tmp_path).ensemble(model)
-        assert second.name in str(error.value)
-        assert "Restore it" in str(error.value)
+    with pytest.raises(ValueError, match=words) as error:
+        mh.PosteriorSamples.load(tmp_path).ensemble(model)
+    assert second.name in str(error.value)
+    assert "Restore it" in str(error.value)

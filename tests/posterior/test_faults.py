@@ -162,6 +162,24 @@ def test_a_full_disk_at_the_first_file_is_named(tmp_path):
     assert mh.PosteriorSamples.load(tmp_path).iterations.tolist() == [6, 12]
 
 
+def test_a_full_disk_at_a_sample_keeps_those_before_it(tmp_path):
+    """The system refuses to write a sample's last byte."""
+    model, posterior = frozen(), mh.PosteriorSamples(directory=tmp_path)
+    fit(model, epochs=2, callbacks=[posterior])
+    size = os.path.getsize(tmp_path / "sample-0000000012.h5")
+    match = "sample-0000000018.h5.*Free space"
+    with files_up_to(size - 1), pytest.raises(OSError, match=match):
+        fit(model, epochs=2, callbacks=[posterior])
+    kept = mh.PosteriorSamples.load(tmp_path)
+    assert kept.iterations.tolist() == [6, 12]
+    assert len(kept.ensemble(model).predict_members(np.ones((2, 5)))) == 2
+    assert not [name for name in os.listdir(tmp_path) if "unfinished" in name]
+    # The run goes on where it stopped.
+    fit(model, epochs=1, callbacks=[posterior])
+    assert posterior.iterations[:2].tolist() == [6, 12]
+    assert len(posterior) == len(mh.PosteriorSamples.load(tmp_path)) == 3
+
+
 @pytest.mark.parametrize("max_samples", [None, 100])
 def test_a_full_disk_at_the_manifest_keeps_what_it_lists(max_samples, tmp_path):
     """The samples fit on the disk, and the list of them does not."""

@@ -1,7 +1,6 @@
 """Chains of one posterior in processes of their own, of which some are killed."""
 
 import os
-import random
 import re
 import signal
 import subprocess
@@ -43,17 +42,6 @@ class Runs:
             is_first=True,
             stop_in=stop_in,
             result=str(folder / "result.npz"),
-            seed=seed,
-        )
-
-    def checkpointed(self, folder, seed, epochs):
-        """A chain whose checkpoints are whole or not there, whenever it dies."""
-        folder.mkdir(exist_ok=True)
-        return self._processes.start(
-            "fit_forever",
-            folder=str(folder),
-            max_samples=None,
-            epochs=epochs,
             seed=seed,
         )
 
@@ -100,26 +88,6 @@ def test_a_killed_and_restarted_process_gives_the_same_pool(processes, tmp_path)
         pool_of(killed, other)
     runs.end(runs.backed_up(killed, SEEDS[0], epochs=3))
     assert_same(pool_of(killed, other), pool_of(whole, other))
-
-
-@pytest.mark.slow
-def test_processes_killed_at_any_time_give_the_same_pool(processes, tmp_path):
-    """The processes are killed by another one, at random times."""
-    epochs, times, kills = 40, random.Random(0), 0
-    runs, names = Runs(processes), [f"chain-{seed}" for seed in SEEDS]
-    whole = [tmp_path / f"whole-{name}" for name in names]
-    killed = [tmp_path / f"killed-{name}" for name in names]
-    runs.end(
-        *(runs.checkpointed(*pair, epochs) for pair in zip(whole, SEEDS, strict=True))
-    )
-    for folder, seed in zip(killed, SEEDS, strict=True):
-        for _ in range(4):
-            process = runs.checkpointed(folder, seed, epochs)
-            time.sleep(times.uniform(0.2, 2.0))
-            kills += processes.kill(process) == -signal.SIGKILL
-        runs.end(runs.checkpointed(folder, seed, epochs))
-    assert kills >= 2
-    assert_same(pool_of(*killed), pool_of(*whole))
 
 
 @pytest.mark.slow  # its short form is the test of the page's blocks

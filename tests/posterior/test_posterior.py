@@ -1,8 +1,6 @@
 """Keeping, storing and averaging samples."""
 
 import os
-import resource
-import signal
 import subprocess
 import sys
 
@@ -11,8 +9,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.posterior import lock as folder_lock
-from keras_mhmcmc.posterior.lock import FolderLock
+from keras_mhmcmc.posterior import files as sample_files
 from tests.support import models
 from tests.support.models import BATCH_SIZE
 from tests.support.models import CLASSES
@@ -218,39 +215,14 @@ def test_a_resumed_run_goes_on_in_its_directory(tmp_path):
     np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        "no json",
-        "[]",
-        '{"format": 1}',
-        '{"format": 99, "samples": [], "weights": []}',
-        '{"format": 1, "weights": [], "samples": [{"file": "../x.h5",'
-        ' "iteration": 1, "log_weight": 0.0}]}',
-    ],
-)
-def test_a_bad_manifest_is_named(manifest, tmp_path):
-    (tmp_path / "manifest.json").write_text(manifest)
-    with pytest.raises(ValueError, match="manifest.json"):
-        mh.PosteriorSamples.load(tmp_path)
-
-
 def test_a_missing_or_empty_directory_is_named(tmp_path):
     with pytest.raises(ValueError, match="directory="):
         mh.PosteriorSamples.load(tmp_path / "nowhere")
 
 
-def test_a_missing_sample_file_is_named(tmp_path):
-    model = compiled(sgld())
-    fit(model, callbacks=[mh.PosteriorSamples(directory=tmp_path)])
-    os.remove(tmp_path / "sample-0000000006.h5")
-    with pytest.raises(ValueError, match="sample-0000000006"):
-        mh.PosteriorSamples.load(tmp_path).ensemble(model)
-
-
 _HOLDER = """
 import sys, time
-from keras_mhmcmc.posterior.lock import FolderLock
+from keras_mhmcmc.posterior.files import FolderLock
 FolderLock(sys.argv[1]).acquire()
 print("held", flush=True)
 time.sleep(600)
@@ -275,44 +247,19 @@ def test_a_directory_that_another_process_writes_to_is_refused(tmp_path):
     # The lock of a killed process is gone; one of this process is given back.
     for directory in (tmp_path, tmp_path / "a"):
         fit(compiled(sgld()), callbacks=[mh.PosteriorSamples(directory=directory)])
-        lock = FolderLock(directory)
+        lock = sample_files.FolderLock(directory)
         lock.acquire()
         lock.release()
     here = os.path.realpath(tmp_path)
-    assert not [key for key in folder_lock._HELD if key.startswith(here)]
+    assert not [key for key in sample_files._LOCKED if key.startswith(here)]
 
 
 def test_a_directory_that_another_run_filled_meanwhile_is_refused(tmp_path):
     early = mh.PosteriorSamples(directory=tmp_path)
     fit(compiled(sgld()), callbacks=[mh.PosteriorSamples(directory=tmp_path)])
-    with pytest.raises(ValueError, match="held 0 samples and now holds 2"):
+    with pytest.raises(ValueError, match="empty for a new run.*holds 2 samples"):
         fit(compiled(sgld()), callbacks=[early])
     assert len(mh.PosteriorSamples.load(tmp_path)) == 2
-
-
-def test_a_full_disk_keeps_the_samples_before_it(tmp_path):
-    """The system refuses to write a sample's last byte."""
-    model = compiled(sgld())
-    posterior = mh.PosteriorSamples(directory=tmp_path)
-    fit(model, epochs=2, callbacks=[posterior])
-    size = os.path.getsize(tmp_path / "sample-0000000012.h5")
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limit[1]))
-    try:
-        with pytest.raises(OSError, match="sample-0000000018.h5.*Free space"):
-            fit(model, epochs=2, callbacks=[posterior])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, ignored)
-    loaded = mh.PosteriorSamples.load(tmp_path)
-    assert loaded.iterations.tolist() == [6, 12]
-    assert len(loaded.ensemble(model).predict_members(data()[0])) == 2
-    assert not [name for name in os.listdir(tmp_path) if "unfinished" in name]
-    # The run goes on where it stopped.
-    fit(model, epochs=1, callbacks=[posterior])
-    assert posterior.iterations[:2].tolist() == [6, 12]
-    assert len(posterior) == len(mh.PosteriorSamples.load(tmp_path))
 
 
 def test_to_arviz_has_the_chain_axis(tmp_path):

@@ -96,10 +96,6 @@ BAD_MANIFESTS = {
     "energy of text": at("energy", "1"),
     "rate of text": at("log_rate", "1"),
     "final of text": at("is_final", "no"),
-    "checksum 5": at("sha256", 5),
-    "checksum too short": at("sha256", "ab"),
-    "checksum of text": at("sha256", "x" * 64),
-    "checksum of the base": edited(["base_sha256"], []),
     "run of text": edited(["run"], "csgld"),
     "seed of text": edited(["run", "seed"], "3"),
     "seed below 0": edited(["run", "seed"], -1),
@@ -250,16 +246,13 @@ BAD_SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("has_checksums", [True, False])
 @pytest.mark.parametrize("name", BAD_SAMPLES)
-def test_a_bad_sample_is_an_error_that_names_it(name, has_checksums, kept, folder):
-    if not has_checksums:  # what a file holds is checked as well
-        edit(folder, as_first_written)
+def test_a_bad_sample_is_an_error_that_names_it(name, kept, folder):
     BAD_SAMPLES[name](folder, kept)
     before = contents(folder)
     loaded = mh.PosteriorSamples.load(folder)
     name = NAMES[0] if name == "swapped" else NAMES[1]
-    with pytest.raises(ValueError, match=f"{name}.*(Restore|Put the file)"):
+    with pytest.raises(ValueError, match=f"{name}.*Restore"):
         loaded.ensemble(kept[0])
     assert contents(folder) == before
     # The remedy works: without its entry the others are as they were.

@@ -98,7 +98,7 @@ def energy(weights, bias):
 
 
 def own_energies(posterior):
-    return np.array([energy(*arrays) for arrays in posterior._store._arrays])
+    return np.array([energy(*arrays) for arrays in posterior._store._arrays.values()])
 
 
 def check_energies(posterior, jumped):

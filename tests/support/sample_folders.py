@@ -27,20 +27,11 @@ def edit(folder, change):
 
 
 def as_first_written(manifest):
-    """The manifest without the entries that came later: checksums and the run."""
-    later = ("sha256", "log_rate", "is_final")
+    """The manifest without the entries that came later, such as the run."""
+    later = ("log_rate", "is_final")
     samples = [
         {name: value for name, value in entry.items() if name not in later}
         for entry in manifest["samples"]
     ]
-    entries = {k: v for k, v in manifest.items() if k not in ("run", "base_sha256")}
+    entries = {k: v for k, v in manifest.items() if k != "run"}
     return entries | {"samples": samples}
-
-
-def flip_a_bit(path, value):
-    """Changes a file where it holds the bytes `value`: it can still be read."""
-    content = bytearray(path.read_bytes())
-    place = content.find(value)
-    assert place >= 0
-    content[place] ^= 1
-    path.write_bytes(content)
