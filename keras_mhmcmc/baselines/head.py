@@ -17,7 +17,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.fit import compiled_loss
 from keras_mhmcmc.priors import Gaussian
 
 Floats = npt.NDArray[np.float64]

@@ -19,7 +19,7 @@ from keras_mhmcmc.bayesian.data import Shuffled
 from keras_mhmcmc.bayesian.members import give_weights
 from keras_mhmcmc.bayesian.progress import Progress
 from keras_mhmcmc.bayesian.scores import Nats
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.posterior.runaway import NoSampleError

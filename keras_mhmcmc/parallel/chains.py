@@ -18,8 +18,8 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.base_options import refuse_loss_scaling
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel import optimizers as parallel_optimizers
 from keras_mhmcmc.parallel.checks import check_template
 from keras_mhmcmc.parallel.checks import check_trainable

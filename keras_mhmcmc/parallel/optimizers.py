@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.samplers.named import NAMED
 
 # These treat every weight by itself, so that a leading chain axis changes nothing.

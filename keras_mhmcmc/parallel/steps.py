@@ -13,7 +13,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_values import split
 from keras_mhmcmc.parallel.stacked_values import where_accepted
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior.store import Store
 

@@ -11,7 +11,7 @@ import keras
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.ensemble.checks import warn_of_few
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior.awaited import AwaitedSample
 from keras_mhmcmc.posterior.awaited import entries

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import progress
 
 # Copies: samples are too alike if at most this share of them, and at most this number,

@@ -3,9 +3,9 @@
 import keras
 
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
-from keras_mhmcmc.optimizers.base_options import refuse_other_weights
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.base_options import refuse_loss_scaling
+from keras_mhmcmc.fit.base_options import refuse_other_weights
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 

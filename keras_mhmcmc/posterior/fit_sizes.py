@@ -9,9 +9,9 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _data
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.fit.loss_terms import positions_of_an_example
+from keras_mhmcmc.fit.loss_terms import terms_of_an_example
 from keras_mhmcmc.losses import Likelihood
-from keras_mhmcmc.optimizers.loss_terms import positions_of_an_example
-from keras_mhmcmc.optimizers.loss_terms import terms_of_an_example
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior.example_weights import ExampleWeights
 from keras_mhmcmc.posterior.loss_scale import warn_of_sum

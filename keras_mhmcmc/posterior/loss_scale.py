@@ -11,7 +11,7 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.loss_terms import output_shape
+from keras_mhmcmc.fit.loss_terms import output_shape
 
 _ROWS = 2  # enough to tell a sum from a mean
 

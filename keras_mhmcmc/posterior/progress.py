@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 
 
 def iteration_of(model: keras.Model) -> int:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import keras
 
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 # What may differ between the chains of one posterior: their law is the same.

@@ -20,12 +20,12 @@ from keras import ops
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
+from keras_mhmcmc.fit.compiled_loss import OF_LABELS
+from keras_mhmcmc.fit.compiled_loss import OF_REGRESSIONS
+from keras_mhmcmc.fit.compiled_loss import name_of
+from keras_mhmcmc.fit.loss_terms import output_shape
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.losses import Likelihood
-from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
-from keras_mhmcmc.optimizers.compiled_loss import OF_REGRESSIONS
-from keras_mhmcmc.optimizers.compiled_loss import name_of
-from keras_mhmcmc.optimizers.loss_terms import output_shape
-from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.tuning.batches import batches_of

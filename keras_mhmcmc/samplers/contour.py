@@ -24,9 +24,9 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.chain import Chain
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.standstill import warm_up_message
+from keras_mhmcmc.fit.chain import Chain
+from keras_mhmcmc.fit.sampler import Sampler
+from keras_mhmcmc.fit.standstill import warm_up_message
 from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.priors import Prior

@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.tuning.batches import Batch
 
 Kept = list[tuple[keras.Variable, Array]]

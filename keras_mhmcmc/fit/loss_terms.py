@@ -8,10 +8,10 @@ import keras
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._stored_model import WrapperModel
+from keras_mhmcmc.fit.compiled_loss import OF_LABELS
+from keras_mhmcmc.fit.compiled_loss import OF_MEAN_SQUARES
+from keras_mhmcmc.fit.compiled_loss import name_of
 from keras_mhmcmc.losses import Likelihood
-from keras_mhmcmc.optimizers.compiled_loss import OF_LABELS
-from keras_mhmcmc.optimizers.compiled_loss import OF_MEAN_SQUARES
-from keras_mhmcmc.optimizers.compiled_loss import name_of
 
 
 def found_size(model: keras.Model | None, x: Any, *, is_of_examples: bool) -> int:

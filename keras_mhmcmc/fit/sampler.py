@@ -18,16 +18,16 @@ from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers import arguments as constructor
-from keras_mhmcmc.optimizers import base_options
-from keras_mhmcmc.optimizers import compiled_loss
-from keras_mhmcmc.optimizers import state
-from keras_mhmcmc.optimizers.chain import Chain
-from keras_mhmcmc.optimizers.chain import Parts
-from keras_mhmcmc.optimizers.chain import ProposingChain
-from keras_mhmcmc.optimizers.loss_terms import found_size
-from keras_mhmcmc.optimizers.model_states import ModelStates
-from keras_mhmcmc.optimizers.state import SampleInfo
+from keras_mhmcmc.fit import arguments as constructor
+from keras_mhmcmc.fit import base_options
+from keras_mhmcmc.fit import compiled_loss
+from keras_mhmcmc.fit import state
+from keras_mhmcmc.fit.chain import Chain
+from keras_mhmcmc.fit.chain import Parts
+from keras_mhmcmc.fit.chain import ProposingChain
+from keras_mhmcmc.fit.loss_terms import found_size
+from keras_mhmcmc.fit.model_states import ModelStates
+from keras_mhmcmc.fit.state import SampleInfo
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab

@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
-from keras_mhmcmc.optimizers import full_data
+from keras_mhmcmc.fit import full_data
 from keras_mhmcmc.samplers import amagold
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES

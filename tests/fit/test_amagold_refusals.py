@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from tests.optimizers.test_amagold_fits import EPOCH
-from tests.optimizers.test_amagold_fits import fit
-from tests.optimizers.test_amagold_fits import full_energy
-from tests.optimizers.test_amagold_fits import sampler
+from tests.fit.test_amagold_fits import EPOCH
+from tests.fit.test_amagold_fits import fit
+from tests.fit.test_amagold_fits import full_energy
+from tests.fit.test_amagold_fits import sampler
 from tests.support.models import BATCH_SIZE
 from tests.support.models import TRAIN_SIZE
 from tests.support.models import compiled

@@ -14,7 +14,7 @@ import numpy as np
 from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers import base_options
+from keras_mhmcmc.fit import base_options
 
 Check = Callable[[keras.Model], None]  # of a compiled model, before the first step
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.optimizers import standstill
+from keras_mhmcmc.fit import standstill
 from keras_mhmcmc.posterior import chain_watch
 from tests.support.models import BATCH_SIZE
 from tests.support.models import TRAIN_SIZE

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from tests.optimizers.test_amagold import with_half_the_noise
+from tests.fit.test_amagold import with_half_the_noise
 from tests.support.shuffled import Shuffled
 
 N, FEATURES, BATCH = 400, 2, 40

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.optimizers import arguments
+from keras_mhmcmc.fit import arguments
 from keras_mhmcmc.samplers import mhbt
 from tests.support.models import TRAIN_SIZE
 from tests.support.models import compiled

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.optimizers import full_data
+from keras_mhmcmc.fit import full_data
 from tests.support.models import BATCH_SIZE
 from tests.support.models import CLASSES
 from tests.support.models import FEATURES
