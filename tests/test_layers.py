@@ -43,6 +43,7 @@ ROOMS = [
     "proposals",
     "partition",
     "expansions",
+    "tuning/batches",
     "fit",
     "samplers",
     "kernels",

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc._warn import warn
+from keras_mhmcmc.fit.watch import tell
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
 
@@ -85,13 +85,9 @@ def check_variables(variables: Sequence[keras.Variable]) -> None:
             )
     coarse = [variable for variable in variables if variable.dtype in _COARSE]
     if coarse:
-        warn(
-            "Weights in half precision lose the noise of a sampler: most of its steps "
-            "are smaller than the distance between two numbers, and most weights never "
-            "move. Keep the weights in float32, with the policy 'mixed_bfloat16' or "
-            f"'float32'. Received: {len(coarse)} variables, such as "
-            f"'{coarse[0].path}' of dtype {coarse[0].dtype}"
-        )
+        first = coarse[0]
+        what = {"count": len(coarse), "path": first.path, "dtype": first.dtype}
+        tell("half precision", **what)
 
 
 def refuse_other_weights(sampled: Sequence[keras.Variable], model: keras.Model) -> None:

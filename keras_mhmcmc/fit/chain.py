@@ -19,12 +19,12 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.fit.standstill import Standstill
-from keras_mhmcmc.fit.standstill import reason_of_loss
 from keras_mhmcmc.fit.state import Energies
 from keras_mhmcmc.fit.state import SampleInfo
 from keras_mhmcmc.fit.state import StateVariables
 from keras_mhmcmc.fit.state import constant
+from keras_mhmcmc.fit.watch import Standstill
+from keras_mhmcmc.fit.watch import reason_of_loss
 from keras_mhmcmc.samplers.base import Current
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Position

@@ -13,8 +13,8 @@ import numpy as np
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
-from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import base_options
+from keras_mhmcmc.fit.watch import tell
 
 Check = Callable[[keras.Model], None]  # of a compiled model, before the first step
 
@@ -83,17 +83,11 @@ def warn_of_no_likelihood(model: keras.Model) -> None:
         kind = loss if inspect.isfunction(loss) else type(loss)
         name = given if isinstance(given, str) else kind.__name__
         squares = (
-            "The mean squared error stands for normal noise with a standard deviation "
-            "of 0.71, in units of the target. "
+            " The mean squared error stands for normal noise with a standard deviation "
+            "of 0.71, in units of the target."
         )
-        warn(
-            f"The loss {name!r} is no negative log-likelihood. The sampler takes it "
-            "for one, and its size then sets how wide the posterior is. "
-            f"{squares * is_mean_squared_error(loss)}For a regression use "
-            "`mh.losses.GaussianNLL(noise_std)` with the size of your noise, or "
-            '`mh.SGLDSA(..., likelihood="gaussian")`, which learns the size. For '
-            "classes use a cross-entropy."
-        )
+        squares *= is_mean_squared_error(loss)
+        tell("no likelihood", name=name, squares=squares)
 
 
 def _warn_of_another_likelihood(model: keras.Model) -> None:
@@ -107,12 +101,7 @@ def _warn_of_another_likelihood(model: keras.Model) -> None:
     if any(weight not in (None, 1) for weight in keras.tree.flatten(weights)):
         found.append(f"loss_weights={weights}")
     if found:
-        warn(
-            "The sampled posterior is that of the compiled loss, which is not the one "
-            "of the data. A loss with the weight w counts each example w times, and "
-            "label smoothing mixes each label with the others. Leave them out, unless "
-            f"you want this likelihood. Received: {', '.join(found)}"
-        )
+        tell("another likelihood", found=", ".join(found))
 
 
 def check_is_mean_squared_error(model: keras.Model) -> None:
@@ -186,12 +175,7 @@ def checked_as(first: Any, model: keras.Model) -> Any:
         _backend.compile_arguments(model).get("loss_weights"),
     ]
     if first is not None and first != now:
-        warn(
-            "The loss has changed since the chain began, and the chain may accept "
-            "nothing: it compares the energy of a proposal with that of the state, "
-            "which the first loss gave. Compile the model with a new sampler, which "
-            f"continues from the present weights. Now: {now!r}, first: {first!r}"
-        )
+        tell("another loss", now=now, first=first)
     return now
 
 
@@ -257,9 +241,4 @@ class LossCheck:
         if self._has_told or not _backend.is_fitting():
             return
         self._has_told = True
-        warn(
-            f"The sampler {optimizer.name!r} runs in a `fit`, but the model was not "
-            "compiled with it. Keras does not tell it about the end of an epoch or of "
-            "`fit`. Call its methods `check_epoch()` at the end of each epoch, and "
-            "`settle()` before you read the weights."
-        )
+        tell("not compiled", name=optimizer.name)

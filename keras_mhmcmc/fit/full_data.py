@@ -12,7 +12,7 @@ from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._data import Batch as Data
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc._warn import warn
+from keras_mhmcmc.fit.watch import tell
 
 # Examples that are evaluated at once, of data in arrays.
 _BATCH_SIZE = 512
@@ -81,10 +81,7 @@ class OrderWatch:
         else:
             return
         self._has_told = True
-        warn(
-            "AMAGOLD is not exact if the mini-batches have the same order in each "
-            f"epoch: {reason}. {remedy}"
-        )
+        tell("order", reason=reason, remedy=remedy)
 
 
 def batches(data: Data) -> Iterator[Data]:

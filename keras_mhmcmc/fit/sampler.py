@@ -17,7 +17,6 @@ from keras_mhmcmc._backend import ops
 from keras_mhmcmc._serialize import call_text
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import arguments as constructor
 from keras_mhmcmc.fit import base_options
 from keras_mhmcmc.fit import compiled_loss
@@ -28,6 +27,7 @@ from keras_mhmcmc.fit.chain import ProposingChain
 from keras_mhmcmc.fit.loss_terms import found_size
 from keras_mhmcmc.fit.model_states import ModelStates
 from keras_mhmcmc.fit.state import SampleInfo
+from keras_mhmcmc.fit.watch import tell
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
@@ -567,12 +567,7 @@ class Sampler(keras.optimizers.Optimizer):
         if self._has_keeper or self.num_chains is not None or not _backend.is_fitting():
             return
         self._has_keeper = True
-        warn(
-            f"This `fit` with {type(self).__name__} kept no sample of the posterior: "
-            "the model has the last state of the chain alone. Pass "
-            "`callbacks=[posterior]` with `posterior = mh.PosteriorSamples()`, "
-            "and predict with `posterior.ensemble(model)`."
-        )
+        tell("no samples", name=type(self).__name__)
 
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
         """Mark the current state as a sample. The next step stores its energy.

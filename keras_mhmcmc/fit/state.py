@@ -15,7 +15,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import ops
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc._warn import warn
+from keras_mhmcmc.fit.watch import tell
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Slot
 from keras_mhmcmc.samplers.base import leaves
@@ -291,10 +291,6 @@ def gradients_of_each(
             f"for {len(missing)} of {len(weights)} variables, such as {missing[0]}"
         )
     if missing:
-        warn(
-            f"There are no gradients for {len(missing)} of {len(weights)} variables, "
-            f"such as {missing[0]}: the loss does not depend on them. The sampler "
-            "leaves them as they are. Set `trainable = False` for their layers, or "
-            "let the loss depend on them."
-        )
+        counts = {"count": len(missing), "all": len(weights)}
+        tell("no gradient", path=missing[0], **counts)
     return found

@@ -15,6 +15,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
@@ -26,7 +27,6 @@ from keras_mhmcmc.parallel.checks import check_trainable
 from keras_mhmcmc.parallel.history import ChainHistory
 from keras_mhmcmc.parallel.history import ChainMetrics
 from keras_mhmcmc.parallel.initial_values import initial_values
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.parallel.stacked_values import stacked_variable
 from keras_mhmcmc.parallel.starts import Start
 from keras_mhmcmc.parallel.starts import checked_count

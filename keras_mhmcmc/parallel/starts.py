@@ -15,11 +15,11 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.initial_values import drawn_again
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 Start = StackedModel | Sequence[keras.Model | PathLike]
 

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior.store import Store
 
 _ENTRIES = 256  # numbers of each weight that are compared

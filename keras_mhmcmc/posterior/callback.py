@@ -11,17 +11,17 @@ import keras
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.ensemble.checks import warn_of_few
+from keras_mhmcmc.fit.data_watch import FitSizes
+from keras_mhmcmc.fit.run_watch import ChainWatch
+from keras_mhmcmc.fit.run_watch import Runaway
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior.awaited import AwaitedSample
 from keras_mhmcmc.posterior.awaited import entries
-from keras_mhmcmc.posterior.chain_watch import ChainWatch
 from keras_mhmcmc.posterior.checked_sampler import checked_sampler
 from keras_mhmcmc.posterior.directory import DirectoryStore
-from keras_mhmcmc.posterior.fit_sizes import FitSizes
 from keras_mhmcmc.posterior.interrupts import Interrupts
 from keras_mhmcmc.posterior.pool import loaded
-from keras_mhmcmc.posterior.runaway import Runaway
 from keras_mhmcmc.posterior.samples import Samples
 from keras_mhmcmc.posterior.store import MemoryStore
 from keras_mhmcmc.posterior.store import Record
@@ -252,7 +252,7 @@ class PosteriorSamples(Samples, keras.callbacks.Callback):
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
             is_burnt = self._started + self.burn_in + self._warm_up > 0
-            self._watch.begin(self.model, self._sampler, not is_burnt)
+            self._watch.begin(self._sampler, not is_burnt)
             self._runaway.begin(self.model, self._sampler, self._started == 0)
         self._sizes.weights.check(is_whole=False)
         is_last = batch + 1 >= (self.params.get("steps") or math.inf)

@@ -2,11 +2,11 @@
 
 import keras
 
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit.base_options import refuse_loss_scaling
 from keras_mhmcmc.fit.base_options import refuse_other_weights
 from keras_mhmcmc.fit.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 
 def checked_sampler(model: keras.Model) -> Sampler | None:

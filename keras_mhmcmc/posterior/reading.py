@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.parallel.stacked_model import StackedModel
-from keras_mhmcmc.posterior import runaway
+from keras_mhmcmc.fit import run_watch
 from keras_mhmcmc.posterior.pool import PooledStore
 from keras_mhmcmc.posterior.store import Record
 from keras_mhmcmc.posterior.store import Store
@@ -67,8 +67,8 @@ def members(
     weights = weights.reshape(-1)
     stacked = [draw.reshape(samples * count, *draw.shape[2:]) for draw in draws]
     is_lost = _are_lost(store.records, model, count).reshape(-1)
-    is_above = runaway.are_above(store.records, count).reshape(-1)
-    runaway.tell_of_left_out(is_above[~is_lost], "samples")
+    is_above = run_watch.are_above(store.records, count).reshape(-1)
+    run_watch.tell_of_left_out(is_above[~is_lost], "samples")
     is_out = is_lost | is_above
     if is_out.any():
         stacked = [draw[~is_out] for draw in stacked]
@@ -83,8 +83,8 @@ def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
     """
     draws, single = _by_chain(store, model)
     draws = [np.moveaxis(draw, 1, 0) for draw in draws]
-    above = np.asarray(runaway.are_above(store.records, len(draws[0])).all(axis=0))
-    runaway.tell_of_left_out(above, "chains")
+    above = np.asarray(run_watch.are_above(store.records, len(draws[0])).all(axis=0))
+    run_watch.tell_of_left_out(above, "chains")
     kept = _complete_chains(store.records, model, len(draws[0]))
     kept = kept[~above[kept]]
     if len(kept) < len(draws[0]):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import keras
 
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc.fit.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 # What may differ between the chains of one posterior: their law is the same.
 _OF_A_CHAIN = {"learning_rate", "name", "seed", "warm_up"}

@@ -65,8 +65,8 @@ from keras_mhmcmc.fit.chain import Parts
 from keras_mhmcmc.fit.full_data import FullLoss
 from keras_mhmcmc.fit.full_data import OrderWatch
 from keras_mhmcmc.fit.sampler import Sampler
-from keras_mhmcmc.fit.standstill import Standstill
 from keras_mhmcmc.fit.state import SampleInfo
+from keras_mhmcmc.fit.watch import Standstill
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.base import leaves

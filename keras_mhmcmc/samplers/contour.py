@@ -26,7 +26,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit.chain import Chain
 from keras_mhmcmc.fit.sampler import Sampler
-from keras_mhmcmc.fit.standstill import warm_up_message
+from keras_mhmcmc.fit.watch import warm_up_message
 from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.priors import Prior

@@ -11,9 +11,9 @@ from keras.optimizers import LossScaleOptimizer
 
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.fit.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.samplers.amagold import AMAGOLD
 from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
 from keras_mhmcmc.tuning import table

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.posterior import runaway
+from keras_mhmcmc.fit import run_watch
 from tests.oracles import contour as oracle
 from tests.support.models import Drive
 from tests.support.models import compiled
@@ -230,7 +230,7 @@ def test_an_ensemble_of_one_effective_sample_is_reported(monkeypatch):
         return np.zeros((len(records), chains), bool)
 
     # The density pushes the chain up: its samples are worse than a constant.
-    monkeypatch.setattr(runaway, "are_above", none)
+    monkeypatch.setattr(run_watch, "are_above", none)
     # A steep known density: the sample of the lowest energy has all the weight.
     optimizer = csgld(masses=np.exp(-8.0 * np.arange(40.0)), adapt=False, zeta=5.0)
     model, posterior = compiled(optimizer), mh.PosteriorSamples(every=2)

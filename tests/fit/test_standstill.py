@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.fit import standstill
-from keras_mhmcmc.posterior import chain_watch
+from keras_mhmcmc.fit import run_watch
+from keras_mhmcmc.fit import watch as watches
 from tests.support.models import BATCH_SIZE
 from tests.support.models import TRAIN_SIZE
 from tests.support.models import compiled
@@ -74,7 +74,7 @@ def test_copies_of_one_chain_of_several():
 
 def test_a_chain_that_accepts_one_in_five_is_left_alone():
     """Of 10,000 steps, in epochs of ten: a row of 20 rejections comes by chance."""
-    watch = standstill.Standstill("RSGLD")
+    watch = watches.Standstill("RSGLD")
     rng = np.random.default_rng(0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -86,7 +86,7 @@ def test_a_chain_that_accepts_one_in_five_is_left_alone():
 
 
 def test_a_chain_with_refreshes_is_given_time_for_five_of_them():
-    watch = standstill.Standstill("RSGLD", refresh_probability=0.1)
+    watch = watches.Standstill("RSGLD", refresh_probability=0.1)
     watch.look(np.array(50), np.array(100), rate=0.1, temperature=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -108,7 +108,7 @@ def test_a_settled_chain_is_left_alone(correlation):
                 noise = 5.0 * rng.normal(size=epochs + 1)
                 for i in range(1, epochs + 1):
                     noise[i] = correlation * noise[i - 1] + fresh * noise[i]
-                watch = chain_watch.ChainWatch()
+                watch = run_watch.ChainWatch()
                 watch._first_energy = 60.0 + noise[0]
                 for deviation in noise[1:]:
                     watch.end_epoch({"energy": 60.0 + deviation}, True)
@@ -161,7 +161,7 @@ def test_an_energy_that_falls_is_told_and_one_that_stays_is_not():
 
 def energies_of(values):
     """The warnings of a run with these mean energies of its epochs."""
-    watch = chain_watch.ChainWatch()
+    watch = run_watch.ChainWatch()
     watch._first_energy = values[0]
     for value in values:
         watch.end_epoch({"energy": value}, True)
@@ -203,7 +203,7 @@ def test_a_rate_that_ends_near_zero_is_told():
 def test_few_acceptances_are_told():
     """A few moves of many: neither a standstill nor copies."""
     for share, warns in ((0.03, True), (0.06, False)):
-        watch = chain_watch.ChainWatch()
+        watch = run_watch.ChainWatch()
         for _ in range(5):
             watch.end_epoch({"acceptance": share}, True)
         with warnings.catch_warnings(record=True) as caught:
