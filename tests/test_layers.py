@@ -43,7 +43,6 @@ ROOMS = [
     "proposals",
     "partition",
     "expansions",
-    "tuning/batches",
     "fit",
     "samplers",
     "kernels",

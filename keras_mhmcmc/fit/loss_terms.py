@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._stored_model import WrapperModel
@@ -23,7 +24,6 @@ from keras_mhmcmc.fit.compiled_loss import OF_REGRESSIONS
 from keras_mhmcmc.fit.compiled_loss import name_of
 from keras_mhmcmc.fit.watch import tell
 from keras_mhmcmc.losses import Likelihood
-from keras_mhmcmc.tuning.batches import batches_of
 
 _EXAMPLES, _BATCH = 1000, 250  # that give the loss of a constant prediction
 _SMALLEST = 1e-7  # of a probability: the bound of Keras' cross-entropies
@@ -201,7 +201,7 @@ def first_batches(model: keras.Model, count: int = _EXAMPLES // _BATCH) -> list[
     if data is None:
         return []
     try:
-        stream = batches_of(data["x"], data["y"], _BATCH, seed=0)
+        stream = _data.stream_of(data["x"], data["y"], _BATCH, seed=0)
         return list(itertools.islice(stream(), count))
     except ValueError:  # a generator, whose mini-batches belong to `fit`
         return []

@@ -9,258 +9,223 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.samplers.base import Traits
 
+# A row: its name and the run that shows the harm, a test of `tests/fit`; what happened;
+# after ">" the remedy. Whoever knows the condition gives the numbers in braces.
+_TABLE = """
+still (standstill::a_chain_that_accepts_nothing)
+    {name} accepted none of the last {idle} proposals{chains}: the chain stands still,
+    and its samples are copies of one state.
+  > Lower the learning rate, raise the temperature, or start from weights that an
+    optimizer has found. If the data have changed, compile with a new sampler. {NOW}
+
+undecided (barker::an_epoch_without_a_decision_warns)
+    {name} decided no test in an epoch, and the chain did not move: the epoch has fewer
+    examples than the test needs.
+  > An epoch must have all of the data, `train_size` examples. Leave out
+    `steps_per_epoch`. A lower learning rate needs fewer examples.
+
+warm-up (warm_up::a_fit_that_ends_in_the_warm_up_is_refused_or_told)
+    {name} made {done} of its {count} plain first steps, and no sample yet.
+  > Train for more epochs, or make the optimizer with a smaller `{argument}`. Now:
+    {argument}={count}
+
+rate (warm_up::a_rate_that_falls_to_its_floor_is_told)
+    {name} lowered its learning rate to a thousandth{chains}, and still rejects forward
+    moves.
+  > Raise the temperature, lower the learning rate of the warm-up, or make the batches
+    larger. {NOW}
+
+coarse (standstill::energies_that_float32_cannot_compare)
+    {name} compares energies of {largest:.3g} nats at the temperature {temperature:.3g}.
+    Their float32 spacing is {spacing:.2g} nats, and rounding decides what is accepted.
+  > Raise the temperature, or leave constants out of the loss.
+
+copies (standstill::samples_that_are_copies)
+    Of the {kept} samples of {where}, only {distinct} distinct. The others are copies of
+    the sample before, and an ensemble of them is hardly more than one network.
+  > Look at `acceptance` in the logs. Lower the learning rate, raise the temperature, or
+    keep samples less often (`every`).
+
+slow (standstill::few_acceptances_are_told)
+    The chain accepted {mean:.1%} of its proposals in the epochs with kept samples, and
+    it hardly moves.
+  > Lower the learning rate, or raise the temperature, until it accepts 10% or more.
+
+late (standstill::a_rate_that_ends_near_zero_is_told)
+    The learning rate fell to {last:.3g} at the last of {kept} samples, from {first:.3g}
+    at the first and {start:.3g} at the start of this `fit`. The late samples are nearly
+    copies of each other, and an ensemble of them is hardly more than one network.
+  > Let the rate end above 0, such as with `alpha=0.1` of a `CosineDecay`, keep samples
+    from many cycles of a cyclical schedule, or pass weight_by="learning_rate".
+
+descent (runaway::three_epochs_of_a_new_chain)
+    All {kept} samples are from the first {epochs} epochs of a new chain, whose energy
+    fell in each of them, from {first:.4g} to {last:.4g} nats. They are from its way
+    down, and not of the posterior.
+  > Train longer, and keep samples once the energy has settled (`burn_in`).
+
+rise (standstill::an_energy_that_rises)
+    The energy rose from {early:.4g} to {late:.4g} nats over the {epochs} epochs with
+    kept samples: the chain has not settled.
+  > {SETTLE}
+
+fall (standstill::an_energy_that_falls_is_told_and_one_that_stays_is_not)
+    The energy fell from {early:.4g} to {late:.4g} nats over the {epochs} epochs with
+    kept samples: the early ones are from before the chain settled, and make the
+    ensemble worse.
+  > Keep samples later (`burn_in`), and train longer.
+
+above (standstill::an_energy_above_that_of_the_start)
+    The energy of the samples is {mean:.4g} nats, far above the {first:.4g} nats at the
+    start of this `fit`. A posterior of so many weights lies about {excess:.4g} nats
+    above its minimum.
+  > {SETTLE}
+
+runaway (runaway::a_runaway_regression_gives_no_ensemble)
+    The mean loss of {above} of {samples} samples is far above that of a prediction that
+    ignores the inputs. Now it is {now:.4g} nats; {than}. An ensemble leaves these
+    samples out.
+  > {LOWER}
+
+high (runaway::samples_of_slow_metropolis_steps_are_told)
+    The newest samples have a mean loss of {now:.4g} nats, and a prediction that ignores
+    the inputs has {constant:.4g}: the chain has not come down.
+  > {LOWER}
+
+left out (runaway::a_chain_of_several_that_ran_away_is_left_out)
+    {above} of {count} {what} have a mean loss far above that of a prediction that
+    ignores the inputs. A chain ran away, or has not come down yet.
+  > {LOWER}
+
+lag (lag::statistics_that_lag_are_told_and_the_remedy_helps)
+    At the first sample the mean loss is {training:.3g} nats in training, and
+    {inference:.3g} in inference: the moving statistics of batch normalisation lag
+    behind the weights.
+  > Estimate those of each sample with `posterior.ensemble(model, recalibrate=x)`, keep
+    samples later (`burn_in`), or give the layers a smaller `momentum`. Received:
+    {layers}
+
+no samples (short_fits::a_fit_that_keeps_nothing_says_so_once)
+    This `fit` with {name} kept no sample of the posterior: the model has the last state
+    of the chain alone.
+  > Pass `callbacks=[posterior]` with `posterior = mh.PosteriorSamples()`, and predict
+    with `posterior.ensemble(model)`.
+
+batch_size (fit_sizes::a_batch_size_that_is_not_that_of_fit)
+    `fit` uses mini-batches of {batch} examples, but the sampler has
+    batch_size={expected}, from which its temperature follows.
+  > Pass the same `batch_size` to both. The default of `fit` is 32.
+
+train_size (fit_sizes::a_train_size_that_is_not_the_number_of_examples)
+    An epoch of `fit` has {examples} examples{terms}, but the sampler has
+    train_size={expected}, which sets the width of the posterior.
+  > Pass the number of training examples. With `validation_split`, count the examples
+    that are left for training; with augmentation, count them before it. If the loss is
+    a mean over several positions of each example, multiply by the number of positions.
+    If `steps_per_epoch` makes an epoch a part or a multiple of the data, ignore this
+    warning.
+
+last (fit_sizes::a_short_last_batch_and_a_size_without_one)
+    The last mini-batch of an epoch has {last} examples, and the others have {batch}.
+    The sampler uses the temperature of a full mini-batch for all, which makes the
+    sampled distribution wider.
+  > Drop the last mini-batch (`dataset.batch(..., drop_remainder=True)`), or use a size
+    that divides {examples} nearly: {better}.
+
+weights (fit_sizes::weights_that_multiply_the_likelihood)
+    The {name} of `fit` counts an example {mean:.3g} times on average{seen}, and the
+    likelihood with it. The sampled posterior is {width} than that of the data.
+  > Divide the weights by their mean over the examples, unless you want this likelihood.
+
+order (amagold_fits::a_saved_run_goes_on_bit_for_bit)
+    AMAGOLD is not exact if the mini-batches have the same order in each epoch:
+    {reason}.
+  > {remedy}
+
+sum (fit_sizes::a_loss_of_ones_own_that_is_a_sum)
+    The loss is a sum over the mini-batch: two examples give {once:.3g}, and the same
+    two taken twice give {twice:.3g}. The sampler multiplies the loss by `train_size`,
+    so the loss must be a mean. With a sum the posterior is much too narrow.
+  > Return one number for each example, or use `ops.mean` in place of `ops.sum`.
+
+unknown (fit_sizes::a_loss_for_one_size_of_mini_batch)
+    Nobody knows whether the loss is a mean over the mini-batch, as a sampler needs: it
+    cannot be evaluated on two examples of a mini-batch.
+  > The error was: {error}
+
+no likelihood (losses_without_likelihood::the_standard_deviation_of_squares)
+    The loss {name!r} is no negative log-likelihood. The sampler takes it for one, and
+    its size then sets how wide the posterior is.{squares}
+  > For a regression use `mh.losses.GaussianNLL(noise_std)` with the size of your noise,
+    or `mh.SGLDSA(..., likelihood="gaussian")`, which learns the size. For classes use a
+    cross-entropy.
+
+another likelihood (losses_without_likelihood::label_smoothing_is_another_likelihood)
+    The sampled posterior is that of the compiled loss, which is not the one of the
+    data. A loss with the weight w counts each example w times, and label smoothing
+    mixes each label with the others.
+  > Leave them out, unless you want this likelihood. Received: {found}
+
+another loss (another_loss::another_loss_asks_for_a_new_sampler)
+    The loss has changed since the chain began, and the chain may accept nothing: it
+    compares the energy of a proposal with that of the state, which the first loss gave.
+  > Compile the model with a new sampler, which continues from the present weights. Now:
+    {now!r}, first: {first!r}
+
+half precision (around_fit::weights_in_half_precision_are_told)
+    Weights in half precision lose the noise of a sampler: most of its steps are smaller
+    than the distance between two numbers, and most weights never move.
+  > Keep the weights in float32, with the policy 'mixed_bfloat16' or 'float32'.
+    Received: {count} variables, such as '{path}' of dtype {dtype}
+
+no gradient (warm_up::weights_without_a_gradient_stay_where_they_are)
+    There are no gradients for {count} of {all} variables, such as {path}: the loss does
+    not depend on them. The sampler leaves them as they are.
+  > Set `trainable = False` for their layers, or let the loss depend on them.
+
+not compiled (around_fit::a_fit_that_does_not_know_its_sampler_is_told)
+    The sampler {name!r} runs in a `fit`, but the model was not compiled with it. Keras
+    does not tell it about the end of an epoch or of `fit`.
+  > Call its methods `check_epoch()` at the end of each epoch, and `settle()` before you
+    read the weights.
+"""
+_SHARED = {
+    "{NOW}": "Now: learning_rate={rate:.3g}, temperature={temperature:.3g}",
+    "{LOWER}": "Lower the learning rate: `mh.suggest_learning_rate(model, x, y)` tries "
+    "several. With a known noise, the largest stable rate grows with the square of "
+    "`noise_std`. If the loss is still on its way down, standardise the targets, raise "
+    "the rate, or keep samples later (`burn_in`).",
+    "{SETTLE}": "Keep samples later (`burn_in`) and train longer. If the loss is worse "
+    "than before training, lower the learning rate (now {rate:.3g}), or check that "
+    "`train_size` is the number of training examples.",
+}
+
 
 class Row(NamedTuple):
-    """A warning. Whoever knows its condition gives the numbers in braces."""
+    """A warning of the table."""
 
-    sentence: str
-    remedy: str
-    run: str  # the test, in `tests/`, whose run shows the harm
+    run: str
+    text: str
 
 
-_NOW = "Now: learning_rate={rate:.3g}, temperature={temperature:.3g}"
-_LOWER = (
-    "Lower the learning rate: `mh.suggest_learning_rate(model, x, y)` tries several. "
-    "With a known noise, the largest stable rate grows with the square of `noise_std`. "
-    "If the loss is still on its way down, standardise the targets, raise the rate, or "
-    "keep samples later (`burn_in`)."
-)
-_SETTLE = (
-    "Keep samples later (`burn_in`) and train longer. If the loss is worse than before "
-    "training, lower the learning rate (now {rate:.3g}), or check that `train_size` is "
-    "the number of training examples."
-)
-_HARDLY_MORE = "and an ensemble of them is hardly more than one network."
+def _rows() -> dict[str, Row]:
+    found = {}
+    for block in _TABLE.strip().split("\n\n"):
+        head, _, text = block.partition("\n")
+        name, _, run = head.removesuffix(")").partition(" (")
+        text = " ".join(text.replace("\n  > ", " ").split())
+        for mark, shared in _SHARED.items():
+            text = text.replace(mark, shared)
+        found[name] = Row(run, text)
+    return found
 
-ROWS = {
-    # Of the chain, in an epoch.
-    "still": Row(
-        "{name} accepted none of the last {idle} proposals{chains}: the chain stands "
-        "still, and its samples are copies of one state.",
-        "Lower the learning rate, raise the temperature, or start from weights that an "
-        "optimizer has found. If the data have changed, compile with a new sampler. "
-        f"{_NOW}",
-        "fit/test_standstill.py::test_a_chain_that_accepts_nothing",
-    ),
-    "undecided": Row(
-        "{name} decided no test in an epoch, and the chain did not move: the epoch has "
-        "fewer examples than the test needs.",
-        "An epoch must have all of the data, `train_size` examples. Leave out "
-        "`steps_per_epoch`. A lower learning rate needs fewer examples.",
-        "fit/test_barker.py::test_an_epoch_without_a_decision_warns",
-    ),
-    "warm-up": Row(
-        "{name} made {done} of its {count} plain first steps, and no sample yet.",
-        "Train for more epochs, or make the optimizer with a smaller `{argument}`. "
-        "Now: {argument}={count}",
-        "fit/test_warm_up.py::test_a_fit_that_ends_in_the_warm_up_is_refused_or_told",
-    ),
-    "rate": Row(
-        "{name} lowered its learning rate to a thousandth{chains}, and still rejects "
-        "forward moves.",
-        "Raise the temperature, lower the learning rate of the warm-up, or make the "
-        f"batches larger. {_NOW}",
-        "fit/test_warm_up.py::test_a_rate_that_falls_to_its_floor_is_told",
-    ),
-    "coarse": Row(
-        "{name} compares energies of {largest:.3g} nats at the temperature "
-        "{temperature:.3g}. Their float32 spacing is {spacing:.2g} nats, and rounding "
-        "decides what is accepted.",
-        "Raise the temperature, or leave constants out of the loss.",
-        "fit/test_standstill.py::test_energies_that_float32_cannot_compare",
-    ),
-    # Of the samples, at the end of `fit`.
-    "copies": Row(
-        "Of the {kept} samples of {where}, only {distinct} distinct. The others are "
-        f"copies of the sample before, {_HARDLY_MORE}",
-        "Look at `acceptance` in the logs. Lower the learning rate, raise the "
-        "temperature, or keep samples less often (`every`).",
-        "fit/test_standstill.py::test_samples_that_are_copies",
-    ),
-    "slow": Row(
-        "The chain accepted {mean:.1%} of its proposals in the epochs with kept "
-        "samples, and it hardly moves.",
-        "Lower the learning rate, or raise the temperature, until it accepts 10% or "
-        "more.",
-        "fit/test_standstill.py::test_few_acceptances_are_told",
-    ),
-    "late": Row(
-        "The learning rate fell to {last:.3g} at the last of {kept} samples, from "
-        "{first:.3g} at the first and {start:.3g} at the start of this `fit`. The late "
-        f"samples are nearly copies of each other, {_HARDLY_MORE}",
-        "Let the rate end above 0, such as with `alpha=0.1` of a `CosineDecay`, keep "
-        "samples from many cycles of a cyclical schedule, or pass "
-        'weight_by="learning_rate".',
-        "fit/test_standstill.py::test_a_rate_that_ends_near_zero_is_told",
-    ),
-    "descent": Row(
-        "All {kept} samples are from the first {epochs} epochs of a new chain, whose "
-        "energy fell in each of them, from {first:.4g} to {last:.4g} nats. They are "
-        "from its way down, and not of the posterior.",
-        "Train longer, and keep samples once the energy has settled (`burn_in`).",
-        "fit/test_runaway.py::test_three_epochs_of_a_new_chain",
-    ),
-    "rise": Row(
-        "The energy rose from {early:.4g} to {late:.4g} nats over the {epochs} epochs "
-        "with kept samples: the chain has not settled.",
-        _SETTLE,
-        "fit/test_standstill.py::test_an_energy_that_rises",
-    ),
-    "fall": Row(
-        "The energy fell from {early:.4g} to {late:.4g} nats over the {epochs} epochs "
-        "with kept samples: the early ones are from before the chain settled, and make "
-        "the ensemble worse.",
-        "Keep samples later (`burn_in`), and train longer.",
-        "fit/test_standstill.py::"
-        "test_an_energy_that_falls_is_told_and_one_that_stays_is_not",
-    ),
-    "above": Row(
-        "The energy of the samples is {mean:.4g} nats, far above the {first:.4g} nats "
-        "at the start of this `fit`. A posterior of so many weights lies about "
-        "{excess:.4g} nats above its minimum.",
-        _SETTLE,
-        "fit/test_standstill.py::test_an_energy_above_that_of_the_start",
-    ),
-    "runaway": Row(
-        "The mean loss of {above} of {samples} samples is far above that of a "
-        "prediction that ignores the inputs. Now it is {now:.4g} nats; {than}. An "
-        "ensemble leaves these samples out.",
-        _LOWER,
-        "fit/test_runaway.py::test_a_runaway_regression_gives_no_ensemble",
-    ),
-    "high": Row(
-        "The newest samples have a mean loss of {now:.4g} nats, and a prediction that "
-        "ignores the inputs has {constant:.4g}: the chain has not come down.",
-        _LOWER,
-        "fit/test_runaway.py::test_samples_of_slow_metropolis_steps_are_told",
-    ),
-    "left out": Row(
-        "{above} of {count} {what} have a mean loss far above that of a prediction "
-        "that ignores the inputs. A chain ran away, or has not come down yet.",
-        _LOWER,
-        "fit/test_runaway.py::test_a_chain_of_several_that_ran_away_is_left_out",
-    ),
-    "lag": Row(
-        "At the first sample the mean loss is {training:.3g} nats in training, and "
-        "{inference:.3g} in inference: the moving statistics of batch normalisation "
-        "lag behind the weights.",
-        "Estimate those of each sample with `posterior.ensemble(model, recalibrate=x)`,"
-        " keep samples later (`burn_in`), or give the layers a smaller `momentum`. "
-        "Received: {layers}",
-        "fit/test_lag.py::test_statistics_that_lag_are_told_and_the_remedy_helps",
-    ),
-    "no samples": Row(
-        "This `fit` with {name} kept no sample of the posterior: the model has the "
-        "last state of the chain alone.",
-        "Pass `callbacks=[posterior]` with `posterior = mh.PosteriorSamples()`, and "
-        "predict with `posterior.ensemble(model)`.",
-        "fit/test_short_fits.py::test_a_fit_that_keeps_nothing_says_so_once",
-    ),
-    # Of the data.
-    "batch_size": Row(
-        "`fit` uses mini-batches of {batch} examples, but the sampler has "
-        "batch_size={expected}, from which its temperature follows.",
-        "Pass the same `batch_size` to both. The default of `fit` is 32.",
-        "fit/test_fit_sizes.py::test_a_batch_size_that_is_not_that_of_fit",
-    ),
-    "train_size": Row(
-        "An epoch of `fit` has {examples} examples{terms}, but the sampler has "
-        "train_size={expected}, which sets the width of the posterior.",
-        "Pass the number of training examples. With `validation_split`, count the "
-        "examples that are left for training; with augmentation, count them before it. "
-        "If the loss is a mean over several positions of each example, multiply by the "
-        "number of positions. If `steps_per_epoch` makes an epoch a part or a multiple "
-        "of the data, ignore this warning.",
-        "fit/test_fit_sizes.py::test_a_train_size_that_is_not_the_number_of_examples",
-    ),
-    "last": Row(
-        "The last mini-batch of an epoch has {last} examples, and the others have "
-        "{batch}. The sampler uses the temperature of a full mini-batch for all, which "
-        "makes the sampled distribution wider.",
-        "Drop the last mini-batch (`dataset.batch(..., drop_remainder=True)`), or use "
-        "a size that divides {examples} nearly: {better}.",
-        "fit/test_fit_sizes.py::test_a_short_last_batch_and_a_size_without_one",
-    ),
-    "weights": Row(
-        "The {name} of `fit` counts an example {mean:.3g} times on average{seen}, and "
-        "the likelihood with it. The sampled posterior is {width} than that of the "
-        "data.",
-        "Divide the weights by their mean over the examples, unless you want this "
-        "likelihood.",
-        "fit/test_fit_sizes.py::test_weights_that_multiply_the_likelihood",
-    ),
-    "order": Row(
-        "AMAGOLD is not exact if the mini-batches have the same order in each epoch: "
-        "{reason}.",
-        "{remedy}",
-        "fit/test_amagold_fits.py::test_a_saved_run_goes_on_bit_for_bit",
-    ),
-    # Of the loss.
-    "sum": Row(
-        "The loss is a sum over the mini-batch: two examples give {once:.3g}, and the "
-        "same two taken twice give {twice:.3g}. The sampler multiplies the loss by "
-        "`train_size`, so the loss must be a mean. With a sum the posterior is much "
-        "too narrow.",
-        "Return one number for each example, or use `ops.mean` in place of `ops.sum`.",
-        "fit/test_fit_sizes.py::test_a_loss_of_ones_own_that_is_a_sum",
-    ),
-    "unknown": Row(
-        "Nobody knows whether the loss is a mean over the mini-batch, as a sampler "
-        "needs: it cannot be evaluated on two examples of a mini-batch.",
-        "The error was: {error}",
-        "fit/test_fit_sizes.py::test_a_loss_for_one_size_of_mini_batch",
-    ),
-    "no likelihood": Row(
-        "The loss {name!r} is no negative log-likelihood. The sampler takes it for "
-        "one, and its size then sets how wide the posterior is.{squares}",
-        "For a regression use `mh.losses.GaussianNLL(noise_std)` with the size of your "
-        'noise, or `mh.SGLDSA(..., likelihood="gaussian")`, which learns the size. For '
-        "classes use a cross-entropy.",
-        "fit/test_losses_without_likelihood.py::test_the_standard_deviation_of_squares",
-    ),
-    "another likelihood": Row(
-        "The sampled posterior is that of the compiled loss, which is not the one of "
-        "the data. A loss with the weight w counts each example w times, and label "
-        "smoothing mixes each label with the others.",
-        "Leave them out, unless you want this likelihood. Received: {found}",
-        "fit/test_losses_without_likelihood.py::"
-        "test_label_smoothing_is_another_likelihood",
-    ),
-    "another loss": Row(
-        "The loss has changed since the chain began, and the chain may accept nothing: "
-        "it compares the energy of a proposal with that of the state, which the first "
-        "loss gave.",
-        "Compile the model with a new sampler, which continues from the present "
-        "weights. Now: {now!r}, first: {first!r}",
-        "fit/test_another_loss.py::test_another_loss_asks_for_a_new_sampler",
-    ),
-    # Of the model.
-    "half precision": Row(
-        "Weights in half precision lose the noise of a sampler: most of its steps are "
-        "smaller than the distance between two numbers, and most weights never move.",
-        "Keep the weights in float32, with the policy 'mixed_bfloat16' or 'float32'. "
-        "Received: {count} variables, such as '{path}' of dtype {dtype}",
-        "fit/test_around_fit.py::test_weights_in_half_precision_are_told",
-    ),
-    "no gradient": Row(
-        "There are no gradients for {count} of {all} variables, such as {path}: the "
-        "loss does not depend on them. The sampler leaves them as they are.",
-        "Set `trainable = False` for their layers, or let the loss depend on them.",
-        "fit/test_warm_up.py::test_weights_without_a_gradient_stay_where_they_are",
-    ),
-    "not compiled": Row(
-        "The sampler {name!r} runs in a `fit`, but the model was not compiled with it. "
-        "Keras does not tell it about the end of an epoch or of `fit`.",
-        "Call its methods `check_epoch()` at the end of each epoch, and `settle()` "
-        "before you read the weights.",
-        "fit/test_around_fit.py::test_a_fit_that_does_not_know_its_sampler_is_told",
-    ),
-}
+
+ROWS = _rows()
 
 
 def text_of(row: str, **facts: Any) -> str:
     """Return the warning of a row."""
-    return " ".join([ROWS[row].sentence, ROWS[row].remedy]).format(**facts)
+    return ROWS[row].text.format(**facts)
 
 
 def tell(row: str, **facts: Any) -> None:

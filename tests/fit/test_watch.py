@@ -9,7 +9,7 @@ from keras_mhmcmc.fit import watch
 from tests.support.package_files import PACKAGE
 from tests.support.package_files import files
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
 TELLING = ("tell", "text_of")
 
 
@@ -30,7 +30,7 @@ def rows_told():
 @pytest.mark.parametrize("row", watch.ROWS.values(), ids=list(watch.ROWS))
 def test_the_run_of_a_warning_is_a_test(row):
     module, _, name = row.run.partition("::")
-    assert f"\ndef {name}(" in (TESTS / module).read_text()
+    assert f"\ndef test_{name}(" in (TESTS / f"test_{module}.py").read_text()
 
 
 def test_each_row_is_told():
