@@ -52,7 +52,7 @@ class FitSizes:
 
     def _check_batch(self, model: keras.Model, batch: int, expected: int) -> None:
         if expected not in _possible_sizes(model, batch, expected):
-            self._tell("batch_size", batch=batch, expected=expected)
+            self.tell("batch_size", batch=batch, expected=expected)
 
     def check_epoch(self, model: keras.Model, steps: int) -> None:
         """Compare the number of examples, after an epoch of `steps` mini-batches."""
@@ -78,13 +78,14 @@ class FitSizes:
         # A pipeline may drop a part of a mini-batch, and arrays are seen whole.
         slack = batch if length is None else 0.5
         if min(abs(expected - size) / size * exact for size in sizes) >= slack:
-            self._tell("train_size", examples=exact, terms=terms, expected=expected)
+            self.tell("train_size", examples=exact, terms=terms, expected=expected)
         last = seen - (steps - 1) * batch
         if sampler.batch_size is not None and 0 < last < _FULL * batch:
             better = _better_size(seen, batch)
-            self._tell("last", last=last, batch=batch, examples=seen, better=better)
+            self.tell("last", last=last, batch=batch, examples=seen, better=better)
 
-    def _tell(self, row: str, **facts: Any) -> None:
+    def tell(self, row: str, **facts: Any) -> None:
+        """Warn, unless there was a warning of this row."""
         if row not in self._told:
             self._told.add(row)
             tell(row, **facts)
