@@ -23,9 +23,8 @@ REFRESH_PROBABILITY = 0.1
 def given(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a constructor by name, with defaults.
 
-    The options of the Keras base class are left out, since a sampler refuses all of
-    them. If the arguments do not fit, the result is empty: the constructor itself
-    raises the error.
+    A sampler refuses the options of the Keras base class: they are left out. If the
+    arguments do not fit, the result is empty, and the constructor raises the error.
     """
     signature = inspect.signature(cls.__init__)
     try:
@@ -33,13 +32,9 @@ def given(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str,
     except TypeError:
         return {}
     bound.apply_defaults()
-    own, *_ = signature.parameters
-    parameters = signature.parameters
-    return {
-        name: value
-        for name, value in bound.arguments.items()
-        if name != own and parameters[name].kind is not inspect.Parameter.VAR_KEYWORD
-    }
+    own, *others = signature.parameters.values()
+    names = {x.name for x in others if x.kind is not x.VAR_KEYWORD}
+    return {name: value for name, value in bound.arguments.items() if name in names}
 
 
 def configuration(cls: type, given: dict[str, Any]) -> dict[str, Any]:
@@ -47,15 +42,13 @@ def configuration(cls: type, given: dict[str, Any]) -> dict[str, Any]:
 
     If the annotation of an argument allows a float, an integer becomes a float.
     """
-    parameters = inspect.signature(cls.__init__).parameters
-    config = {}
+    parameters, config = inspect.signature(cls.__init__).parameters, {}
     for name, value in given.items():
-        kinds = (parameters[name].annotation,)
-        kinds += typing.get_args(parameters[name].annotation)
+        kind = parameters[name].annotation
         is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        config[name] = serialized(
-            float(value) if is_integer and float in kinds else value
-        )
+        if is_integer and float in (kind, *typing.get_args(kind)):
+            value = float(value)
+        config[name] = serialized(value)
     return config
 
 

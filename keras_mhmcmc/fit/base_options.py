@@ -40,16 +40,12 @@ def refuse(options: Mapping[str, Any], sampler: type) -> None:
                 f"{', '.join(f'`{name}`' for name in taken)}. "
                 f"Received: {option}={value!r}"
             )
-        if not _is_off(option, value):
+        is_zero = option == "weight_decay" and value == 0
+        if not (value is None or value is False or is_zero):  # it is not switched off
             raise ValueError(
                 f"Argument `{option}` must be left out: it would silently change the "
                 f"sampled distribution. {_REFUSED[option]} Received: {option}={value!r}"
             )
-
-
-def _is_off(option: str, value: Any) -> bool:
-    """Return whether the option changes nothing."""
-    return value is None or value is False or (option == "weight_decay" and value == 0)
 
 
 def check_prior(prior: Any) -> None:

@@ -73,10 +73,6 @@ class Chain:
         self._parts = parts
         self._stopped_at = add_variable((), constant(-1), "int32", "stopped_at")
 
-    def use_warm_up(self, steps: int) -> None:
-        """Take another length of the warm-up, before the first step."""
-        return None
-
     # In a step.
 
     def run(
@@ -99,13 +95,11 @@ class Chain:
         is_new = is_running & ~is_finite
         now = ops.cast(self._parts.iterations, "int32") + 1
         _backend.write([self._stopped_at], [ops.where(is_new, now, stopped_at)])
-
-        has_chains = len(stopped_at.shape) > 0
-        if not has_chains and _backend.steps_if(runs, step, variables):
-            return
-        self._runs = runs
-        step()
-        self._runs = None
+        is_one = len(stopped_at.shape) == 0
+        if not (is_one and _backend.steps_if(runs, step, variables)):
+            self._runs = runs
+            step()
+            self._runs = None
 
     def read(self, keeps: bool) -> Any:
         """Return the state as tensors, which the algorithm overwrites or `keeps`."""
@@ -123,7 +117,6 @@ class Chain:
 
     def restart(self, state: Any) -> Tensor:
         """Return whether the evaluated point starts a new chain; None: it does not."""
-        return None
 
     def between(self, current: Current, accepted: Tensor, keeps: bool) -> Current:
         """Look at the step after the decision, and return `current` for the move."""
@@ -135,7 +128,6 @@ class Chain:
 
     def take_accepted(self) -> Tensor:
         """Return whether each chain took the point of this step; None: all did."""
-        return None
 
     def take_changes(self) -> int:
         """Return how often somebody changed the state since the last call."""
@@ -161,11 +153,9 @@ class Chain:
 
     def propose(self) -> None:
         """Put the point to evaluate next into the model, after `settle`."""
-        return None
 
     def freeze(self) -> None:
         """End the adaptation of the learning rate: samples are kept from now on."""
-        return None
 
     def mark_sample(self, listener: Callable[[], None] | None) -> None:
         """Mark the current state as a sample."""

@@ -67,8 +67,7 @@ class OrderWatch:
         if self._has_told or _data.is_dataset(x):
             return
         if shuffle is False:
-            reason = "`fit` has shuffle=False"
-            remedy = "Leave out `shuffle`."
+            reason, remedy = "`fit` has shuffle=False", "Leave out `shuffle`."
         elif _backend.repeats_shuffles():
             reason = (
                 "a global seed, which `keras.utils.set_random_seed` sets, makes "

@@ -44,8 +44,10 @@ class ModelStates:
         """Add the states to a store of the optimizer's variables."""
         if model is not None:
             self.follow(model)
-            for i, weight in _places(model, _backend.changed_by_saving(model)).items():
-                store[f"{_WEIGHT}{i}"] = ops.convert_to_numpy(weight)
+            changed = {id(v) for v in _backend.changed_by_saving(model)}
+            for i, weight in enumerate(model.weights):
+                if id(weight) in changed:
+                    store[f"{_WEIGHT}{i}"] = ops.convert_to_numpy(weight)
             if sampled:
                 store[_SAMPLED] = _indices(model, sampled)
         for name, state in (self._loaded or self._states()).items():
@@ -97,14 +99,6 @@ class ModelStates:
 def _taken(entries: dict[str, Any], prefix: str) -> dict[str, Array]:
     names = [name for name in entries if name.startswith(prefix)]
     return {name: entries.pop(name)[()] for name in names}
-
-
-def _places(
-    model: keras.Model, variables: Sequence[keras.Variable]
-) -> dict[int, keras.Variable]:
-    """Return the variables that are weights of `model`, by their positions there."""
-    ids = {id(variable) for variable in variables}
-    return {i: v for i, v in enumerate(model.weights) if id(v) in ids}
 
 
 def _indices(model: keras.Model, sampled: Sequence[keras.Variable]) -> Array:

@@ -130,16 +130,14 @@ class Sampler(keras.optimizers.Optimizer):
         base_options.check_variables(variables)
         super().build(variables)
         has_chains = self.num_chains is not None
-        seeds = [self._first_seed]
-        if self.num_chains is not None:
-            seeds = state.seeds_along_chains(self._first_seed, self.num_chains)
+        seeds = state.seeds_along_chains(self._first_seed, self.num_chains or 1)
         first = state.constant([[seed, 0] for seed in seeds])
         self._noise_state = self._add((2,), first, _backend.SEED_DTYPE, "noise_state")
         stream = _backend.ChainsNoise if has_chains else _backend.NoiseStream
         self._noise = stream(self._noise_state)
         if isinstance(self.prior, Prior):
             self._bound_prior = self.prior.bind(variables)
-        energies = state.Energies(self._add, lambda: self._chain.lost_chains())
+        energies = state.Energies(self._add, self._chain.lost_chains)
         counts = (len(self.algorithm.traits.counts),)
         self._counts = self._add(counts, "zeros", "float32", "counts")
         self.algorithm = self.algorithm.bind_weights(variables, has_chains)
@@ -176,7 +174,7 @@ class Sampler(keras.optimizers.Optimizer):
         variables = trainable_variables
         if variables is not None and not self.built:
             self.build(list(variables))
-        weights = self._parts.state.weights if self.built else []
+        weights = self.sampled_variables
         variables = list(weights if variables is None else variables)
         what = self.algorithm.traits.counts_weights
         gradients = state.gradients_of_each(weights, variables, gradients, what)
@@ -351,8 +349,7 @@ class Sampler(keras.optimizers.Optimizer):
         entries = self.model_states.load(store, model, self.sampled_variables)
         steps = entries.pop(_WARM_UP, None)
         super().load_own_variables(entries)
-        is_open = self._has_default_warm_up() and self._is_on_its_way()
-        if steps is not None and is_open:
+        if steps is not None and self._has_default_warm_up() and self._has_steps():
             self._set_warm_up(int(steps[()]))
 
     # What users and callbacks call between steps.
@@ -433,11 +430,6 @@ class Sampler(keras.optimizers.Optimizer):
         return _backend.count_processes() if self._is_shared else 1
 
     @property
-    def has_weights(self) -> bool:
-        """Return whether samples have importance weights."""
-        return self.algorithm.traits.has_weights
-
-    @property
     def warm_up(self) -> int:
         """Return the number of first steps that are burn-in."""
         return self.algorithm.traits.warm_up
@@ -445,10 +437,9 @@ class Sampler(keras.optimizers.Optimizer):
     def planned_warm_up(self, burn_in: int, steps: float = math.inf) -> int | None:
         """Return the length of a warm-up that was not given, None if it is fixed.
 
-        Before the first step it becomes as long as a quarter of the `steps` of the run
-        or half of the burn-in allows, the shortest of several.
+        It is at most a quarter of the `steps` of the run, or half of the burn-in.
         """
-        if not self._has_default_warm_up() or self._is_on_its_way():
+        if not self._has_default_warm_up() or self._has_steps():
             return None
         default = self.warm_up_argument[1]
         planned = min(default, max(_LEAST, int(min(steps / 4, default)), burn_in // 2))
@@ -470,13 +461,12 @@ class Sampler(keras.optimizers.Optimizer):
         given = self._given.get(self.warm_up_argument[0], 0)
         return (given is None or self._planned is not None) and self.warm_up > 0
 
-    def _is_on_its_way(self) -> bool:
+    def _has_steps(self) -> bool:
         return int(ops.convert_to_numpy(self.iterations)) > 0
 
     def _set_warm_up(self, steps: int) -> None:
         if not self._has_moved:
             self.algorithm = self.algorithm.with_warm_up(steps)
-            self._chain.use_warm_up(steps)
             if "warm_up" in self._given:  # the state has room for the longest pilot
                 self._given["warm_up"] = steps
 
@@ -536,9 +526,8 @@ class Sampler(keras.optimizers.Optimizer):
     def reset_diagnostics(self) -> None:
         """Start the counts and means of `diagnostics` anew."""
         if self.built:
-            _backend.return_values(self)
+            self.energies.reset()
             self._counts.assign(np.zeros(self._counts.shape, "float32"))
-            self._parts.energies.reset()
 
     @property
     def sampled_variables(self) -> list[keras.Variable]:
@@ -572,8 +561,7 @@ class Sampler(keras.optimizers.Optimizer):
     def mark_sample(self, listener: Callable[[], None] | None = None) -> None:
         """Mark the current state as a sample. The next step stores its energy.
 
-        `tell_of_samples` calls `listener()` once the energy is known, while
-        `sample_info` still describes this sample.
+        `tell_of_samples` calls `listener()` once it is known.
         """
         self._at_rest.mark_sample(listener)
 
@@ -582,26 +570,19 @@ class Sampler(keras.optimizers.Optimizer):
         if self.built:
             self._at_rest.freeze()
 
-    def await_sample(self, iteration: int, listener: Callable[[], None]) -> None:
-        """Call `listener()` for the sample of `iteration`, if it was marked last."""
-        if self._parts.energies.marked_at() == iteration:
-            self._parts.energies.listen(listener)
-
-    def forget_sample(self) -> None:
-        """Await the energy of the marked sample no more: its weights are gone."""
+    @property
+    def energies(self) -> state.Energies:
+        """What is known of energies, and who awaits that of the marked sample."""
         _backend.return_values(self)
-        self._parts.energies.forget()
+        return self._parts.energies
 
     def tell_of_samples(self) -> None:
-        """Call the listeners of the marked sample, if its energy is known."""
+        """Call those who await the energy of the marked sample, if it is known."""
         if self.built:
             self._parts.energies.notify()
 
     def sample_info(self) -> SampleInfo:
-        """Return energy and log importance weight of the sample that was marked last.
-
-        Until the next step evaluates the sample, the result describes the point before.
-        """
+        """Return what is known of the sample that was marked last."""
         return self._at_rest.sample_info()
 
     def check_epoch(self) -> None:

@@ -133,14 +133,11 @@ class Energies:
 
     A sample is kept before its energy is known: the next step evaluates it. So the
     sample is marked, the step stores the energy, and whoever marked the sample is told.
-    One mark is kept on the device. A callback that marks another sample makes sure
-    first that all who wait for the old one are told.
+    One mark is kept on the device. Before another one all who wait are told.
     """
 
     def __init__(
-        self,
-        add: Callable[..., keras.Variable],
-        lost_chains: Callable[[], Array],
+        self, add: Callable[..., keras.Variable], lost_chains: Callable[[], Array]
     ) -> None:
         # What a step writes.
         self.variable = add((len(_FIRST),), constant(_FIRST), "float32", "energies")
@@ -150,9 +147,8 @@ class Energies:
 
     def recorded(self, energy: Tensor, log_weight: Tensor) -> Tensor:
         """Return the value of `variable` after one more point."""
-        columns = ops.unstack(
-            ops.convert_to_tensor(self.variable), len(_FIRST), axis=-1
-        )
+        now = ops.convert_to_tensor(self.variable)
+        columns = ops.unstack(now, len(_FIRST), axis=-1)
         count, mean, lowest, highest, _, _, is_pending, sample, sample_weight = columns
         # A running mean: a float32 sum of many energies loses their digits.
         mean = mean + (energy - mean) / (count + 1.0)
@@ -238,14 +234,10 @@ class Energies:
         return np.array(ops.convert_to_numpy(self.variable))
 
 
-# The diagnostics that are summed over chains. All others are averaged.
-_SUMMED = ("nonfinite",)
-
-
 def over_chains(values: Array, name: str) -> float:
-    """Return one number for all chains: the sum of a count, else the mean."""
+    """Return one number for all chains: "nonfinite" is summed, others averaged."""
     known = values[~np.isnan(values)]
-    if name in _SUMMED:
+    if name == "nonfinite":
         return float(known.sum())
     return float(known.mean()) if known.size else math.nan
 

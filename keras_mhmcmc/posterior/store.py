@@ -62,7 +62,7 @@ class Record(NamedTuple):
     ) -> Self:
         info, is_lost = sampler.sample_info(), sampler.lost_chains()
         log_weight = np.asarray(self.log_rate)
-        if sampler.has_weights:
+        if sampler.algorithm.traits.has_weights:
             log_weight = np.asarray(info.log_weight) + log_weight
         if is_lost.any():
             log_weight = np.where(is_lost, log_weight_of_lost, log_weight)
