@@ -33,7 +33,7 @@ from keras_mhmcmc.fit.compiled_loss import check_is_mean
 from keras_mhmcmc.fit.compiled_loss import warn_of_no_likelihood
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.losses.likelihood import Likelihood
-from keras_mhmcmc.parallel.optimizers import checked as checked_optimizer
+from keras_mhmcmc.parallel.checks import checked_optimizer
 from keras_mhmcmc.samplers.base import Kernel
 
 
