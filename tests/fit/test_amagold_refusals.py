@@ -70,12 +70,6 @@ def test_a_test_outside_fit_is_refused():
         model.optimizer.settle()
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, None, "0.1", float("nan")])
-def test_a_learning_rate_that_is_no_positive_number_is_refused(value):
-    with pytest.raises(ValueError, match="learning_rate"):
-        sampler(learning_rate=value)
-
-
 def test_a_schedule_is_refused():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 100)
     with pytest.raises(ValueError, match="a schedule will not do"):

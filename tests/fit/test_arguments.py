@@ -65,7 +65,7 @@ def test_an_option_that_would_change_the_law_is_refused_with_its_remedy(
 @pytest.mark.parametrize("sampler", ALL)
 @pytest.mark.parametrize("option", [option for option, *_ in BASE_OPTIONS])
 def test_an_option_that_is_switched_off_is_accepted(sampler, option):
-    off = False if option == "use_ema" else None
+    off = {"use_ema": False, "weight_decay": 0.0}.get(option)
     optimizer = make(sampler, **{option: off})
     assert option not in optimizer.get_config()
 
@@ -293,16 +293,17 @@ def test_a_proposal_survives_serialisation(proposal, config):
 @pytest.mark.parametrize(
     "proposal", [mh.proposals.RandomWalk(), mh.proposals.Langevin()]
 )
-def test_only_a_reversible_chain_refreshes(make_one, proposal):
+@pytest.mark.parametrize(
+    "option",
+    [dict(refresh_probability=0.1), dict(warm_up=3), dict(rate_adaptation=True)],
+    ids=str,
+)
+def test_only_a_reversible_chain_refreshes_and_warms_up(make_one, proposal, option):
     received = rf"ReversibleLangevin\(beta\).*Received: .*{re.escape(repr(proposal))}"
+    sizes = dict(train_size=100, batch_size=10)
     with pytest.raises(ValueError, match=received):
-        make_one(
-            0.1,
-            train_size=100,
-            batch_size=10,
-            proposal=proposal,
-            refresh_probability=0.1,
-        )
-    assert repr(proposal).startswith(f"{type(proposal).__name__}(")
-    with pytest.raises(ValueError, match=received):
-        mh.kernels.mhbt(0.1, proposal=proposal, refresh_probability=0.1)
+        make_one(0.1, proposal=proposal, **sizes, **option)
+    assert make_one(0.1, proposal=proposal, **sizes).warm_up == 0
+    if "refresh_probability" in option:  # the others are of `fit`
+        with pytest.raises(ValueError, match=received):
+            mh.kernels.mhbt(0.1, proposal=proposal, **option)

@@ -238,7 +238,7 @@ def test_save_load_and_resume(tmp_path):
     fit(first, 3)
     first.save(tmp_path / "chain.keras")
     second = keras.saving.load_model(tmp_path / "chain.keras")
-    assert isinstance(second.optimizer, mh.Barker)
+    assert second.optimizer.get_config() == first.optimizer.get_config()
     fit(second, 3)
     np.testing.assert_array_equal(weights(whole), weights(second))
     pairs = zip(
@@ -357,12 +357,6 @@ def test_an_epoch_begins_a_new_test():
     step = numpy(chain.optimizer.slots.step[0])
     fit(chain, 1, steps_per_epoch=3)
     np.testing.assert_array_equal(step, numpy(chain.optimizer.slots.step[0]))
-
-
-def test_the_configuration_makes_the_sampler_again():
-    first = sampler(min_examples=50)
-    again = mh.Barker.from_config(first.get_config())
-    assert again.get_config() == first.get_config()
 
 
 @pytest.mark.parametrize("is_trained", [False, True])

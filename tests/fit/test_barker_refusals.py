@@ -80,20 +80,3 @@ def test_other_optimizers_and_models_are_refused():
         mh.BarkerChain(frozen)
     with pytest.raises(ValueError, match="a `keras.Model`"):
         mh.BarkerChain("model")
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"learning_rate": 0.0},
-        {"train_size": 0},
-        {"min_examples": 1},
-        {"temperature": 0.0},
-        {"prior": 1.0},
-        {"seed": -1},
-        {"clipnorm": 1.0},
-    ],
-)
-def test_bad_arguments(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        sampler(**bad)

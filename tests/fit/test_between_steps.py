@@ -116,13 +116,6 @@ def test_float8_is_refused():
         mh.SGLD(0.1, train_size=10).build(model.trainable_variables)
 
 
-def test_options_without_effect_are_taken():
-    # As in the configuration of any optimizer of Keras.
-    mh.SGHMC(0.1, train_size=10, weight_decay=0.0, use_ema=False)
-    with pytest.raises(ValueError, match="weight_decay"):
-        mh.SGHMC(0.1, train_size=10, weight_decay=0.1)
-
-
 def test_a_rate_of_zero_stops_amagold():
     model = compiled(mh.AMAGOLD(0.001, train_size=TRAIN_SIZE, warm_up=0, seed=0))
     callbacks = [

@@ -119,21 +119,6 @@ def test_a_sampler_that_stopped_before_its_first_sample_says_so():
         posterior.ensemble(model)
 
 
-def test_a_sampler_that_stopped_keeps_the_samples_before():
-    x, y = data()
-    bad = 2 * BATCH_SIZE + 4  # in the third batch
-    x = np.where(np.arange(len(x))[:, None] == bad, np.inf, x)
-    model = compiled(SAMPLERS["sghmc"].make(seed=3))
-    posterior = mh.PosteriorSamples(every=1)
-    options = {"batch_size": BATCH_SIZE, "shuffle": False, "verbose": 0}
-    with pytest.warns(UserWarning, match="stopped by SGHMC at step 3"):
-        model.fit(x, y, callbacks=[posterior], **options)
-    # Nobody knows whether the loss of a second sample was finite.
-    assert posterior.iterations.tolist() == [1]
-    np.testing.assert_array_equal(posterior.weights, [1.0])
-    assert posterior.ensemble(model).num_members == 1
-
-
 def test_a_sampler_that_stopped_at_once_says_why_it_has_no_sample():
     x, y = data()
     x = np.where(np.arange(len(x))[:, None] == BATCH_SIZE, np.inf, x)
@@ -190,13 +175,6 @@ def test_other_chains_are_sampled_where_one_was_stopped(tmp_path):
         with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 were lost"):
             group = posterior.to_arviz(model)["posterior"]
         assert group[model.template.trainable_variables[1].path].shape[:2] == (2, 5)
-
-
-def test_early_stopping_on_the_energy_as_the_docs_have_it():
-    stopping = keras.callbacks.EarlyStopping(monitor="energy", mode="min", patience=2)
-    model = compiled(SAMPLERS["rsgld"].make(seed=3))
-    history = fit(model, epochs=4, callbacks=[mh.PosteriorSamples(), stopping])
-    assert "energy" in history.history
 
 
 @pytest.mark.parametrize("callbacks", [0, 1])

@@ -249,13 +249,6 @@ def test_replay_changes_beta_at_the_end_of_an_epoch_alone():
     assert set(betas) != {betas[0]}
 
 
-def test_mint_temperature():
-    optimizer = mh.MINT(0.1, train_size=10_000, batch_size=100, alpha=0.99)
-    assert optimizer.temperature == pytest.approx(10_000 / 100**0.99)
-    full = mh.MINT(0.1, train_size=100, batch_size=100, alpha=1.0)
-    assert full.temperature == pytest.approx(1.0)
-
-
 def apply(optimizer, loss, gradients, variables=None):
     """One step on several variables, with the loss given by hand."""
     optimizer.observe_losses(keras.ops.convert_to_tensor(np.float32(loss)))

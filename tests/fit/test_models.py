@@ -34,22 +34,6 @@ def check(model):
     assert report["nonfinite"] == 0
 
 
-class Subclassed(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.hidden = keras.layers.Dense(7, "tanh")
-        self.head = keras.layers.Dense(CLASSES, "softmax")
-
-    def call(self, inputs):
-        return self.head(self.hidden(inputs))
-
-
-def test_subclassed_model():
-    model = compiled(make(), Subclassed())
-    fit(model)
-    check(model)
-
-
 def test_two_outputs_and_two_losses():
     """The energy is that of the sum of both losses."""
     inputs = keras.Input((FEATURES,))
@@ -148,63 +132,6 @@ def test_mixed_float16_is_refused_with_the_remedy():
     with pytest.raises(ValueError, match="auto_scale_loss=False"):
         fit(model, callbacks=[mh.PosteriorSamples()])
     assert unscaled.optimizer.built is False
-
-
-def test_layers_with_state_and_dropout_train():
-    model = keras.Sequential(
-        [
-            keras.Input((FEATURES,)),
-            keras.layers.Dense(7, "relu"),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dropout(0.2),
-            keras.layers.Dense(CLASSES, "softmax"),
-        ]
-    )
-    compiled(make(), model)
-    fit(model)
-    check(model)
-
-
-def test_frozen_layers_stay():
-    model = keras.Sequential(
-        [
-            keras.Input((FEATURES,)),
-            keras.layers.Dense(7, "tanh", trainable=False),
-            keras.layers.Dense(CLASSES, "softmax"),
-        ]
-    )
-    compiled(make(), model)
-    before = np.array(keras.ops.convert_to_numpy(model.layers[0].kernel))
-    fit(model)
-    check(model)
-    after = keras.ops.convert_to_numpy(model.layers[0].kernel)
-    np.testing.assert_array_equal(after, before)
-
-
-def test_variables_without_a_gradient_are_left_alone():
-    inputs = keras.Input((FEATURES,))
-    used = keras.layers.Dense(CLASSES, "softmax", name="used")(inputs)
-    unused = keras.layers.Dense(2, name="unused")(inputs)
-    model = keras.Model(inputs, [used, unused])
-    model.compile(optimizer=make(), loss=["sparse_categorical_crossentropy", None])
-    idle = model.get_layer("unused").kernel
-    before = np.array(keras.ops.convert_to_numpy(idle))
-    x, y = data()
-    with pytest.warns(UserWarning) if BACKEND != "jax" else nothing():
-        model.fit(x, [y, np.zeros((TRAIN_SIZE, 2))], batch_size=16, verbose=0)
-    after = keras.ops.convert_to_numpy(idle)
-    if BACKEND == "jax":  # JAX gives a gradient of zeros instead of none
-        assert np.isfinite(after).all()
-    else:
-        np.testing.assert_array_equal(after, before)
-
-
-class nothing:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        return False
 
 
 def test_custom_training_loop_with_scale_loss():

@@ -336,8 +336,3 @@ def test_samples_without_any_weight_are_an_error():
     fit(compiled(make("sgldsa", 0.0)), epochs=1, callbacks=[posterior])
     with pytest.raises(ValueError, match="`weight_by`.*learning rate is 0"):
         _ = posterior.weights
-
-
-def test_an_unknown_weighting_is_refused():
-    with pytest.raises(ValueError, match="`weight_by`.*'rate'"):
-        mh.PosteriorSamples(weight_by="rate")

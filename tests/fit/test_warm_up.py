@@ -264,18 +264,6 @@ def test_chains_adapt_their_rates_apart():
     assert len(posterior) == 2 and "learning_rate" in history.history
 
 
-@pytest.mark.parametrize(
-    "proposal", [mh.proposals.RandomWalk(), mh.proposals.Langevin()]
-)
-@pytest.mark.parametrize("sampler", [mh.MHBT, mh.MINT])
-@pytest.mark.parametrize("option", [dict(warm_up=3), dict(rate_adaptation=True)])
-def test_only_reversible_chains_warm_up(sampler, proposal, option):
-    sizes = dict(train_size=100, batch_size=10)
-    with pytest.raises(ValueError, match=r"ReversibleLangevin\(beta\).*Received: "):
-        sampler(0.1, proposal=proposal, **sizes, **option)
-    assert sampler(0.1, proposal=proposal, **sizes).warm_up == 0
-
-
 def test_reversible_chains_of_mhbt_start_as_rsgld_does():
     proposal = mh.proposals.ReversibleLangevin(2.0)
     sizes = dict(train_size=100, batch_size=10, proposal=proposal)
