@@ -26,7 +26,6 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit.base_options import refuse_loss_scaling
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.checks import check_template
-from keras_mhmcmc.parallel.checks import check_trainable
 from keras_mhmcmc.parallel.checks import checked_optimizer
 from keras_mhmcmc.parallel.history import ChainHistory
 from keras_mhmcmc.parallel.history import ChainMetrics
@@ -204,8 +203,21 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         return [*self._moving, *self._others]  # in the order of `Untracked.variables`
 
     def _check_trainable(self) -> None:
+        """Raise a `ValueError` if layers were frozen or unfrozen since the start."""
         own = self._untracked.variables[: len(self._moving)]
-        check_trainable(self.template, own)
+        before, now = (
+            {id(v): v.path for v in vs}
+            for vs in (own, self.template.trainable_variables)
+        )
+        if changed := before.keys() ^ now.keys():
+            path = next(path for i, path in (before | now).items() if i in changed)
+            raise ValueError(
+                "The trainable layers of the network must stay the same while there "
+                "are chains of it. After you change `layer.trainable`, make new chains "
+                "that start where these are: `mh.ParallelChains(model, num_chains, "
+                f"start=chains)`. Received: {len(changed)} variables that were frozen "
+                f"or unfrozen, such as '{path}'"
+            )
 
     def _each_chain(self, run: Callable[[int], Value]) -> Value:
         """Return `run` of all chains at a time, or of one if "auto" has to loop."""
@@ -257,19 +269,12 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         )
         return keras.tree.map_structure(lambda y: ops.moveaxis(y, 0, 1), outputs)
 
-    def predict(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: int | str = "auto",
-        steps: int | None = None,
-        callbacks: Any = None,
-    ) -> Any:
+    def predict(self, *args: Any, **options: Any) -> Any:
         """Return the predictions of each chain, shape (chains, examples, ...).
 
         The arguments are those of `keras.Model.predict`.
         """
-        outputs = super().predict(x, batch_size, verbose, steps, callbacks)
+        outputs = super().predict(*args, **options)
         return keras.tree.map_structure(lambda y: np.moveaxis(y, 1, 0), outputs)
 
     # Training.

@@ -1,6 +1,5 @@
 """What `ParallelChains` refuses: networks and optimizers that do not suit it."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -54,23 +53,6 @@ def check_template(model: keras.Model) -> None:
                 "Build the layer without it. A prior keeps weights small. Received: "
                 f"constraint={variable.constraint} of '{variable.path}'"
             )
-
-
-def check_trainable(model: keras.Model, trainable: Sequence[keras.Variable]) -> None:
-    """Raise a `ValueError` if others than `trainable` are trainable in the network."""
-    before, now = (
-        {id(v): v for v in vs} for vs in (trainable, model.trainable_variables)
-    )
-    changed = before.keys() ^ now.keys()
-    if changed:
-        path = next(v.path for i, v in (before | now).items() if i in changed)
-        raise ValueError(
-            "The trainable layers of the network must stay the same while there are "
-            "chains of it. After you change `layer.trainable`, make new chains that "
-            "start where these are: `mh.ParallelChains(model, num_chains, "
-            f"start=chains)`. Received: {len(changed)} variables that were frozen or "
-            f"unfrozen, such as '{path}'"
-        )
 
 
 def checked_optimizer(optimizer: Any) -> keras.optimizers.Optimizer | None:
