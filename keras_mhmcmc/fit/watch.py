@@ -116,7 +116,7 @@ batch_size (fit_sizes::a_batch_size_that_is_not_that_of_fit)
     batch_size={expected}, from which its temperature follows.
   > Pass the same `batch_size` to both. The default of `fit` is 32.
 
-train_size (fit_sizes::a_train_size_that_is_not_the_number_of_examples)
+train_size (what_a_loss_says::a_train_size_that_is_not_the_length_is_told)
     An epoch of `fit` has {examples} examples{terms}, but the sampler has
     train_size={expected}, which sets the width of the posterior.
   > Pass the number of training examples. With `validation_split`, count the examples

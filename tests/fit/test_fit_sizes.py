@@ -46,18 +46,6 @@ def test_a_batch_size_that_is_not_that_of_fit():
     assert "mini-batches of 32 examples" in found[0] and "batch_size=8" in found[0]
 
 
-@pytest.mark.parametrize("train_size", [3000, 6])
-def test_a_train_size_that_is_not_the_number_of_examples(train_size):
-    (found,) = fit(mh.SGLD(1e-4, train_size=train_size, seed=1), batch_size=10)
-    assert "30 examples" in found and f"train_size={train_size}" in found
-
-
-def test_a_validation_split_leaves_fewer_examples():
-    sampler = mh.SGHMC(1e-4, train_size=30, seed=1)
-    (found,) = fit(sampler, batch_size=5, validation_split=0.2)
-    assert "24 examples" in found and "train_size=30" in found
-
-
 def test_a_short_last_batch_and_a_size_without_one():
     (found,) = fit(rsgld(30, 9), batch_size=9)
     assert "has 3 examples" in found and "others have 9" in found

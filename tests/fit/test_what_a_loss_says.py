@@ -102,10 +102,11 @@ def test_a_noise_that_would_be_learned_from_other_terms_is_refused():
 
 
 @pytest.mark.parametrize("batch", [16, SIZE])
-def test_a_train_size_that_is_not_the_length_of_the_arrays_is_told(batch):
+def test_a_train_size_that_is_not_the_length_is_told(batch):
     """With full batches as well, where a batch is no measure of the difference."""
     for size, options in (
         (SIZE // 2, {}),
+        (100 * SIZE, {}),
         (SIZE + 1, {}),
         (SIZE, {"validation_split": 0.25}),
     ):

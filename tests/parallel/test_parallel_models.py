@@ -100,34 +100,6 @@ def test_without_the_restoration_the_statistics_would_move(monkeypatch):
     assert (moved != (accepted[1:] > accepted[:-1])).any()
 
 
-def convolutional():
-    return keras.Sequential(
-        [
-            keras.Input((6, 6, 1)),
-            keras.layers.Conv2D(3, 3, activation="relu"),
-            keras.layers.MaxPooling2D(2),
-            keras.layers.Flatten(),
-            keras.layers.Dense(CLASSES, "softmax"),
-        ]
-    )
-
-
-def test_convolutions_train_in_one_pass_as_in_a_loop():
-    x = np.random.default_rng(0).normal(size=(TRAIN_SIZE, 6, 6, 1)).astype("float32")
-    _, y = data()
-    model = convolutional()
-    runs = {}
-    for strategy in ("auto", "loop"):
-        chains = parallel(2, model, strategy=strategy)
-        chains.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
-        runs[strategy] = chains
-    assert runs["auto"].strategy == "vmap"
-    np.testing.assert_allclose(
-        weights(runs["auto"]), weights(runs["loop"]), rtol=1e-3, atol=1e-4
-    )
-    assert runs["auto"].predict(x, verbose=0).shape == (2, TRAIN_SIZE, CLASSES)
-
-
 @pytest.mark.every_backend
 def test_a_recurrent_network_trains_where_it_cannot_be_vectorised():
     """TensorFlow cannot vectorise the lists of a loop over time."""
