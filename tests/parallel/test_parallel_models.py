@@ -289,24 +289,6 @@ def test_a_constructor_without_keyword_arguments_is_named():
     assert len(str(caught.value)) < 700 and caught.value.__cause__ is not None
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_chains": 0},
-        {"num_chains": 1.5},
-        {"num_chains": True},
-        {"seed": -1},
-        {"strategy": "fast"},
-        {"model": "dense"},
-    ],
-)
-def test_bad_arguments_are_named(options):
-    ((name, value),) = options.items()
-    arguments = {"model": sequential(), "num_chains": 2} | options
-    with pytest.raises(ValueError, match=rf"`{name}`.*Received: {name}={value!r}"):
-        mh.ParallelChains(**arguments)
-
-
 def test_a_model_that_is_not_built_is_refused():
     with pytest.raises(ValueError, match="built model"):
         mh.ParallelChains(keras.Sequential([keras.layers.Dense(1)]), 2)
