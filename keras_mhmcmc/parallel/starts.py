@@ -49,21 +49,26 @@ def values_of(
     Weights, also those that are not trained, come from `start`. The states of random
     generators are drawn, since equal states would give all chains the same masks.
     """
-    generator = np.random.default_rng(seed)
-    if isinstance(start, StackedModel):
-        _check_count(num_chains, start.num_chains)
+    generator, is_stacked = np.random.default_rng(seed), isinstance(start, StackedModel)
+    if not is_stacked and not isinstance(start, list | tuple):
+        raise ValueError(f"{_MUST_BE} Received: start={_validate.shown(start)}")
+    count = start.num_chains if is_stacked else len(start)
+    if count != num_chains:
+        remedy = f"`num_chains={count}`, or " if count else ""
+        raise ValueError(
+            "Argument `start` must have one network for each chain. Pass "
+            f"{remedy}a `start` of {num_chains} networks. "
+            f"Received: {count} networks, num_chains={num_chains}"
+        )
+    names = [f"start[{place}]" for place in range(count)]
+    if is_stacked:
         rows = start.member_weights(_current_weights(start))
-        names = [f"start[{chain}]" for chain in range(num_chains)]
-        members = [[row[chain] for row in rows] for chain in range(num_chains)]
-    elif isinstance(start, list | tuple):
-        _check_count(num_chains, len(start))
-        names = [f"start[{place}]" for place in range(num_chains)]
+        members = [[row[chain] for row in rows] for chain in range(count)]
+    else:
         for place, entry in enumerate(start):
             if isinstance(entry, str | os.PathLike):
                 names[place] += f"={os.fspath(entry)!r}"
         members = list(_weights_of_each(start, names, model, generator))
-    else:
-        raise ValueError(f"{_MUST_BE} Received: start={_validate.shown(start)}")
     for name, member in zip(names, members, strict=True):
         _check_weights(name, member, model)
     columns = (np.stack(values) for values in zip(*members, strict=True))
@@ -139,16 +144,6 @@ def _count_arrays(path: PathLike) -> int:
         file.visit(names.append)
         arrays = [name for name in names if isinstance(file[name], h5py.Dataset)]
     return sum(not name.startswith("optimizer/") for name in arrays)
-
-
-def _check_count(num_chains: int, count: int) -> None:
-    if count != num_chains:
-        remedy = f"`num_chains={count}`, or " if count else ""
-        raise ValueError(
-            "Argument `start` must have one network for each chain. Pass "
-            f"{remedy}a `start` of {num_chains} networks. "
-            f"Received: {count} networks, num_chains={num_chains}"
-        )
 
 
 def _check_file(name: str, path: PathLike) -> None:

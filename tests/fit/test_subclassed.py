@@ -182,12 +182,6 @@ def test_a_layer_called_in_inference_mode_keeps_its_statistics():
     }
 
 
-def test_dropout_is_refused_as_before():
-    ensemble, _ = ensemble_of(Own)
-    with pytest.raises(ValueError, match="sequential or functional"):
-        mh.MCDropout(ensemble.member)
-
-
 def test_the_flag_of_keras_says_what_call_takes():
     """`_call_has_training_arg`, which is private to Keras."""
     x, _ = data()
