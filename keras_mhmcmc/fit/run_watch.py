@@ -146,14 +146,13 @@ class ChainWatch:
         # Of differences of neighbours, which a trend hardly changes.
         noise = _ERRORS * np.std(np.diff(energies)) / third**0.5
         facts = {"early": start, "late": late.mean(), "epochs": epochs, "rate": rate}
-        least = _DEVIATIONS * energies.std()
         if rise > max(noise, _RISE * abs(start)) and late.min() > early.max():
             tell("rise", **facts)
         elif -rise > max(noise, _FALL * abs(start)) and late.max() < early.min():
             tell("fall", **facts)
         elif first is not None:
-            mean = energies.mean()
-            if mean - first > max(least, _ABOVE * abs(first)) + excess:
+            mean, spread = energies.mean(), _DEVIATIONS * energies.std()
+            if mean - first > max(spread, _ABOVE * abs(first)) + excess:
                 tell("above", mean=mean, first=first, excess=excess, rate=rate)
 
 
