@@ -136,12 +136,12 @@ test-all: lint
 	    --backends $(BACKENDS) $(ARGS)
 
 # What differs between versions of Keras: steps, slots, files, metrics, trainers.
-OLDEST_TESTS := tests/optimizers/test_contract.py \
+OLDEST_TESTS := tests/fit/test_contract.py \
     tests/posterior/test_posterior.py \
     tests/posterior/test_two_collections.py \
     tests/ensemble/test_ensemble.py \
     tests/parallel/test_parallel.py \
-    tests/optimizers/test_models_people_write.py
+    tests/fit/test_models_people_write.py
 
 test-oldest: $(OLDEST)/.stamp
 	@failed=""; \
@@ -158,7 +158,7 @@ test-oldest: $(OLDEST)/.stamp
 test-optimised: $(TEST)/.stamp
 	@echo "== pytest on jax, XLA's default optimisation"
 	@KERAS_BACKEND=jax OMP_NUM_THREADS=1 $(TEST)/bin/python -m pytest -n $(JOBS) \
-	    --dist worksteal -m 'not slow' tests/optimizers/test_contract.py $(PYTEST_ARGS)
+	    --dist worksteal -m 'not slow' tests/fit/test_contract.py $(PYTEST_ARGS)
 
 demos: $(TEST)/.stamp
 	@for backend in $(BACKENDS); do \

@@ -1,11 +1,13 @@
 """Models of this package that users save, each in one file for all backends."""
 
+from collections.abc import Sequence
 from typing import Any
 from typing import Self
 
 import keras
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 
 _FOREIGN = (keras.layers.TorchModuleWrapper, keras.layers.TFSMLayer)
@@ -115,3 +117,29 @@ class WrapperModel(StoredModel):
         """Return the model with these arguments. Its weights are loaded later."""
         model = _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | {"model": model}))
+
+
+class StackedModel(StoredModel):
+    """Abstract: the weights of many members, stacked along a leading axis."""
+
+    num_chains: int
+
+    @property
+    def template(self) -> keras.Model:
+        """Return the model that gives every chain its architecture."""
+        raise NotImplementedError
+
+    def member_weights(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return those of `template.weights`, given arrays for all of `weights`.
+
+        Each array has a leading axis of chains, or leading axes (samples, chains).
+        """
+        raise NotImplementedError
+
+    def chain_results(self) -> dict[str, Array]:
+        """Return the current metrics of each chain: arrays (chains,) by name."""
+        raise NotImplementedError
+
+    def examples_seen(self) -> int:
+        """Return the examples of this epoch so far, in Keras' mean of the loss."""
+        raise NotImplementedError

@@ -25,7 +25,7 @@ ROOMS = {
         "samplers/test_kernel_moves.py",
         "samplers/test_kernel_decision.py",
         "statistics/test_laws.py",
-        *("samplers", "statistics", "optimizers", "sampling", "posterior"),
+        *("samplers", "statistics", "fit", "sampling", "posterior"),
     ),
     "attacks": ("adversarial", "evaluation"),
 }

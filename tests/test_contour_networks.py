@@ -102,7 +102,7 @@ def test_uci_optimizers_have_the_papers_units(uci):
         assert float(optimizer.learning_rate) == pytest.approx(5e-6 * n)
         assert optimizer.temperature == (0.0 if method in ("SGD", "M-SGD") else 1.0)
         assert ("momentum" in optimizer.get_config()) == (method in uci.METHODS[3:])
-        assert optimizer.has_weights == method.startswith("CS")
+        assert optimizer.algorithm.traits.has_weights == method.startswith("CS")
 
 
 def test_uci_partition_does_not_drive_uphill(uci):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from keras_mhmcmc.optimizers import arguments as defaults
+from keras_mhmcmc.fit import arguments as defaults
 from keras_mhmcmc.samplers import mhbt
 from tests.support.example_tools import load
 

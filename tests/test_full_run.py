@@ -42,7 +42,7 @@ def test_a_part_that_never_ran_is_told():
 def test_each_module_is_in_one_part():
     modules = [path for names in full_run.parts().values() for path in names]
     assert len(modules) == len(set(modules)) > 150
-    assert {"docs", "examples", "package", "optimizers"} <= full_run.parts().keys()
+    assert {"docs", "examples", "package", "fit"} <= full_run.parts().keys()
     for part in full_run.PATTERNS:
         assert any(re.search(r"tests/test_", path) for path in full_run.parts()[part])
 

@@ -43,7 +43,7 @@ ROOMS = [
     "proposals",
     "partition",
     "expansions",
-    "optimizers",
+    "fit",
     "samplers",
     "kernels",
     "citation",
@@ -195,7 +195,7 @@ def test_a_file_imports_only_what_its_row_allows(path):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("optimizers/chain.py", "import torch"),
+        ("fit/chain.py", "import torch"),
         ("_backend/errors.py", "import torch"),
         ("_backend/__init__.py", "import jax"),
         ("_backend/torch/loop.py", "import jax"),
@@ -203,14 +203,14 @@ def test_a_file_imports_only_what_its_row_allows(path):
         ("_backend/torch/core.py", "import keras\nkeras.backend.backend()"),
         ("samplers/parts/tensors.py", "import jax.numpy as jnp"),
         ("posterior/store.py", "def f():\n    from tensorflow import math"),
-        ("optimizers/chain.py", "import matplotlib.pyplot"),
-        ("optimizers/chain.py", "def f():\n    import matplotlib"),
+        ("fit/chain.py", "import matplotlib.pyplot"),
+        ("fit/chain.py", "def f():\n    import matplotlib"),
         ("plots/style.py", "import matplotlib"),
         ("plots/style.py", "if matplotlib:\n    import matplotlib"),
-        ("optimizers/chain.py", "if TYPE_CHECKING:\n    import torch"),
+        ("fit/chain.py", "if TYPE_CHECKING:\n    import torch"),
         ("losses.py", "if TYPE_CHECKING:\n    from keras_mhmcmc import ensemble"),
         ("datasets/loading.py", "from sklearn import datasets"),
-        ("optimizers/chain.py", "import keras\nkeras.backend.backend()"),
+        ("fit/chain.py", "import keras\nkeras.backend.backend()"),
         (
             "ensemble/ensemble.py",
             "import keras\nif keras.config.backend() == 'jax': pass",
@@ -218,17 +218,17 @@ def test_a_file_imports_only_what_its_row_allows(path):
         ("ensemble/ensemble.py", "from keras.config import backend\nbackend()"),
         ("samplers/sgld.py", "from keras_mhmcmc import _backend"),
         ("samplers/sgld.py", "from keras_mhmcmc._backend import draw"),
-        ("samplers/base.py", "from keras_mhmcmc.optimizers.sampler import Sampler"),
+        ("samplers/base.py", "from keras_mhmcmc.fit.sampler import Sampler"),
         ("samplers/parts/x.py", "from keras_mhmcmc.samplers.sgld import sgld"),
         ("samplers/sgld.py", "import keras"),
         ("samplers/sgld.py", "from keras import ops, Variable"),
         ("samplers/sgld.py", "import os"),
         ("samplers/sgld.py", "x = keras.Variable(1)"),
         ("samplers/sgld.py", "self.add_variable(1)"),
-        ("priors.py", "from keras_mhmcmc import optimizers"),
-        ("proposals.py", "from keras_mhmcmc.optimizers.sampler import Sampler"),
-        ("optimizers/chain.py", "from .. import posterior"),
-        ("optimizers/chain.py", "from keras_mhmcmc import ensemble"),
+        ("priors.py", "from keras_mhmcmc import fit"),
+        ("proposals.py", "from keras_mhmcmc.fit.sampler import Sampler"),
+        ("fit/chain.py", "from .. import posterior"),
+        ("fit/chain.py", "from keras_mhmcmc import ensemble"),
         ("ensemble/ensemble.py", "from keras_mhmcmc import posterior"),
         ("losses.py", "from keras_mhmcmc import ensemble"),
         ("_validate.py", "from keras_mhmcmc import _backend"),
@@ -252,8 +252,8 @@ def test_the_check_of_imports_finds_what_is_not_allowed(path, source):
             "from keras_mhmcmc.samplers.parts import tensors\nimport math",
         ),
         ("samplers/parts/proposals.py", "from . import tensors"),
-        ("optimizers/chain.py", "from .sampler import Sampler\nfrom .. import priors"),
-        ("samplers/sgld.py", "from keras_mhmcmc.optimizers.sampler import Sampler"),
+        ("fit/chain.py", "from .sampler import Sampler\nfrom .. import priors"),
+        ("samplers/sgld.py", "from keras_mhmcmc.fit.sampler import Sampler"),
         ("posterior/store.py", "from keras_mhmcmc.ensemble import Ensemble"),
         ("plots/style.py", "def f():\n    import matplotlib.pyplot as plt"),
         ("evaluation/evaluate.py", "if TYPE_CHECKING:\n    import pandas"),
@@ -270,7 +270,7 @@ def test_a_file_has_at_most_seven_hundred_lines(path):
 
 INITS = [path for path in files() if path.endswith("__init__.py")]
 # Others have no names of their own.
-EMPTY = ("_backend", "optimizers", "samplers")
+EMPTY = ("_backend", "fit", "samplers")
 
 
 def all_of(tree):

@@ -20,7 +20,7 @@ from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.optimizers import compiled_loss
+from keras_mhmcmc.fit import compiled_loss
 from keras_mhmcmc.priors import Gaussian
 
 Floats = npt.NDArray[np.float64]

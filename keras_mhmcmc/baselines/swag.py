@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior.record import Record
 from keras_mhmcmc.posterior.store import Store

@@ -19,10 +19,10 @@ from keras_mhmcmc.bayesian.data import Shuffled
 from keras_mhmcmc.bayesian.members import give_weights
 from keras_mhmcmc.bayesian.progress import Progress
 from keras_mhmcmc.bayesian.scores import Nats
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.run_watch import NoSampleError
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.callback import PosteriorSamples
-from keras_mhmcmc.posterior.runaway import NoSampleError
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.sampling.run import sample
 

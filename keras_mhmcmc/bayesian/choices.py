@@ -12,8 +12,8 @@ from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.chains import AllData
 from keras_mhmcmc.bayesian.chains import MiniBatches
 from keras_mhmcmc.bayesian.chains import Setting
-from keras_mhmcmc.optimizers.compiled_loss import name_of
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.compiled_loss import name_of
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.samplers.named import NAMED
 
 Phase = AllData | MiniBatches

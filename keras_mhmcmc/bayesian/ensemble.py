@@ -29,11 +29,11 @@ from keras_mhmcmc.bayesian.scores import nats_of_members
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import WithEnsemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
+from keras_mhmcmc.fit.compiled_loss import check_is_mean
+from keras_mhmcmc.fit.compiled_loss import warn_of_no_likelihood
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.losses.likelihood import Likelihood
-from keras_mhmcmc.optimizers.compiled_loss import check_is_mean
-from keras_mhmcmc.optimizers.compiled_loss import warn_of_no_likelihood
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.optimizers import checked as checked_optimizer
+from keras_mhmcmc.parallel.checks import checked_optimizer
 from keras_mhmcmc.samplers.base import Kernel
 
 

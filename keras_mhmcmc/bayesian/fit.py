@@ -33,8 +33,8 @@ from keras_mhmcmc.bayesian.report import Report
 from keras_mhmcmc.bayesian.saved import Saved
 from keras_mhmcmc.bayesian.scores import Average
 from keras_mhmcmc.bayesian.scores import averaged
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.losses.likelihood import Likelihood
-from keras_mhmcmc.optimizers.sampler import Sampler
 from keras_mhmcmc.parallel.chains import ParallelChains
 
 tree = keras.tree

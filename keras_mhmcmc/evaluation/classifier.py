@@ -18,6 +18,7 @@ from keras_mhmcmc import _inputs
 from keras_mhmcmc import _validate
 from keras_mhmcmc._inputs import Inputs
 from keras_mhmcmc._names import distinct
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
@@ -31,7 +32,6 @@ from keras_mhmcmc.ensemble.ensemble import WithEnsemble
 from keras_mhmcmc.ensemble.mc_dropout import MCDropout
 from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation import metrics
-from keras_mhmcmc.parallel.stacked_model import StackedModel
 
 BATCH_SIZE = 256
 # What `Classifier.compiled` compiles for the outputs of a model, and of its members.

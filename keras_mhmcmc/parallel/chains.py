@@ -1,8 +1,11 @@
 """`ParallelChains`: many chains of one network, trained side by side."""
 
+import contextlib
 import random
 from collections.abc import Callable
 from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
 from typing import Any
 from typing import Literal
 from typing import Self
@@ -15,27 +18,56 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._stored_model import with_callback
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel import optimizers as parallel_optimizers
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.fit.base_options import refuse_loss_scaling
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.parallel.checks import check_template
-from keras_mhmcmc.parallel.checks import check_trainable
+from keras_mhmcmc.parallel.checks import checked_optimizer
 from keras_mhmcmc.parallel.history import ChainHistory
 from keras_mhmcmc.parallel.history import ChainMetrics
-from keras_mhmcmc.parallel.initial_values import initial_values
-from keras_mhmcmc.parallel.stacked_model import StackedModel
-from keras_mhmcmc.parallel.stacked_values import stacked_variable
 from keras_mhmcmc.parallel.starts import Start
 from keras_mhmcmc.parallel.starts import checked_count
+from keras_mhmcmc.parallel.starts import initial_values
 from keras_mhmcmc.parallel.starts import values_of
 from keras_mhmcmc.parallel.steps import ChainStep
 from keras_mhmcmc.parallel.steps import Value
-from keras_mhmcmc.parallel.steps import in_one_pass
-from keras_mhmcmc.parallel.untracked import Strategy
-from keras_mhmcmc.parallel.untracked import Untracked
+
+Strategy = Literal["auto", "vmap", "loop"]
+
+
+@dataclass
+class Untracked:
+    """The network, and what changes without being a weight."""
+
+    template: keras.Model
+    variables: list[keras.Variable]  # of the template: the trainable ones, the others
+    metrics: ChainMetrics | None = None
+    history: ChainHistory = field(default_factory=ChainHistory)
+    strategy: Literal["vmap", "loop"] = "vmap"
+    arguments: dict[str, Any] = field(default_factory=dict)  # of `compile`
+    compilation: Any = None  # which one of the network belongs to the chains
+
+    def compile(self, **arguments: Any) -> None:
+        """Compile the network as the chains are, with an optimizer of its own."""
+        own = self.template.optimizer if self.template.compiled else None
+        # SGD, which never steps, has no slots that Keras would miss in a saved file.
+        # Keras keeps the metrics of an earlier `compile` where the new ones are None.
+        metrics = arguments["metrics"] or []
+        self.template.compile(own or "sgd", **(arguments | {"metrics": metrics}))
+        self.arguments, self.metrics = arguments, None
+        self.compilation = _backend.compile_key(self.template)
+
+    def compile_again(self) -> bool:
+        """Compile the network again if others have done so since, and return it."""
+        is_own = _backend.compile_key(self.template) is self.compilation
+        if self.compilation is None or is_own:
+            return False
+        self.compile(**self.arguments)
+        return True
 
 
 @serializable
@@ -65,15 +97,14 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         model: a built `keras.Model`, the architecture. Without `start`, the first chain
             starts from its weights, which do not change. The other chains start from
             trainable weights that its initializers draw, and from its frozen weights
-            and moving statistics. `compile` also compiles this model,
-            with the same loss and metrics. It keeps the optimizer of this model.
+            and moving statistics. `compile` also compiles this model, with the same
+            loss and metrics, and keeps its optimizer.
         num_chains: number of chains, K, at least 1. Defaults to the number in `start`.
         seed: integer that makes the first weights repeatable. Defaults to None, which
             draws a seed. The noise of the chains comes from the sampler's own seed.
-        strategy: how to evaluate the chains. "vmap" evaluates all of them in one
-            vectorised pass. "loop" makes the whole step of one chain, then that of the
-            next, in one compiled program, so that the weights of one chain stay in the
-            processor's cache. Both give the same chains up to rounding. Defaults to
+        strategy: "vmap" evaluates all chains in one vectorised pass. "loop" makes the
+            whole step of one chain, then that of the next, so that its weights stay in
+            the processor's cache. Both give the same chains up to rounding. Defaults to
             "auto": "vmap" on a GPU, and on a CPU for models of up to 40,000 weights
             (JAX) or 100,000 weights (TensorFlow, PyTorch), else "loop". "auto" also
             changes to "loop", and says so, if a layer cannot be vectorised.
@@ -135,11 +166,10 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         )
         variables = [*model.trainable_variables, *model.non_trainable_variables]
         self._untracked = Untracked(model, variables)
+        is_small = model.count_params() <= _backend.loop_above()
         if self._asked != "auto":
             self._untracked.strategy = self._asked
-        elif _backend.accelerated() or model.count_params() <= _backend.loop_above():
-            self._untracked.strategy = "vmap"
-        else:
+        elif not _backend.accelerated() and not is_small:
             self._untracked.strategy = "loop"
         first = random.randint(1, 10**9) if seed is None else seed
         if start is None:
@@ -175,13 +205,51 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
     def _check_trainable(self) -> None:
         """Raise a `ValueError` if layers were frozen or unfrozen since the start."""
         own = self._untracked.variables[: len(self._moving)]
-        check_trainable(self.template, own)
+        before, now = (
+            {id(v): v.path for v in vs}
+            for vs in (own, self.template.trainable_variables)
+        )
+        if changed := before.keys() ^ now.keys():
+            path = next(path for i, path in (before | now).items() if i in changed)
+            raise ValueError(
+                "The trainable layers of the network must stay the same while there "
+                "are chains of it. After you change `layer.trainable`, make new chains "
+                "that start where these are: `mh.ParallelChains(model, num_chains, "
+                f"start=chains)`. Received: {len(changed)} variables that were frozen "
+                f"or unfrozen, such as '{path}'"
+            )
 
     def _each_chain(self, run: Callable[[int], Value]) -> Value:
         """Return `run` of all chains at a time, or of one if "auto" has to loop."""
-        outputs, self._untracked.strategy = in_one_pass(
-            run, self.num_chains, self.strategy, self._asked
+        if self.strategy == "loop":
+            return run(1)
+        try:
+            return run(self.num_chains)
+        except Exception as error:  # frameworks have no type for what they cannot do
+            failure = error
+        try:
+            outputs = run(1)
+        except Exception as error:  # of the network itself
+            error.add_note(
+                "If one model trains without this error, a layer cannot be traced. Put "
+                "it into the pipeline of the data, or fit one model for each chain."
+            )
+            raise
+        # Keras names the layer in the first line, and has the reason in bold below.
+        parts = [part.strip().split("\n")[0] for part in str(failure).split("\x1b[1m")]
+        line = " ".join(parts[:2]).removesuffix("\x1b[0m")
+        reason = f"{type(failure).__name__}: {line[:200]}"
+        if self._asked == "vmap":
+            raise ValueError(
+                'Argument `strategy` must be "loop" or "auto" for this model, which '
+                "has a layer that cannot be vectorised. "
+                f'Received: strategy="vmap", and the error {reason}'
+            ) from failure
+        warn(
+            "The chains are evaluated one after the other, since a layer cannot be "
+            f'vectorised ({reason}). With `strategy="loop"` they are so from the start.'
         )
+        self._untracked.strategy = "loop"
         return outputs
 
     # Predictions.
@@ -201,21 +269,12 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         )
         return keras.tree.map_structure(lambda y: ops.moveaxis(y, 0, 1), outputs)
 
-    def predict(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: int | str = "auto",
-        steps: int | None = None,
-        callbacks: Any = None,
-    ) -> Any:
+    def predict(self, *args: Any, **options: Any) -> Any:
         """Return the predictions of each chain, shape (chains, examples, ...).
 
         The arguments are those of `keras.Model.predict`.
         """
-        outputs = super().predict(
-            x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
-        )
+        outputs = super().predict(*args, **options)
         return keras.tree.map_structure(lambda y: np.moveaxis(y, 1, 0), outputs)
 
     # Training.
@@ -227,16 +286,13 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         metrics: Any = None,
         **options: Any,
     ) -> None:
-        """Compile the chains as `keras.Model.compile` does.
-
-        `optimizer` moves each chain by itself.
+        """Compile as `keras.Model.compile` does; `optimizer` moves each chain alone.
 
         Raises:
-            ValueError: `optimizer` would mix the chains, or Keras' loss scaling wraps
-                it.
+            ValueError: it would mix the chains, or Keras' loss scaling wraps it.
         """
         self._check_trainable()
-        optimizer = parallel_optimizers.checked(optimizer)
+        optimizer = checked_optimizer(optimizer)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **options)
         refuse_loss_scaling(self)
         if isinstance(optimizer, Sampler):
@@ -354,14 +410,8 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         is_shared = [len(variable.shape) == 0 for variable in variables]
         chains = [v for v, flag in zip(values, is_shared, strict=True) if not flag]
         shared = [v for v, flag in zip(values, is_shared, strict=True) if flag]
-        parts = ChainStep(
-            self.template,
-            self._untracked.variables,
-            self.optimizer,
-            self._moving,
-            self._others,
-            metrics.names,
-        )
+        own, stacked = self._untracked.variables, (self._moving, self._others)
+        parts = ChainStep(self.template, own, self.optimizer, *stacked, metrics.names)
         step = parts.train if training else parts.test
         chains, shared = self._each_chain(
             lambda chunk: _backend.over_chains(step, chains, shared, data, chunk)
@@ -397,3 +447,21 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         """Return the chains with these arguments. Their weights are loaded later."""
         model = _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | {"model": model}))
+
+
+def stacked_variable(
+    variable: keras.Variable, value: Array, trainable: bool
+) -> keras.Variable:
+    """Return a variable with a leading chain axis and the path of `variable`.
+
+    A sampler finds the regularizer there and warns of it. Only the network applies it.
+    """
+    *scopes, name = variable.path.split("/")
+    with contextlib.ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(keras.name_scope(scope))
+        stacked = keras.Variable(
+            value, dtype=variable.dtype, trainable=trainable, autocast=False, name=name
+        )
+    stacked.regularizer = variable.regularizer
+    return stacked

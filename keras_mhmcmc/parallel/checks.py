@@ -1,13 +1,37 @@
-"""What `ParallelChains` refuses: networks that its step would train wrongly."""
+"""What `ParallelChains` refuses: networks and optimizers that do not suit it."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._stored_model import check_layers
+from keras_mhmcmc.fit.sampler import Sampler
+from keras_mhmcmc.samplers.named import NAMED
 
 _STEPS = ("train_step", "test_step")
+
+# These treat every weight by itself, so that a leading chain axis changes nothing.
+_ELEMENTWISE = (
+    keras.optimizers.Adadelta,
+    keras.optimizers.Adagrad,
+    keras.optimizers.Adam,
+    keras.optimizers.Adamax,
+    keras.optimizers.Ftrl,
+    keras.optimizers.Lion,
+    keras.optimizers.Nadam,
+    keras.optimizers.RMSprop,
+    keras.optimizers.SGD,
+)
+
+# Options that would mix the chains, or that count steps, which a loop would repeat.
+_REFUSED = {
+    "clipnorm": "The norm would be over all chains. Use `clipvalue`.",
+    "global_clipnorm": "The norm would be over all chains. Use `clipvalue`.",
+    "use_ema": "Keep weights with `mh.PosteriorSamples` instead.",
+    "gradient_accumulation_steps": "Use a larger batch in `fit`.",
+    "loss_scale_factor": "The chains compute in the precision of their layers.",
+}
 
 
 def check_template(model: keras.Model) -> None:
@@ -31,26 +55,32 @@ def check_template(model: keras.Model) -> None:
             )
 
 
-def check_trainable(
-    model: keras.Model,
-    trainable: Sequence[keras.Variable],
-) -> None:
-    """Raise a `ValueError` if other layers are trainable than when the chains began.
-
-    Args:
-        model: the network of the chains.
-        trainable: its trainable variables when the chains were made.
-    """
-    before, now = (
-        {id(v): v for v in vs} for vs in (trainable, model.trainable_variables)
-    )
-    changed = before.keys() ^ now.keys()
-    if changed:
-        path = next(v.path for i, v in (before | now).items() if i in changed)
+def checked_optimizer(optimizer: Any) -> keras.optimizers.Optimizer | None:
+    """Return the optimizer, or raise a `ValueError` if it would mix the chains."""
+    names = [*NAMED, *(kind.__name__.lower() for kind in _ELEMENTWISE)]
+    try:
+        is_name = isinstance(optimizer, str)
+        optimizer = keras.optimizers.get(optimizer.lower() if is_name else optimizer)
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            "The trainable layers of the network must stay the same while there are "
-            "chains of it. After you change `layer.trainable`, make new chains that "
-            "start where these are: `mh.ParallelChains(model, num_chains, "
-            f"start=chains)`. Received: {len(changed)} variables that were frozen or "
-            f"unfrozen, such as '{path}'"
+            "Argument `optimizer` must be an optimizer, such as mh.SGLD(...), or the "
+            f"name of one: {', '.join(names)}. "
+            f"Received: optimizer={_validate.shown(optimizer)}"
+        ) from error
+    if optimizer is None or isinstance(optimizer, Sampler):
+        return optimizer
+    if not isinstance(optimizer, _ELEMENTWISE):
+        kinds = ", ".join(kind.__name__ for kind in _ELEMENTWISE)
+        raise ValueError(
+            "Argument `optimizer` must be a sampler of this package, or one of Keras' "
+            f"optimizers that treat every weight by itself: {kinds}. Other optimizers "
+            f"would mix the chains. Received: optimizer={type(optimizer).__name__}"
         )
+    for option, remedy in _REFUSED.items():
+        value = getattr(optimizer, option)
+        if value is not None and value is not False:
+            raise ValueError(
+                f"Argument `optimizer` must not have `{option}`. {remedy} "
+                f"Received: {option}={value!r}"
+            )
+    return optimizer

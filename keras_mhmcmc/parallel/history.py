@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 
 
 class ChainMetrics(keras.metrics.Metric):

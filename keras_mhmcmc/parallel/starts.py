@@ -1,7 +1,8 @@
-"""First weights of chains, taken from other networks."""
+"""First weights of chains: drawn by initializers, or taken from other networks."""
 
 import io
 import os
+import random
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -15,11 +16,11 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.initial_values import drawn_again
-from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.fit.sampler import Sampler
 
 Start = StackedModel | Sequence[keras.Model | PathLike]
 
@@ -47,43 +48,40 @@ def values_of(
 
     Weights, also those that are not trained, come from `start`. The states of random
     generators are drawn, since equal states would give all chains the same masks.
-
-    Raises:
-        ValueError: `start` has another number of networks than there are chains, or one
-            of them is not built, cannot be read, or has other or infinite weights.
     """
-    generator = np.random.default_rng(seed)
-    if isinstance(start, StackedModel):
-        _check_count(num_chains, start.num_chains)
-        rows = start.member_weights(_current_weights(start))
-        names = [f"start[{chain}]" for chain in range(num_chains)]
-        members = [[row[chain] for row in rows] for chain in range(num_chains)]
-    elif isinstance(start, list | tuple):
-        _check_count(num_chains, len(start))
-        names = [_name(place, entry) for place, entry in enumerate(start)]
-        members = list(_weights_of_each(start, names, model, generator))
-    else:
+    generator, is_stacked = np.random.default_rng(seed), isinstance(start, StackedModel)
+    if not is_stacked and not isinstance(start, list | tuple):
         raise ValueError(f"{_MUST_BE} Received: start={_validate.shown(start)}")
+    count = start.num_chains if is_stacked else len(start)
+    if count != num_chains:
+        remedy = f"`num_chains={count}`, or " if count else ""
+        raise ValueError(
+            "Argument `start` must have one network for each chain. Pass "
+            f"{remedy}a `start` of {num_chains} networks. "
+            f"Received: {count} networks, num_chains={num_chains}"
+        )
+    names = [f"start[{place}]" for place in range(count)]
+    if is_stacked:
+        rows = start.member_weights(_current_weights(start))
+        members = [[row[chain] for row in rows] for chain in range(count)]
+    else:
+        for place, entry in enumerate(start):
+            if isinstance(entry, str | os.PathLike):
+                names[place] += f"={os.fspath(entry)!r}"
+        members = list(_weights_of_each(start, names, model, generator))
     for name, member in zip(names, members, strict=True):
         _check_weights(name, member, model)
-    columns = zip(*members, strict=True)
-    stacked = {
-        id(variable): np.stack(values)
-        for variable, values in zip(model.weights, columns, strict=True)
-    }
-    return [
-        stacked[id(variable)]
-        if id(variable) in stacked
-        else _generator_states(num_chains, generator)
-        for variable in model.variables
-    ]
+    columns = (np.stack(values) for values in zip(*members, strict=True))
+    stacked = dict(zip(map(id, model.weights), columns, strict=True))
+    for variable in model.variables:
+        if id(variable) not in stacked:  # the state of a `keras.random.SeedGenerator`
+            seeds = generator.integers(2**31, size=num_chains)
+            stacked[id(variable)] = np.stack([seeds, np.zeros_like(seeds)], axis=1)
+    return [stacked[id(variable)] for variable in model.variables]
 
 
 def _weights_of_each(
-    start: Sequence[Any],
-    names: Sequence[str],
-    model: keras.Model,
-    generator: np.random.Generator,
+    start: Sequence[Any], names: Sequence[str], model: keras.Model, generator: Any
 ) -> Iterator[list[Array]]:
     """Yield the weights of each model, or of each file."""
     reader = None
@@ -141,36 +139,11 @@ def _count_arrays(path: PathLike) -> int:
             content: Any = io.BytesIO(archive.read("model.weights.h5"))
     else:
         content = path
-    found: list[str] = []
+    names: list[str] = []
     with h5py.File(content, "r") as file:
-        file.visititems(
-            lambda name, part: (
-                found.append(name) if isinstance(part, h5py.Dataset) else None
-            )
-        )
-    return sum(not name.startswith("optimizer/") for name in found)
-
-
-def _name(place: int, entry: Any) -> str:
-    """Return how an error calls an entry of `start`."""
-    is_path = isinstance(entry, str | os.PathLike)
-    return f"start[{place}]={os.fspath(entry)!r}" if is_path else f"start[{place}]"
-
-
-def _generator_states(num_chains: int, generator: np.random.Generator) -> Array:
-    """Return first states of a `keras.random.SeedGenerator`, shape (chains, 2)."""
-    seeds = generator.integers(2**31, size=num_chains)
-    return np.stack([seeds, np.zeros_like(seeds)], axis=1)
-
-
-def _check_count(num_chains: int, count: int) -> None:
-    if count != num_chains:
-        remedy = f"`num_chains={count}`, or " if count else ""
-        raise ValueError(
-            "Argument `start` must have one network for each chain. Pass "
-            f"{remedy}a `start` of {num_chains} networks. "
-            f"Received: {count} networks, num_chains={num_chains}"
-        )
+        file.visit(names.append)
+        arrays = [name for name in names if isinstance(file[name], h5py.Dataset)]
+    return sum(not name.startswith("optimizer/") for name in arrays)
 
 
 def _check_file(name: str, path: PathLike) -> None:
@@ -215,3 +188,73 @@ _SAME = (
     "Argument `start` must have networks of the same architecture as `model`: as many "
     "weights, with the same shapes. Build each with the function that builds `model`."
 )
+
+
+def initial_values(model: keras.Model, num_chains: int, seed: int) -> list[Array]:
+    """Return one array (chains, ...) for each of `model.variables`.
+
+    The first chain has the model's own values. Each other chain has the initial values
+    of a new model of the same architecture. One generator draws all seeds in its
+    configuration. Weights that are not trained are the model's own in all chains.
+    """
+    generator = np.random.default_rng(seed)
+    own = _values(model)
+    weights = {id(variable) for variable in model.weights}  # no random generators
+    is_kept = [id(v) in weights and not v.trainable for v in model.variables]
+    members = [own]
+    for _ in range(num_chains - 1):
+        drawn = _values(drawn_again(model, generator))
+        members.append(
+            [x if kept else y for x, y, kept in zip(own, drawn, is_kept, strict=True)]
+        )
+    return [np.stack(values) for values in zip(*members, strict=True)]
+
+
+def drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Model:
+    """Return a new model of the same architecture, with other initial weights."""
+    state = random.getstate()
+    # Layers without a seed in their configuration draw one from Python's generator.
+    random.seed(int(generator.integers(2**31)))
+    try:
+        config = _with_new_seeds(architecture(model), generator)
+        custom = {type(model).__name__: type(model)}
+        member = keras.saving.deserialize_keras_object(config, custom_objects=custom)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        # Keras prints the whole configuration first, and the reason last.
+        reason = str(error).strip().rsplit("\n", 1)[-1]
+        raise ValueError(_REMEDY.format(reason)) from error
+    finally:
+        random.setstate(state)
+    shapes = [[tuple(v.shape) for v in one.variables] for one in (member, model)]
+    if shapes[0] != shapes[1]:
+        difference = f"its weights have the shapes {shapes[0]} instead of {shapes[1]}"
+        raise ValueError(_REMEDY.format(difference))
+    return member
+
+
+_REMEDY = (
+    "Argument `model` must be a model that Keras can rebuild from its configuration, "
+    "since each chain draws its own initial weights. Let the constructor of its class "
+    "take `**kwargs` and pass them to `super().__init__`. Give the class `get_config` "
+    "if the constructor has arguments of its own, register it with "
+    "`keras.saving.register_keras_serializable`, and build the model with an input "
+    "shape. Received: a model that cannot be rebuilt: {}"
+)
+
+
+def _with_new_seeds(config: Any, generator: np.random.Generator) -> Any:
+    """Return the configuration with another number for every seed in it."""
+    if isinstance(config, dict):
+        return {
+            key: int(generator.integers(2**31))
+            if key == "seed" and (value is None or isinstance(value, int))
+            else _with_new_seeds(value, generator)
+            for key, value in config.items()
+        }
+    if isinstance(config, list | tuple):
+        return type(config)(_with_new_seeds(value, generator) for value in config)
+    return config
+
+
+def _values(model: keras.Model) -> list[Array]:
+    return [np.array(ops.convert_to_numpy(variable)) for variable in model.variables]

@@ -1,10 +1,8 @@
 """One training or test step of several chains, as functions of tensors."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from typing import Literal
 from typing import TypeVar
 
 import keras
@@ -12,24 +10,19 @@ from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_values import split
-from keras_mhmcmc.parallel.stacked_values import where_accepted
+from keras_mhmcmc.fit.sampler import Sampler
 
 Value = TypeVar("Value")
-Way = Literal["vmap", "loop"]
 
 
 @dataclass(frozen=True)
 class ChainStep:
     """The parts that a step of several chains needs.
 
-    `train` and `test` take and return two lists of values. `chains` are those of
-    variables that each chain has, for some or all of the chains along the first axis:
-    `trainable`, `others`, then (in training) the slots of the optimizer, then the
-    metrics' state and results. `shared` are the optimizer's scalars, which all chains
-    have in common.
+    `train` and `test` take and return two lists of values. `chains` are those that each
+    chain has, for some or all of the chains along the first axis: `trainable`,
+    `others`, in training the slots of the optimizer, then the metrics' state and
+    results. `shared` are the optimizer's scalars.
     """
 
     template: keras.Model
@@ -87,15 +80,8 @@ class ChainStep:
     ) -> tuple[list[Tensor], Tensor | None]:
         """Apply the gradients, and return the new values and which chains accepted.
 
-        Args:
-            slots: the optimizer's variables that each chain has.
-            values: of the weights, of `slots`, then of the optimizer's scalars.
-            losses: loss of each chain, shape (chains,).
-            gradients: gradient of each weight, shape (chains, ...).
-
-        Returns:
-            The new values, and a boolean tensor (chains,). None stands for acceptance
-            in all chains.
+        `values` are those of the weights, of `slots`, which each chain has, then of the
+        optimizer's scalars. Losses have the shape (chains,). None: all chains accepted.
         """
         shared = [v for v in self.optimizer.variables if len(v.shape) == 0]
         rows = [*self.trainable, *slots]
@@ -145,43 +131,25 @@ class ChainStep:
         return loss, (new_others, [*new_states, ops.stack(results)])
 
 
-def in_one_pass(
-    run: Callable[[int], Value], num_chains: int, strategy: Way, asked: str
-) -> tuple[Value, Way]:
-    """Return what `run` gives, and how the chains are evaluated from now on.
+def split(values: Sequence[Value], counts: Sequence[int]) -> list[list[Value]]:
+    """Split `values` into lists of `counts` values, and a last list of the rest."""
+    parts = []
+    for count in counts:
+        parts.append(list(values[:count]))
+        values = values[count:]
+    return [*parts, list(values)]
 
-    Args:
-        run: takes the number of chains that are evaluated at a time.
-        num_chains: number of chains.
-        strategy: "vmap" or "loop".
-        asked: what the user asked for. "auto" loops where a layer cannot be vectorised.
+
+def where_accepted(
+    accepted: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return `new`, with `old` floating-point values in chains that did not accept.
+
+    `accepted` has the shape (chains,), all others (chains, ...).
     """
-    if strategy == "loop":
-        return run(1), "loop"
-    try:
-        return run(num_chains), "vmap"
-    except Exception as error:  # frameworks have no type for what they cannot do
-        failure = error
-    try:
-        outputs = run(1)
-    except Exception as error:  # of the network itself
-        error.add_note(
-            "If one model trains without this error, a layer cannot be traced. Put it "
-            "into the pipeline of the data, or fit one model for each chain."
-        )
-        raise
-    # Keras names the layer in the first line, and has the reason in bold below.
-    parts = [part.strip().split("\n")[0] for part in str(failure).split("\x1b[1m")]
-    line = " ".join(parts[:2]).removesuffix("\x1b[0m")
-    reason = f"{type(failure).__name__}: {line[:200]}"
-    if asked == "vmap":
-        raise ValueError(
-            'Argument `strategy` must be "loop" or "auto" for this model, which has a '
-            "layer that cannot be vectorised. "
-            f'Received: strategy="vmap", and the error {reason}'
-        ) from failure
-    warn(
-        "The chains are evaluated one after the other, since a layer cannot be "
-        f'vectorised ({reason}). With `strategy="loop"` they are so from the start.'
-    )
-    return outputs, "loop"
+    return [
+        ops.where(ops.reshape(accepted, (-1, *[1] * (len(x.shape) - 1))), x, y)
+        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype))
+        else x
+        for x, y in zip(new, old, strict=True)
+    ]

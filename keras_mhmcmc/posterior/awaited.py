@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior.store import Store
 
 _ENTRIES = 256  # numbers of each weight that are compared
@@ -55,8 +55,10 @@ class AwaitedSample:
             # The checkpoint may be from just before the sample was marked.
             self.sampler.mark_sample(listener)
         else:
-            self.sampler.await_sample(newest, listener)
-            self.sampler.tell_of_samples()
+            energies = self.sampler.energies
+            if energies.marked_at() == newest:
+                energies.listen(listener)
+            energies.notify()
 
     def check_weights(self, model: keras.Model, iteration: int) -> None:
         """Warn if the model has lost the weights of the sample of `iteration`.
@@ -72,7 +74,7 @@ class AwaitedSample:
         if state.shape != self._state.shape:  # other layers are trainable now
             return
         if not np.array_equal(state, self._state, equal_nan=True):
-            self.sampler.forget_sample()
+            self.sampler.energies.forget()
             unknown = np.full(np.shape(record.log_weight), np.nan).tolist()
             self._store.revise_last(record._replace(energy=unknown, is_final=True))
             warn(

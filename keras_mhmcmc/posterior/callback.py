@@ -14,6 +14,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc._names import distinct
 from keras_mhmcmc._serialize import call_text
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._warn import warn
@@ -21,18 +22,17 @@ from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.checks import warn_of_few
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
-from keras_mhmcmc.optimizers.base_options import refuse_loss_scaling
-from keras_mhmcmc.optimizers.base_options import refuse_other_weights
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.fit.base_options import refuse_loss_scaling
+from keras_mhmcmc.fit.base_options import refuse_other_weights
+from keras_mhmcmc.fit.data_watch import FitSizes
+from keras_mhmcmc.fit.run_watch import ChainWatch
+from keras_mhmcmc.fit.run_watch import Runaway
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior import reading
 from keras_mhmcmc.posterior.awaited import AwaitedSample
 from keras_mhmcmc.posterior.awaited import entries
-from keras_mhmcmc.posterior.chain_watch import ChainWatch
-from keras_mhmcmc.posterior.fit_sizes import FitSizes
 from keras_mhmcmc.posterior.record import Record
-from keras_mhmcmc.posterior.runaway import Runaway
 from keras_mhmcmc.posterior.store import DirectoryStore
 from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.posterior.store import chain_state_in
@@ -434,7 +434,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             self._has_seen_batch = True
             self._sizes.check_batch(self.model, batch + 1)
             is_burnt = self._started + self.burn_in + self._warm_up > 0
-            self._watch.begin(self.model, sampler, not is_burnt)
+            self._watch.begin(sampler, not is_burnt)
             self._runaway.begin(self.model, sampler, self._started == 0)
         self._sizes.weights.check(is_whole=False)
         is_last = batch + 1 >= (steps or math.inf)

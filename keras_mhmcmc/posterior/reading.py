@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.parallel.stacked_model import StackedModel
-from keras_mhmcmc.posterior import runaway
+from keras_mhmcmc.fit import run_watch
 from keras_mhmcmc.posterior.record import Record
 from keras_mhmcmc.posterior.record import differences
 from keras_mhmcmc.posterior.store import DirectoryStore
@@ -55,8 +55,8 @@ def members(
     samples, count = draws[0].shape[:2]
     stacked = [draw.reshape(samples * count, *draw.shape[2:]) for draw in draws]
     is_lost = _are_lost(store.records, model, count)
-    is_above = runaway.are_above(store.records, count)
-    runaway.tell_of_left_out(is_above[~is_lost], "samples")
+    is_above = run_watch.are_above(store.records, count)
+    run_watch.tell_of_left_out(is_above[~is_lost], "samples")
     is_out = (is_lost | is_above).reshape(-1)
     if is_out.any():  # else weights that all samples share stay views
         stacked = [draw[~is_out] for draw in stacked]
@@ -71,8 +71,8 @@ def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
     """
     draws, single = _by_chain(store, model)
     draws = [np.moveaxis(draw, 1, 0) for draw in draws]
-    above = np.asarray(runaway.are_above(store.records, len(draws[0])).all(axis=0))
-    runaway.tell_of_left_out(above, "chains")
+    above = np.asarray(run_watch.are_above(store.records, len(draws[0])).all(axis=0))
+    run_watch.tell_of_left_out(above, "chains")
     is_lost = np.asarray(_are_lost(store.records, model, len(above)).any(axis=0))
     if is_lost.any():
         warn(

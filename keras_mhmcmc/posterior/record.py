@@ -9,9 +9,9 @@ from typing import Self
 import keras
 import numpy as np
 
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import PathLike
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.fit.sampler import Sampler
 
 # What may differ between the chains of one posterior: their law is the same.
 _OF_A_CHAIN = {"learning_rate", "name", "seed", "warm_up"}
@@ -70,7 +70,7 @@ class Record(NamedTuple):
         """
         info, is_lost = sampler.sample_info(), sampler.lost_chains()
         log_weight = np.asarray(self.log_rate)
-        if sampler.has_weights:
+        if sampler.algorithm.traits.has_weights:
             log_weight = np.asarray(info.log_weight) + log_weight
         if is_lost.any():
             log_weight = np.where(is_lost, log_weight_of_lost, log_weight)

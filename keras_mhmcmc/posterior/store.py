@@ -26,7 +26,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import files
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior import record as records_of

@@ -58,15 +58,15 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers import compiled_loss
-from keras_mhmcmc.optimizers.arguments import WARM_UP
-from keras_mhmcmc.optimizers.chain import Chain
-from keras_mhmcmc.optimizers.chain import Parts
-from keras_mhmcmc.optimizers.full_data import FullLoss
-from keras_mhmcmc.optimizers.full_data import OrderWatch
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.standstill import Standstill
-from keras_mhmcmc.optimizers.state import SampleInfo
+from keras_mhmcmc.fit import compiled_loss
+from keras_mhmcmc.fit.arguments import WARM_UP
+from keras_mhmcmc.fit.chain import Chain
+from keras_mhmcmc.fit.chain import Parts
+from keras_mhmcmc.fit.full_data import FullLoss
+from keras_mhmcmc.fit.full_data import OrderWatch
+from keras_mhmcmc.fit.sampler import Sampler
+from keras_mhmcmc.fit.state import SampleInfo
+from keras_mhmcmc.fit.watch import Standstill
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.base import leaves
@@ -212,12 +212,8 @@ class PathChain(Chain):
     """
 
     def __init__(
-        self,
-        algorithm: amagold_path.AmagoldPath,
-        energy: Callable[[], float],
-        target: Callable[[], tuple[Any, ...]],
+        self, energy: Callable[[], float], target: Callable[[], tuple[Any, ...]]
     ) -> None:
-        self._algorithm = algorithm
         self._energy = energy
         self._target = target
         self._tested_on: list[Callable[[], Any]] = []  # where the last test was
@@ -226,9 +222,6 @@ class PathChain(Chain):
         self._parts = parts
         self._slots = parts.state.structure
         self._watch = Standstill(parts.name, many=_MANY)
-
-    def use_warm_up(self, steps: int) -> None:
-        self._algorithm = self._algorithm.with_warm_up(steps)
 
     def read(self, keeps: bool) -> Any:
         if keeps:
@@ -278,7 +271,7 @@ class PathChain(Chain):
             return
         weights, slots = self._parts.state.weights, self._slots
         state = self._parts.state.read()
-        points, end = state.point, self._algorithm.end(state)
+        points, end = state.point, self._parts.algorithm().end(state)
         points = [ops.copy(x) for x in points]
         try:
             self._renew_energy()
@@ -293,7 +286,7 @@ class PathChain(Chain):
         # Of a single weight: the test needs a uniform alone.
         one = [ops.zeros((2,), "float32")]
         evaluation = self._parts.evaluate(one, [], None, self._parts.learning_rate())
-        state, verdict = self._algorithm.judge(
+        state, verdict = self._parts.algorithm().judge(
             state, state.point, energy, evaluation.uniforms[0]
         )
         self._write_state(state)
@@ -345,7 +338,7 @@ class PathChain(Chain):
                 f"that changes the rate. Received: learning_rate={float(rate):g}"
             )
         self._changes += 1
-        self._write_state(self._algorithm.begin(state, rate, self._steps()))
+        self._write_state(self._parts.algorithm().begin(state, rate, self._steps()))
 
     def _drop(self) -> None:
         """Go back to the state that the path began from."""
@@ -399,7 +392,7 @@ class PathChain(Chain):
         self.settle()
         if not self._watch.has_looked:
             self.look_at_epoch(counts())
-        self._watch.look_at_warm_up(self._steps(), self._algorithm.traits)
+        self._watch.look_at_warm_up(self._steps(), self._parts.algorithm().traits)
 
 
 def _reference(x: Any) -> Callable[[], Any]:
@@ -492,7 +485,7 @@ class AMAGOLD(Sampler):
         first = WARM_UP if warm_up is None else warm_up
         algorithm = AmagoldPath(base.OF_OPTIMIZER, temperature, momentum, first)
         shared = train_size, prior, seed, name, options
-        chain = PathChain(algorithm, self._full_energy, self._target)
+        chain = PathChain(self._full_energy, self._target)
         super().__init__(
             learning_rate, algorithm, *shared, chain=chain, check_model=_check_model
         )

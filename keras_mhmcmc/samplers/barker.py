@@ -89,10 +89,10 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.optimizers.chain import Chain
-from keras_mhmcmc.optimizers.chain import Parts
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.standstill import Standstill
+from keras_mhmcmc.fit.chain import Chain
+from keras_mhmcmc.fit.chain import Parts
+from keras_mhmcmc.fit.sampler import Sampler
+from keras_mhmcmc.fit.watch import Standstill
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import growing_batch
@@ -397,7 +397,7 @@ class TestedChain(Chain):
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
         watch = self._standstill
         if not counts["proposed"].any():
-            watch.look_at_undecided()
+            watch.tell("undecided")
         watch.look(counts["accepted"], counts["proposed"], **self._settings())
 
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:

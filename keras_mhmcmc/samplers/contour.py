@@ -24,9 +24,9 @@ from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.optimizers.chain import Chain
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.optimizers.standstill import warm_up_message
+from keras_mhmcmc.fit.chain import Chain
+from keras_mhmcmc.fit.sampler import Sampler
+from keras_mhmcmc.fit.watch import warm_up_message
 from keras_mhmcmc.partition import PILOT_STEPS
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.priors import Prior
@@ -389,13 +389,9 @@ _FEWEST = 10  # energies that are enough to judge a partition
 class ContourChain(Chain):
     """The chain of a contour sampler: it warns if the partition does not fit."""
 
-    def __init__(self, nan_policy: str | None, algorithm: ContourSampler) -> None:
+    def __init__(self, nan_policy: str | None) -> None:
         super().__init__(nan_policy)
-        self._algorithm = algorithm
         self._told: set[str] = set()
-
-    def use_warm_up(self, steps: int) -> None:
-        self._algorithm = self._algorithm.with_warm_up(steps)
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
         """Warn if most energies of an epoch lie outside the partition."""
@@ -409,25 +405,28 @@ class ContourChain(Chain):
     def look_at_end(self, counts: Callable[[], dict[str, Array]]) -> None:
         """Warn if a run ends in the pilot, or left subregions empty between others."""
         super().look_at_end(counts)
-        parts, traits = self._parts, self._algorithm.traits
+        parts, algorithm = self._parts, self._parts.algorithm()
         if not _backend.hold_values(parts.state.all):
             return
-        self._tell("pilot", warm_up_message(parts.name, self._steps(), traits))
-        contour = self._algorithm.contour
+        self._tell(
+            "pilot", warm_up_message(parts.name, self._steps(), algorithm.traits)
+        )
+        contour = algorithm.contour
         visits = parts.state.arrays().visits.reshape(-1, contour.partitions).sum(0)
         if visits.sum() < _FEWEST:
             return
         advice = self._advice()
-        if self._algorithm.pilot is None:
+        if algorithm.pilot is None:
             self._tell("partition", subregions.run_message(visits, contour, advice))
         else:  # each chain has a partition of its own, and the pilot was in all of it
             self._tell("partition", subregions.visits_message(visits, advice))
 
     def _advice(self) -> str:
-        if self._algorithm.pilot is not None:
-            return subregions.fix_of_pilot(self._algorithm.pilot.steps)
+        algorithm = self._parts.algorithm()
+        if algorithm.pilot is not None:
+            return subregions.fix_of_pilot(algorithm.pilot.steps)
         lowest, highest = self._parts.energies.extremes()
-        return subregions.fix(lowest, highest, self._algorithm.contour.partitions)
+        return subregions.fix(lowest, highest, algorithm.contour.partitions)
 
     def _tell(self, what: str, message: str | None) -> None:
         """Warn, unless there was a warning of this kind."""
@@ -451,7 +450,7 @@ class ContourOptimizer(Sampler):
         base, partition, steps, *more = settings
         steps = PILOT_STEPS if steps is None else steps
         algorithm = contour_sampler(base, partition, steps, *more, counts_visits=True)
-        chain = ContourChain(nan_policy, algorithm)
+        chain = ContourChain(nan_policy)
         super().__init__(learning_rate, algorithm, *shared, chain=chain)
 
     @property

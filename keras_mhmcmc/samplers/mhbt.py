@@ -68,11 +68,11 @@ from keras_mhmcmc import proposals as public
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.optimizers.arguments import REFRESH_PROBABILITY
-from keras_mhmcmc.optimizers.arguments import WARM_UP
-from keras_mhmcmc.optimizers.arguments import adaptation_or_none
-from keras_mhmcmc.optimizers.arguments import network_settings
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.arguments import REFRESH_PROBABILITY
+from keras_mhmcmc.fit.arguments import WARM_UP
+from keras_mhmcmc.fit.arguments import adaptation_or_none
+from keras_mhmcmc.fit.arguments import network_settings
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.proposals import checked_proposal
 from keras_mhmcmc.samplers import base

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.samplers.contour import CSGHMC
 from keras_mhmcmc.samplers.contour import CSGLD
 from keras_mhmcmc.samplers.psgld import PSGLD

@@ -52,7 +52,7 @@ from typing import NamedTuple
 
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import tensors

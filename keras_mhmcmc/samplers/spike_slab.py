@@ -71,8 +71,8 @@ from keras_mhmcmc._names import distinct
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.optimizers import compiled_loss
-from keras_mhmcmc.optimizers.sampler import Sampler
+from keras_mhmcmc.fit import compiled_loss
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
 from keras_mhmcmc.priors import warn_of_regularizers

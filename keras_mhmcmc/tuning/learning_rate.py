@@ -9,15 +9,15 @@ import keras
 import numpy as np
 from keras.optimizers import LossScaleOptimizer
 
+from keras_mhmcmc import _data
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import StackedModel
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.parallel.stacked_model import StackedModel
+from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.samplers.amagold import AMAGOLD
 from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
 from keras_mhmcmc.tuning import table
-from keras_mhmcmc.tuning.batches import batches_of
 from keras_mhmcmc.tuning.table import LearningRateTable
 from keras_mhmcmc.tuning.trial import Outcome
 from keras_mhmcmc.tuning.trial import Trials
@@ -108,7 +108,7 @@ def suggest_learning_rate(
     batch_size = _batch_size(batch_size, optimizer)
     seed = _validate.seed(seed)
     _validate.choice("verbose", verbose, (0, 1))
-    stream = batches_of(x, y, batch_size, seed)
+    stream = _data.stream_of(x, y, batch_size, seed)
     first, targets, _ = next(stream())
     if targets is None and model.loss is not None:
         raise ValueError(

@@ -13,9 +13,9 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
+from keras_mhmcmc._data import Batch
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.optimizers.sampler import Sampler
-from keras_mhmcmc.tuning.batches import Batch
+from keras_mhmcmc.fit.sampler import Sampler
 
 Kept = list[tuple[keras.Variable, Array]]
 

@@ -127,10 +127,11 @@ def test_the_error_of_a_network_that_fails_in_both_ways_is_its_own(monkeypatch):
         "gru",
         "simple_rnn",
         "bidirectional",
+        "convolution",
     ],
 )
 @pytest.mark.filterwarnings("ignore:The chains are evaluated:UserWarning")
-def test_recurrent_chains_are_those_of_the_loop(name):
+def test_chains_are_those_of_the_loop(name):
     outputs = [
         fitted(text_model(BLOCKS[name]), 2, strategy).predict(TOKENS, verbose=0)
         for strategy in ("auto", "loop")

@@ -100,34 +100,6 @@ def test_without_the_restoration_the_statistics_would_move(monkeypatch):
     assert (moved != (accepted[1:] > accepted[:-1])).any()
 
 
-def convolutional():
-    return keras.Sequential(
-        [
-            keras.Input((6, 6, 1)),
-            keras.layers.Conv2D(3, 3, activation="relu"),
-            keras.layers.MaxPooling2D(2),
-            keras.layers.Flatten(),
-            keras.layers.Dense(CLASSES, "softmax"),
-        ]
-    )
-
-
-def test_convolutions_train_in_one_pass_as_in_a_loop():
-    x = np.random.default_rng(0).normal(size=(TRAIN_SIZE, 6, 6, 1)).astype("float32")
-    _, y = data()
-    model = convolutional()
-    runs = {}
-    for strategy in ("auto", "loop"):
-        chains = parallel(2, model, strategy=strategy)
-        chains.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
-        runs[strategy] = chains
-    assert runs["auto"].strategy == "vmap"
-    np.testing.assert_allclose(
-        weights(runs["auto"]), weights(runs["loop"]), rtol=1e-3, atol=1e-4
-    )
-    assert runs["auto"].predict(x, verbose=0).shape == (2, TRAIN_SIZE, CLASSES)
-
-
 @pytest.mark.every_backend
 def test_a_recurrent_network_trains_where_it_cannot_be_vectorised():
     """TensorFlow cannot vectorise the lists of a loop over time."""
@@ -315,24 +287,6 @@ def test_a_constructor_without_keyword_arguments_is_named():
     with pytest.raises(ValueError, match=r"`\*\*kwargs`.*'trainable'") as caught:
         mh.ParallelChains(model, 2)
     assert len(str(caught.value)) < 700 and caught.value.__cause__ is not None
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_chains": 0},
-        {"num_chains": 1.5},
-        {"num_chains": True},
-        {"seed": -1},
-        {"strategy": "fast"},
-        {"model": "dense"},
-    ],
-)
-def test_bad_arguments_are_named(options):
-    ((name, value),) = options.items()
-    arguments = {"model": sequential(), "num_chains": 2} | options
-    with pytest.raises(ValueError, match=rf"`{name}`.*Received: {name}={value!r}"):
-        mh.ParallelChains(**arguments)
 
 
 def test_a_model_that_is_not_built_is_refused():

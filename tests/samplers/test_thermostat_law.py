@@ -1,6 +1,6 @@
 """SGNHT on a Gaussian: the variances of the docstring of its file, by its own step.
 
-tests/optimizers/test_thermostat.py has the same laws of the optimizer, in longer runs.
+tests/fit/test_thermostat.py has the same laws of the optimizer, in longer runs.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_mhmcmc.optimizers.state import Energies
+from keras_mhmcmc.fit.state import Energies
 from keras_mhmcmc.samplers import mhbt
 from keras_mhmcmc.samplers.parts import acceptance
 from keras_mhmcmc.samplers.parts import contour

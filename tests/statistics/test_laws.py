@@ -38,7 +38,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 # Their law is tested elsewhere, for a reason.
 ELSEWHERE = {
     # Its paths are tested on the data of a `fit`, which the suite does not run.
-    "AMAGOLD": "tests/optimizers/test_amagold.py",
+    "AMAGOLD": "tests/fit/test_amagold.py",
     # It needs the losses of single examples, which the suite does not give.
     "Barker": "tests/samplers/test_barker_steps.py",
 }

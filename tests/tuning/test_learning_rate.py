@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
+from keras_mhmcmc import _data
 from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
-from keras_mhmcmc.tuning import batches
 from keras_mhmcmc.tuning import trial
 from tests.support.data_people_write import DATA
 from tests.support.models_people_write import MODELS
@@ -119,7 +119,7 @@ def test_a_run_is_that_of_keras_at_this_rate():
     )
     model = network(keras.optimizers.Adam(0.02))
     losses = []
-    stream = batches.batches_of(x, y, 8, seed=0)()
+    stream = _data.stream_of(x, y, 8, seed=0)()
     for _, batch in zip(range(6), stream, strict=False):
         losses.append(model.train_on_batch(*batch, return_dict=True)["loss"])
     assert rates.rows[1]["end"] == pytest.approx(np.mean(losses[3:]), rel=1e-5)
@@ -251,7 +251,7 @@ def test_data_as_people_give_them(form):
 
 def test_batches_of_arrays_are_full_and_hold_each_example_once():
     x = np.arange(10)[:, None]
-    stream = batches.batches_of({"a": x}, x, 4, seed=0)
+    stream = _data.stream_of({"a": x}, x, 4, seed=0)
     epoch = [batch for batch, _ in zip(stream(), range(4), strict=False)]
     for features, targets, _ in epoch:
         np.testing.assert_array_equal(features["a"], targets)
@@ -296,7 +296,7 @@ def test_the_rate_of_a_run_does_not_adapt_and_the_warm_up_is_not_judged():
     assert float(made.learning_rate) == pytest.approx(0.3)
     steps = []
     model = network()
-    run = trial.Trials(model, made, batches.batches_of(*data(), 8, 0), steps=10)
+    run = trial.Trials(model, made, _data.stream_of(*data(), 8, 0), steps=10)
     run._step = lambda batch: steps.append(len(steps)) or 1.0
     made.reset_diagnostics = lambda: steps.append("judged")
     run.run(0.1)

@@ -1,0 +1,118 @@
+"""Refuse options of Keras, priors and weights that do not fit, and say the remedy."""
+
+import inspect
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_mhmcmc import _validate
+from keras_mhmcmc.fit.watch import tell
+from keras_mhmcmc.priors import Prior
+from keras_mhmcmc.priors import SpikeSlab
+
+_COARSE = ("bfloat16", "float16")
+
+_LOWER = "Lower the learning rate, or use a Metropolis-Hastings sampler, which rejects "
+_LOWER += "steps that are too large."
+_KEEP = "Keep samples with `mh.PosteriorSamples` and average the predictions of their "
+_KEEP += "ensemble."
+_REFUSED = {
+    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`. A decay of w is the scale "
+    "1 / sqrt(w * train_size).",
+    **dict.fromkeys(("clipnorm", "clipvalue", "global_clipnorm"), _LOWER),
+    **dict.fromkeys(("use_ema", "ema_momentum", "ema_overwrite_frequency"), _KEEP),
+    "gradient_accumulation_steps": "Use a larger batch in `fit`.",
+    "loss_scale_factor": "Train in float32 or with the policy 'mixed_bfloat16', which "
+    "needs no loss scaling.",
+}
+
+
+def refuse(options: Mapping[str, Any], sampler: type) -> None:
+    """Raise a `ValueError` for an option that is not switched off."""
+    for option, value in options.items():
+        if option not in _REFUSED:
+            arguments = inspect.signature(sampler).parameters.values()
+            taken = [one.name for one in arguments if one.kind is not one.VAR_KEYWORD]
+            raise ValueError(
+                f"Argument `{option}` must be left out: {sampler.__name__} takes "
+                f"{', '.join(f'`{name}`' for name in taken)}. "
+                f"Received: {option}={value!r}"
+            )
+        is_zero = option == "weight_decay" and value == 0
+        if not (value is None or value is False or is_zero):  # it is not switched off
+            raise ValueError(
+                f"Argument `{option}` must be left out: it would silently change the "
+                f"sampled distribution. {_REFUSED[option]} Received: {option}={value!r}"
+            )
+
+
+def check_prior(prior: Any) -> None:
+    """Raise a `ValueError` unless `prior` is None or a `Prior`."""
+    if isinstance(prior, SpikeSlab):
+        raise ValueError(
+            "Argument `prior` must be None or a prior such as "
+            "`mh.priors.Gaussian(1.0)`. Only `mh.SGLDSA`, `mh.SGHMCSA` and `mh.ESM` "
+            f"take a spike-and-slab prior. Received: prior={_validate.shown(prior)}"
+        )
+    if prior is not None:
+        _validate.instance(
+            "prior", prior, Prior, "None or a prior such as `mh.priors.Gaussian(1.0)`"
+        )
+
+
+def check_variables(variables: Sequence[keras.Variable]) -> None:
+    """Raise a `ValueError` for a constraint, or for what Keras itself overwrites."""
+    for variable in variables:
+        if variable.overwrite_with_gradient:
+            raise ValueError(
+                "A sampler cannot train a model in float8: Keras keeps the scales of "
+                "its layers in trainable variables, and noise would be added to them. "
+                "Train in float32 or with the policy 'mixed_bfloat16'. "
+                f"Received: the variable '{variable.path}'"
+            )
+        if variable.constraint is not None:
+            raise ValueError(
+                f"The variable '{variable.path}' has a constraint, which would "
+                "move the weights after each step and change the sampled distribution. "
+                "Build the layer without it. A prior keeps weights small. "
+                f"Received: constraint={variable.constraint}"
+            )
+    coarse = [variable for variable in variables if variable.dtype in _COARSE]
+    if coarse:
+        first = coarse[0]
+        what = {"count": len(coarse), "path": first.path, "dtype": first.dtype}
+        tell("half precision", **what)
+
+
+def refuse_other_weights(sampled: Sequence[keras.Variable], model: keras.Model) -> None:
+    """Raise a `ValueError` unless the sampler moves the weights that `model` trains."""
+    frozen = [variable.path for variable in sampled if not variable.trainable]
+    if frozen:
+        raise ValueError(
+            "The trainable layers must stay the same while a sampler runs. After you "
+            "change `layer.trainable`, call `model.compile` again with a new sampler, "
+            f"which continues from the present weights. Received: {len(frozen)} frozen "
+            f"variables that trained at the first step, such as {frozen[0]}"
+        )
+    trained = {id(variable) for variable in model.trainable_variables}
+    if sampled and trained != {id(variable) for variable in sampled}:
+        raise ValueError(
+            "Argument `optimizer` must be new for each model: this sampler holds the "
+            "chain of other weights. Make a new one with the same arguments, or with "
+            "`type(optimizer).from_config(optimizer.get_config())`, and compile the "
+            f"model with it. Received: a sampler of {len(sampled)} variables, such as "
+            f"{sampled[0].path}, and a model with {len(trained)} other trainable ones"
+        )
+
+
+def refuse_loss_scaling(model: keras.Model) -> None:
+    """Raise a `ValueError` if Keras' loss scaling wraps the optimizer of `model`."""
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "Argument `optimizer` of `compile` must not be wrapped in Keras' loss "
+            "scaling, which comes with the policy 'mixed_float16'. Use "
+            "'mixed_bfloat16', or `model.compile(..., auto_scale_loss=False)`. "
+            "Received: optimizer=LossScaleOptimizer"
+        )

@@ -1,0 +1,243 @@
+"""What the loss of a `fit` is: its terms, a mean or a sum, that of a constant.
+
+How many terms an example has tells what a sampler takes for N.
+"""
+
+import inspect
+import itertools
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
+from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import StackedModel
+from keras_mhmcmc._stored_model import WrapperModel
+from keras_mhmcmc._types import Array
+from keras_mhmcmc.fit.compiled_loss import OF_LABELS
+from keras_mhmcmc.fit.compiled_loss import OF_MEAN_SQUARES
+from keras_mhmcmc.fit.compiled_loss import OF_REGRESSIONS
+from keras_mhmcmc.fit.compiled_loss import name_of
+from keras_mhmcmc.fit.watch import tell
+from keras_mhmcmc.losses import Likelihood
+
+_EXAMPLES, _BATCH = 1000, 250  # that give the loss of a constant prediction
+_SMALLEST = 1e-7  # of a probability: the bound of Keras' cross-entropies
+_ROWS = 2  # enough to tell a sum from a mean
+
+
+def found_size(model: keras.Model | None, x: Any, *, is_of_examples: bool) -> int:
+    """Return N for the data `x` that `model` is fitted to.
+
+    N counts the terms of the loss: with a mean over the positions of an example, it is
+    a multiple of the number of examples.
+    """
+    count = _backend.count_examples(x)
+    reason = "no data tell the number of examples"
+    if model is not None and count:
+        terms = terms_of_an_example(model)
+        factors = {terms} if terms else positions_of_an_example(model) or {1}
+        if factors == {1} or (len(factors) == 1 and not is_of_examples):
+            return count * factors.pop()
+        reason = "the loss may be a mean over several terms of each example"
+    raise ValueError(
+        f"Argument `train_size` must be given here: {reason}. Pass "
+        "`train_size=<number of training examples>`, times the number of terms in a "
+        "mean over the positions of an example. For a `tf.data.Dataset` of unknown "
+        "length, `dataset.apply(tf.data.experimental.assert_cardinality(n))` before "
+        f"`batch` will do. Received: train_size='auto', x={_validate.shown(x)}"
+    )
+
+
+def terms_of_an_example(model: keras.Model) -> int | None:
+    """Return the number of terms of one example in the loss, None if it is unknown.
+
+    It is known for cross-entropies, the mean squared error and the `mh.losses`
+    of one output. With a mask it depends on the data.
+    """
+    losses, shape = keras.tree.flatten(model.loss), output_shape(model)
+    if shape is None or len(losses) != 1 or _backend.makes_masks(_network_of(model)):
+        return None
+    name = name_of(losses[0])
+    if name in ("categoricalcrossentropy", "sparsecategoricalcrossentropy"):
+        return math.prod(shape[:-1])
+    if name in (OF_LABELS, *OF_MEAN_SQUARES):
+        return math.prod(shape)
+    return 1 if isinstance(losses[0], Likelihood) else None
+
+
+def positions_of_an_example(model: keras.Model) -> set[int] | None:
+    """Return the numbers of terms that the loss of one example may be a mean over.
+
+    None stands for an unknown number.
+    """
+    shapes = _output_shapes(model)
+    if shapes is None:
+        return None
+    positions = {math.prod(shape[:-1]) for shape in shapes}
+    outputs = {math.prod(shape) for shape in shapes}
+    # A cross-entropy of several classes is never a mean over the classes.
+    names = [name_of(loss) for loss in keras.tree.flatten(model.loss)]
+    is_categorical = all("categorical" in name for name in names)
+    return {1} | positions - {0} | (set() if is_categorical else outputs - {0})
+
+
+def output_shape(model: keras.Model) -> tuple[int, ...] | None:
+    """Return the shape of the only output for one example, None if it is not known."""
+    shapes = _output_shapes(model)
+    return shapes[0] if shapes is not None and len(shapes) == 1 else None
+
+
+def _output_shapes(model: keras.Model) -> list[tuple[int, ...]] | None:
+    """Return the shapes of the outputs for one example, None if they are not known."""
+    model = _network_of(model)
+    if not isinstance(model, keras.Sequential | keras.Function) or not model.built:
+        return None
+    shapes = [tuple(output.shape[1:]) for output in model.outputs]
+    return None if any(None in shape for shape in shapes) else shapes
+
+
+def _network_of(model: keras.Model) -> keras.Model:
+    """Return the network of chains side by side, or of a wrapper, or the model."""
+    model = _backend.network_of(model)
+    return model.model if isinstance(model, WrapperModel) else model
+
+
+def warn_of_sum(model: keras.Model) -> None:
+    """Warn if the compiled loss of `model` doubles when the examples are doubled.
+
+    A function that returns one number for a mini-batch hides from Keras whether it is
+    a mean or a sum. The check needs targets in an array, and one output of known shape.
+    Losses of Keras give one number for each example, or `check_is_mean` refuses them.
+    """
+    losses, y = _backend.compiled_losses(model), fitted_targets(model)
+    shape, given = output_shape(model), keras.tree.flatten(model.loss)
+    if len(losses) != 1 or shape is None or _is_of_keras(given[0]):
+        return
+    if y is None or len(y.shape) == 0 or y.shape[0] < _ROWS:
+        return
+    targets = np.asarray(ops.convert_to_numpy(y[:_ROWS]))
+    outputs = np.random.default_rng(0).uniform(0.1, 0.9, (_ROWS, *shape))
+
+    def value(times: int) -> float:
+        rows = (targets, outputs.astype("float32"))
+        tensors = (ops.convert_to_tensor(np.repeat(part, times, 0)) for part in rows)
+        return float(ops.convert_to_numpy(losses[0][0](*tensors)))
+
+    try:
+        once, twice = value(1), value(2)
+    except Exception as error:  # a loss may take mini-batches of one size alone
+        tell("unknown", error=error)
+        return
+    if once != 0.0 and math.isclose(twice, 2.0 * once, rel_tol=1e-3):
+        tell("sum", once=once, twice=twice)
+
+
+def fitted_targets(model: keras.Model) -> Any:
+    """Return the targets that `fit` was given, None if they are no array."""
+    data = _backend.fitted_data(model)
+    y: Any = None if data is None else data["y"]
+    return y if isinstance(y, np.ndarray) or ops.is_tensor(y) else None
+
+
+def _is_of_keras(given: Any) -> bool:
+    """Return whether a loss as given to `compile` is one of Keras' or of ours."""
+    kind = given if inspect.isfunction(given) else type(given)
+    is_known = kind.__module__.partition(".")[0] in ("keras", "keras_mhmcmc")
+    return isinstance(given, str) or is_known
+
+
+def constant_loss(model: keras.Model) -> float | None:
+    """Return the mean loss of the best constant prediction, None if it is not known.
+
+    It is known for one output with a loss of Keras for classes or regressions, or a
+    loss of `mh.losses`, where the data of `fit` can be read a second time.
+    """
+    data, losses = _backend.fitted_data(model), _backend.compiled_losses(model)
+    shape = output_shape(model)
+    if data is None or any(
+        data[f"{k}_weight"] is not None for k in ("class", "sample")
+    ):
+        return None
+    if len(losses) != 1 or losses[0][1] != 1.0 or shape is None:
+        return None
+    # An output without an axis for time has no mask.
+    if len(shape) > 1 and _backend.makes_masks(_backend.network_of(model)):
+        return None
+    batches = first_batches(model)
+    targets = [y for _, y, _ in batches]
+    if not all(isinstance(y, np.ndarray) and y.ndim > 0 for y in targets):
+        return None
+    given = keras.tree.flatten(model.loss)[0]
+    outputs = _constant(given, np.concatenate(targets), shape) if targets else None
+    if outputs is None:
+        return None
+    outputs = outputs.astype("float32")
+    found = [
+        mean_loss(model, np.broadcast_to(outputs, (len(y), *shape)), y, weights)
+        for _, y, weights in batches
+    ]
+    return float(np.average(found, weights=list(map(len, targets))))
+
+
+def loss_of_state(model: keras.Model) -> float:
+    """Return the mean loss of the state, over the data that gave the constant loss."""
+    found = []
+    for x, y, weights in first_batches(model):
+        outputs = model(x, training=False)
+        is_stacked = isinstance(model, StackedModel)
+        members = ops.moveaxis(outputs, 1, 0) if is_stacked else outputs[None]
+        found += [mean_loss(model, member, y, weights) for member in members]
+    return float(np.mean(found))
+
+
+def first_batches(model: keras.Model, count: int = _EXAMPLES // _BATCH) -> list[Any]:
+    """Return mini-batches of `fit`, none if they can be read only once."""
+    data = _backend.fitted_data(model)
+    if data is None:
+        return []
+    try:
+        stream = _data.stream_of(data["x"], data["y"], _BATCH, seed=0)
+        return list(itertools.islice(stream(), count))
+    except ValueError:  # a generator, whose mini-batches belong to `fit`
+        return []
+
+
+def mean_loss(model: keras.Model, outputs: Any, y: Any, weights: Any = None) -> float:
+    """Return the mean loss of outputs."""
+    y_true, y_pred = ops.convert_to_tensor(y), ops.convert_to_tensor(outputs)
+    # Not by `Loss.__call__`, which divides by the number of replicas.
+    loss = _backend.compiled_losses(model)[0][0]
+    values = np.asarray(ops.convert_to_numpy(loss.call(y_true, y_pred)))
+    if weights is not None:
+        values = values * weights.reshape(len(weights), *[1] * (values.ndim - 1))
+    return float(np.mean(values))
+
+
+def _constant(loss: Any, y: Array, shape: tuple[int, ...]) -> Array | None:
+    """Return the best outputs that are the same for all examples, or None.
+
+    `loss` is that of the only output, as given to `compile`, and `shape` that of the
+    output of one example.
+    """
+    name = name_of(loss)
+    if isinstance(loss, Likelihood):
+        return loss.constant(y).reshape(shape)
+    if name == "sparsecategoricalcrossentropy":
+        counts = np.bincount(y.astype("int64").reshape(-1).clip(0), minlength=shape[-1])
+        share = counts[: shape[-1]] / counts.sum()
+    elif name in ("categoricalcrossentropy", OF_LABELS, *OF_REGRESSIONS):
+        share = y.astype("float64").mean(axis=0).reshape(shape)
+    else:
+        return None
+    if name in OF_REGRESSIONS:
+        return share
+    share = np.clip(share, _SMALLEST, 1.0 - _SMALLEST)
+    is_object = isinstance(loss, keras.losses.Loss)
+    if not (is_object and loss.get_config().get("from_logits", False)):
+        return share
+    return np.log(share / (1.0 - share) if name == OF_LABELS else share)

@@ -1,0 +1,288 @@
+"""The variables of a sampler: the state of its algorithm, its energies, its seeds."""
+
+import math
+import random
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from numpy.typing import ArrayLike
+
+from keras_mhmcmc import _backend
+from keras_mhmcmc._backend import ops
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.fit.watch import tell
+from keras_mhmcmc.samplers.base import Algorithm
+from keras_mhmcmc.samplers.base import Slot
+from keras_mhmcmc.samplers.base import leaves
+from keras_mhmcmc.samplers.base import map_leaves
+
+_LARGEST = float(np.finfo("float32").max)
+# Columns: how many points, their mean energy, the extreme energies, energy and log
+# weight of the last point, whether the marked sample waits for its own, and energy and
+# log weight of the marked sample.
+_FIRST = [0.0, 0.0, _LARGEST, -_LARGEST, 0.0, 0.0, 0.0, 0.0, 0.0]
+_MEAN, _LOWEST, _HIGHEST, _LAST, _IS_PENDING, _SAMPLE = 1, 2, 3, 4, 6, 7
+
+
+def constant(values: ArrayLike) -> Callable[[tuple[int, ...], str], Tensor]:
+    """Return an initializer with these values, repeated for each chain if needed."""
+
+    def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
+        repeats = max(math.prod(shape) // np.size(values), 1)
+        tiled = np.tile(np.ravel(values), repeats).reshape(shape)
+        return ops.convert_to_tensor(tiled, dtype=dtype)
+
+    return initialize
+
+
+def seeds_along_chains(seed: int, num_chains: int) -> list[int]:
+    """Return `seed` for the first chain, and random seeds for the others."""
+    others = np.random.default_rng(seed).integers(0, 2**31, num_chains - 1)
+    return [seed, *map(int, others)]
+
+
+def fresh_seed() -> int:
+    """Return a random seed."""
+    # `keras.utils.set_random_seed` makes Python's generator repeatable.
+    return random.randint(1, 10**9)
+
+
+def common_seed(seed: int, is_given: bool) -> int:
+    """Return the seed of the first process, for all that run a chain together."""
+    seeds = _backend.of_processes(seed)
+    if is_given and len(set(seeds)) > 1:
+        raise ValueError(
+            "Argument `seed` must be the same in all processes, which make one chain "
+            "together. For independent chains start the processes without "
+            f"`keras.distribution.initialize`. Received: seed={seeds}"
+        )
+    return seeds[0]
+
+
+class StateVariables:
+    """The leaves of a state, in the order of the file format.
+
+    The point of the state lies in the variables of the model. Every other leaf is a
+    variable of the optimizer, a slot.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        weights: Sequence[keras.Variable],
+        add: Callable[..., keras.Variable],
+    ) -> None:
+        self.weights = list(weights)
+
+        def variable(leaf: Any) -> keras.Variable:
+            if not isinstance(leaf, Slot):
+                return leaf
+            first, dtype = constant(leaf.value), leaf.dtype
+            if leaf.weight is None:
+                return add(leaf.shape, first, dtype, leaf.name)
+            weight = self.weights[leaf.weight]
+            name = f"{weight.path.replace('/', '_')}_{leaf.name}"
+            layout = _backend.layout_of(weight)
+            dtype = dtype or weight.dtype
+            # The weight itself has the chain axis.
+            return add(leaf.shape, first, dtype, name, layout, is_shared=True)
+
+        self.structure = map_leaves(variable, algorithm.init(self.weights))
+        self.all = leaves(self.structure)
+
+    def read(self, take: Callable[[Any], Any] = _backend.read) -> Any:
+        """Return the state as tensors; `take` reads a list of variables."""
+        return _read(self.structure, take)
+
+    def arrays(self) -> Any:
+        """Return the state with numpy arrays, but for lists, which stay variables."""
+        return _read(self.structure, list, ops.convert_to_numpy)
+
+
+def _read(
+    part: Any,
+    take: Callable[[Any], Any],
+    one: Callable[[Any], Any] = ops.convert_to_tensor,
+) -> Any:
+    if isinstance(part, list):
+        return take(part)
+    if not isinstance(part, tuple):
+        return one(part)
+    if part == ():
+        return ()
+    return type(part)(*(_read(field, take, one) for field in part))
+
+
+class SampleInfo(NamedTuple):
+    """What a sampler knows of a sample."""
+
+    energy: Array  # U, nats, () or (chains,)
+    log_weight: Array
+    is_final: bool  # or both are those of the point before
+    # Whether each chain was lost in the step that would have evaluated the sample.
+    is_useless: Array | bool = False
+
+
+class Energies:
+    """What a sampler knows of its energies, in nats, in two of its variables.
+
+    A sample is kept before its energy is known: the next step evaluates it. So the
+    sample is marked, the step stores the energy, and whoever marked the sample is told.
+    One mark is kept on the device. Before another one all who wait are told.
+    """
+
+    def __init__(
+        self, add: Callable[..., keras.Variable], lost_chains: Callable[[], Array]
+    ) -> None:
+        # What a step writes.
+        self.variable = add((len(_FIRST),), constant(_FIRST), "float32", "energies")
+        self._marked_at = add((), constant(-1), "int32", "marked_at", is_shared=True)
+        self._lost = lost_chains
+        self._listeners: list[Callable[[], None]] = []
+
+    def recorded(self, energy: Tensor, log_weight: Tensor) -> Tensor:
+        """Return the value of `variable` after one more point."""
+        now = ops.convert_to_tensor(self.variable)
+        columns = ops.unstack(now, len(_FIRST), axis=-1)
+        count, mean, lowest, highest, _, _, is_pending, sample, sample_weight = columns
+        # A running mean: a float32 sum of many energies loses their digits.
+        mean = mean + (energy - mean) / (count + 1.0)
+        weight = ops.zeros_like(energy) if log_weight is None else log_weight
+        is_sample = is_pending > 0.0
+        columns = [
+            count + 1.0,
+            mean,
+            ops.minimum(lowest, energy),
+            ops.maximum(highest, energy),
+            energy,
+            weight,
+            ops.zeros_like(is_pending),
+            ops.where(is_sample, energy, sample),
+            ops.where(is_sample, weight, sample_weight),
+        ]
+        return ops.stack(columns, axis=-1)
+
+    def means(self) -> Array:
+        """Return the mean energy of each chain, () or (chains,); NaN without one."""
+        state = self._read()
+        return np.where(state[..., 0] > 0, state[..., _MEAN], math.nan)
+
+    def extremes(self) -> tuple[float, float]:
+        """Return the lowest and the highest energy of the run."""
+        state = self._read()
+        return float(state[..., _LOWEST].min()), float(state[..., _HIGHEST].max())
+
+    def reset(self) -> None:
+        """Start the mean anew."""
+        state = self._read()
+        state[..., : _MEAN + 1] = 0.0
+        self.variable.assign(state)
+
+    def mark(self, iteration: int, listener: Callable[[], None] | None = None) -> None:
+        """Mark the state at `iteration` as a sample, which `listener` awaits."""
+        self.notify()
+        if not (self.is_pending() and self.marked_at() == iteration):
+            state = self._read()
+            state[..., _IS_PENDING] = 1.0
+            self.variable.assign(state)
+            self._marked_at.assign(iteration)
+        self.listen(listener)
+
+    def listen(self, listener: Callable[[], None] | None) -> None:
+        """Call `listener()` once the energy of the marked sample is known."""
+        if listener is not None and listener not in self._listeners:
+            self._listeners.append(listener)
+
+    def forget(self) -> None:
+        """Await the energy of the marked sample no more."""
+        state = self._read()
+        state[..., _IS_PENDING] = 0.0
+        self.variable.assign(state)
+        self._listeners = []
+
+    def notify(self) -> None:
+        """Call those who wait for an energy, if the energy is known."""
+        if self._listeners and not self.is_pending():
+            listeners, self._listeners = self._listeners, []
+            for listener in listeners:
+                listener()
+
+    def is_pending(self) -> bool:
+        """Return whether the marked sample has yet to be evaluated."""
+        return bool(((self._read()[..., _IS_PENDING] > 0.0) & ~self._lost()).any())
+
+    def marked_at(self) -> int:
+        """Return the iteration of the sample that was marked last, or -1."""
+        return int(ops.convert_to_numpy(self._marked_at))
+
+    def of_sample(self) -> SampleInfo:
+        """Return what is known of the marked sample, or of the point before it."""
+        state, is_pending = self._read(), self.is_pending()
+        first = _LAST if is_pending else _SAMPLE
+        energy = state[..., first]
+        if is_pending:  # before the first point there is no energy
+            energy = np.where(state[..., 0] > 0, energy, math.nan)
+        is_useless = (state[..., _IS_PENDING] > 0.0) & self._lost()
+        return SampleInfo(energy, state[..., first + 1], not is_pending, is_useless)
+
+    def _read(self) -> Array:
+        return np.array(ops.convert_to_numpy(self.variable))
+
+
+def over_chains(values: Array, name: str) -> float:
+    """Return one number for all chains: "nonfinite" is summed, others averaged."""
+    known = values[~np.isnan(values)]
+    if name == "nonfinite":
+        return float(known.sum())
+    return float(known.mean()) if known.size else math.nan
+
+
+def gradients_of_each(
+    weights: Sequence[keras.Variable],
+    variables: Sequence[keras.Variable],
+    gradients: Sequence[Tensor],
+    counted: str,
+) -> list[Tensor]:
+    """Return the gradient of each weight, or None for a weight without a gradient.
+
+    `counted` tells what depends on the number of weights that move; "": nothing.
+    """
+    if len(gradients) != len(variables):
+        raise ValueError(
+            "Argument `grads` must have one gradient, or None, for each of "
+            "`trainable_variables`. If these are left out, the sampler must be built, "
+            "and they are the variables it was built with. "
+            f"Received: {len(gradients)} gradients for {len(variables)} variables"
+        )
+    places = {id(weight): place for place, weight in enumerate(weights)}
+    found: list[Tensor] = [None] * len(weights)
+    for variable, gradient in zip(variables, gradients, strict=True):
+        if id(variable) not in places:
+            raise ValueError(
+                "Argument `trainable_variables` must be variables that the sampler was "
+                "built with. For other variables make a new sampler with the same "
+                f"arguments. Received: the variable {variable.path}, which is none of "
+                f"the {len(weights)}"
+            )
+        found[places[id(variable)]] = gradient
+    missing = [w.path for w, g in zip(weights, found, strict=True) if g is None]
+    if len(missing) == len(weights):
+        raise ValueError(
+            "Argument `grads` must have a gradient of at least one variable. "
+            f"Received: None for each of {len(weights)} variables"
+        )
+    if missing and counted:
+        raise ValueError(
+            f"Each weight must have a gradient: {counted} depends on their number. Set "
+            "`trainable = False` for the layers of the others. Received: no gradient "
+            f"for {len(missing)} of {len(weights)} variables, such as {missing[0]}"
+        )
+    if missing:
+        counts = {"count": len(missing), "all": len(weights)}
+        tell("no gradient", path=missing[0], **counts)
+    return found

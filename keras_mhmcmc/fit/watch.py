@@ -1,0 +1,332 @@
+"""What a `fit` warns of: one table, and the watch of chains that accept or reject."""
+
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import warn
+from keras_mhmcmc.samplers.base import Traits
+
+# A row: its name and the run that shows the harm, a test of `tests/fit`; what happened;
+# after ">" the remedy. Whoever knows the condition gives the numbers in braces.
+_TABLE = """
+still (standstill::a_chain_that_accepts_nothing)
+    {name} accepted none of the last {idle} proposals{chains}: the chain stands still,
+    and its samples are copies of one state.
+  > Lower the learning rate, raise the temperature, or start from weights that an
+    optimizer has found. If the data have changed, compile with a new sampler. {NOW}
+
+undecided (barker::an_epoch_without_a_decision_warns)
+    {name} decided no test in an epoch, and the chain did not move: the epoch has fewer
+    examples than the test needs.
+  > An epoch must have all of the data, `train_size` examples. Leave out
+    `steps_per_epoch`. A lower learning rate needs fewer examples.
+
+warm-up (warm_up::a_fit_that_ends_in_the_warm_up_is_refused_or_told)
+    {name} made {done} of its {count} plain first steps, and no sample yet.
+  > Train for more epochs, or make the optimizer with a smaller `{argument}`. Now:
+    {argument}={count}
+
+rate (warm_up::a_rate_that_falls_to_its_floor_is_told)
+    {name} lowered its learning rate to a thousandth{chains}, and still rejects forward
+    moves.
+  > Raise the temperature, lower the learning rate of the warm-up, or make the batches
+    larger. {NOW}
+
+coarse (standstill::energies_that_float32_cannot_compare)
+    {name} compares energies of {largest:.3g} nats at the temperature {temperature:.3g}.
+    Their float32 spacing is {spacing:.2g} nats, and rounding decides what is accepted.
+  > Raise the temperature, or leave constants out of the loss.
+
+copies (standstill::samples_that_are_copies)
+    Of the {kept} samples of {where}, only {distinct} distinct. The others are copies of
+    the sample before, and an ensemble of them is hardly more than one network.
+  > Look at `acceptance` in the logs. Lower the learning rate, raise the temperature, or
+    keep samples less often (`every`).
+
+slow (standstill::few_acceptances_are_told)
+    The chain accepted {mean:.1%} of its proposals in the epochs with kept samples, and
+    it hardly moves.
+  > Lower the learning rate, or raise the temperature, until it accepts 10% or more.
+
+late (standstill::a_rate_that_ends_near_zero_is_told)
+    The learning rate fell to {last:.3g} at the last of {kept} samples, from {first:.3g}
+    at the first and {start:.3g} at the start of this `fit`. The late samples are nearly
+    copies of each other, and an ensemble of them is hardly more than one network.
+  > Let the rate end above 0, such as with `alpha=0.1` of a `CosineDecay`, keep samples
+    from many cycles of a cyclical schedule, or pass weight_by="learning_rate".
+
+descent (runaway::three_epochs_of_a_new_chain)
+    All {kept} samples are from the first {epochs} epochs of a new chain, whose energy
+    fell in each of them, from {first:.4g} to {last:.4g} nats. They are from its way
+    down, and not of the posterior.
+  > Train longer, and keep samples once the energy has settled (`burn_in`).
+
+rise (standstill::an_energy_that_rises)
+    The energy rose from {early:.4g} to {late:.4g} nats over the {epochs} epochs with
+    kept samples: the chain has not settled.
+  > {SETTLE}
+
+fall (standstill::an_energy_that_falls_is_told_and_one_that_stays_is_not)
+    The energy fell from {early:.4g} to {late:.4g} nats over the {epochs} epochs with
+    kept samples: the early ones are from before the chain settled, and make the
+    ensemble worse.
+  > Keep samples later (`burn_in`), and train longer.
+
+above (standstill::an_energy_above_that_of_the_start)
+    The energy of the samples is {mean:.4g} nats, far above the {first:.4g} nats at the
+    start of this `fit`. A posterior of so many weights lies about {excess:.4g} nats
+    above its minimum.
+  > {SETTLE}
+
+runaway (runaway::a_runaway_regression_gives_no_ensemble)
+    The mean loss of {above} of {samples} samples is far above that of a prediction that
+    ignores the inputs. Now it is {now:.4g} nats; {than}. An ensemble leaves these
+    samples out.
+  > {LOWER}
+
+high (runaway::samples_of_slow_metropolis_steps_are_told)
+    The newest samples have a mean loss of {now:.4g} nats, and a prediction that ignores
+    the inputs has {constant:.4g}: the chain has not come down.
+  > {LOWER}
+
+left out (runaway::a_chain_of_several_that_ran_away_is_left_out)
+    {above} of {count} {what} have a mean loss far above that of a prediction that
+    ignores the inputs. A chain ran away, or has not come down yet.
+  > {LOWER}
+
+lag (lag::statistics_that_lag_are_told_and_the_remedy_helps)
+    At the first sample the mean loss is {training:.3g} nats in training, and
+    {inference:.3g} in inference: the moving statistics of batch normalisation lag
+    behind the weights.
+  > Estimate those of each sample with `posterior.ensemble(model, recalibrate=x)`, keep
+    samples later (`burn_in`), or give the layers a smaller `momentum`. Received:
+    {layers}
+
+no samples (short_fits::a_fit_that_keeps_nothing_says_so_once)
+    This `fit` with {name} kept no sample of the posterior: the model has the last state
+    of the chain alone.
+  > Pass `callbacks=[posterior]` with `posterior = mh.PosteriorSamples()`, and predict
+    with `posterior.ensemble(model)`.
+
+batch_size (fit_sizes::a_batch_size_that_is_not_that_of_fit)
+    `fit` uses mini-batches of {batch} examples, but the sampler has
+    batch_size={expected}, from which its temperature follows.
+  > Pass the same `batch_size` to both. The default of `fit` is 32.
+
+train_size (what_a_loss_says::a_train_size_that_is_not_the_length_is_told)
+    An epoch of `fit` has {examples} examples{terms}, but the sampler has
+    train_size={expected}, which sets the width of the posterior.
+  > Pass the number of training examples. With `validation_split`, count the examples
+    that are left for training; with augmentation, count them before it. If the loss is
+    a mean over several positions of each example, multiply by the number of positions.
+    If `steps_per_epoch` makes an epoch a part or a multiple of the data, ignore this
+    warning.
+
+last (fit_sizes::a_short_last_batch_and_a_size_without_one)
+    The last mini-batch of an epoch has {last} examples, and the others have {batch}.
+    The sampler uses the temperature of a full mini-batch for all, which makes the
+    sampled distribution wider.
+  > Drop the last mini-batch (`dataset.batch(..., drop_remainder=True)`), or use a size
+    that divides {examples} nearly: {better}.
+
+weights (fit_sizes::weights_that_multiply_the_likelihood)
+    The {name} of `fit` counts an example {mean:.3g} times on average{seen}, and the
+    likelihood with it. The sampled posterior is {width} than that of the data.
+  > Divide the weights by their mean over the examples, unless you want this likelihood.
+
+order (amagold_fits::a_saved_run_goes_on_bit_for_bit)
+    AMAGOLD is not exact if the mini-batches have the same order in each epoch:
+    {reason}.
+  > {remedy}
+
+sum (fit_sizes::a_loss_of_ones_own_that_is_a_sum)
+    The loss is a sum over the mini-batch: two examples give {once:.3g}, and the same
+    two taken twice give {twice:.3g}. The sampler multiplies the loss by `train_size`,
+    so the loss must be a mean. With a sum the posterior is much too narrow.
+  > Return one number for each example, or use `ops.mean` in place of `ops.sum`.
+
+unknown (fit_sizes::a_loss_for_one_size_of_mini_batch)
+    Nobody knows whether the loss is a mean over the mini-batch, as a sampler needs: it
+    cannot be evaluated on two examples of a mini-batch.
+  > The error was: {error}
+
+no likelihood (losses_without_likelihood::the_standard_deviation_of_squares)
+    The loss {name!r} is no negative log-likelihood. The sampler takes it for one, and
+    its size then sets how wide the posterior is.{squares}
+  > For a regression use `mh.losses.GaussianNLL(noise_std)` with the size of your noise,
+    or `mh.SGLDSA(..., likelihood="gaussian")`, which learns the size. For classes use a
+    cross-entropy.
+
+another likelihood (losses_without_likelihood::label_smoothing_is_another_likelihood)
+    The sampled posterior is that of the compiled loss, which is not the one of the
+    data. A loss with the weight w counts each example w times, and label smoothing
+    mixes each label with the others.
+  > Leave them out, unless you want this likelihood. Received: {found}
+
+another loss (another_loss::another_loss_asks_for_a_new_sampler)
+    The loss has changed since the chain began, and the chain may accept nothing: it
+    compares the energy of a proposal with that of the state, which the first loss gave.
+  > Compile the model with a new sampler, which continues from the present weights. Now:
+    {now!r}, first: {first!r}
+
+half precision (around_fit::weights_in_half_precision_are_told)
+    Weights in half precision lose the noise of a sampler: most of its steps are smaller
+    than the distance between two numbers, and most weights never move.
+  > Keep the weights in float32, with the policy 'mixed_bfloat16' or 'float32'.
+    Received: {count} variables, such as '{path}' of dtype {dtype}
+
+no gradient (warm_up::weights_without_a_gradient_stay_where_they_are)
+    There are no gradients for {count} of {all} variables, such as {path}: the loss does
+    not depend on them. The sampler leaves them as they are.
+  > Set `trainable = False` for their layers, or let the loss depend on them.
+
+not compiled (around_fit::a_fit_that_does_not_know_its_sampler_is_told)
+    The sampler {name!r} runs in a `fit`, but the model was not compiled with it. Keras
+    does not tell it about the end of an epoch or of `fit`.
+  > Call its methods `check_epoch()` at the end of each epoch, and `settle()` before you
+    read the weights.
+"""
+_SHARED = {
+    "{NOW}": "Now: learning_rate={rate:.3g}, temperature={temperature:.3g}",
+    "{LOWER}": "Lower the learning rate: `mh.suggest_learning_rate(model, x, y)` tries "
+    "several. With a known noise, the largest stable rate grows with the square of "
+    "`noise_std`. If the loss is still on its way down, standardise the targets, raise "
+    "the rate, or keep samples later (`burn_in`).",
+    "{SETTLE}": "Keep samples later (`burn_in`) and train longer. If the loss is worse "
+    "than before training, lower the learning rate (now {rate:.3g}), or check that "
+    "`train_size` is the number of training examples.",
+}
+
+
+class Row(NamedTuple):
+    """A warning of the table."""
+
+    run: str
+    text: str
+
+
+def _rows() -> dict[str, Row]:
+    found = {}
+    for block in _TABLE.strip().split("\n\n"):
+        head, _, text = block.partition("\n")
+        name, _, run = head.removesuffix(")").partition(" (")
+        text = " ".join(text.replace("\n  > ", " ").split())
+        for mark, shared in _SHARED.items():
+            text = text.replace(mark, shared)
+        found[name] = Row(run, text)
+    return found
+
+
+ROWS = _rows()
+
+
+def text_of(row: str, **facts: Any) -> str:
+    """Return the warning of a row."""
+    return ROWS[row].text.format(**facts)
+
+
+def tell(row: str, **facts: Any) -> None:
+    """Warn."""
+    warn(text_of(row, **facts))
+
+
+# A chain stands still after so many rejected proposals in a row, if their probability
+# at the chain's earlier acceptance is less than `_UNLIKELY`.
+_MANY = 20
+_UNLIKELY = 1e-5
+# A state with a lucky batch waits for a refresh that is accepted: for a few of them.
+_REFRESHES = 5
+# Largest spacing of float32 at the energy, in units of the temperature, at which
+# rounding does not decide. The table is in `docs/chains.md`.
+_COARSE = 0.125
+
+
+class Standstill:
+    """Watch the counts of a sampler at the end of each epoch, and warn once."""
+
+    def __init__(
+        self, name: str, refresh_probability: float = 0.0, many: int = _MANY
+    ) -> None:
+        self._name, self._many = name, float(many)
+        if refresh_probability > 0.0:
+            self._many = max(many, _REFRESHES / refresh_probability)
+        # () or (chains,): proposals rejected in a row, accepted and proposed so far.
+        self._in_a_row: Any = 0
+        self._accepted: Any = 0
+        self._proposed: Any = 0
+        self._told: set[str] = set()
+        self.has_looked = False
+
+    def look(self, accepted: Array, proposed: Array, **now: float) -> None:
+        """Warn of chains that have accepted nothing for long.
+
+        `now` has the learning rate and the temperature.
+        """
+        self.has_looked = True
+        self._in_a_row = idle = np.where(accepted > 0, 0.0, self._in_a_row + proposed)
+        self._accepted = self._accepted + accepted
+        self._proposed = self._proposed + proposed
+        before = self._accepted / np.maximum(self._proposed - idle, 1.0)
+        chance = (1.0 - before) ** idle  # 1 if the chain never accepted a proposal
+        is_still = idle >= self._many
+        is_still &= (chance < _UNLIKELY) | (self._accepted == 0)
+        if is_still.any():
+            fewest, chains = int(idle[is_still].min()), _of_chains(is_still)
+            self.tell("still", idle=fewest, chains=chains, **now)
+
+    def look_at_warm_up(self, steps: int, traits: Traits) -> None:
+        """Warn if a run of so many steps ends in the warm-up."""
+        self._say("warm-up", warm_up_message(self._name, steps, traits))
+
+    def look_at_rate(self, is_lowest: Array, **now: float) -> None:
+        """Warn if the adaptation has lowered the learning rate as far as it can."""
+        if is_lowest.any():
+            self.tell("rate", chains=_of_chains(is_lowest), **now)
+
+    def look_at_lost(self, is_lost: Array, reason: str) -> None:
+        """Warn of lost chains, () or (chains,), which have no finite state yet."""
+        self._say("lost", reason if is_lost.any() else None)
+
+    def look_at_energy(self, energy: Array, temperature: float) -> None:
+        """Warn if float32 is too coarse for differences of these energies, nats."""
+        largest = np.nanmax(np.abs(energy), initial=0.0)
+        spacing = float(np.spacing(np.float32(largest)))
+        if np.isfinite(spacing) and spacing > _COARSE * temperature:
+            numbers = {"largest": largest, "spacing": spacing}
+            self.tell("coarse", temperature=temperature, **numbers)
+
+    def tell(self, row: str, **facts: Any) -> None:
+        """Warn, unless there was a warning of this row."""
+        self._say(row, text_of(row, name=self._name, **facts))
+
+    def _say(self, what: str, message: str | None) -> None:
+        if message is not None and what not in self._told:
+            self._told.add(what)
+            warn(message)
+
+
+def warm_up_message(name: str, steps: int, traits: Traits) -> str | None:
+    """Return a warning if a run of so many steps ends in its plain first steps."""
+    if not 0 < steps <= traits.warm_up:
+        return None
+    argument, count = traits.warm_up_argument
+    facts = {"name": name, "argument": argument, "count": count}
+    return text_of("warm-up", done=min(steps, count), **facts)
+
+
+def reason_of_loss(name: str, is_lost: Array) -> str:
+    """Return why chains have no state: no evaluated point was finite."""
+    return (
+        f"{name} has no state to sample{_of_chains(is_lost)}: the loss or the gradient "
+        "was not finite at any point so far. Look for values that are not finite in "
+        "the weights and in the data."
+    )
+
+
+def _of_chains(chosen: Array) -> str:
+    if chosen.ndim == 0:
+        return ""
+    return f" of the chains {np.flatnonzero(chosen).tolist()} of {len(chosen)}"
