@@ -137,7 +137,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         self._untracked = Untracked(model, variables)
         if self._asked != "auto":
             self._untracked.strategy = self._asked
-        elif _backend.accelerated() or model.count_params() <= _backend.loop_above():
+        elif _backend.accelerated() or model.count_params() <= _backend.LOOP_ABOVE:
             self._untracked.strategy = "vmap"
         else:
             self._untracked.strategy = "loop"

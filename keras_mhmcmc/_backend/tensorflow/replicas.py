@@ -1,19 +1,8 @@
 """TensorFlow: one chain that all replicas of a `tf.distribute` strategy move."""
 
-import contextlib
-
 import tensorflow as tf
 
-__all__ = [
-    "check_processes",
-    "count_processes",
-    "independent_processes",
-    "on_each_replica",
-    "over_replicas",
-    "refuse_replicas",
-    "refuse_strategy",
-    "shares_chains",
-]
+__all__ = ["on_each_replica", "over_replicas", "refuse_replicas", "refuse_strategy"]
 
 # Why a sampler does not run with a strategy of several replicas.
 _REASONS = (
@@ -77,25 +66,6 @@ def _are_several(strategy):
 def _described(strategy):
     replicas = strategy.num_replicas_in_sync
     return f"{type(strategy).__name__} with {replicas} replicas"
-
-
-def independent_processes():
-    """Do nothing: processes of TensorFlow share no chain."""
-    return contextlib.nullcontext()
-
-
-def shares_chains():
-    """Return True: the replicas of a strategy always move one chain."""
-    return True
-
-
-def count_processes():
-    """Return 1: all replicas are in one process, and Keras divides its batches."""
-    return 1
-
-
-def check_processes(gradients, variables, seeds):
-    """Do nothing: one process moves the chain."""
 
 
 def over_replicas(gradients, loss, changes):

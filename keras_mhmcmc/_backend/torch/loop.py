@@ -3,10 +3,10 @@
 import torch
 from keras import tree
 
+from keras_mhmcmc._backend.keras_internals import any_memory_format
 from keras_mhmcmc._backend.torch.compiled import CompiledStep
 from keras_mhmcmc._backend.torch.host import is_tracing
 from keras_mhmcmc._backend.torch.operands import WithArrays
-from keras_mhmcmc._backend.torch.vmap import vectorized
 
 __all__ = [
     "compile_chains",
@@ -17,6 +17,20 @@ __all__ = [
     "when",
     "with_arrays",
 ]
+
+
+def vectorized(function, randomness="error"):
+    """Return `torch.func.vmap(function)`, in which Keras' convolutions work.
+
+    It fails on Keras' dropout with a seed, which asks for Python numbers.
+    """
+    mapped = torch.func.vmap(function, randomness=randomness)
+
+    def run(*values):
+        with any_memory_format():
+            return mapped(*values)
+
+    return run
 
 
 def gather(arrays, index):

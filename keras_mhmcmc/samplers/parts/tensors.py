@@ -27,7 +27,6 @@ sigmoid_of_affine = _backend.sigmoid_of_affine
 add_product = _backend.add_product  # (x, y, z): x + y z
 between = _backend.between  # (x, y, share): x + share (y - x)
 wrapped_product = _backend.wrapped_product  # factor x + constant, int32, modulo 2^32
-pick = _backend.pick  # values[..., index], with an index for each row
 constant = _backend.constant  # numbers on the device of `like`, made once
 host_value = _backend.host_value  # a numpy array, from the parts of all processes
 gather = _backend.gather  # rows of each array
@@ -58,6 +57,11 @@ def add_terms(xs: Tensors, *terms: tuple[Tensor, Tensors]) -> list[Tensor]:
     for a, ys in terms:
         total = add_scaled(total, a, ys)
     return total
+
+
+def pick(values: Tensor, index: Tensor) -> Tensor:
+    """Return values[..., index], with an index for each row of the last axis."""
+    return ops.take_along_axis(values, ops.expand_dims(index, -1), axis=-1)[..., 0]
 
 
 def subtract(xs: Tensors, ys: Tensors) -> list[Tensor]:
