@@ -1,6 +1,7 @@
 """The framework code of the backend that Keras uses. No other module chooses one.
 
-The folders `jax`, `tensorflow` and `torch` define functions of the same names.
+The folders `jax`, `tensorflow` and `torch` define functions of the same names, which
+`jax` describes. What a folder does not define stands in `plain.py`.
 """
 
 import keras

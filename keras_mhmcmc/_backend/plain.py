@@ -151,26 +151,16 @@ def lazy_difference(xs, ys):
     return list(map(Difference, xs, ys))
 
 
-def add_scaled(xs, a, ys):
-    """Return x + a y for lists of tensors and a scalar a."""
-    return [x + ops.cast(a, x.dtype) * y for x, y in zip(xs, ys, strict=True)]
-
-
 def add_terms(xs, *terms):
     """Return x + a y + b z + ... for lists of tensors and terms (a, ys), (b, zs)."""
     for a, ys in terms:
-        xs = add_scaled(xs, a, ys)
+        xs = [x + ops.cast(a, x.dtype) * y for x, y in zip(xs, ys, strict=True)]
     return xs
 
 
 def affine(x, slope, constant):
     """Return slope x + constant."""
     return slope * x + constant
-
-
-def sigmoid_of_affine(x, slope, constant):
-    """Return sigmoid(slope x + constant)."""
-    return ops.sigmoid(slope * x + constant)
 
 
 def add_product(x, y, z):

@@ -4,19 +4,6 @@ import tensorflow as tf
 
 __all__ = ["on_each_replica", "over_replicas", "refuse_replicas", "refuse_strategy"]
 
-# Why a sampler does not run with a strategy of several replicas.
-_REASONS = (
-    (
-        tf.distribute.MultiWorkerMirroredStrategy,
-        "Keras' own `fit` fails on it with any optimizer "
-        "(https://github.com/keras-team/keras/issues/20585)",
-    ),
-    (
-        tf.distribute.ParameterServerStrategy,
-        "its workers do not wait for each other, and each would move the one chain",
-    ),
-)
-
 
 def refuse_replicas(name):
     """Raise a `ValueError` if there are several replicas."""
@@ -47,14 +34,15 @@ def refuse_strategy(variables):
     is_mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     if is_mirrored or not _are_several(strategy):
         return
-    reasons = [reason for kind, reason in _REASONS if isinstance(strategy, kind)]
     raise ValueError(
         "A sampler runs on several devices of TensorFlow with "
-        "`tf.distribute.MirroredStrategy` alone. The strategy is another one: "
-        f"{(*reasons, 'samplers were never tested with it')[0]}. For independent "
-        "chains, start several processes without a strategy, each with a seed and a "
-        "`directory` of its own for `mh.PosteriorSamples`. "
-        f"Received: {_described(strategy)}."
+        "`tf.distribute.MirroredStrategy` alone. On `MultiWorkerMirroredStrategy`, "
+        "Keras' own `fit` fails with any optimizer "
+        "(https://github.com/keras-team/keras/issues/20585). The workers of "
+        "`ParameterServerStrategy` do not wait for each other, and each would move the "
+        "one chain. For independent chains, start several processes without a "
+        "strategy, each with a seed and a `directory` of its own for "
+        f"`mh.PosteriorSamples`. Received: {_described(strategy)}."
     )
 
 

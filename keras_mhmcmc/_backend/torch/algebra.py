@@ -11,7 +11,6 @@ from keras_mhmcmc._backend.torch.host import is_known
 
 __all__ = [
     "add_product",
-    "add_scaled",
     "add_terms",
     "affine",
     "all_finite",
@@ -19,15 +18,9 @@ __all__ = [
     "constant",
     "map_and_sum",
     "select",
-    "sigmoid_of_affine",
     "sum_products",
     "wrapped_product",
 ]
-
-
-def add_scaled(xs, a, ys):
-    """Return x + a y for lists of tensors and a scalar a."""
-    return add_terms(xs, (a, ys))
 
 
 def add_terms(xs, *terms):
@@ -48,11 +41,7 @@ def add_terms(xs, *terms):
 
 
 def constant(values, dtype, like):
-    """Return a tuple of numbers, or a range, as a tensor on the device of `like`.
-
-    The tensor is made once, since a copy to a GPU stops its queue. Nobody may write to
-    it.
-    """
+    """Return a tensor that is made once, since a copy to a GPU stops its queue."""
     device = like.device if torch.is_tensor(like) else None
     return _constant(values, dtype, device)
 
@@ -159,11 +148,6 @@ def affine(x, slope, constant):
     if torch.is_tensor(slope):
         return torch.addcmul(torch.as_tensor(constant), x, slope)
     return torch.add(torch.as_tensor(constant, dtype=x.dtype), x, alpha=slope)
-
-
-def sigmoid_of_affine(x, slope, constant):
-    """Return sigmoid(slope x + constant)."""
-    return affine(x, slope, constant).sigmoid_()
 
 
 def add_product(x, y, z):

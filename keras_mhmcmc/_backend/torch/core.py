@@ -23,7 +23,6 @@ __all__ = [
     "steps_if",
     "uncompiled",
     "write",
-    "write_copies",
 ]
 
 
@@ -67,10 +66,9 @@ def write(variables, values):
 def uncompiled(function):
     """Return `function` such that `torch.compile` leaves it out.
 
-    With the sampler's step left out, `compile(..., jit_compile=True)` took 11 to 16
-    seconds on the perceptron 784-600-10. With the step compiled as well it took 43 to
-    67 seconds. Steps of SGLD then took 4% longer and steps of RSGLD 24%, since a
-    compiled program computes both sides of each condition.
+    With the sampler's step compiled as well, `compile(..., jit_compile=True)` took 43
+    to 67 seconds on the perceptron 784-600-10, not 11 to 16. Steps of RSGLD then took
+    24% longer, since a compiled program computes both sides of each condition.
     """
     return torch.compiler.disable(function)
 
@@ -85,18 +83,12 @@ def donated(variables, values):
     return Donated(read(variables))
 
 
-def write_copies(variables, sources):
-    """Assign copies of the values of `sources`."""
-    write(variables, read(sources))
-
-
 def dense(gradients, variables):
     """Return gradients as ordinary tensors.
 
-    Also remove the gradients from `variables`. Keras lists the parameters of a model by
-    path. Two weights may have one path, as in two nested models whose layers have the
-    same names. The list then has only one of the two. `zero_grad` does not clear the
-    gradient of the other, and the next step would add to this gradient.
+    Also remove the gradients from `variables`. Two weights may have one path, as in two
+    nested models whose layers have the same names. Keras lists parameters by path: its
+    `zero_grad` clears one of the two, and the next step would add to the other.
     """
     gradients = list(gradients)
     for variable in variables:
@@ -139,8 +131,7 @@ def gradient_and_more(function):
 def map_members(function, stacked, chunk):
     """Return `function(member)` of each slice of `stacked`, stacked.
 
-    A loop evaluates one slice at a time, whatever `chunk` is. `torch.func.vmap` is
-    slower on a CPU.
+    One slice at a time, whatever `chunk` is: `torch.func.vmap` is slower on a CPU.
     """
     outputs = [
         function([tensor[i] for tensor in stacked]) for i in range(len(stacked[0]))

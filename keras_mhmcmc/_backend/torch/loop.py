@@ -48,10 +48,7 @@ def when(condition, function, values):
 
 
 def loop_while(condition, body, values, at_most=None):
-    """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
-
-    `jax/loop.py` describes the arguments.
-    """
+    """Return `values` after `body(*values)`, as long as `condition(*values)`."""
     if is_tracing() and at_most is not None:
         for _ in range(at_most):
             values = body(*values)
@@ -67,26 +64,16 @@ def with_arrays(function):
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):
-    """Return a function that evaluates all chains, with gradients.
+    """Return a function that evaluates all chains, with gradients."""
 
-    `jax/loop.py` describes the arguments and the result.
-    """
+    def one(position, extra):
+        if differentiate:
+            differentiated = torch.func.grad_and_value(function, has_aux=auxiliary)
+            return differentiated(position, extra, constants)
+        with torch.no_grad():
+            return [], function(position, extra, constants)
 
-    def value(position, extra):
-        return function(position, extra, constants)
-
-    if not differentiate:
-        mapped = vectorized(value)
-
-        def evaluate(position, extra):
-            with torch.no_grad():
-                values = mapped(position, extra)
-            return (values[0], [], values[1]) if auxiliary else (values, [])
-
-        return evaluate
-
-    gradient_of = torch.func.grad_and_value(value, has_aux=auxiliary)
-    mapped = vectorized(gradient_of)
+    mapped = vectorized(one)
 
     def evaluate(position, extra):
         gradient, values = mapped(position, extra)
@@ -96,18 +83,12 @@ def map_chains(function, constants, differentiate, auxiliary=False):
 
 
 def compiles(jit_compile, is_faster):
-    """Return whether to compile the step: only if the user asks for it.
-
-    Compiling takes seconds, and needs a C++ compiler.
-    """
+    """Return whether to compile the step, which takes seconds and a C++ compiler."""
     return jit_compile is True
 
 
 def compile_chains(step, noise, records, capacity, fuse=False):
-    """Return a loop of many steps, which keeps the records that are due.
-
-    The loop itself is Python. `jax/loop.py` describes the arguments and the result.
-    """
+    """Return a loop of many steps in Python, which keeps the records that are due."""
     if fuse:
         step = CompiledStep(step)
 
