@@ -5,6 +5,7 @@ Each function stands for something that Keras 3 does without offering it. A test
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -28,11 +29,12 @@ from keras_mhmcmc._backend.running_fit import training_model
 def step_outputs(model: keras.Model, x: Any, training: bool) -> Any:
     """Return the outputs of `model` as the training or test step of Keras does.
 
-    Keras passes `training` if `call` takes it, which only a private flag says. On JAX
-    the step runs `call` itself: layers inside a subclassed model that does not pass
-    `training` on stay in inference mode. On the others they learn about `training`.
+    Keras passes `training` if `call` takes it. On JAX the step runs `call` itself:
+    layers inside a subclassed model that does not pass `training` on stay in inference
+    mode. On the others they learn about `training`.
     """
-    given = {"training": training} if model._call_has_training_arg else {}
+    takes_it = "training" in inspect.signature(model.call).parameters
+    given = {"training": training} if takes_it else {}
     run = model.call if keras.backend.backend() == "jax" else model
     return run(x, **given)
 
