@@ -27,12 +27,10 @@ __all__ = [
 class LossObserver(plain.LossObserver):
     """A carrier of the training loss from `scale_loss` to `apply`.
 
-    The two run in different traces. Keras differentiates a function that calls
-    `optimizer.scale_loss(loss)`. A loss kept there would be a tracer of the
-    differentiated function, which is dead when `apply` runs. So an identity with a
-    custom derivative keeps the loss as its residual. The backward rule receives the
-    residual while `value_and_grad` pulls back. This happens in the outer trace, in
-    which `apply` runs next.
+    Keras differentiates a function that calls `optimizer.scale_loss(loss)`. A loss kept
+    there would be a tracer of this function, which is dead when `apply` runs. So an
+    identity with a custom derivative keeps the loss as its residual. The backward rule
+    receives it in the outer trace, in which `apply` runs next.
     """
 
     def observe(self, loss):
@@ -108,9 +106,7 @@ def steps_if(condition, step, variables):
     return True
 
 
-def compile_function(function):
-    """Return `function`, a function of tensors, compiled."""
-    return jax.jit(function)
+compile_function = jax.jit
 
 
 def gradient_and_more(function):
@@ -119,7 +115,7 @@ def gradient_and_more(function):
     `function` returns (scalar, more). The new function returns (gradient, more). The
     gradient of the scalar is with respect to the first argument.
     """
-    return lambda *arguments: jax.grad(function, has_aux=True)(*arguments)
+    return jax.grad(function, has_aux=True)
 
 
 def map_members(function, stacked, chunk):
@@ -127,9 +123,7 @@ def map_members(function, stacked, chunk):
 
     `chunk` slices are evaluated at a time.
     """
-    if chunk == 1:
-        return jax.lax.map(function, stacked)
-    return jax.lax.map(function, stacked, batch_size=chunk)
+    return jax.lax.map(function, stacked, batch_size=None if chunk == 1 else chunk)
 
 
 def accelerated():

@@ -98,9 +98,7 @@ def dense(gradients, variables):
     return tensors
 
 
-def cond(condition, if_true, if_false):
-    """Return `if_true()` if the scalar `condition` holds, else `if_false()`."""
-    return tf.cond(condition, if_true, if_false)
+cond = tf.cond
 
 
 def steps_if(condition, step, variables):

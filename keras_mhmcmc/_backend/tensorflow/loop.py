@@ -29,9 +29,7 @@ def loop_while(condition, body, values, at_most=None):
     return tf.while_loop(condition, body, values)
 
 
-def with_arrays(function):
-    """Return a user's `function` such that its constants may be numpy arrays."""
-    return tf.autograph.experimental.do_not_convert(function)
+with_arrays = tf.autograph.experimental.do_not_convert
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):

@@ -150,9 +150,7 @@ def affine(x, slope, constant):
     return torch.add(torch.as_tensor(constant, dtype=x.dtype), x, alpha=slope)
 
 
-def add_product(x, y, z):
-    """Return x + y z."""
-    return torch.addcmul(x, y, z)
+add_product = torch.addcmul
 
 
 def between(x, y, share):

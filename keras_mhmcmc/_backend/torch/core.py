@@ -63,14 +63,10 @@ def write(variables, values):
                 variable.value.copy_(x)
 
 
-def uncompiled(function):
-    """Return `function` such that `torch.compile` leaves it out.
-
-    With the sampler's step compiled as well, `compile(..., jit_compile=True)` took 43
-    to 67 seconds on the perceptron 784-600-10, not 11 to 16. Steps of RSGLD then took
-    24% longer, since a compiled program computes both sides of each condition.
-    """
-    return torch.compiler.disable(function)
+# With the sampler's step compiled as well, `compile(..., jit_compile=True)` took 43 to
+# 67 seconds on the perceptron 784-600-10, not 11 to 16. Steps of RSGLD then took 24%
+# longer, since a compiled program computes both sides of each condition.
+uncompiled = torch.compiler.disable
 
 
 def donated(variables, values):
@@ -139,6 +135,4 @@ def map_members(function, stacked, chunk):
     return tree.map_structure(lambda *ys: torch.stack(ys), *outputs)
 
 
-def accelerated():
-    """Return whether the computation runs on something faster than a CPU."""
-    return torch.cuda.is_available()
+accelerated = torch.cuda.is_available

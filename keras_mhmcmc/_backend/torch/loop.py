@@ -6,7 +6,7 @@ from keras import tree
 from keras_mhmcmc._backend.keras_internals import any_memory_format
 from keras_mhmcmc._backend.torch.compiled import CompiledStep
 from keras_mhmcmc._backend.torch.host import is_tracing
-from keras_mhmcmc._backend.torch.operands import WithArrays
+from keras_mhmcmc._backend.torch.operands import WithArrays as with_arrays
 
 __all__ = [
     "compile_chains",
@@ -56,11 +56,6 @@ def loop_while(condition, body, values, at_most=None):
     while condition(*values):
         values = body(*values)
     return values
-
-
-def with_arrays(function):
-    """Return a user's `function` such that its constants may be numpy arrays."""
-    return WithArrays(function)
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):
