@@ -61,12 +61,14 @@ def loop_while(condition, body, values, at_most=None):
 def map_chains(function, constants, differentiate, auxiliary=False):
     """Return a function that evaluates all chains, with gradients."""
 
+    def value(position, extra):
+        return function(position, extra, constants)
+
     def one(position, extra):
         if differentiate:
-            differentiated = torch.func.grad_and_value(function, has_aux=auxiliary)
-            return differentiated(position, extra, constants)
+            return torch.func.grad_and_value(value, has_aux=auxiliary)(position, extra)
         with torch.no_grad():
-            return [], function(position, extra, constants)
+            return [], value(position, extra)
 
     mapped = vectorized(one)
 
