@@ -59,10 +59,11 @@ def value_and_gradient(loss, y, outputs):
     """Nats of all examples together, and their gradient with respect to the outputs."""
 
     def nats(outputs, y):
-        return ops.sum(loss.call(y, outputs))
+        value = ops.sum(loss.call(y, outputs))
+        return value, value
 
     tensors = [ops.convert_to_tensor(a, "float32") for a in (outputs, y)]
-    value, gradient = _backend.value_and_gradient(nats)(*tensors)
+    gradient, value = _backend.gradient_and_more(nats)(*tensors)
     return float(value), ops.convert_to_numpy(gradient)
 
 

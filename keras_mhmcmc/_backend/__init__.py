@@ -1,6 +1,7 @@
 """The framework code of the backend that Keras uses. No other module chooses one.
 
-The folders `jax`, `tensorflow` and `torch` define functions of the same names.
+The folders `jax`, `tensorflow` and `torch` define functions of the same names, which
+`jax` describes. What a folder does not define stands in `plain.py`.
 """
 
 import keras
@@ -31,6 +32,7 @@ from keras_mhmcmc._backend.model_files import made_again
 from keras_mhmcmc._backend.model_files import model_in_file
 from keras_mhmcmc._backend.model_files import portable
 from keras_mhmcmc._backend.model_files import refuse_legacy_file
+from keras_mhmcmc._backend.plain import *  # noqa: F403
 from keras_mhmcmc._backend.running_fit import error_leaves_fit
 from keras_mhmcmc._backend.running_fit import fitted_batches
 from keras_mhmcmc._backend.running_fit import fitted_data
@@ -43,7 +45,6 @@ if keras.backend.backend() == "jax":
     from keras_mhmcmc._backend.jax.chains import *  # noqa: F403
     from keras_mhmcmc._backend.jax.core import *  # noqa: F403
     from keras_mhmcmc._backend.jax.loop import *  # noqa: F403
-    from keras_mhmcmc._backend.jax.processes import *  # noqa: F403
     from keras_mhmcmc._backend.jax.random import *  # noqa: F403
     from keras_mhmcmc._backend.jax.replicas import *  # noqa: F403
 elif keras.backend.backend() == "tensorflow":
@@ -51,7 +52,6 @@ elif keras.backend.backend() == "tensorflow":
     from keras_mhmcmc._backend.tensorflow.chains import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.core import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.loop import *  # noqa: F403
-    from keras_mhmcmc._backend.tensorflow.processes import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.random import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.replicas import *  # noqa: F403
 elif keras.backend.backend() == "torch":
@@ -60,7 +60,6 @@ elif keras.backend.backend() == "torch":
     from keras_mhmcmc._backend.torch.chains import *  # noqa: F403
     from keras_mhmcmc._backend.torch.core import *  # noqa: F403
     from keras_mhmcmc._backend.torch.loop import *  # noqa: F403
-    from keras_mhmcmc._backend.torch.processes import *  # noqa: F403
     from keras_mhmcmc._backend.torch.random import *  # noqa: F403
     from keras_mhmcmc._backend.torch.replicas import *  # noqa: F403
 else:

@@ -8,8 +8,6 @@ import keras
 
 from keras_mhmcmc._data import is_dataset
 
-__all__ = ["count_examples"]
-
 
 def count_examples(x: Any) -> int | None:
     """Return the number of examples in `x`, or None if only an epoch would tell.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras.src.backend.common.masking import get_keras_mask
+from keras.src.backend.common.masking import get_keras_mask as mask_of  # of padding
 from keras.src.backend.common.masking import set_keras_mask
 from keras.src.export import export_utils
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -23,44 +23,18 @@ from keras_mhmcmc._backend.running_fit import error_leaves_fit
 from keras_mhmcmc._backend.running_fit import fitting_frame
 from keras_mhmcmc._backend.running_fit import training_model
 
-__all__ = [
-    "BuiltBeforeSteps",
-    "TrainerHooks",
-    "adding_layers",
-    "any_number_of_rows",
-    "assign_after_loading",
-    "changed_by_saving",
-    "compile_arguments",
-    "compile_key",
-    "compiled_losses",
-    "inner_layers",
-    "input_signature",
-    "layout_of",
-    "network_of",
-    "put_back_values",
-    "record_loss",
-    "return_values",
-    "step_outputs",
-    "stored_value",
-    "values_kept",
-    "wrap_batches",
-    "writing_to_keras_variables",
-]
-
-
 # Models.
 
 
 def step_outputs(model: keras.Model, x: Any, training: bool) -> Any:
     """Return the outputs of `model` as the training or test step of Keras does.
 
-    Keras passes `training` if `call` takes it, which only a private flag says. On JAX,
-    the step runs `call` itself, and layers inside a subclassed model that does not
-    pass `training` on stay in inference mode. On the other backends the step calls the
-    model, and such layers learn about `training` (Keras 3.15.1: only there the
-    statistics of batch normalisation move).
+    Keras passes `training` if `call` takes it. On JAX the step runs `call` itself:
+    layers inside a subclassed model that does not pass `training` on stay in inference
+    mode. On the others they learn about `training`.
     """
-    given = {"training": training} if model._call_has_training_arg else {}
+    takes_it = "training" in inspect.signature(model.call).parameters
+    given = {"training": training} if takes_it else {}
     run = model.call if keras.backend.backend() == "jax" else model
     return run(x, **given)
 
@@ -100,18 +74,13 @@ def makes_masks(model: keras.Model) -> bool:
     )
 
 
-def mask_of(x: Any) -> Any:
-    """Return the mask of a tensor, as of padding, or None."""
-    return get_keras_mask(x)
-
-
 def give_masks(outputs: Any, model: keras.Model, x: Any) -> None:
     """Give the outputs the masks that those of `model` have for the inputs `x`."""
     pairs = zip(
         *map(keras.tree.flatten, (outputs, model(x, training=False))), strict=True
     )
     for output, own in pairs:
-        mask = get_keras_mask(own)
+        mask = mask_of(own)
         if mask is not None:
             set_keras_mask(output, mask)
 
@@ -124,6 +93,10 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     return model._compile_config.config
 
 
+def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
+    return layer._trainable_variables + layer._non_trainable_variables
+
+
 def changed_by_saving(model: keras.Model) -> list[keras.Variable]:
     """Return the weights of the layers that do not save their own weights as they are.
 
@@ -133,7 +106,7 @@ def changed_by_saving(model: keras.Model) -> list[keras.Variable]:
     for layer in inner_layers(model):
         saved: dict[str, Any] = {}
         layer.save_own_variables(saved)
-        own = layer._trainable_variables + layer._non_trainable_variables
+        own = _own_weights(layer)
         if not {id(v) for v in own} <= {id(value) for value in saved.values()}:
             found += own
     return found
@@ -148,8 +121,7 @@ def assign_after_loading(model: keras.Model, values: Mapping[int, Any]) -> None:
     weights = {id(model.weights[i]): value for i, value in values.items()}
     loaded = loaded_parts()
     for layer in inner_layers(model):
-        own = layer._trainable_variables + layer._non_trainable_variables
-        own = [variable for variable in own if id(variable) in weights]
+        own = [variable for variable in _own_weights(layer) if id(variable) in weights]
 
         def assign(own: Sequence[keras.Variable] = own) -> None:
             for variable in own:
@@ -235,7 +207,7 @@ def put_back_values() -> None:
     Keras hands them over to the first step. If this step cannot be traced, nobody has
     used them, and Keras forgets them: the model would be of no use any more.
     """
-    frame = fitting_frame(None, inspect.currentframe())
+    frame = fitting_frame()
     if frame is None or keras.backend.backend() != "jax" or not error_leaves_fit():
         return
     model = frame.f_locals["self"]
@@ -254,9 +226,8 @@ def put_back_values() -> None:
 def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:
     """Add the loss of a mini-batch to the mean that `model` logs as "loss".
 
-    The training step of Keras does this after `compute_loss`. `examples` is their
-    number, or a tensor of it. The metric is the first one of the public `metrics`,
-    unless a subclass changes the list.
+    `examples` is their number, or a tensor of it. The metric is the first one of the
+    public `metrics`, unless a subclass changes the list.
     """
     model._loss_tracker.update_state(loss, sample_weight=examples)
 
@@ -264,8 +235,8 @@ def record_loss(model: keras.Model, loss: Any, examples: Any) -> None:
 def compiled_losses(model: keras.Model) -> list[tuple[keras.losses.Loss, float]]:
     """Return the losses of a compiled model, or of chains, and the weight of each.
 
-    The public `model.loss` has what the user gave: a text, a function or a list. Keras
-    makes `Loss` objects of it when it builds the model before the first step.
+    The public `model.loss` has what the user gave. Keras makes `Loss` objects of it
+    when it builds the model before the first step.
     """
     compiled = network_of(model)._compile_loss
     if compiled is None or not compiled.built:
@@ -284,9 +255,8 @@ def compile_key(model: keras.Model) -> Any:
 class BuiltBeforeSteps:
     """A part of a `keras.Model` whose variables are there before its first step.
 
-    Keras builds a model, its loss and its metrics before the first step, with a private
-    method. On TensorFlow it leaves this to the step that it traces, and a step that
-    evaluates the model in a `keras.StatelessScope` cannot make variables there.
+    On TensorFlow, Keras builds a model, its loss and its metrics in the step that it
+    traces. A step that evaluates the model in a `keras.StatelessScope` cannot.
     """
 
     def _maybe_symbolic_build(
@@ -307,19 +277,14 @@ class TrainerHooks(BuiltBeforeSteps):
 
     Before its first step, Keras' trainer builds the metrics and the optimizer of the
     model, and after `evaluate` it puts the logs in order, both in private methods. A
-    subclass has `template`, the compiled model of that architecture, and the two
-    methods below.
+    subclass has `template`, the compiled model of that architecture, the method
+    `build_for_training()`, which builds metrics and the optimizer, and `log_names()`,
+    in the order of `evaluate`.
     """
 
     template: keras.Model
-
-    def build_for_training(self) -> None:
-        """Build metrics and the optimizer; `template` is built."""
-        raise NotImplementedError
-
-    def log_names(self) -> list[str]:
-        """Return the names of the logs, in the order of `evaluate`."""
-        raise NotImplementedError
+    build_for_training: Callable[[], None]
+    log_names: Callable[[], list[str]]
 
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         self.template._symbolic_build(iterator=iterator, data_batch=data_batch)
@@ -336,8 +301,7 @@ class TrainerHooks(BuiltBeforeSteps):
 def layout_of(variable: keras.Variable) -> Any:
     """Return the layout of a variable over devices, or None.
 
-    `Optimizer.add_variable` takes a layout, and a variable shows its own under a
-    private name alone. Keras 3.10 has no layouts on PyTorch and TensorFlow.
+    Keras 3.10 has no layouts on PyTorch and TensorFlow.
     """
     return getattr(variable, "_layout", None)
 
@@ -345,8 +309,7 @@ def layout_of(variable: keras.Variable) -> Any:
 def stored_value(variable: keras.Variable) -> Any:
     """Return the tensor of a variable, also inside a `keras.StatelessScope`.
 
-    The public `value` is that of the scope; and where there is no tensor, `value`
-    initialises the variable again.
+    The public `value` is that of the scope. Without a tensor it makes a new one.
     """
     return variable._value
 
@@ -378,12 +341,11 @@ _WRITERS = (
 
 
 @contextlib.contextmanager
-def writing_to_keras_variables(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+def writable_optimizer(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
     """Let an optimizer obey a `keras.StatelessScope` on TensorFlow, in a scope.
 
-    There, Keras' optimizers write to `tf.Variable`s directly, for `tf.distribute`, and
-    refuse the public `stateless_apply`. The methods of the base class write to Keras
-    variables, as on the other backends.
+    There, Keras' optimizers write to `tf.Variable`s directly, and refuse the public
+    `stateless_apply`. The methods of the base class write to Keras variables.
     """
     for name in _WRITERS:
         method = getattr(BaseOptimizer, name).__get__(optimizer)
@@ -402,8 +364,8 @@ def writing_to_keras_variables(optimizer: keras.optimizers.Optimizer) -> Iterato
 def any_memory_format() -> Iterator[None]:
     """Let Keras' convolutions on PyTorch take tensors that stand for many chains.
 
-    They ask whether their operands lie in memory with the channels last, for speed. A
-    tensor inside `torch.func.vmap` has no answer.
+    They ask whether their operands lie in memory with the channels last. A tensor
+    inside `torch.func.vmap` has no answer.
     """
     from keras.src.backend.torch import nn
 

@@ -1,18 +1,10 @@
 """Files of models: what they hold, and what Keras does not say while it reads them."""
 
-import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 
-__all__ = [
-    "loaded_parts",
-    "made_again",
-    "model_in_file",
-    "portable",
-    "refuse_legacy_file",
-]
+from keras_mhmcmc._backend.running_fit import from_file
 
 
 def portable(config: dict[str, Any]) -> dict[str, Any]:
@@ -59,21 +51,9 @@ def refuse_legacy_file(filepath: Any) -> None:
         )
 
 
-def _of_file(name: str) -> Iterator[Any]:
-    """Give a local variable of the functions of Keras that save or load, from inside.
-
-    They walk from a model to its parts, and do not tell a part about the model.
-    """
-    frame = inspect.currentframe()
-    while frame is not None:
-        if name in frame.f_locals and "visited_saveables" in frame.f_locals:
-            yield frame.f_locals[name]
-        frame = frame.f_back
-
-
 def model_in_file(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
     """Return the model that Keras saves or loads together with `optimizer`, or None."""
-    for part in _of_file("saveable"):
+    for part in from_file("saveable"):
         if isinstance(part, keras.Model) and getattr(part, "optimizer", 0) is optimizer:
             return part
     return None
@@ -81,4 +61,4 @@ def model_in_file(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
 
 def loaded_parts() -> set[int]:
     """Return the `id`s of what Keras has loaded from the file that it reads."""
-    return next(_of_file("visited_saveables"), set())
+    return next(from_file("visited_saveables"), set())

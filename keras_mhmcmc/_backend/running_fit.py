@@ -2,44 +2,40 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import keras
 
-__all__ = [
-    "data_of_step",
-    "error_leaves_fit",
-    "fitted_batches",
-    "fitted_data",
-    "fitting_frame",
-    "is_fitting",
-    "noted_weights",
-    "training_model",
-]
+
+def _callers(frame: FrameType | None = None) -> Iterator[FrameType]:
+    """Yield `frame` and its callers, from inside. By default start from here."""
+    frame = inspect.currentframe() if frame is None else frame
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def fitting_frame(
-    model: keras.Model | None, frame: FrameType | None
+    model: keras.Model | None = None, frame: FrameType | None = None
 ) -> FrameType | None:
-    """Return the frame of `model.fit` among the callers of `frame`, or None.
+    """Return the frame of `model.fit` among the callers, or those of `frame`, or None.
 
     None as `model` stands for any Keras model. Keras has no flag that says whether
     `fit` runs: after an error in `fit`, its callbacks are not told about the end.
     """
-    while frame is not None:
-        if frame.f_code.co_name == "fit":
-            fitted = frame.f_locals.get("self")
+    for caller in _callers(frame):
+        if caller.f_code.co_name == "fit":
+            fitted = caller.f_locals.get("self")
             if isinstance(fitted, keras.Model) and (model is None or fitted is model):
-                return frame
-        frame = frame.f_back
+                return caller
     return None
 
 
 def is_fitting() -> bool:
     """Return whether the `fit` of any Keras model runs."""
-    return fitting_frame(None, inspect.currentframe()) is not None
+    return fitting_frame() is not None
 
 
 def error_leaves_fit() -> bool:
@@ -50,7 +46,7 @@ def error_leaves_fit() -> bool:
     """
     error = sys.exception()
     trace = None if error is None else error.__traceback__
-    frame = fitting_frame(None, inspect.currentframe())
+    frame = fitting_frame()
     while trace is not None and trace.tb_frame is not frame:
         trace = trace.tb_next
     return trace is not None
@@ -65,35 +61,24 @@ def fitted_data(model: keras.Model) -> dict[str, Any] | None:
     Keras gives its callbacks and its optimizer no data. After `validation_split` these
     are the part for training. Return None if there is no `fit`.
     """
-    frame = fitting_frame(model, inspect.currentframe())
-    if frame is None:
-        return None
-    return {name: frame.f_locals[name] for name in _DATA}
-
-
-def data_of_step() -> Any:
-    """Return the mini-batch of the training step that runs, None outside of one."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        code = frame.f_code
-        is_model = isinstance(frame.f_locals.get("self"), keras.Model)
-        if is_model and code.co_name == "train_step":
-            return frame.f_locals[code.co_varnames[1]]
-        frame = frame.f_back
-    return None
+    frame = fitting_frame(model)
+    return None if frame is None else {name: frame.f_locals[name] for name in _DATA}
 
 
 def fitted_batches(model: keras.Model) -> Any:
     """Return what gives the mini-batches of a `model.fit` that runs, or None."""
-    frame = fitting_frame(model, inspect.currentframe())
+    frame = fitting_frame(model)
     return None if frame is None else frame.f_locals.get("epoch_iterator")
 
 
-def noted_weights(batches: Any, note: Callable[[Any], None]) -> Any:
-    """Yield the mini-batches, after note(weights of the examples) of each."""
-    for batch in batches:
-        note(keras.utils.unpack_x_y_sample_weight(batch)[2])
-        yield batch
+def data_of_step() -> Any:
+    """Return the mini-batch of the training step that runs, None outside of one."""
+    for caller in _callers():
+        code = caller.f_code
+        is_model = isinstance(caller.f_locals.get("self"), keras.Model)
+        if is_model and code.co_name == "train_step":
+            return caller.f_locals[code.co_varnames[1]]
+    return None
 
 
 def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
@@ -105,14 +90,22 @@ def training_model(optimizer: keras.optimizers.Optimizer) -> keras.Model | None:
     scaling may stand between them. Return None in a custom training loop. A model has
     no `optimizer` until it is compiled, and its own methods may be among the callers.
     """
-    frame = inspect.currentframe()
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.Model):
-            used = getattr(caller, "optimizer", None)
+    for caller in _callers():
+        model = caller.f_locals.get("self")
+        if isinstance(model, keras.Model):
+            used = getattr(model, "optimizer", None)
             if isinstance(used, keras.optimizers.LossScaleOptimizer):
                 used = used.inner_optimizer
             if used is optimizer:
-                return caller
-        frame = frame.f_back
+                return model
     return None
+
+
+def from_file(name: str) -> Iterator[Any]:
+    """Yield a local variable of the functions of Keras that save or load, from inside.
+
+    They walk from a model to its parts, and do not tell a part about the model.
+    """
+    for caller in _callers():
+        if name in caller.f_locals and "visited_saveables" in caller.f_locals:
+            yield caller.f_locals[name]

@@ -172,7 +172,7 @@ class Ensemble(StoredModel):
     def call_members(self, inputs: Tensor) -> Tensor:
         """Return the predictions of all members, stacked along a new first axis."""
         stacked = [self._values[i].value for i in self._own]
-        chunk = self.chunk or _backend.default_chunk(self.num_members)
+        chunk = self.chunk or (self.num_members if _backend.accelerated() else 1)
         chunk = min(chunk, self.num_members)
         return _backend.map_members(self._predictor(inputs), stacked, chunk)
 

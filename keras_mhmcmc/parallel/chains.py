@@ -166,7 +166,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
         )
         variables = [*model.trainable_variables, *model.non_trainable_variables]
         self._untracked = Untracked(model, variables)
-        is_small = model.count_params() <= _backend.loop_above()
+        is_small = model.count_params() <= _backend.LOOP_ABOVE
         if self._asked != "auto":
             self._untracked.strategy = self._asked
         elif not _backend.accelerated() and not is_small:

@@ -311,7 +311,7 @@ def _pass_over_weights(
     def elementwise(x: Tensor, q: Tensor) -> tuple[list[Tensor], list[Any]]:
         x = ops.cast(x, q.dtype)
         square = x * x
-        fresh = tensors.sigmoid_of_affine(square, slope, constant)
+        fresh = ops.sigmoid(tensors.affine(square, slope, constant))
         new = tensors.between(q, fresh, step_size)
         pairs = [(fresh, square), (new, square), (square, None), (fresh, None)]
         return [new], pairs

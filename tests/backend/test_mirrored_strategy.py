@@ -105,15 +105,15 @@ def test_parallel_chains_are_refused(results):
 
 
 @pytest.mark.parametrize(
-    "name, reason",
+    "name",
     [
-        ("MultiWorkerMirroredStrategy", "issues/20585"),
-        ("ParameterServerStrategy", "do not wait"),
-        ("TPUStrategy", "never tested"),
-        ("experimental.CentralStorageStrategy", "never tested"),
+        "MultiWorkerMirroredStrategy",
+        "ParameterServerStrategy",
+        "TPUStrategy",
+        "experimental.CentralStorageStrategy",
     ],
 )
-def test_other_strategies_are_refused(name, reason, monkeypatch):
+def test_other_strategies_are_refused(name, monkeypatch):
     """They need a cluster, so only their classes are looked at."""
     import operator
 
@@ -129,5 +129,5 @@ def test_other_strategies_are_refused(name, reason, monkeypatch):
             """There is no cluster."""
 
     monkeypatch.setattr(tf.distribute, "get_strategy", Several)
-    with pytest.raises(ValueError, match=f"MirroredStrategy.*{reason}.*2 replicas"):
+    with pytest.raises(ValueError, match="` alone.*20585.*do not wait.*2 replicas"):
         _backend.refuse_strategy([])

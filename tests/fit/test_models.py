@@ -143,10 +143,10 @@ def test_custom_training_loop_with_scale_loss():
     optimizer.build([variable])
 
     def loss(value):
-        return optimizer.scale_loss(keras.ops.sum(keras.ops.square(value)))
+        return optimizer.scale_loss(keras.ops.sum(keras.ops.square(value))), ()
 
     for _ in range(5):
         value = keras.ops.convert_to_tensor(variable)
-        _, gradient = _backend.value_and_gradient(loss)(value)
+        gradient, _ = _backend.gradient_and_more(loss)(value)
         optimizer.apply([gradient])
     assert optimizer.diagnostics()["energy"] > 0

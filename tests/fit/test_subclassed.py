@@ -182,13 +182,11 @@ def test_a_layer_called_in_inference_mode_keeps_its_statistics():
     }
 
 
-def test_the_flag_of_keras_says_what_call_takes():
-    """`_call_has_training_arg`, which is private to Keras."""
+def test_a_call_is_given_training_if_it_takes_it():
     x, _ = data()
     for kind, takes in ((Own, False), (Passing, True)):
         model = kind()
         model(x[:2])
-        assert model._call_has_training_arg == takes
         runs = [
             numpy(_backend.step_outputs(model, keras.ops.convert_to_tensor(x), flag))
             for flag in (True, False)

@@ -1,6 +1,6 @@
 """JAX: many chains of one model. Their leading axis is sharded over the devices."""
 
-import contextlib
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +11,21 @@ from jax.sharding import PartitionSpec
 from keras_mhmcmc._backend.jax.core import cond
 from keras_mhmcmc._backend.jax.random import draw_from
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
+from keras_mhmcmc._backend.xla import counted
 
 __all__ = [
+    "LOOP_ABOVE",
     "ChainTrainer",
     "ChainsNoise",
     "chain_gradients",
     "chain_outputs",
-    "devices_of_chains",
-    "loop_above",
     "over_chains",
     "place_chains",
-    "writable_optimizer",
 ]
 
+# The number of weights above which "auto" loops over chains on a CPU: the loop was
+# slower at 42,000 weights and faster at 79,000.
+LOOP_ABOVE = 40_000
 _AXIS = "chains"
 
 
@@ -35,22 +37,11 @@ class ChainsNoise:
 
     def draw(self, tensors, uniforms):
         """Return normals shaped like `tensors`, and uniforms (chains, uniforms)."""
-        state = self._state.value
-        self._state.assign(state + jnp.array([0, 1], state.dtype))
-        return _each(
-            lambda row, single: draw_from(row, single, uniforms), state, tensors
-        )
+        rows = counted(self._state), tensors
+        return chain_outputs(lambda row: draw_from(*row, uniforms), rows)
 
 
-def loop_above():
-    """Return the number of weights above which "auto" loops over chains on a CPU.
-
-    Measured: the loop was slower at 42,000 weights and faster at 79,000.
-    """
-    return 40_000
-
-
-def devices_of_chains(num_chains):
+def _devices(num_chains):
     """Return the number of devices that the chains are spread over."""
     count = jax.device_count()
     return count if num_chains % count == 0 else 1
@@ -58,7 +49,7 @@ def devices_of_chains(num_chains):
 
 def place_chains(variables, num_chains):
     """Spread the leading axis of variables over the devices."""
-    if devices_of_chains(num_chains) > 1:
+    if _devices(num_chains) > 1:
         sharding = NamedSharding(_mesh(), PartitionSpec(_AXIS))
         for variable in variables:
             variable.assign(jax.device_put(variable.value, sharding))
@@ -74,16 +65,12 @@ def over_chains(step, chains, shared, data, chunk):
     `step(chains, shared, data)` returns the new values of two lists of tensors. Those
     of `chains` have a leading chain axis. Those of `shared` belong to all chains.
     """
-    count = chains[0].shape[0]
-    if devices_of_chains(count) == 1:
-        return _over_local_chains(step, chains, shared, data, chunk)
-
-    def local(chains, shared, data):
-        return _over_local_chains(step, chains, shared, data, chunk)
-
+    run = functools.partial(_over_local_chains, step, chunk)
+    if _devices(chains[0].shape[0]) == 1:
+        return run(chains, shared, data)
     split, whole = PartitionSpec(_AXIS), PartitionSpec()
     return jax.shard_map(
-        local,
+        run,
         mesh=_mesh(),
         in_specs=(split, whole, whole),
         out_specs=(split, whole),
@@ -91,7 +78,7 @@ def over_chains(step, chains, shared, data, chunk):
     )(chains, shared, data)
 
 
-def _over_local_chains(step, chains, shared, data, chunk):
+def _over_local_chains(step, chunk, chains, shared, data):
     count = chains[0].shape[0]
     if chunk > 1 or count == 1:
         return step(chains, shared, data)
@@ -135,36 +122,20 @@ def chain_gradients(function, trainable, rest):
     `function(trainable, rest)` returns the loss and the auxiliary outputs of one chain.
     """
 
-    def single(trainable, rest):
+    def single(values):
         evaluate = jax.value_and_grad(function, has_aux=True)
-        (loss, auxiliary), gradient = evaluate(trainable, rest)
+        (loss, auxiliary), gradient = evaluate(*values)
         return loss, gradient, auxiliary
 
-    return _each(single, list(trainable), rest)
+    return chain_outputs(single, (list(trainable), rest))
 
 
 def chain_outputs(function, values):
-    """Return `function(values)` of each chain."""
-    return _each(function, values)
-
-
-def _each(function, *values):
-    """Return `function` of each chain, by vmap.
-
-    A single chain is evaluated without vmap.
-    """
+    """Return `function(values)` of each chain, by vmap if there are several."""
     if jax.tree.leaves(values)[0].shape[0] > 1:
-        return jax.vmap(function)(*values)
-    outputs = function(*jax.tree.map(lambda x: x[0], values))
+        return jax.vmap(function)(values)
+    outputs = function(jax.tree.map(lambda x: x[0], values))
     return jax.tree.map(lambda x: jnp.expand_dims(x, 0), outputs)
-
-
-def writable_optimizer(optimizer):
-    """Return a scope in which `optimizer` obeys `keras.StatelessScope`.
-
-    On this backend an optimizer always obeys it.
-    """
-    return contextlib.nullcontext()
 
 
 class ChainTrainer(TrainerHooks):
@@ -172,15 +143,13 @@ class ChainTrainer(TrainerHooks):
 
     def train_step(self, state, data):
         """Train all chains by one step."""
-        logs, values = self._run_step([x for part in state for x in part], data, True)
-        return logs, _like(values, state)
+        return self._step(state, data, True)
 
     def test_step(self, state, data):
         """Evaluate all chains on one batch."""
-        logs, values = self._run_step([x for part in state for x in part], data, False)
-        return logs, _like(values, state)
+        return self._step(state, data, False)
 
-
-def _like(values, state):
-    values = iter(values)
-    return tuple([next(values) for _ in part] for part in state)
+    def _step(self, state, data, training):
+        values, structure = jax.tree.flatten(state)
+        logs, values = self._run_step(values, data, training)
+        return logs, jax.tree.unflatten(structure, values)

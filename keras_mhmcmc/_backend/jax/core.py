@@ -1,14 +1,12 @@
 """JAX: all that the package uses besides algebra, chains, loops and noise."""
 
 import jax
-import jax.numpy as jnp
 import jaxlib
 import keras
 
-from keras_mhmcmc._backend import loss_observer
+from keras_mhmcmc._backend import plain
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 from keras_mhmcmc._backend.keras_internals import stored_value
-from keras_mhmcmc._backend.running_fit import noted_weights
 from keras_mhmcmc._warn import warn
 
 __all__ = [
@@ -17,36 +15,22 @@ __all__ = [
     "StepTrainer",
     "accelerated",
     "compile_function",
-    "compiled_update",
     "cond",
-    "default_chunk",
-    "dense",
-    "donated",
     "gradient_and_more",
     "hold_values",
     "map_members",
-    "noted_weights",
     "read",
-    "refuse_export",
-    "repeats_shuffles",
     "steps_if",
-    "uncompiled",
-    "value_and_gradient",
-    "with_examples",
-    "write",
-    "write_copies",
 ]
 
 
-class LossObserver(loss_observer.LossObserver):
+class LossObserver(plain.LossObserver):
     """A carrier of the training loss from `scale_loss` to `apply`.
 
-    The two run in different traces. Keras differentiates a function that calls
-    `optimizer.scale_loss(loss)`. A loss kept there would be a tracer of the
-    differentiated function, which is dead when `apply` runs. So an identity with a
-    custom derivative keeps the loss as its residual. The backward rule receives the
-    residual while `value_and_grad` pulls back. This happens in the outer trace, in
-    which `apply` runs next.
+    Keras differentiates a function that calls `optimizer.scale_loss(loss)`. A loss kept
+    there would be a tracer of this function, which is dead when `apply` runs. So an
+    identity with a custom derivative keeps the loss as its residual. The backward rule
+    receives it in the outer trace, in which `apply` runs next.
     """
 
     def observe(self, loss):
@@ -72,10 +56,6 @@ class LossObserver(loss_observer.LossObserver):
         return None if is_of_another_trace else loss
 
 
-def refuse_export(format):
-    """Do nothing: Keras exports by way of TensorFlow."""
-
-
 def hold_values(variables):
     """Return whether the variables can be read.
 
@@ -88,44 +68,6 @@ def hold_values(variables):
 def read(variables):
     """Return the values of Keras variables."""
     return [variable.value for variable in variables]
-
-
-def write(variables, values):
-    """Assign values that were made in this step."""
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
-
-
-def write_copies(variables, sources):
-    """Assign copies of the values of `sources`.
-
-    The next step would donate a shared buffer twice.
-    """
-    for variable, source in zip(variables, sources, strict=True):
-        variable.assign(jnp.copy(source.value))
-
-
-def donated(variables, values):
-    """Return `values`, which a kernel may overwrite.
-
-    On JAX, XLA decides what is overwritten.
-    """
-    return list(values)
-
-
-def dense(gradients, variables):
-    """Return gradients as ordinary tensors."""
-    return list(gradients)
-
-
-def with_examples(step, has_chains):
-    """Run `step()`: each mini-batch has examples."""
-    step()
-
-
-def uncompiled(function):
-    """Return `function` as it is: the whole step is compiled."""
-    return function
 
 
 def cond(condition, if_true, if_false):
@@ -160,34 +102,11 @@ def steps_if(condition, step, variables):
         return [values[i] for i in assigned]
 
     values = jax.lax.cond(condition, run, lambda: [old[i] for i in assigned])
-    write([variables[i] for i in assigned], values)
+    plain.write([variables[i] for i in assigned], values)
     return True
 
 
-def compiled_update(update, variables):
-    """Return `update(gradient, loss, rate)` as it is: Keras compiles the whole step."""
-    return update
-
-
-def repeats_shuffles():
-    """Return whether `fit` shuffles arrays into the same order in each epoch.
-
-    On JAX it never does.
-    """
-    return False
-
-
-def compile_function(function):
-    """Return `function`, a function of tensors, compiled."""
-    return jax.jit(function)
-
-
-def value_and_gradient(function):
-    """Return a function that gives the value and the gradient of a scalar function.
-
-    The gradient is with respect to the first argument.
-    """
-    return jax.value_and_grad(function)
+compile_function = jax.jit
 
 
 def gradient_and_more(function):
@@ -196,7 +115,7 @@ def gradient_and_more(function):
     `function` returns (scalar, more). The new function returns (gradient, more). The
     gradient of the scalar is with respect to the first argument.
     """
-    return lambda *arguments: jax.grad(function, has_aux=True)(*arguments)
+    return jax.grad(function, has_aux=True)
 
 
 def map_members(function, stacked, chunk):
@@ -204,22 +123,12 @@ def map_members(function, stacked, chunk):
 
     `chunk` slices are evaluated at a time.
     """
-    if chunk == 1:
-        return jax.lax.map(function, stacked)
-    return jax.lax.map(function, stacked, batch_size=chunk)
+    return jax.lax.map(function, stacked, batch_size=None if chunk == 1 else chunk)
 
 
 def accelerated():
     """Return whether the computation runs on something faster than a CPU."""
     return jax.default_backend() != "cpu"
-
-
-def default_chunk(count):
-    """Return how many members to evaluate side by side.
-
-    On a CPU they are evaluated one after the other.
-    """
-    return count if accelerated() else 1
 
 
 class DataTrainer(BuiltBeforeSteps):
@@ -248,23 +157,17 @@ class StepTrainer(BuiltBeforeSteps):
 
     def train_step(self, state, data):
         """Run `own_step(data)`, which assigns variables and returns the logs."""
-        groups = [
-            self.trainable_variables,
-            self.non_trainable_variables,
-            self.optimizer.variables,
-            self.metrics_variables,
+        variables = [
+            *self.trainable_variables,
+            *self.non_trainable_variables,
+            *self.optimizer.variables,
+            *self.metrics_variables,
         ]
-        mapping = [
-            pair
-            for variables, values in zip(groups, state, strict=True)
-            for pair in zip(variables, values, strict=True)
-        ]
-        with keras.StatelessScope(mapping) as scope:
+        values, structure = jax.tree.flatten(state)
+        with keras.StatelessScope(zip(variables, values, strict=True)) as scope:
             logs = self.own_step(data)
-        return logs, tuple(
-            [scope.get_current_value(variable) for variable in variables]
-            for variables in groups
-        )
+        values = [scope.get_current_value(variable) for variable in variables]
+        return logs, jax.tree.unflatten(structure, values)
 
 
 def _warn_of_wrong_sums(version):

@@ -13,7 +13,6 @@ __all__ = [
     "loop_while",
     "map_chains",
     "when",
-    "with_arrays",
 ]
 
 # Noise is drawn at once for a block of steps: about `_BLOCK_VALUES` numbers, and at
@@ -51,11 +50,6 @@ def loop_while(condition, body, values, at_most=None):
     return jax.lax.while_loop(
         lambda values: condition(*values), lambda values: tuple(body(*values)), values
     )
-
-
-def with_arrays(function):
-    """Return a user's `function` such that its constants may be numpy arrays."""
-    return function
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):

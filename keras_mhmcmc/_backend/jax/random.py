@@ -1,11 +1,6 @@
 """JAX: standard normals and uniforms from (seed, step count).
 
-`jax.random` draws the noise of all small tensors at once. It makes the bits of all
-numbers in a loop over arrays of four times the size of the weights.
-
-A large tensor needs no memory for noise: each normal is a function of its place in the
-tensor. XLA computes this function where it adds the noise, and makes one pass over the
-weights.
+`jax.random` draws the noise of small tensors, Threefry that of large ones.
 """
 
 import functools
@@ -16,30 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from keras_mhmcmc._backend.threefry import threefry
+from keras_mhmcmc._backend import xla
 
-__all__ = ["SEED_DTYPE", "NoiseStream", "draw", "draw_from"]
+__all__ = ["SEED_DTYPE", "NoiseStream", "draw"]
 
 SEED_DTYPE = "uint32"
-
-# A tensor of at least this many numbers is drawn alone. Each such draw is a program of
-# its own, so smaller tensors are drawn together. With every tensor drawn alone, steps
-# took the same time, and compiling took longer. On ResNet20 the first
-# step took 11.2 seconds instead of 7.4 with RSGLD, and 7.8 instead of 4.4 with SGLD.
-_LARGE = 2**16
-
-
-class NoiseStream:
-    """Noise that depends on (seed, step count) alone. `state` holds these two."""
-
-    def __init__(self, state):
-        self._state = state
-
-    def draw(self, tensors, uniforms):
-        """Return normals shaped like `tensors`, and uniforms (uniforms,)."""
-        state = self._state.value
-        self._state.assign(state + jnp.array([0, 1], state.dtype))
-        return draw_from(state, tensors, uniforms)
 
 
 def draw(seed, step, shapes, uniforms):
@@ -56,22 +32,18 @@ def draw_from(state, tensors, uniforms):
     """
     key = jax.random.key(state[0], impl="threefry2x32")
     key = jax.random.fold_in(key, state[1])
-    small = [tensor for tensor in tensors if not _is_large(tensor)]
-    parts, uniform = _at_once(key, small, uniforms)
-    parts = iter(parts)
     words = jax.random.key_data(key)
-    normals = [
-        _placed(words, number, tensor) if _is_large(tensor) else next(parts)
-        for number, tensor in enumerate(tensors)
-    ]
-    return [
-        normal.reshape(tensor.shape).astype(tensor.dtype)
-        for normal, tensor in zip(normals, tensors, strict=True)
-    ], uniform
+    return xla.normals_like(
+        tensors,
+        lambda small: _at_once(key, small, uniforms),
+        functools.partial(_placed, words),
+    )
 
 
-def _is_large(tensor):
-    return _LARGE <= tensor.size < 2**32 and tensor.dtype != jnp.float64
+class NoiseStream(xla.NoiseStream):
+    """Noise by `draw_from`."""
+
+    _draw_from = staticmethod(draw_from)
 
 
 def _at_once(key, tensors, uniforms):
@@ -127,4 +99,4 @@ def _rotate_left(x, bits):
     return (x << jnp.uint32(bits)) | (x >> jnp.uint32(32 - bits))
 
 
-_threefry = functools.partial(threefry, word=jnp.uint32, rotate_left=_rotate_left)
+_threefry = functools.partial(xla.threefry, word=jnp.uint32, rotate_left=_rotate_left)

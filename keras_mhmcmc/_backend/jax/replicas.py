@@ -1,23 +1,25 @@
-"""JAX: one chain that several devices move.
+"""JAX: one chain that several devices move, of one process or of several.
 
-`keras.distribution` keeps one logical copy of everything, in one process or in several.
+`keras.distribution` keeps one logical copy of everything on the devices, and every
+process makes the same steps. A function that waits for the other processes says so: all
+of them have to call it, in the same order.
 """
 
-import contextlib
-
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from keras import ops
 
-from keras_mhmcmc._backend.jax.processes import is_spread
+from keras_mhmcmc._backend.keras_internals import stored_value
 
 __all__ = [
-    "check_processes",
-    "count_processes",
-    "independent_processes",
-    "on_each_replica",
-    "over_replicas",
+    "from_first_process",
+    "host_value",
+    "is_first_process",
+    "is_spread",
+    "of_processes",
     "refuse_replicas",
     "refuse_strategy",
-    "shares_chains",
 ]
 
 
@@ -40,9 +42,8 @@ def refuse_replicas(name):
 def refuse_strategy(variables):
     """Raise a `ValueError` if each of several processes would train by itself.
 
-    `keras.distribution` keeps one logical copy of everything, on the devices of one
-    process or of several. Without a distribution the processes would make the same
-    chain, or chains that nobody told apart.
+    Without a distribution the processes would make the same chain, or chains that
+    nobody told apart.
     """
     count = jax.process_count()
     if count > 1 and not any(is_spread(variable) for variable in variables):
@@ -56,30 +57,44 @@ def refuse_strategy(variables):
         )
 
 
-def independent_processes():
-    """Do nothing: processes that were started alone share nothing."""
-    return contextlib.nullcontext()
+def is_spread(variable):
+    """Return whether a variable lies on devices of several processes."""
+    value = stored_value(variable)
+    return isinstance(value, jax.Array) and not value.is_fully_addressable
 
 
-def shares_chains():
-    """Return True: all devices move one chain."""
-    return True
+def is_first_process():
+    """Return whether this is the process that writes files."""
+    return jax.process_index() == 0
 
 
-def count_processes():
-    """Return 1: all processes have the whole batch."""
-    return 1
+def host_value(value):
+    """Return a tensor or variable as a numpy array.
+
+    If other processes hold parts of it, wait for them, and gather the parts.
+    """
+    array = ops.convert_to_tensor(value)
+    if not array.is_fully_addressable and not array.is_fully_replicated:
+        array = multihost_utils.process_allgather(array, tiled=True)
+    return ops.convert_to_numpy(array)
 
 
-def check_processes(gradients, variables, seeds):
-    """Do nothing: all processes run the same program on the same arrays."""
+def of_processes(number):
+    """Return an integer from 0 to 2**32 - 1 of each process. Wait for all of them."""
+    if jax.process_count() == 1:
+        return [number]
+    gathered = multihost_utils.process_allgather(np.array([number], "uint32"))
+    return [int(each) for each in np.ravel(gathered)]
 
 
-def over_replicas(gradients, loss, changes):
-    """Return both as they are: XLA has summed over the devices."""
-    return gradients, loss
-
-
-def on_each_replica(update, weights):
-    """Return `update(gradient, loss, rate)` as it is."""
-    return update
+def from_first_process(text):
+    """Return the text of the first process. Wait for all processes."""
+    if jax.process_count() == 1:
+        return text
+    data = np.frombuffer(text.encode(), "uint8")
+    # The processes agree on the length first: all arrays need the same shape.
+    length = of_processes(len(data))[0]
+    sent = np.zeros(length, "uint8")
+    if is_first_process():
+        sent[:] = data
+    return bytes(np.asarray(multihost_utils.broadcast_one_to_all(sent))).decode()

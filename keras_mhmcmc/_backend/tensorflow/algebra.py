@@ -4,73 +4,23 @@ import math
 
 import tensorflow as tf
 
-from keras_mhmcmc._backend.arithmetic import Difference
-from keras_mhmcmc._backend.arithmetic import add_product
-from keras_mhmcmc._backend.arithmetic import affine
-from keras_mhmcmc._backend.arithmetic import between
-from keras_mhmcmc._backend.arithmetic import lazy_difference
+from keras_mhmcmc._backend.plain import Difference
 from keras_mhmcmc._backend.tensorflow.core import accelerated
+from keras_mhmcmc._backend.xla import total
 
-__all__ = [
-    "add_product",
-    "add_scaled",
-    "add_terms",
-    "affine",
-    "all_finite",
-    "between",
-    "constant",
-    "lazy_difference",
-    "map_and_sum",
-    "pick",
-    "sum_products",
-    "select",
-    "sigmoid_of_affine",
-    "wrapped_product",
-]
-
+__all__ = ["all_finite", "map_and_sum", "sum_products"]
 
 # How many numbers are added up at a time.
 _PIECE = 2**13
 
 
-def add_scaled(xs, a, ys):
-    """Return x + a y for lists of tensors and a scalar a."""
-    return [x + tf.cast(a, x.dtype) * y for x, y in zip(xs, ys, strict=True)]
-
-
-def add_terms(xs, *terms):
-    """Return x + a y + b z + ... for lists of tensors and terms (a, ys), (b, zs)."""
-    for a, ys in terms:
-        xs = add_scaled(xs, a, ys)
-    return xs
-
-
-def constant(values, dtype, like):
-    """Return a tuple of numbers, or a range, as a tensor."""
-    return tf.constant(list(values), dtype)
-
-
-def select(condition, xs, ys):
-    """Return xs if the scalar `condition` holds, else ys."""
-    return [tf.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
-
-
-def pick(values, index):
-    """Return values[..., index], with an index for each row of the last axis."""
-    return tf.gather(values, index, batch_dims=index.shape.rank)
-
-
 def sum_products(function, *lists):
-    """Return sums of products over lists of tensors, float32 scalars.
-
-    `function` takes a tensor of each list, in float32 at least, and returns pairs of
-    tensors. The products of each pair are summed.
-    """
+    """Return sums of products over lists of tensors, float32 scalars."""
     rows = []
     for arrays in zip(*lists, strict=True):
         sums = _sums_in_pieces if _are_large(arrays) else _sums
         rows.append(sums(function, arrays))
-    return _total(rows)
+    return total(rows)
 
 
 def _are_large(arrays):
@@ -138,35 +88,12 @@ def all_finite(xs):
     return tf.math.is_finite(total)
 
 
-def _total(rows):
-    """Return the sums over rows of scalars, float32.
-
-    If there are many rows, a loop adds them up. Without it, XLA would repeat the
-    additions in everything that uses their sum. A step of a network of 65 tensors then
-    compiled for a minute.
-    """
-    if len(rows) <= 8:
-        sums = [tf.add_n(column) for column in zip(*rows, strict=True)]
-        return [tf.cast(total, tf.float32) for total in sums]
-    stacked = tf.stack([tf.stack(row) for row in rows])
-    _, total = tf.while_loop(
-        lambda i, _: i < len(rows),
-        lambda i, total: (i + 1, total + stacked[i]),
-        (tf.constant(1), stacked[0]),
-    )
-    return tf.unstack(tf.cast(total, tf.float32), num=len(rows[0]))
-
-
 def _at_least_float32(x):
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
 
 def map_and_sum(function, *arrays):
-    """Return elementwise results of `function(*arrays)`, and sums of products.
-
-    `function` returns a list of results and a list of pairs of tensors. The products of
-    each pair are summed. In a pair None stands for 1.
-    """
+    """Return elementwise results of `function(*arrays)`, and sums of products."""
     results, pairs = function(*arrays)
     if not pairs or not _are_large(arrays):
         return results, [tf.reduce_sum(x if y is None else x * y) for x, y in pairs]
@@ -176,13 +103,3 @@ def map_and_sum(function, *arrays):
         return [(x, tf.ones_like(x) if y is None else y) for x, y in pairs]
 
     return results, _sums_in_pieces(factors, arrays)
-
-
-def sigmoid_of_affine(x, slope, constant):
-    """Return sigmoid(slope x + constant)."""
-    return tf.sigmoid(slope * x + constant)
-
-
-def wrapped_product(x, factor, constant=None):
-    """Return factor x + constant of int32 tensors, modulo 2^32."""
-    return x * factor if constant is None else x * factor + constant

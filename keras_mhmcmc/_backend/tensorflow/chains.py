@@ -3,19 +3,17 @@
 import tensorflow as tf
 
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
-from keras_mhmcmc._backend.keras_internals import writing_to_keras_variables
+from keras_mhmcmc._backend.keras_internals import writable_optimizer
 from keras_mhmcmc._backend.tensorflow.core import _examples_of
 from keras_mhmcmc._backend.tensorflow.random import draw_from
+from keras_mhmcmc._backend.xla import counted
 
 __all__ = [
     "ChainTrainer",
     "ChainsNoise",
     "chain_gradients",
     "chain_outputs",
-    "devices_of_chains",
-    "loop_above",
     "over_chains",
-    "place_chains",
     "writable_optimizer",
 ]
 
@@ -28,8 +26,7 @@ class ChainsNoise:
 
     def draw(self, tensors, uniforms):
         """Return normals shaped like `tensors`, and uniforms (chains, uniforms)."""
-        state = tf.convert_to_tensor(self._state.value)
-        self._state.assign(state + tf.constant([0, 1], state.dtype))
+        state = counted(self._state)
         if state.shape[0] == 1:
             normals, uniform = draw_from(state[0], [x[0] for x in tensors], uniforms)
             return [normal[None] for normal in normals], uniform[None]
@@ -41,29 +38,8 @@ class ChainsNoise:
         )
 
 
-def loop_above():
-    """Return the number of weights above which "auto" loops over chains on a CPU.
-
-    This is a guess: one pass over all chains was still faster at 79,000 weights.
-    """
-    return 100_000
-
-
-def devices_of_chains(num_chains):
-    """Return the number of devices that the chains are spread over."""
-    return 1
-
-
-def place_chains(variables, num_chains):
-    """Do nothing: all chains are on one device."""
-
-
 def over_chains(step, chains, shared, data, chunk):
-    """Run `step` for `chunk` chains at a time, one or all, and return the new values.
-
-    `step(chains, shared, data)` returns the new values of two lists of tensors. Those
-    of `chains` have a leading chain axis. Those of `shared` belong to all chains.
-    """
+    """Run `step` for `chunk` chains at a time, and return the new values."""
     count = chains[0].shape[0]
     if chunk > 1 or count == 1:
         return step(chains, shared, data)
@@ -90,10 +66,7 @@ def over_chains(step, chains, shared, data, chunk):
 
 
 def chain_gradients(function, trainable, rest):
-    """Return the losses, gradients and auxiliary outputs of all chains.
-
-    `function(trainable, rest)` returns the loss and the auxiliary outputs of one chain.
-    """
+    """Return the losses, gradients and auxiliary outputs of all chains."""
 
     def single(values):
         trainable, rest = values
@@ -103,28 +76,15 @@ def chain_gradients(function, trainable, rest):
         gradient = tape.gradient(loss, trainable, unconnected_gradients="zero")
         return loss, [tf.convert_to_tensor(g) for g in gradient], auxiliary
 
-    return _each(single, (list(trainable), rest))
+    return chain_outputs(single, (list(trainable), rest))
 
 
 def chain_outputs(function, values):
-    """Return `function(values)` of each chain."""
-    return _each(function, values)
-
-
-def _each(function, values):
-    """Return `function` of each chain, vectorised.
-
-    A single chain is evaluated without vectorisation.
-    """
+    """Return `function(values)` of each chain, vectorised if there are several."""
     if tf.nest.flatten(values)[0].shape[0] == 1:
         outputs = function(tf.nest.map_structure(lambda x: x[0], values))
         return tf.nest.map_structure(lambda x: tf.expand_dims(x, 0), outputs)
     return tf.vectorized_map(function, values, fallback_to_while_loop=True)
-
-
-def writable_optimizer(optimizer):
-    """Return a scope in which `optimizer` obeys `keras.StatelessScope`."""
-    return writing_to_keras_variables(optimizer)
 
 
 class ChainTrainer(TrainerHooks):

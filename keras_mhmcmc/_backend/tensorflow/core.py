@@ -7,35 +7,25 @@ import math
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from keras_mhmcmc._backend import loss_observer
-from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
+from keras_mhmcmc._backend import plain
 from keras_mhmcmc._backend.running_fit import data_of_step
 
 __all__ = [
-    "DataTrainer",
     "LossObserver",
-    "StepTrainer",
     "accelerated",
     "compile_function",
     "compiled_update",
     "cond",
-    "default_chunk",
     "dense",
-    "donated",
     "gradient_and_more",
-    "hold_values",
     "map_members",
     "noted_weights",
     "read",
-    "refuse_export",
     "repeats_shuffles",
     "steps_if",
-    "uncompiled",
-    "value_and_gradient",
     "with_examples",
-    "write",
-    "write_copies",
 ]
+
 
 # From this number of weights on, XLA saves more time on a CPU than it takes to compile.
 _COMPILED_WEIGHTS = 2**16
@@ -44,7 +34,7 @@ _MOST_GRAPHS = 32
 _is_differentiated = contextvars.ContextVar("is_differentiated", default=False)
 
 
-class LossObserver(loss_observer.LossObserver):
+class LossObserver(plain.LossObserver):
     """A carrier of the training loss from `scale_loss` to `apply`.
 
     The two run in one graph, so the loss is kept as it is. Replicas take turns, also
@@ -73,10 +63,6 @@ def _replica():
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
-def refuse_export(format):
-    """Do nothing: Keras exports everything."""
-
-
 def noted_weights(batches, note):
     """Return the dataset, which calls note(weights of the examples) of each batch.
 
@@ -95,39 +81,9 @@ def noted_weights(batches, note):
     return batches.map(noted)
 
 
-def hold_values(variables):
-    """Return whether the variables can be read.
-
-    On TensorFlow they always can.
-    """
-    return True
-
-
 def read(variables):
     """Return the values of Keras variables."""
     return [tf.convert_to_tensor(variable.value) for variable in variables]
-
-
-def write(variables, values):
-    """Assign values that were made in this step."""
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
-
-
-def write_copies(variables, sources):
-    """Assign copies of the values of `sources`.
-
-    TensorFlow's assignment never shares a buffer that is written.
-    """
-    write(variables, read(sources))
-
-
-def donated(variables, values):
-    """Return `values`, which a kernel may overwrite.
-
-    On TensorFlow nothing is overwritten.
-    """
-    return list(values)
 
 
 def dense(gradients, variables):
@@ -142,14 +98,7 @@ def dense(gradients, variables):
     return tensors
 
 
-def uncompiled(function):
-    """Return `function` as it is: the whole step is compiled."""
-    return function
-
-
-def cond(condition, if_true, if_false):
-    """Return `if_true()` if the scalar `condition` holds, else `if_false()`."""
-    return tf.cond(condition, if_true, if_false)
+cond = tf.cond
 
 
 def steps_if(condition, step, variables):
@@ -222,28 +171,8 @@ def compile_function(function):
     return tf.function(functools.partial(function))
 
 
-def value_and_gradient(function):
-    """Return a function that gives the value and the gradient of a scalar function.
-
-    The gradient is with respect to the first argument.
-    """
-
-    def evaluate(x, *arguments):
-        x = tf.convert_to_tensor(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = function(x, *arguments)
-        return value, tape.gradient(value, x)
-
-    return evaluate
-
-
 def gradient_and_more(function):
-    """Return a function that gives a gradient and further results.
-
-    `function` returns (scalar, more). The new function returns (gradient, more). The
-    gradient of the scalar is with respect to the first argument.
-    """
+    """Return a function that gives a gradient and further results."""
 
     def evaluate(x, *arguments):
         x = tf.convert_to_tensor(x)
@@ -260,10 +189,7 @@ def gradient_and_more(function):
 
 
 def map_members(function, stacked, chunk):
-    """Return `function(member)` of each slice of `stacked`, stacked.
-
-    `chunk` slices are evaluated at a time.
-    """
+    """Return `function(member)` of each slice of `stacked`, stacked."""
     count = stacked[0].shape[0]
     if chunk == 1 and count <= _MOST_GRAPHS and _is_differentiated.get():
         # TensorFlow drops the gradient of the weights from a graph, not from a loop.
@@ -285,27 +211,3 @@ def map_members(function, stacked, chunk):
 def accelerated():
     """Return whether the computation runs on something faster than a CPU."""
     return bool(tf.config.list_logical_devices("GPU"))
-
-
-def default_chunk(count):
-    """Return how many members to evaluate side by side.
-
-    On a CPU they are evaluated one after the other.
-    """
-    return count if accelerated() else 1
-
-
-class DataTrainer(BuiltBeforeSteps):
-    """The step function that Keras' trainer calls, on what `change_data` returns."""
-
-    def train_step(self, data):
-        """Train by one step on changed data."""
-        return super().train_step(self.change_data(data))
-
-
-class StepTrainer(BuiltBeforeSteps):
-    """The step function that Keras' trainer calls, of a step without a gradient."""
-
-    def train_step(self, data):
-        """Run `own_step(data)`, which assigns variables and returns the logs."""
-        return self.own_step(data)

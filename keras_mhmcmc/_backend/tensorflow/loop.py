@@ -25,23 +25,15 @@ def when(condition, function, values):
 
 
 def loop_while(condition, body, values, at_most=None):
-    """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
-
-    `jax/loop.py` describes the arguments.
-    """
+    """Return `values` after `body(*values)`, as long as `condition(*values)`."""
     return tf.while_loop(condition, body, values)
 
 
-def with_arrays(function):
-    """Return a user's `function` such that its constants may be numpy arrays."""
-    return tf.autograph.experimental.do_not_convert(function)
+with_arrays = tf.autograph.experimental.do_not_convert
 
 
 def map_chains(function, constants, differentiate, auxiliary=False):
-    """Return a function that evaluates all chains, with gradients.
-
-    `jax/loop.py` describes the arguments and the result.
-    """
+    """Return a function that evaluates all chains, with gradients."""
 
     def one(elements):
         position, extra = elements
@@ -74,11 +66,7 @@ def compiles(jit_compile, is_faster):
 
 
 def compile_chains(step, noise, records, capacity, fuse=True):
-    """Return a loop of many steps, compiled once, which keeps the records that are due.
-
-    `jax/loop.py` describes the arguments and the result.
-    """
-
+    """Return a compiled loop of many steps, which keeps the records that are due."""
     shapes = []
 
     @tf.function(jit_compile=fuse, autograph=False)

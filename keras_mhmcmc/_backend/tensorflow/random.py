@@ -1,11 +1,6 @@
 """TensorFlow: standard normals and uniforms from (seed, step count).
 
-Philox draws the noise of all small tensors at once. It makes the bits of all numbers
-before the normals, which takes three times the memory of the weights.
-
-A large tensor needs no memory for noise: each normal is a function of its place in the
-tensor. XLA computes this function where it adds the noise, and makes one pass over the
-weights.
+Philox draws the noise of small tensors, Threefry that of large ones.
 """
 
 import functools
@@ -13,30 +8,9 @@ import math
 
 import tensorflow as tf
 
-from keras_mhmcmc._backend.threefry import threefry
+from keras_mhmcmc._backend import xla
 
-__all__ = ["SEED_DTYPE", "NoiseStream", "draw", "draw_from"]
-
-SEED_DTYPE = "int64"
-
-# A tensor of at least this many numbers is drawn alone. Each such draw is a program of
-# its own, so smaller tensors are drawn together. With every tensor drawn alone, steps
-# took the same time, and compiling took longer. On ResNet20 the first
-# step took 6.0 seconds instead of 2.8 with SGLD.
-_LARGE = 2**16
-
-
-class NoiseStream:
-    """Noise that depends on (seed, step count) alone. `state` holds these two."""
-
-    def __init__(self, state):
-        self._state = state
-
-    def draw(self, tensors, uniforms):
-        """Return normals shaped like `tensors`, and uniforms (uniforms,)."""
-        state = tf.convert_to_tensor(self._state.value)
-        self._state.assign(state + tf.constant([0, 1], state.dtype))
-        return draw_from(state, tensors, uniforms)
+__all__ = ["NoiseStream", "draw"]
 
 
 def draw(seed, step, shapes, uniforms):
@@ -52,24 +26,17 @@ def draw_from(state, tensors, uniforms):
 
     Both depend on `state`, which is (seed, step count), alone.
     """
-    small = [tensor for tensor in tensors if not _is_large(tensor)]
-    parts, uniform = _at_once(state, small, uniforms)
-    parts = iter(parts)
-    normals = [
-        _placed(state, tf.constant(number), tuple(tensor.shape))
-        if _is_large(tensor)
-        else next(parts)
-        for number, tensor in enumerate(tensors)
-    ]
-    return [
-        tf.cast(tf.reshape(normal, tensor.shape), tensor.dtype)
-        for normal, tensor in zip(normals, tensors, strict=True)
-    ], uniform
+    return xla.normals_like(
+        tensors,
+        lambda small: _at_once(state, small, uniforms),
+        lambda number, x: _placed(state, tf.constant(number), tuple(x.shape)),
+    )
 
 
-def _is_large(tensor):
-    is_double = tensor.dtype == tf.float64
-    return _LARGE <= math.prod(tensor.shape) < 2**31 and not is_double
+class NoiseStream(xla.NoiseStream):
+    """Noise by `draw_from`."""
+
+    _draw_from = staticmethod(draw_from)
 
 
 def _at_once(state, tensors, uniforms):
@@ -135,4 +102,4 @@ def _rotate_left(x, bits):
     return left | tf.bitwise.right_shift(x, _word(32 - bits))
 
 
-_threefry = functools.partial(threefry, word=_word, rotate_left=_rotate_left)
+_threefry = functools.partial(xla.threefry, word=_word, rotate_left=_rotate_left)

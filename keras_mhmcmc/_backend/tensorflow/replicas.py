@@ -1,32 +1,8 @@
 """TensorFlow: one chain that all replicas of a `tf.distribute` strategy move."""
 
-import contextlib
-
 import tensorflow as tf
 
-__all__ = [
-    "check_processes",
-    "count_processes",
-    "independent_processes",
-    "on_each_replica",
-    "over_replicas",
-    "refuse_replicas",
-    "refuse_strategy",
-    "shares_chains",
-]
-
-# Why a sampler does not run with a strategy of several replicas.
-_REASONS = (
-    (
-        tf.distribute.MultiWorkerMirroredStrategy,
-        "Keras' own `fit` fails on it with any optimizer "
-        "(https://github.com/keras-team/keras/issues/20585)",
-    ),
-    (
-        tf.distribute.ParameterServerStrategy,
-        "its workers do not wait for each other, and each would move the one chain",
-    ),
-)
+__all__ = ["on_each_replica", "over_replicas", "refuse_replicas", "refuse_strategy"]
 
 
 def refuse_replicas(name):
@@ -58,14 +34,15 @@ def refuse_strategy(variables):
     is_mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     if is_mirrored or not _are_several(strategy):
         return
-    reasons = [reason for kind, reason in _REASONS if isinstance(strategy, kind)]
     raise ValueError(
         "A sampler runs on several devices of TensorFlow with "
-        "`tf.distribute.MirroredStrategy` alone. The strategy is another one: "
-        f"{(*reasons, 'samplers were never tested with it')[0]}. For independent "
-        "chains, start several processes without a strategy, each with a seed and a "
-        "`directory` of its own for `mh.PosteriorSamples`. "
-        f"Received: {_described(strategy)}."
+        "`tf.distribute.MirroredStrategy` alone. On `MultiWorkerMirroredStrategy`, "
+        "Keras' own `fit` fails with any optimizer "
+        "(https://github.com/keras-team/keras/issues/20585). The workers of "
+        "`ParameterServerStrategy` do not wait for each other, and each would move the "
+        "one chain. For independent chains, start several processes without a "
+        "strategy, each with a seed and a `directory` of its own for "
+        f"`mh.PosteriorSamples`. Received: {_described(strategy)}."
     )
 
 
@@ -77,25 +54,6 @@ def _are_several(strategy):
 def _described(strategy):
     replicas = strategy.num_replicas_in_sync
     return f"{type(strategy).__name__} with {replicas} replicas"
-
-
-def independent_processes():
-    """Do nothing: processes of TensorFlow share no chain."""
-    return contextlib.nullcontext()
-
-
-def shares_chains():
-    """Return True: the replicas of a strategy always move one chain."""
-    return True
-
-
-def count_processes():
-    """Return 1: all replicas are in one process, and Keras divides its batches."""
-    return 1
-
-
-def check_processes(gradients, variables, seeds):
-    """Do nothing: one process moves the chain."""
 
 
 def over_replicas(gradients, loss, changes):

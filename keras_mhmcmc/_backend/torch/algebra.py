@@ -1,36 +1,26 @@
 """PyTorch: the arithmetic of a step, on lists of tensors, with sums in float32."""
 
 import functools
-from typing import NamedTuple
 
 import torch
 
+from keras_mhmcmc._backend.plain import Difference
 from keras_mhmcmc._backend.torch.generator import Normals
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
-from keras_mhmcmc._backend.torch.host import is_tracing
 
 __all__ = [
     "add_product",
-    "add_scaled",
     "add_terms",
     "affine",
     "all_finite",
     "between",
     "constant",
-    "lazy_difference",
     "map_and_sum",
-    "pick",
-    "sum_products",
     "select",
-    "sigmoid_of_affine",
+    "sum_products",
     "wrapped_product",
 ]
-
-
-def add_scaled(xs, a, ys):
-    """Return x + a y for lists of tensors and a scalar a."""
-    return add_terms(xs, (a, ys))
 
 
 def add_terms(xs, *terms):
@@ -51,11 +41,7 @@ def add_terms(xs, *terms):
 
 
 def constant(values, dtype, like):
-    """Return a tuple of numbers, or a range, as a tensor on the device of `like`.
-
-    The tensor is made once, since a copy to a GPU stops its queue. Nobody may write to
-    it.
-    """
+    """Return a tensor that is made once, since a copy to a GPU stops its queue."""
     device = like.device if torch.is_tensor(like) else None
     return _constant(values, dtype, device)
 
@@ -66,11 +52,6 @@ def _constant(values, dtype, device):
         return torch.tensor(values, dtype=getattr(torch, dtype), device=device)
 
 
-def pick(values, index):
-    """Return values[..., index], with an index for each row of the last axis."""
-    return values.gather(-1, index.long().unsqueeze(-1)).squeeze(-1)
-
-
 def select(condition, xs, ys):
     """Return xs if the scalar `condition` holds, else ys."""
     if is_known(condition):
@@ -78,29 +59,8 @@ def select(condition, xs, ys):
     return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
 
 
-class _Difference(NamedTuple):
-    """A difference x - y that is not computed yet.
-
-    `sum_products` computes the difference piece by piece, without memory of its own. On
-    the large perceptron, RSGLD's peak memory is 1.99 times the weights with this class
-    and 2.87 times with a materialised difference. The time is the same within 3%.
-    """
-
-    x: torch.Tensor
-    y: torch.Tensor
-
-
-def lazy_difference(xs, ys):
-    """Return x - y for lists of tensors, for `sum_products` alone."""
-    return list(map(_Difference, xs, ys))
-
-
 def sum_products(function, *lists):
-    """Return sums of products over lists of tensors, float32 scalars.
-
-    `function` takes a tensor of each list, in float32 at least, and returns pairs of
-    tensors. The products of each pair are summed.
-    """
+    """Return sums of products over lists of tensors, float32 scalars."""
     rows = []
     for arrays in zip(*lists, strict=True):
         for piece in zip(*map(_pieces, arrays), strict=True):
@@ -110,7 +70,7 @@ def sum_products(function, *lists):
 
 def _pieces(x):
     """Return the pieces of a tensor or of a difference, in float32 at least."""
-    if isinstance(x, _Difference):
+    if isinstance(x, Difference):
         pairs = zip(_pieces(x.x), _pieces(x.y), strict=True)
         return (x - y for x, y in pairs)
     return map(_at_least_float32, _cut(x))
@@ -133,11 +93,7 @@ def _at_least_float32(x):
 
 
 def map_and_sum(function, *arrays):
-    """Return elementwise results of `function(*arrays)`, and sums of products.
-
-    `function` returns a list of results and a list of pairs of tensors. The products of
-    each pair are summed. In a pair None stands for 1.
-    """
+    """Return elementwise results of `function(*arrays)`, and sums of products."""
     cuts = [_cut(x) for x in arrays]
     if len(cuts[0]) == 1:
         results, pairs = function(*arrays)
@@ -194,14 +150,7 @@ def affine(x, slope, constant):
     return torch.add(torch.as_tensor(constant, dtype=x.dtype), x, alpha=slope)
 
 
-def sigmoid_of_affine(x, slope, constant):
-    """Return sigmoid(slope x + constant)."""
-    return affine(x, slope, constant).sigmoid_()
-
-
-def add_product(x, y, z):
-    """Return x + y z."""
-    return torch.addcmul(x, y, z)
+add_product = torch.addcmul
 
 
 def between(x, y, share):
@@ -209,16 +158,13 @@ def between(x, y, share):
     return torch.lerp(x, y, _number(share))
 
 
-def wrapped_product(x, factor, constant=None):
+def wrapped_product(x, factor, constant=0):
     """Return factor x + constant of int32 tensors, modulo 2^32.
 
     A compiled step is a program in C++, where int32 must not overflow. With int32 some
     indices were out of bounds.
     """
-    if is_tracing():
-        product = x.long() * factor
-        return (product if constant is None else product + constant).to(torch.int32)
-    return x * factor if constant is None else x * factor + constant
+    return (x.long() * factor + constant).to(torch.int32)
 
 
 def _number(scalar):

@@ -1,14 +1,12 @@
 """PyTorch: a step of chains that is traced once, and compiled.
 
 `make_fx` runs the step once, and writes down every operation on tensors, also those
-inside of `vmap` and of gradients. TorchInductor, the compiler of `torch.compile`, makes
-a program of this list. The list has no branches: while a step is traced, no scalar is
-known, and both sides of a condition are computed.
+inside of `vmap` and of gradients. TorchInductor makes a program of this list. While a
+step is traced no scalar is known, and both sides of a condition are computed.
 
 `torch.compile` itself would read the Python code of the step. It stopped at a `min`
 with a key function, at numpy arrays under a gradient, and at branches. It also checks
-its inputs at each call: a step of SGLD without its noise took 75 microseconds instead
-of 14.
+its inputs at each call: a step of SGLD took 75 microseconds instead of 14.
 """
 
 import torch
@@ -45,7 +43,7 @@ class CompiledStep:
     def flat(self, state):
         """Return the leaves of a state."""
         self._state = tree.map_structure(lambda _: 0, state)
-        return _contiguous(_leaves(state))
+        return _leaves(state)
 
     def packed(self, leaves):
         """Return the state of these leaves."""
@@ -57,7 +55,7 @@ class CompiledStep:
         All calls have tensors of the same shapes.
         """
         number = torch.tensor(number, dtype=torch.int32, device=leaves[0].device)
-        values = [*leaves, *_contiguous(constants), number, *_leaves(draws)]
+        values = [*leaves, *_leaves(constants), number, *_leaves(draws)]
         if self._program is None:
             self._program = self._compiled(values, len(leaves), draws)
         results = self._program(*values)
@@ -67,7 +65,12 @@ class CompiledStep:
     def _compiled(self, values, size, draws):
         """Return a function of `values`. The first `size` are the state's."""
         last = len(values) - len(_leaves(draws))
-        _check_draws(values[last:])
+        if not all(map(torch.is_tensor, values[last:])):
+            raise ValueError(
+                'Argument `jit_compile` must be "auto" or False on PyTorch with this '
+                "kernel, which draws its noise within a step. Received: "
+                "jit_compile=True"
+            )
 
         def flat(*values):
             state, records, counts = self._step(
@@ -76,13 +79,14 @@ class CompiledStep:
                 tree.pack_sequence_as(draws, list(values[last:])),
                 values[last - 1],
             )
-            leaves = _contiguous(_leaves(state))
+            leaves = _leaves(state)
             self._ends = len(leaves), len(leaves) + len(records)
             return [*leaves, *records, *counts]
 
         traced = _traced(flat, values)
+        reversed_draws = (x.flatten().flip(0).view(x.shape) for x in values[last:])
         others = [*traced(*values)[:size], *values[size : last - 1]]
-        others += [values[last - 1] + 1, *map(_reversed, values[last:])]
+        others += [values[last - 1] + 1, *reversed_draws]
         other = _traced(flat, others)
         if not _are_same(traced, other):
             # The first trace may have made constants that are kept for the others.
@@ -118,7 +122,7 @@ def _are_same(traced, other):
     """
     pairs = zip(_constants(traced), _constants(other), strict=False)
     return traced.code == other.code and all(
-        x.shape == y.shape and torch.equal(_without_nan(x), _without_nan(y))
+        x.shape == y.shape and torch.equal(x.nan_to_num(), y.nan_to_num())
         for x, y in pairs
     )
 
@@ -129,34 +133,11 @@ def _constants(traced):
     return [getattr(traced, node.target).detach() for node in nodes]
 
 
-def _without_nan(x):
-    return torch.nan_to_num(x) if x.is_floating_point() else x
-
-
-def _contiguous(xs):
-    """Return tensors in the memory layout that a compiled step expects."""
-    return [x.contiguous() for x in xs]
-
-
-def _reversed(x):
-    """Return the numbers of a tensor in reverse order."""
-    return x.flatten().flip(0).view(x.shape)
-
-
-def _check_draws(draws):
-    """Raise a `ValueError` if a step makes its noise itself."""
-    if not all(map(torch.is_tensor, draws)):
-        raise ValueError(
-            'Argument `jit_compile` must be "auto" or False on PyTorch with this '
-            "kernel, which draws its noise within a step. Received: jit_compile=True"
-        )
-
-
 def _leaves(state):
-    """Return the leaves of nested lists and tuples.
+    """Return the leaves of nested lists and tuples, in the layout of a compiled step.
 
     `keras.tree` takes as long as a small step.
     """
     if not isinstance(state, list | tuple):
-        return [state]
+        return [state.contiguous() if torch.is_tensor(state) else state]
     return [leaf for part in state for leaf in _leaves(part)]

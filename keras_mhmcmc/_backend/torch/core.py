@@ -5,49 +5,37 @@ import importlib.util
 import torch
 from keras import tree
 
-from keras_mhmcmc._backend import loss_observer
-from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
-from keras_mhmcmc._backend.running_fit import noted_weights
+from keras_mhmcmc._backend import plain
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
 
 __all__ = [
-    "DataTrainer",
     "LossObserver",
     "StepTrainer",
     "accelerated",
-    "compile_function",
-    "compiled_update",
     "cond",
-    "default_chunk",
     "dense",
     "donated",
     "gradient_and_more",
-    "hold_values",
     "map_members",
-    "noted_weights",
     "read",
     "refuse_export",
-    "repeats_shuffles",
     "steps_if",
     "uncompiled",
-    "value_and_gradient",
-    "with_examples",
     "write",
-    "write_copies",
 ]
 
 
-class LossObserver(loss_observer.LossObserver):
-    """A carrier of the training loss from `scale_loss` to `apply`.
+class LossObserver(plain.LossObserver):
+    """The two run eagerly."""
 
-    The two run eagerly, so the loss is kept as it is.
-    """
+    observe = torch.compiler.disable(plain.LossObserver.observe)
 
-    @torch.compiler.disable
-    def observe(self, loss):
-        self._loss = loss.detach()
-        return loss
+
+class StepTrainer(plain.StepTrainer):
+    """The step makes no graph of gradients."""
+
+    train_step = torch.no_grad()(plain.StepTrainer.train_step)
 
 
 def refuse_export(format):
@@ -62,14 +50,6 @@ def refuse_export(format):
         )
 
 
-def hold_values(variables):
-    """Return whether the variables can be read.
-
-    On PyTorch they always can.
-    """
-    return True
-
-
 def read(variables):
     """Return the values of Keras variables."""
     return [variable.value.detach() for variable in variables]
@@ -77,30 +57,16 @@ def read(variables):
 
 def write(variables, values):
     """Assign values that were made in this step."""
-    pairs = []
     with torch.no_grad():
         for variable, x in zip(variables, values, strict=True):
-            old = variable.value
-            if not x.is_set_to(old):
-                pairs.append((old, x))
-        if pairs:
-            torch._foreach_copy_(*zip(*pairs, strict=True))
+            if not x.is_set_to(variable.value):
+                variable.value.copy_(x)
 
 
-def with_examples(step, has_chains):
-    """Run `step()`: each mini-batch has examples."""
-    step()
-
-
-def uncompiled(function):
-    """Return `function` such that `torch.compile` leaves it out.
-
-    With the sampler's step left out, `compile(..., jit_compile=True)` took 11 to 16
-    seconds on the perceptron 784-600-10. With the step compiled as well it took 43 to
-    67 seconds. Steps of SGLD then took 4% longer and steps of RSGLD 24%, since a
-    compiled program computes both sides of each condition.
-    """
-    return torch.compiler.disable(function)
+# With the sampler's step compiled as well, `compile(..., jit_compile=True)` took 43 to
+# 67 seconds on the perceptron 784-600-10, not 11 to 16. Steps of RSGLD then took 24%
+# longer, since a compiled program computes both sides of each condition.
+uncompiled = torch.compiler.disable
 
 
 def donated(variables, values):
@@ -113,18 +79,12 @@ def donated(variables, values):
     return Donated(read(variables))
 
 
-def write_copies(variables, sources):
-    """Assign copies of the values of `sources`."""
-    write(variables, read(sources))
-
-
 def dense(gradients, variables):
     """Return gradients as ordinary tensors.
 
-    Also remove the gradients from `variables`. Keras lists the parameters of a model by
-    path. Two weights may have one path, as in two nested models whose layers have the
-    same names. The list then has only one of the two. `zero_grad` does not clear the
-    gradient of the other, and the next step would add to this gradient.
+    Also remove the gradients from `variables`. Two weights may have one path, as in two
+    nested models whose layers have the same names. Keras lists parameters by path: its
+    `zero_grad` clears one of the two, and the next step would add to the other.
     """
     gradients = list(gradients)
     for variable in variables:
@@ -152,45 +112,8 @@ def steps_if(condition, step, variables):
     return True
 
 
-def compiled_update(update, variables):
-    """Return `update(gradient, loss, rate)` as it is: nothing is compiled."""
-    return update
-
-
-def repeats_shuffles():
-    """Return whether `fit` shuffles arrays into the same order in each epoch.
-
-    On PyTorch it never does.
-    """
-    return False
-
-
-def compile_function(function):
-    """Return `function`, a function of tensors, as it is: nothing is compiled."""
-    return function
-
-
-def value_and_gradient(function):
-    """Return a function that gives the value and the gradient of a scalar function.
-
-    The gradient is with respect to the first argument.
-    """
-
-    def evaluate(x, *arguments):
-        x = x.detach().requires_grad_(True)
-        value = function(x, *arguments)
-        (gradient,) = torch.autograd.grad(value, x)
-        return value.detach(), gradient
-
-    return evaluate
-
-
 def gradient_and_more(function):
-    """Return a function that gives a gradient and further results.
-
-    `function` returns (scalar, more). The new function returns (gradient, more). The
-    gradient of the scalar is with respect to the first argument.
-    """
+    """Return a function that gives a gradient and further results."""
 
     def evaluate(x, *arguments):
         x = x.detach().requires_grad_(True)
@@ -204,8 +127,7 @@ def gradient_and_more(function):
 def map_members(function, stacked, chunk):
     """Return `function(member)` of each slice of `stacked`, stacked.
 
-    A loop evaluates one slice at a time, whatever `chunk` is. `torch.func.vmap` is
-    slower on a CPU.
+    One slice at a time, whatever `chunk` is: `torch.func.vmap` is slower on a CPU.
     """
     outputs = [
         function([tensor[i] for tensor in stacked]) for i in range(len(stacked[0]))
@@ -213,31 +135,4 @@ def map_members(function, stacked, chunk):
     return tree.map_structure(lambda *ys: torch.stack(ys), *outputs)
 
 
-def accelerated():
-    """Return whether the computation runs on something faster than a CPU."""
-    return torch.cuda.is_available()
-
-
-def default_chunk(count):
-    """Return how many members to evaluate side by side.
-
-    The loop of `map_members` evaluates them one by one.
-    """
-    return 1
-
-
-class DataTrainer(BuiltBeforeSteps):
-    """The step function that Keras' trainer calls, on what `change_data` returns."""
-
-    def train_step(self, data):
-        """Train by one step on changed data."""
-        return super().train_step(self.change_data(data))
-
-
-class StepTrainer(BuiltBeforeSteps):
-    """The step function that Keras' trainer calls, of a step without a gradient."""
-
-    def train_step(self, data):
-        """Run `own_step(data)`, which assigns variables and returns the logs."""
-        with torch.no_grad():
-            return self.own_step(data)
+accelerated = torch.cuda.is_available

@@ -1,17 +1,13 @@
 """PyTorch: standard normals and uniforms from seeds.
 
-On a CPU, making noise is most of what SGLD adds to a step of SGD. Large draws are made
-in pieces that stay in the cache. numpy's SFC64 makes the bits, and PyTorch's inverse
-error function makes normals from the bits, with all threads. On 2 cores, half a million
-normals are made and added in 0.9 ms. `torch.randn` and an addition take 1.3 ms with
-vector instructions (AVX2), and `torch.randn` alone takes 4.8 ms without them. In `fit`
-on the perceptron 784-600-10 with one thread, steps of all samplers took 17 to 24%
-longer with `torch.randn` in place of SFC64 and the inverse error function.
+On a CPU, making noise is most of what SGLD adds to a step of SGD. numpy's SFC64 makes
+the bits, and PyTorch's inverse error function makes normals from them, in pieces that
+stay in the cache, with all threads. With `torch.randn` in their place, steps in `fit`
+took 17 to 24% longer (perceptron 784-600-10, one thread).
 
-Small draws, and all float64 draws, come from numpy's ziggurat method; 1,000 numbers
-take 13 microseconds. `torch.randn` takes 9 microseconds for these, but is no option on
-a CPU: its generator keeps 32 of a seed's 63 bits, so that noise would repeat after some
-tens of thousands of steps.
+Small draws, and all float64 draws, come from numpy's ziggurat method. `torch.randn` is
+no option on a CPU: its generator keeps 32 of a seed's 63 bits, so that noise would
+repeat after some tens of thousands of steps.
 """
 
 import functools
@@ -31,13 +27,39 @@ _PIECE = 2**17
 _ROOT = math.sqrt(2.0)
 
 
-def draw_from(state, tensors, uniforms):
-    """Return normals shaped like `tensors`, and uniforms (uniforms,).
+class SeedsOnHost:
+    """A copy of the rows (seed, step count) of chains, whose noise depends on it alone.
 
-    Both depend on `state`, which is (seed, step count), alone.
+    The generator needs them as Python numbers. Reading them from a device would stop
+    its queue at each step. They are read again if the version counter of the
+    variable's tensor shows that somebody else wrote to it.
     """
+
+    def __init__(self):
+        self._rows = self._version = None
+
+    def of_step(self, whole, part):
+        """Return the seeds of this step, and count it.
+
+        `part` is the memory of `whole`, or that of some of its rows.
+        """
+        if self._version != (whole.data_ptr(), whole._version):
+            self._rows = whole.reshape(-1, 2).tolist()
+        first = (part.data_ptr() - whole.data_ptr()) // (2 * part.element_size())
+        rows = self._rows[first : first + part.numel() // 2]
+        seeds = [seed_of(*row) for row in rows]
+        for row in rows:
+            row[1] += 1
+        with torch.no_grad():
+            part[..., 1].add_(1)
+        self._version = (whole.data_ptr(), whole._version)
+        return seeds
+
+
+def draw_from(seed, tensors, uniforms):
+    """Return normals shaped like `tensors`, and uniforms (uniforms,), of a seed."""
     size = sum(tensor.numel() for tensor in tensors)
-    rows, uniform = rows_of([seed_of(*state)], size, uniforms, tensors[0])
+    rows, uniform = rows_of([seed], size, uniforms, tensors[0])
     return shaped(rows, tensors, has_chains=False), uniform[0]
 
 
@@ -69,11 +91,14 @@ def _on_host(seeds, normals, uniforms, like):
     of_bits = normals >= _SEVERAL and not is_double
     numbers = np.empty((len(seeds), normals), np.float64 if is_double else np.float32)
     uniform = np.empty((len(seeds), uniforms), np.float32)
-    fill = _Source.fill_with_bits if of_bits else _Source.fill_normals
     for seed, row, flat in zip(seeds, numbers, uniform, strict=True):
         source = _HOST.source.restart(seed)
         source.fill_uniforms(flat)
-        fill(source, row)
+        if of_bits:
+            for piece in torch.from_numpy(row).split(_PIECE):
+                source.make_normals_(piece)
+        else:
+            source.generator.standard_normal(out=row, dtype=row.dtype)
     numbers = torch.from_numpy(numbers)
     return numbers.mul_(_ROOT) if of_bits else numbers, torch.from_numpy(uniform)
 
@@ -83,13 +108,13 @@ class _Source:
 
     def __init__(self):
         self._bits = np.random.SFC64(0)
-        self._generator = np.random.Generator(self._bits)
+        self.generator = np.random.Generator(self._bits)
         self._state = self._bits.state
 
     def restart(self, seed):
         """Start from all bits of a seed, as the generator's author does.
 
-        This takes a sixth of the time of a new generator.
+        This takes 4 microseconds. A new generator takes 23, for each of many chains.
         """
         self._state["state"]["state"][:] = seed, seed, seed, 1
         self._bits.state = self._state
@@ -98,18 +123,7 @@ class _Source:
 
     def fill_uniforms(self, array):
         """Fill a float32 numpy array with numbers in [0, 1)."""
-        self._generator.random(out=array, dtype=np.float32)
-
-    def fill_normals(self, array):
-        """Fill a numpy array with standard normals."""
-        self._generator.standard_normal(out=array, dtype=array.dtype)
-
-    def fill_with_bits(self, array):
-        """Fill a float32 numpy array with normals divided by the root of 2."""
-        numbers = torch.from_numpy(array)
-        pieces = [numbers] if len(array) <= _PIECE else numbers.split(_PIECE)
-        for piece in pieces:
-            self.make_normals_(piece)
+        self.generator.random(out=array, dtype=np.float32)
 
     def make_normals_(self, numbers):
         """Write normals divided by the root of 2 over a float32 tensor."""
@@ -145,11 +159,10 @@ class Normals(Sequence):
 
     def __init__(self, seed, uniforms, tensors):
         self._seed = seed
-        self._num_uniforms = uniforms
         self._like = tensors
-        self._size = sum(x.numel() for x in tensors)
         self._made = None
-        self._source, self.uniforms = self._started()
+        self.uniforms = torch.empty(uniforms, dtype=torch.float32)
+        self._source = self._started()
 
     @staticmethod
     def fits(tensors):
@@ -163,9 +176,8 @@ class Normals(Sequence):
 
     def __getitem__(self, index):
         if self._made is None:
-            rows, _ = rows_of(
-                [self._seed], self._size, self._num_uniforms, self._like[0]
-            )
+            size = sum(x.numel() for x in self._like)
+            rows, _ = rows_of([self._seed], size, len(self.uniforms), self._like[0])
             self._made = shaped(rows, self._like, has_chains=False)
         return self._made[index]
 
@@ -184,17 +196,14 @@ class Normals(Sequence):
                 x.copy_(flat.reshape(x.shape))
 
     def _started(self):
-        """Return a source of these normals, and the uniforms that come before them."""
-        uniforms = np.empty(self._num_uniforms, np.float32)
+        """Return a source of these normals. It has made the uniforms before them."""
         source = _Source().restart(self._seed)
-        source.fill_uniforms(uniforms)
-        return source, torch.from_numpy(uniforms)
+        source.fill_uniforms(self.uniforms.numpy())
+        return source
 
     def _pieces(self):
-        source, self._source = self._source, None
-        if source is None:  # an earlier call has used it up
-            source, _ = self._started()
-        left = self._size
+        source, self._source = self._source or self._started(), None
+        left = sum(x.numel() for x in self._like)
         memory = torch.empty(min(left, _PIECE))
         while left:
             piece = memory[:left]

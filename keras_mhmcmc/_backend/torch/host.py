@@ -1,36 +1,26 @@
 """PyTorch: scalars that can be read, and memory that may be overwritten."""
 
 import contextlib
-import threading
+import contextvars
 
-
-class _Tracing(threading.local):
-    """Whether this thread traces a step, whose values a compiled program changes."""
-
-    is_on = False
-
-
-_TRACING = _Tracing()
+_TRACING = contextvars.ContextVar("tracing", default=False)
+# Whether a step is traced, whose values a compiled program changes.
+is_tracing = _TRACING.get
 
 
 @contextlib.contextmanager
 def tracing():
     """Trace a step in this scope: no scalar is known."""
-    _TRACING.is_on = True
+    token = _TRACING.set(True)
     try:
         yield
     finally:
-        _TRACING.is_on = False
-
-
-def is_tracing():
-    """Return whether a step is traced."""
-    return _TRACING.is_on
+        _TRACING.reset(token)
 
 
 def is_known(condition):
     """Return whether a scalar is on the host, where reading it stops no queue."""
-    return condition.device.type == "cpu" and not _TRACING.is_on
+    return condition.device.type == "cpu" and not is_tracing()
 
 
 class Donated(list):

@@ -3,10 +3,10 @@
 import torch
 from keras import tree
 
+from keras_mhmcmc._backend.keras_internals import any_memory_format
 from keras_mhmcmc._backend.torch.compiled import CompiledStep
 from keras_mhmcmc._backend.torch.host import is_tracing
-from keras_mhmcmc._backend.torch.operands import WithArrays
-from keras_mhmcmc._backend.torch.vmap import vectorized
+from keras_mhmcmc._backend.torch.operands import WithArrays as with_arrays
 
 __all__ = [
     "compile_chains",
@@ -17,6 +17,20 @@ __all__ = [
     "when",
     "with_arrays",
 ]
+
+
+def vectorized(function, randomness="error"):
+    """Return `torch.func.vmap(function)`, in which Keras' convolutions work.
+
+    It fails on Keras' dropout with a seed, which asks for Python numbers.
+    """
+    mapped = torch.func.vmap(function, randomness=randomness)
+
+    def run(*values):
+        with any_memory_format():
+            return mapped(*values)
+
+    return run
 
 
 def gather(arrays, index):
@@ -34,10 +48,7 @@ def when(condition, function, values):
 
 
 def loop_while(condition, body, values, at_most=None):
-    """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
-
-    `jax/loop.py` describes the arguments.
-    """
+    """Return `values` after `body(*values)`, as long as `condition(*values)`."""
     if is_tracing() and at_most is not None:
         for _ in range(at_most):
             values = body(*values)
@@ -47,32 +58,19 @@ def loop_while(condition, body, values, at_most=None):
     return values
 
 
-def with_arrays(function):
-    """Return a user's `function` such that its constants may be numpy arrays."""
-    return WithArrays(function)
-
-
 def map_chains(function, constants, differentiate, auxiliary=False):
-    """Return a function that evaluates all chains, with gradients.
-
-    `jax/loop.py` describes the arguments and the result.
-    """
+    """Return a function that evaluates all chains, with gradients."""
 
     def value(position, extra):
         return function(position, extra, constants)
 
-    if not differentiate:
-        mapped = vectorized(value)
+    def one(position, extra):
+        if differentiate:
+            return torch.func.grad_and_value(value, has_aux=auxiliary)(position, extra)
+        with torch.no_grad():
+            return [], value(position, extra)
 
-        def evaluate(position, extra):
-            with torch.no_grad():
-                values = mapped(position, extra)
-            return (values[0], [], values[1]) if auxiliary else (values, [])
-
-        return evaluate
-
-    gradient_of = torch.func.grad_and_value(value, has_aux=auxiliary)
-    mapped = vectorized(gradient_of)
+    mapped = vectorized(one)
 
     def evaluate(position, extra):
         gradient, values = mapped(position, extra)
@@ -82,18 +80,12 @@ def map_chains(function, constants, differentiate, auxiliary=False):
 
 
 def compiles(jit_compile, is_faster):
-    """Return whether to compile the step: only if the user asks for it.
-
-    Compiling takes seconds, and needs a C++ compiler.
-    """
+    """Return whether to compile the step, which takes seconds and a C++ compiler."""
     return jit_compile is True
 
 
 def compile_chains(step, noise, records, capacity, fuse=False):
-    """Return a loop of many steps, which keeps the records that are due.
-
-    The loop itself is Python. `jax/loop.py` describes the arguments and the result.
-    """
+    """Return a loop of many steps in Python, which keeps the records that are due."""
     if fuse:
         step = CompiledStep(step)
 

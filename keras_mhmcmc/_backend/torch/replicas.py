@@ -14,12 +14,11 @@ __all__ = [
     "check_processes",
     "count_processes",
     "independent_processes",
-    "on_each_replica",
     "over_replicas",
     "refuse_replicas",
-    "refuse_strategy",
     "shares_chains",
 ]
+
 
 _INDEPENDENT = contextvars.ContextVar("independent_processes", default=False)
 _REMEDY = (
@@ -38,10 +37,6 @@ def refuse_replicas(name):
             "another seed in each process. "
             f"Received: a process group of {count} processes."
         )
-
-
-def refuse_strategy(variables):
-    """Do nothing: `check_processes` sees what the wrapper of a model does."""
 
 
 @contextlib.contextmanager
@@ -67,13 +62,7 @@ def count_processes():
 
 
 def check_processes(gradients, variables, seeds):
-    """Raise a `ValueError` if processes do not move the same chain in the same way.
-
-    Args:
-        gradients: gradients of this step.
-        variables: what must be equal in all processes.
-        seeds: a variable that gets the value of the first process, or None.
-    """
+    """Raise a `ValueError` if processes do not move the same chain in the same way."""
     count = count_processes()
     if count == 1:
         return
@@ -121,14 +110,6 @@ def over_replicas(gradients, loss, changes):
     """Return the gradients and the loss of the whole batch, of all processes.
 
     `DistributedDataParallel` has averaged the gradients.
-
-    Args:
-        gradients: gradients of the mean loss.
-        loss: mean loss of this process, or None.
-        changes: how often the chain was settled, or the like, since the last step.
-
-    Raises:
-        ValueError: another process has other `changes`.
     """
     count = count_processes()
     if count == 1 or loss is None:
@@ -147,8 +128,3 @@ def over_replicas(gradients, loss, changes):
             f"{int(sums[1])} in all {count} processes."
         )
     return gradients, sums[0] / count
-
-
-def on_each_replica(update, weights):
-    """Return `update(gradient, loss, rate)` as it is: each process calls it."""
-    return update

@@ -23,11 +23,9 @@ ops = _backend.ops
 
 # Of single tensors.
 affine = _backend.affine  # (x, slope, constant): slope x + constant
-sigmoid_of_affine = _backend.sigmoid_of_affine
 add_product = _backend.add_product  # (x, y, z): x + y z
 between = _backend.between  # (x, y, share): x + share (y - x)
 wrapped_product = _backend.wrapped_product  # factor x + constant, int32, modulo 2^32
-pick = _backend.pick  # values[..., index], with an index for each row
 constant = _backend.constant  # numbers on the device of `like`, made once
 host_value = _backend.host_value  # a numpy array, from the parts of all processes
 gather = _backend.gather  # rows of each array
@@ -38,7 +36,7 @@ cond, when, loop_while = _backend.cond, _backend.when, _backend.loop_while
 def add_scaled(xs: Tensors, a: Tensor, ys: Tensors) -> list[Tensor]:
     """Return x + a y for each tensor."""
     if isinstance(a, float) or math.prod(a.shape) == 1:
-        return _backend.add_scaled(xs, _single(a), ys)
+        return _backend.add_terms(xs, (_single(a), ys))
     return [
         x + ops.cast(along_chains(a, x), x.dtype) * y
         for x, y in zip(xs, ys, strict=True)
@@ -58,6 +56,11 @@ def add_terms(xs: Tensors, *terms: tuple[Tensor, Tensors]) -> list[Tensor]:
     for a, ys in terms:
         total = add_scaled(total, a, ys)
     return total
+
+
+def pick(values: Tensor, index: Tensor) -> Tensor:
+    """Return values[..., index], with an index for each row of the last axis."""
+    return ops.take_along_axis(values, ops.expand_dims(index, -1), axis=-1)[..., 0]
 
 
 def subtract(xs: Tensors, ys: Tensors) -> list[Tensor]:
