@@ -184,9 +184,9 @@ class BayesianClassifier(ClassifierMixin, _Estimator):
     Inputs are standardised. All else, the law that is sampled included, is as in
     `mh.BayesianEnsemble` with its defaults.
 
-    Args: those of `BayesianRegressor`. `epochs` defaults to None: 30, and at least
-        6,000 mini-batches; `validation_split` to None: 1,000 examples, a tenth at
-        least and a third at most.
+    The arguments are those of `BayesianRegressor`. `epochs` defaults to None: 30, and
+    at least 6,000 mini-batches; `validation_split` to None: 1,000 examples, a tenth at
+    least and a third at most.
 
     After `fit`, `classes_` has the labels in the order of the probabilities,
     `ensemble_` is the `mh.BayesianEnsemble`, a Keras model that takes standardised

@@ -213,8 +213,8 @@ def test_a_folder_without_samples_is_refused(kept, tmp_path):
     check_refused("which has none", [kept[1][0], tmp_path])
 
 
-def test_unequal_lengths_need_truncate_which_keeps_the_oldest_samples(kept, folders):
-    model = kept[0]
+def check_lengths(folders, model):
+    """Chains of unequal lengths need `truncate`, which keeps the oldest samples."""
     edit(folders[1], lambda manifest: manifest | {"samples": manifest["samples"][:-1]})
     check_refused("truncate=True.*chain-3.*: 6.*chain-4.*: 5", folders)
     check_refused("truncate=True", folders[::-1])
@@ -230,6 +230,10 @@ def test_unequal_lengths_need_truncate_which_keeps_the_oldest_samples(kept, fold
     assert pool.ensemble(model).num_members == 2 * (SAMPLES - 1)
 
 
+def test_unequal_lengths_need_truncate(kept, folders):
+    check_lengths(folders, kept[0])
+
+
 def test_a_pool_is_no_callback(kept):
     model, folders = kept
     with pytest.raises(ValueError, match="several directories must not be a callback"):
@@ -241,6 +245,53 @@ def test_folders_that_say_nothing_of_their_run_are_loaded(kept, folders):
         edit(folder, as_first_written)
     check_chains(folders, kept[0])
     check_weights(folders, kept[0])
+
+
+# The checks find faults.
+
+
+def normalised_per_chain(samples):
+    weights = np.exp(reading.log_weights(samples._store.records))
+    return weights / weights.mean(axis=0)
+
+
+def test_weights_normalised_per_chain_are_caught(kept, monkeypatch):
+    monkeypatch.setattr(mh.PosteriorSamples, "weights", property(normalised_per_chain))
+    with pytest.raises(AssertionError):
+        check_weights(kept[1], kept[0])
+
+
+def swapped_chains(monkeypatch):
+    read = reading.PooledStore.read
+    swapped = lambda store, model: [draws[:, ::-1] for draws in read(store, model)]
+    monkeypatch.setattr(reading.PooledStore, "read", swapped)
+
+
+def swapped_records(monkeypatch):
+    joined = reading._joined
+    swapped = lambda stores, records: joined(stores, records[::-1])
+    monkeypatch.setattr(reading, "_joined", swapped)
+
+
+@pytest.mark.parametrize(
+    "plant, check",
+    [
+        (swapped_chains, check_chains),
+        (swapped_records, check_chains),
+        (swapped_records, check_weights),
+    ],
+)
+def test_what_is_swapped_is_caught(kept, monkeypatch, plant, check):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check(kept[1], kept[0])
+
+
+def test_silent_truncation_is_caught(kept, folders, monkeypatch):
+    loaded = reading.loaded
+    monkeypatch.setattr(reading, "loaded", lambda directory, _: loaded(directory, True))
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check_lengths(folders, kept[0])
 
 
 # Many chains in a folder, and weights that do not move.
