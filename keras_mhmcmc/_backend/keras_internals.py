@@ -66,11 +66,21 @@ def network_of(model: keras.Model) -> keras.Model:
 
 
 def makes_masks(model: keras.Model) -> bool:
-    """Return whether the outputs of a model may have a mask, as of padding."""
-    return any(
-        type(layer).compute_mask is not keras.layers.Layer.compute_mask
-        and not isinstance(layer, keras.Model)
-        for layer in inner_layers(model)
+    """Return whether a layer of a model makes a mask, as of padding."""
+    return any(map(_makes_mask, inner_layers(model)))
+
+
+def _makes_mask(layer: keras.layers.Layer) -> bool:
+    if isinstance(layer, keras.layers.Embedding):
+        return layer.mask_zero
+    if isinstance(layer, keras.layers.Lambda):
+        return layer.mask is not None
+    if type(layer).compute_mask is keras.layers.Layer.compute_mask:
+        return False
+    # Other layers of Keras, such as sums and LSTM, only hand a mask on.
+    is_of_keras = type(layer).__module__.startswith("keras.src.")
+    return isinstance(layer, keras.layers.Masking) or not (
+        is_of_keras or isinstance(layer, keras.Model)
     )
 
 

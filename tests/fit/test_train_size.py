@@ -211,3 +211,33 @@ def test_every_optimizer_has_the_default():
     for sampler in classes:
         default = inspect.signature(sampler).parameters["train_size"].default
         assert default == "auto", sampler
+
+
+def of_images(*_):
+    source = keras.Input((6, 6, 1))
+    x = keras.layers.Conv2D(2, 3, padding="same")(source)
+    x = keras.layers.Add()([x, keras.layers.Conv2D(2, 1)(x)])
+    return source, keras.layers.GlobalAveragePooling2D()(x)
+
+
+def of_words(mask_zero):
+    source = keras.Input((5,))
+    x = keras.layers.Embedding(4, 3, mask_zero=mask_zero)(source)
+    return source, keras.layers.Bidirectional(keras.layers.LSTM(2))(x)
+
+
+@pytest.mark.parametrize(
+    "make, is_masked", [(of_images, False), (of_words, False), (of_words, True)]
+)
+def test_layers_that_hand_masks_on_make_none(make, is_masked):
+    """A residual network and an LSTM count their examples; padding has no count."""
+    source, features = make(is_masked)
+    model = keras.Model(source, keras.layers.Dense(2)(features))
+    model.compile(mh.SGLD(1e-3, seed=0), mh.losses.GaussianNLL())
+    x = np.ones((N, *source.shape[1:]), "float32")
+    if is_masked:
+        with pytest.raises(ValueError, match="several terms of each example"):
+            model.fit(x, np.zeros((N, 1)), verbose=0)
+    else:
+        model.fit(x, np.zeros((N, 1)), verbose=0)
+        assert model.optimizer.train_size == N
