@@ -138,7 +138,8 @@ def lowest(
         start: the first setting.
         axes: name of a field, and the values that are tried of it.
         is_clear: whether the first of two settings is better by more than the noise. A
-            larger rate must be: its bias shows in longer chains. None: need not.
+            larger rate or temperature must be: its harm shows in chains longer than
+            those of a trial. None: need not.
     """
     best, nll = start, score(start)
     for name, values in axes.items():
@@ -150,7 +151,7 @@ def lowest(
                 other = dataclasses.replace(best, **{name: values[place]})
                 if not score(other) < nll:
                     break
-                is_bold = name == "rate" and step > 0
+                is_bold = name in ("rate", "temperature") and step > 0
                 if is_bold and is_clear is not None and not is_clear(other, best):
                     break
                 best, nll = other, score(other)

@@ -334,17 +334,18 @@ def test_the_search_ends_where_no_neighbour_is_better():
     assert len(set(asked)) == 4
 
 
-def test_a_larger_rate_must_be_better_by_more_than_the_noise():
-    axes = {"rate": (0.001, 0.003, 0.01)}
-    start = dataclasses.replace(Setting(), rate=0.001)
-    for clear, rate in ((0.003, 0.003), (0.01, 0.001)):
+@pytest.mark.parametrize("name", ["rate", "temperature"])
+def test_a_larger_step_or_temperature_must_be_clearly_better(name):
+    axes = {name: (0.001, 0.003, 0.01)}
+    start = dataclasses.replace(Setting(), **{name: 0.001})
+    for clear, chosen in ((0.003, 0.003), (0.01, 0.001)):
         found = scores.lowest(
-            lambda setting: -setting.rate,
+            lambda setting: -getattr(setting, name),
             start,
             axes,
-            is_clear=lambda one, _, clear=clear: one.rate == clear,
+            is_clear=lambda one, _, clear=clear: getattr(one, name) == clear,
         )
-        assert found.rate == rate
+        assert getattr(found, name) == chosen
 
 
 def compiled(**options):
