@@ -73,6 +73,8 @@ class Traits(NamedTuple):
     # Whether a step needs the variance of the energy's estimate on its mini-batch.
     uses_energy_variance: bool = False
     num_uniforms: int = 0  # of each chain and step
+    # Temperatures of a chain, each with noise of its own: `noise` has one more axis.
+    levels: int = 1
     # Whether a prior is added to energy and gradient before a step.
     takes_prior: bool = True
     has_weights: bool = False  # whether draws have importance weights
@@ -402,6 +404,9 @@ class Density(Protocol):
 
     train_size: int  # N; 1 without data
     arrays: list[Tensor]  # of the kernel: `Kernel.arrays`, as tensors
+    number: Tensor  # of the step, from 0
+    # Normals, and uniforms (`Traits.num_uniforms` and more for a mini-batch, K).
+    noise: tuple[Any, Any]
 
     def evaluation(self, algorithm: Algorithm, point: Position) -> Evaluation:
         """Return U and its gradient on the mini-batch of the step, with its noise."""
@@ -422,6 +427,16 @@ class Density(Protocol):
 
     def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
         """Return U on all of the data, float32, (K,), and the gradient of U/N."""
+
+    def energies_above(
+        self, position: Position, order: Tensor, sizes: Sequence[int]
+    ) -> tuple[Tensor, Position, Tensor]:
+        """Return U on a batch with its gradient, not over N, and U on a smaller batch.
+
+        Both are nats above minus the log-likelihood of a reference, whose examples have
+        the log-likelihoods `arrays[0]`. `order` are uniforms that order the data, and
+        the batches of one or two `sizes` come first in it; another one has one example.
+        """
 
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
         """Return the gradient of U/N on a random mini-batch of each chain."""
