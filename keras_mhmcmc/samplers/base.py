@@ -17,6 +17,7 @@ too.
 | Z         | `normals`       | like the position     | 1                           |
 | u         | `uniforms`      | n of shape () or (K,) | 1, in [0, 1)                |
 
+The files of samplers use the same symbols, and a table lists what each of them adds.
 Other kernels draw their data as they go: a test evaluates examples one by one at two
 points, batches until it can decide, or a path of gradients. A step gets a `Density`,
 which evaluates K chains at once and makes the noise:
@@ -55,6 +56,8 @@ from keras_mhmcmc.schedules import Schedule
 Position = list[Tensor]
 Frozen = TypeVar("Frozen")
 SHARE = _validate.Interval(0.0, 1.0)  # [0, 1), of what is kept at a step
+OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
+POSITIVE = _validate.POSITIVE
 # A number, or a value that changes with the number of the step.
 Rate = float | Schedule
 # The learning rate of an optimizer's algorithm: each evaluation brings another.
@@ -473,11 +476,11 @@ class ExampleTest(Kernel):
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the share of accepted proposals, and the mean size of a batch."""
-        with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / counts["proposed"]
-            batch_size = counts["examples"] / counts["proposed"]
-        nonfinite = counts["nonfinite"]
-        return dict(acceptance=acceptance, batch_size=batch_size, nonfinite=nonfinite)
+        return {
+            "acceptance": share(counts["accepted"], counts["proposed"]),
+            "batch_size": share(counts["examples"], counts["proposed"]),
+            "nonfinite": counts["nonfinite"],
+        }
 
 
 def at_step(value: Any, number: Tensor) -> Tensor:
@@ -503,15 +506,44 @@ def set_checked(algorithm: object, **values: Any) -> None:
         object.__setattr__(algorithm, name, value)
 
 
-def check(algorithm: object, **kinds: _validate.Interval | Sequence[str]) -> None:
-    """Check settings of a frozen algorithm: numbers in an interval, or words."""
+class OrNone(NamedTuple):
+    """A kind of setting for `check` that may be None as well."""
+
+    kind: _validate.Interval | int
+    hint: str = ""
+
+
+def check(
+    algorithm: object, **kinds: _validate.Interval | int | Sequence[Any] | OrNone
+) -> None:
+    """Check settings of a frozen algorithm.
+
+    A kind is an interval of numbers, the least of some integers, or a tuple of words.
+    """
     for name, kind in kinds.items():
-        value = getattr(algorithm, name)
+        value, hint = getattr(algorithm, name), ""
+        if isinstance(kind, OrNone):
+            if value is None:
+                continue
+            kind, hint = kind
         if isinstance(kind, _validate.Interval):
-            value = _validate.number(name, value, kind)
+            value = _validate.number(name, value, kind, hint)
+        elif isinstance(kind, int):
+            value = _validate.integer(name, value, kind)
         else:
             value = _validate.choice(name, value, kind)
         set_checked(algorithm, **{name: value})
+
+
+def counted(**events: Tensor) -> dict[str, Tensor]:
+    """Return counts of a step by name, float32."""
+    return {name: ops.cast(event, "float32") for name, event in events.items()}
+
+
+def share(part: Array, whole: Array) -> Array:
+    """Return part / whole, float64; NaN where `whole` is 0."""
+    whole = np.broadcast_to(np.asarray(whole, "float64"), np.shape(part))
+    return np.divide(part, whole, where=whole > 0, out=np.full(np.shape(part), np.nan))
 
 
 def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:

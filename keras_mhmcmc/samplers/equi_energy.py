@@ -57,7 +57,6 @@ burn-in eps_k is fixed: the target of a chain that goes on adapting is not known
 
 | paper              | name                | shape           | unit            |
 |--------------------|---------------------|-----------------|-----------------|
-| theta              | `position`          | list of tensors | weights         |
 | I, ours            | `order`             | (rounds, C)     | 1               |
 | z                  | `normals`           | list of tensors | 1               |
 | h                  | `energy`            | (C,)            | nats            |

@@ -31,12 +31,9 @@ without the last factor for a batch with replacement.
 
 | paper        | name              | shape           | unit     |
 |--------------|-------------------|-----------------|----------|
-| theta        | `position`        | list of tensors | weights  |
-| U            | `energy`          | (R, K), or (K,) | nats     |
 | tau, here T  | `temperatures`    | (R,)            | 1        |
 | sigma^2, v   | `variance`        | as `energy`     | nats^2   |
 | u            | `uniforms`        | (R - 1, K)      | 1        |
-| N            | `train_size`      | int             | examples |
 | m            | `size`            | int             | examples |
 | s^2          | `sample_variance` | ()              | nats^2   |
 | 2, here R    | `replicas`        | int             | count    |

@@ -14,6 +14,7 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import equi_energy as rules
+from keras_mhmcmc.samplers.base import share as share_of
 from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import starts
@@ -221,7 +222,7 @@ def _report(
     counts = {name: none + np.transpose(x) for name, x in outcome.counts.items()}
 
     def share(name: str, counts: dict[str, Array]) -> Array:
-        return _share(counts[f"{name}accepted"], counts[f"{name}proposed"])
+        return share_of(counts[f"{name}accepted"], counts[f"{name}proposed"])
 
     info = {
         "acceptance": share("", counts),
@@ -235,7 +236,7 @@ def _report(
     }
     totals = {name: x.sum(axis=0) for name, x in counts.items()}
     visits = ops.convert_to_numpy(visits).sum(axis=1)
-    shares = _share(visits, visits.sum(axis=1, keepdims=True))
+    shares = share_of(visits, visits.sum(axis=1, keepdims=True))
     columns = {
         "temperature": kernel.temperatures,
         "batch_size": kernel.batch_sizes,
@@ -299,12 +300,6 @@ class RingTable(_table.PrintedTable):
                 ]
             )
         return _table.Printed(lines)
-
-
-def _share(part: Array, whole: Array) -> Array:
-    """Return part / whole, NaN where `whole` is 0."""
-    whole = np.broadcast_to(np.asarray(whole, "float64"), np.shape(part))
-    return np.divide(part, whole, where=whole > 0, out=np.full(np.shape(part), np.nan))
 
 
 def _reference_terms(
