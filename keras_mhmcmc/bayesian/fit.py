@@ -237,8 +237,8 @@ class Fit:
             raise KeyboardInterrupt
         return found
 
-    def _longer(self, members: Members, length: float) -> tuple[Members, Array] | None:
-        """Return members that had the steps of the chains, too, and held-out nats.
+    def _longer(self, members: Members, length: float) -> Members | None:
+        """Return members that had the steps of the chains, too, unless they are worse.
 
         Args:
             members: that were trained for the usual time.
@@ -250,7 +250,11 @@ class Fit:
         longer, nats = self._trained(len(members.nats), training, members.rate)
         if longer.is_interrupted:
             raise KeyboardInterrupt
-        return longer, scores.mixture(nats)
+        before, after = scores.mixture(self._members_nats), scores.mixture(nats)
+        if scores.is_clearly_better(before, after):
+            return None
+        self._members_nats = nats
+        return longer
 
     def take(self, members: Sequence[keras.Model]) -> Members:
         """Return networks that were trained before as members."""
@@ -308,20 +312,19 @@ class Fit:
             axes = choice.axes(model, phase)
             start = choice.start(model, phase)
             setting = scores.lowest(score, start, axes, is_clear)
-            share, note = 1.0, "No chain was sound"
-            mean = scores.mixture(self._members_nats)
             nats, length = tried[setting], 1.0
+            twice = 1.0 + (1.0 if isinstance(sampling, str) else sampling)
+            longer = self._longer(members, twice)
+            if longer is not None:
+                members, length = longer, twice
+            share, mean = 1.0, scores.mixture(self._members_nats)
+            note = "No chain was sound"
             if nats is not None:
                 share, mean = scores.share_of_members(self._members_nats, nats)
                 note = "Sampling did not pay here"
-            twice = 1.0 + (1.0 if isinstance(sampling, str) else sampling)
-            longer = self._longer(members, twice)
-            if longer is not None and not scores.is_clearly_better(
-                mean, longer[1], 2.0
-            ):
-                (members, mean), share, length = longer, 1.0, twice
-                best = Average(members.stacked, weights, float(np.mean(mean)))
             nll = float(np.mean(mean))
+            if self._members_nll < best.nll:
+                best = Average(members.stacked, weights, self._members_nll)
             members = self._refitted(members, length)
             if share < 1.0:
                 samples, _ = self._run(

@@ -13,8 +13,8 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Rate
 from keras_mhmcmc.samplers.base import checked_learning_rate
-from keras_mhmcmc.samplers.ladders import OfReplicas
-from keras_mhmcmc.samplers.ladders import ReplicaExchange
+from keras_mhmcmc.samplers.replica_exchange import OfReplicas
+from keras_mhmcmc.samplers.replica_exchange import ReplicaExchange
 from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import starts
@@ -165,14 +165,7 @@ def replica_exchange(
     program = Program(exchange, target, start, recorded=recorded)
     name = f"{starts.kernel_of(program.kernel)} {len(ladder)} temperatures"
     origin = "the same kernel and the same number of temperatures"
-    outcome = loop.run(
-        program,
-        program.first_state(name, origin),
-        plan,
-        seed=start.seed,
-        start=start.number,
-        progress=progress,
-    )
+    outcome = program.run(plan, name, origin, progress)
     return _draws(outcome, program, ladder, len(ladder) if keep_all else 1)
 
 
