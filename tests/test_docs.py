@@ -56,7 +56,6 @@ SHORTER = {
         ("burn_in=7500, every=150", "burn_in=100, every=20"),
     ),
     "docs/plots.md": (
-        ("epochs=60, v", "epochs=40, v"),
         ("epochs=1000", "epochs=100"),
         ("burn_in=1000, every=50", "burn_in=100, every=50"),
         ("epochs=80", "epochs=10"),

@@ -101,7 +101,7 @@ def step_times(results):
 
 
 def provenance(results):
-    """Machines, versions and commands."""
+    """Machines, versions, and the commands of short runs."""
     machines, lines = {}, []
     for (backend, _), content in results.items():
         machine = content["machine"]
@@ -120,17 +120,14 @@ def provenance(results):
     for (text, versions), backends in machines.items():
         lines.append(f"- {', '.join(sorted(backends))}: {text}; {versions}.")
     lines.append("")
-    return lines + table(
-        ["command", "rounds", "date"],
-        [
-            [
-                f"`{content['command']}`",
-                f"{content['rounds']}{', short run' if content['quick'] else ''}",
-                content["date"],
-            ]
-            for content in results.values()
-        ],
-    )
+    short = [content for content in results.values() if content["quick"]]
+    if not short:
+        return lines
+    rows = [
+        [f"`{content['command']}`", f"{content['rounds']}, short run", content["date"]]
+        for content in short
+    ]
+    return lines + table(["command", "rounds", "date"], rows)
 
 
 def page(results):
@@ -147,8 +144,8 @@ def page(results):
         "",
         "What does a step of a sampler cost you, compared with a step of SGD? On two",
         f"cores of a CPU, measured {dates}, medians of {rounds} alternating rounds.",
-        "The end of the page lists [machine, versions, commands and",
-        "rounds](#how-it-was-measured).",
+        "The end of the page lists [machine, versions and",
+        "commands](#how-it-was-measured).",
         "",
     ]
     if any(content["quick"] for content in results.values()):
@@ -240,9 +237,6 @@ def page(results):
         "d numbers:",
         "",
         *growth(results, "weights"),
-        "This table shows chains of a network of 3,754 weights:",
-        "",
-        *growth(results, "chains"),
         "This table compares steps early and late in a run that keeps a sample",
         "every ten steps, in milliseconds:",
         "",
