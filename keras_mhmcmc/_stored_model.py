@@ -12,6 +12,7 @@ import keras
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc._serialize import attributes
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 
@@ -188,6 +189,11 @@ class StoredModel(keras.Model):
 
 class WrapperModel(StoredModel):
     """Abstract: a model with an argument `model`, which its configuration holds."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, attributes of the same names."""
+        model = keras.saving.serialize_keras_object(self.model)
+        return attributes(self) | {"model": model}
 
     @classmethod
     def from_config(

@@ -103,6 +103,15 @@ def log_likelihoods(problem, outputs, y):
     return -0.5 * errors**2 - log_std - 0.5 * np.log(2.0 * np.pi)
 
 
+def outputs_of(weights, x):
+    """The outputs (members, examples, outputs) of the network, in float64."""
+    *hidden, last = zip(weights[::2], weights[1::2], strict=True)
+    values = x.astype("float64")
+    for kernel, bias in hidden:
+        values = np.maximum(values @ kernel + bias[:, None], 0.0)
+    return values @ last[0] + last[1][:, None]
+
+
 def constant_outputs(problem, y):
     """The outputs of the best constant prediction."""
     if problem == "moons":
@@ -142,24 +151,25 @@ def run(sampler, rate, problem, seed):
         warnings.simplefilter("always", UserWarning)
         try:
             model.fit(x, y, BATCH, EPOCHS, 0, callbacks=[posterior, keep])
-            members = posterior.ensemble(model).predict_members(x_test)
+            ensemble = posterior.ensemble(model)
         except ValueError as error:
-            row["refusal"], members = str(error)[:300], None
+            row["refusal"], ensemble = str(error)[:300], None
     row["warnings"] = [str(w.message)[:300] for w in told]
     constant = constant_outputs(problem, y)[None, None]
     row["constant"] = -float(log_likelihoods(problem, constant, y_test).mean())
-    if members is not None:
-        row["members"] = len(members)
-        with np.errstate(all="ignore"):
-            logs = log_likelihoods(problem, members, y_test)
-            row["nll"] = -float((np.logaddexp.reduce(logs) - np.log(len(logs))).mean())
-    energies = []
-    for state in states[EPOCHS // 2 :]:
-        model.set_weights(state)
-        with np.errstate(all="ignore"):
-            found = log_likelihoods(problem, model.predict(x, verbose=0)[None], y).sum()
-            squares = [np.sum(np.square(w, dtype="float64")) for w in state]
-        energies.append(0.5 * float(sum(squares)) - float(found))
+    with np.errstate(all="ignore"):
+        if ensemble is not None:
+            row["members"] = ensemble.num_members
+            weights = [w for w in ensemble.get_weights() if w.ndim > 1]
+            logs = log_likelihoods(problem, outputs_of(weights, x_test), y_test)
+            logs += np.log(ensemble.averaging_weights)[:, None]
+            row["nll"] = -float(np.logaddexp.reduce(logs).mean())
+        energies = []
+        for state in states[EPOCHS // 2 :]:
+            weights = [w[None].astype("float64") for w in state]
+            likelihood = log_likelihoods(problem, outputs_of(weights, x), y).sum()
+            prior = 0.5 * sum(np.sum(np.square(w)) for w in weights)
+            energies.append(float(prior - likelihood))
     row["energies"] = [float(f"{u:.6g}") for u in energies]
     row["constant_energy"] = -float(log_likelihoods(problem, constant, y).sum())
     return row
