@@ -164,7 +164,7 @@ def draw_regression(found, path):
     spread = np.sqrt(members.var(axis=0) + NOISE**2)
     shown = {
         "SGD: line and noise": (line, NOISE, ORANGE),
-        "ensemble: spread of the members, and noise": (
+        "ensemble: members and noise": (
             members.mean(axis=0),
             spread,
             BLUE,

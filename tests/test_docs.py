@@ -68,6 +68,9 @@ SHORTER = {
         ("num_steps=100_000", "num_steps=2_000"),
         ("burn_in=5_000", "burn_in=100"),
     ),
+    "docs/recipes/bayesian_ensemble.md": (
+        ("/ unit, verbose", "/ unit, epochs=5, sampling=0.1, verbose"),
+    ),
     "docs/recipes/last_layer.md": (
         ("0.3), progress=False", "0.3), num_steps=120, progress=False"),
     ),
