@@ -26,16 +26,12 @@ adds up the second.
 
 | paper   | name            | shape           | unit                           |
 |---------|-----------------|-----------------|--------------------------------|
-| theta   | `position`      | list of tensors | weights                        |
 | q       | `point`         | list of tensors | weights                        |
 | v       | `velocity`      | list of tensors | weights per step               |
-| epsilon | `learning_rate` | float           | weights^2 examples / nat       |
 | mu      | `momentum`      | float           | 1                              |
 | rho     | `work`          | () or (K,)      | nats                           |
-| U       | `energy`        | () or (K,)      | nats                           |
 | g       | `gradient`      | list of tensors | nats per example and weight    |
 | n       | `steps_per_test` | int            | steps                          |
-| T       | `temperature`   | float           | 1                              |
 """
 
 import dataclasses
@@ -126,10 +122,8 @@ class amagold(base.Kernel):
         return base.Traits(counts=counts, draws_data=True)
 
     def __post_init__(self) -> None:
-        base.check(self, learning_rate=_validate.POSITIVE, momentum=base.SHARE)
-        steps = _validate.integer("steps_per_test", self.steps_per_test, 1)
-        base.set_checked(self, steps_per_test=steps)
-        base.check(self, temperature=_validate.POSITIVE)
+        base.check(self, learning_rate=base.POSITIVE, momentum=base.SHARE)
+        base.check(self, steps_per_test=1, temperature=base.POSITIVE)
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
         if train_size is None:
@@ -189,14 +183,12 @@ class amagold(base.Kernel):
             ops.where(wins, new_energy, energy),
             state.has_energy | True,
         )
-        counted = wins, ops.ones_like(energy), ~finite
-        values = [ops.cast(value, "float32") for value in counted]
-        counts = dict(zip(self.traits.counts, values, strict=True))
+        proposed = ops.ones_like(energy)
+        counts = base.counted(accepted=wins, proposed=proposed, nonfinite=~finite)
         return state, list(state.point), counts
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / counts["proposed"]
+        acceptance = base.share(counts["accepted"], counts["proposed"])
         return {"acceptance": acceptance, "nonfinite": counts["nonfinite"]}
 
 

@@ -57,7 +57,6 @@ the epoch have left, so that its error has a small negative correlation with the
 | theta     | `point`         | list of tensors | weights |
 | theta'    | `proposal` of `growing_batch.py` | list of tensors | weights |
 | d = theta' - theta | `step` | list of tensors | weights |
-| epsilon   | `learning_rate` | float           | weights |
 | Delta*    | `log_ratio`     | (K,), ()        | nats    |
 | s_Delta^2 | `noise`         | (K,), ()        | nats^2  |
 | sigma     | `SIGMA`         | float           | nats    |
@@ -70,7 +69,6 @@ the epoch have left, so that its error has a small negative correlation with the
 | n_0       | `min_examples`  | int             | examples |
 | c, n (lbar - c), sum (l_i - c)^2 | `centre`, `total`, `squares` | (K,), () | nats,
 nats^2 |
-| T         | `temperature`   | float           | 1       |
 """
 
 import dataclasses
@@ -186,9 +184,7 @@ class barker(GrowingWalk):
     num_uniforms = 3
 
     def __post_init__(self) -> None:
-        self._check_walk()
-        if self.max_error is not None:
-            base.check(self, max_error=_validate.POSITIVE)
+        base.check(self, **growing_batch.WALK, max_error=base.OrNone(base.POSITIVE))
 
     @property
     def arrays(self) -> list[Array]:
@@ -304,9 +300,7 @@ class BarkerSteps(base.Diffusion):
     traits = base.Traits(uses_gradient=False, num_uniforms=3, counts=_counts)
 
     def __post_init__(self) -> None:
-        base.check(self, temperature=_validate.POSITIVE)
-        least = _validate.integer("min_examples", self.min_examples, 2)
-        base.set_checked(self, min_examples=least)
+        base.check(self, temperature=base.POSITIVE, min_examples=2)
 
     def init(self, position: base.Position) -> StepsState:
         sums = map(base.Slot, StepsState._fields[2:])
@@ -357,23 +351,24 @@ class BarkerSteps(base.Diffusion):
             ops.where(decided, zero, batch.count),
             *batch[1:4],
         )
-        counts = {
-            "accepted": ops.cast(wins, "float32"),
-            "proposed": ops.cast(decided, "float32"),
-            "examples": ops.where(decided, batch.count, zero),
-            "nonfinite": ops.cast(is_odd & decided, "float32"),
-        }
+        counts = base.counted(
+            accepted=wins,
+            proposed=decided,
+            examples=ops.where(decided, batch.count, zero),
+            nonfinite=is_odd & decided,
+        )
         return state, base.Info(counts)
 
     def move(self, current: base.Current, evaluation: base.Evaluation) -> StepsState:
         return current.auxiliary
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / counts["proposed"]
-            size = counts["examples"] / counts["proposed"]
-        found = dict(acceptance=acceptance, examples_per_test=size)
-        return found | {"nonfinite": counts["nonfinite"]}
+        proposed = counts["proposed"]
+        return {
+            "acceptance": base.share(counts["accepted"], proposed),
+            "examples_per_test": base.share(counts["examples"], proposed),
+            "nonfinite": counts["nonfinite"],
+        }
 
 
 class TestedChain(Chain):

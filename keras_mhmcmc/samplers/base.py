@@ -17,6 +17,7 @@ too.
 | Z         | `normals`       | like the position     | 1                           |
 | u         | `uniforms`      | n of shape () or (K,) | 1, in [0, 1)                |
 
+The files of samplers use the same symbols, and a table lists what each of them adds.
 Other kernels draw their data as they go: a test evaluates examples one by one at two
 points, batches until it can decide, or a path of gradients. A step gets a `Density`,
 which evaluates K chains at once and makes the noise:
@@ -55,6 +56,8 @@ from keras_mhmcmc.schedules import Schedule
 Position = list[Tensor]
 Frozen = TypeVar("Frozen")
 SHARE = _validate.Interval(0.0, 1.0)  # [0, 1), of what is kept at a step
+OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
+POSITIVE = _validate.POSITIVE
 # A number, or a value that changes with the number of the step.
 Rate = float | Schedule
 # The learning rate of an optimizer's algorithm: each evaluation brings another.
@@ -73,6 +76,8 @@ class Traits(NamedTuple):
     # Whether a step needs the variance of the energy's estimate on its mini-batch.
     uses_energy_variance: bool = False
     num_uniforms: int = 0  # of each chain and step
+    # Temperatures of a chain, each with noise of its own: `noise` has one more axis.
+    levels: int = 1
     # Whether a prior is added to energy and gradient before a step.
     takes_prior: bool = True
     has_weights: bool = False  # whether draws have importance weights
@@ -402,6 +407,9 @@ class Density(Protocol):
 
     train_size: int  # N; 1 without data
     arrays: list[Tensor]  # of the kernel: `Kernel.arrays`, as tensors
+    number: Tensor  # of the step, from 0
+    # Normals, and uniforms (`Traits.num_uniforms` and more for a mini-batch, K).
+    noise: tuple[Any, Any]
 
     def evaluation(self, algorithm: Algorithm, point: Position) -> Evaluation:
         """Return U and its gradient on the mini-batch of the step, with its noise."""
@@ -422,6 +430,16 @@ class Density(Protocol):
 
     def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
         """Return U on all of the data, float32, (K,), and the gradient of U/N."""
+
+    def energies_above(
+        self, position: Position, order: Tensor, sizes: Sequence[int]
+    ) -> tuple[Tensor, Position, Tensor]:
+        """Return U on a batch with its gradient, not over N, and U on a smaller batch.
+
+        Both are nats above minus the log-likelihood of a reference, whose examples have
+        the log-likelihoods `arrays[0]`. `order` are uniforms that order the data, and
+        the batches of one or two `sizes` come first in it; another one has one example.
+        """
 
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
         """Return the gradient of U/N on a random mini-batch of each chain."""
@@ -458,11 +476,11 @@ class ExampleTest(Kernel):
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the share of accepted proposals, and the mean size of a batch."""
-        with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / counts["proposed"]
-            batch_size = counts["examples"] / counts["proposed"]
-        nonfinite = counts["nonfinite"]
-        return dict(acceptance=acceptance, batch_size=batch_size, nonfinite=nonfinite)
+        return {
+            "acceptance": share(counts["accepted"], counts["proposed"]),
+            "batch_size": share(counts["examples"], counts["proposed"]),
+            "nonfinite": counts["nonfinite"],
+        }
 
 
 def at_step(value: Any, number: Tensor) -> Tensor:
@@ -488,15 +506,44 @@ def set_checked(algorithm: object, **values: Any) -> None:
         object.__setattr__(algorithm, name, value)
 
 
-def check(algorithm: object, **kinds: _validate.Interval | Sequence[str]) -> None:
-    """Check settings of a frozen algorithm: numbers in an interval, or words."""
+class OrNone(NamedTuple):
+    """A kind of setting for `check` that may be None as well."""
+
+    kind: _validate.Interval | int
+    hint: str = ""
+
+
+def check(
+    algorithm: object, **kinds: _validate.Interval | int | Sequence[Any] | OrNone
+) -> None:
+    """Check settings of a frozen algorithm.
+
+    A kind is an interval of numbers, the least of some integers, or a tuple of words.
+    """
     for name, kind in kinds.items():
-        value = getattr(algorithm, name)
+        value, hint = getattr(algorithm, name), ""
+        if isinstance(kind, OrNone):
+            if value is None:
+                continue
+            kind, hint = kind
         if isinstance(kind, _validate.Interval):
-            value = _validate.number(name, value, kind)
+            value = _validate.number(name, value, kind, hint)
+        elif isinstance(kind, int):
+            value = _validate.integer(name, value, kind)
         else:
             value = _validate.choice(name, value, kind)
         set_checked(algorithm, **{name: value})
+
+
+def counted(**events: Tensor) -> dict[str, Tensor]:
+    """Return counts of a step by name, float32."""
+    return {name: ops.cast(event, "float32") for name, event in events.items()}
+
+
+def share(part: Array, whole: Array) -> Array:
+    """Return part / whole, float64; NaN where `whole` is 0."""
+    whole = np.broadcast_to(np.asarray(whole, "float64"), np.shape(part))
+    return np.divide(part, whole, where=whole > 0, out=np.full(np.shape(part), np.nan))
 
 
 def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:

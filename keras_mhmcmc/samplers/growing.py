@@ -48,7 +48,6 @@ to less than delta.
 | delta      | `delta`         | float           | 1             |
 | log(3/delta_j) | `levels`    | of each block   | nats          |
 | u          | `uniforms[0]`   | (K,)            | 1             |
-| T          | `temperature`   | float           | 1             |
 """
 
 import dataclasses
@@ -115,9 +114,7 @@ class austerity(GrowingWalk):
     train_size: int | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._check_walk()
-        epsilon = _validate.number("epsilon", self.epsilon, EPSILON)
-        base.set_checked(self, epsilon=epsilon)
+        base.check(self, **growing_batch.WALK, epsilon=EPSILON)
 
     @property
     def arrays(self) -> list[Array]:
@@ -180,7 +177,6 @@ def student_quantiles(epsilon: float, freedoms: Array) -> Array:
 
 
 _POWER = 2.0  # p
-_OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -228,12 +224,8 @@ class confidence(GrowingWalk):
     train_size: int | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._check_walk()
-        base.set_checked(
-            self,
-            bounds=bounded.checked_bounds("bounds", self.bounds),
-            delta=_validate.number("delta", self.delta, _OPEN_SHARE),
-        )
+        base.check(self, **growing_batch.WALK, delta=base.OPEN_SHARE)
+        base.set_checked(self, bounds=bounded.checked_bounds("bounds", self.bounds))
 
     @property
     def limits(self) -> list[Array]:

@@ -28,17 +28,12 @@ Both stay as they are afterwards.
 | s         | `scale`          | list of tensors | weights                     |
 | epsilon   | `step_size`      | (K,)            | 1                           |
 | l         | `leapfrog_steps` | int             | gradients                   |
-| U         | `energy`         | (K,)            | nats                        |
-| T         | `temperature`    | float           | 1                           |
 | u, u'     | `uniforms`       | 2 of (K,)       | 1                           |
 """
 
 import dataclasses
 from typing import NamedTuple
 
-import numpy as np
-
-from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
@@ -49,7 +44,6 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 
 _JITTER = 0.2  # of the step, relative
 _ENOUGH = 50  # paths, to know the acceptance
-_OPEN_SHARE = _validate.Interval(0.0, 1.0, low_open=True)
 
 
 class State(NamedTuple):
@@ -135,11 +129,8 @@ class hmc(step_adaptation.WarmedUp):
     )
 
     def __post_init__(self) -> None:
-        steps = _validate.integer("leapfrog_steps", self.leapfrog_steps, 1)
-        base.set_checked(self, leapfrog_steps=steps)
-        base.check(self, step_size=_validate.POSITIVE)
-        base.set_checked(self, warm_up=_validate.integer("warm_up", self.warm_up, 0))
-        base.check(self, target_acceptance=_OPEN_SHARE, temperature=_validate.POSITIVE)
+        base.check(self, leapfrog_steps=1, step_size=base.POSITIVE, warm_up=0)
+        base.check(self, target_acceptance=base.OPEN_SHARE, temperature=base.POSITIVE)
 
     def energy_unit(self, number: int, dimension: int) -> float | None:
         return self.temperature
@@ -186,12 +177,8 @@ class hmc(step_adaptation.WarmedUp):
         )
         if self.warm_up > 0:
             state = self._adapted(state, probability, warms_up)
-        counts = {
-            "accepted": ops.cast(wins, "float32"),
-            "proposed": ops.ones_like(energy),
-            "step_size": chosen,
-            "nonfinite": ops.cast(~finite, "float32"),
-        }
+        counts = dict(accepted=wins, proposed=ops.ones_like(energy), step_size=chosen)
+        counts = base.counted(**counts, nonfinite=~finite)
         return state._replace(number=state.number + 1), list(state.point), counts
 
     def _path(
@@ -238,9 +225,8 @@ class hmc(step_adaptation.WarmedUp):
         )
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
-        with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / counts["proposed"]
-            step_size = counts["step_size"] / counts["proposed"]
+        acceptance = base.share(counts["accepted"], counts["proposed"])
+        step_size = base.share(counts["step_size"], counts["proposed"])
         low = acceptance < 0.5 * self.target_acceptance
         if counts["proposed"].min() >= _ENOUGH and low.any():
             remedy = (

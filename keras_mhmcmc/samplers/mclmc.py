@@ -60,12 +60,8 @@ A step that is not finite counts so much that half of them in a block are too ma
 | W        | `weight`              | (K,)            | steps                       |
 | xi       | `ratio`               | (K,)            | 1                           |
 | L        | `decoherence_length`  | float           | 1                           |
-| grad(U/N)| `gradient`            | list of tensors | nats per example and weight |
-| U        | `energy`              | (K,)            | nats                        |
 | Delta E  | `error`               | (K,)            | nats / T                    |
 | d        | `dimension`           | int             | weights                     |
-| T        | `temperature`         | float           | 1                           |
-| Z        | `normals`             | list of tensors | 1                           |
 """
 
 import dataclasses
@@ -75,7 +71,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
@@ -211,14 +206,10 @@ class mclmc(step_adaptation.WarmedUp):
     )
 
     def __post_init__(self) -> None:
-        for name in ("step_size", "decoherence_length"):
-            if getattr(self, name) is not None:
-                base.check(self, **{name: _validate.POSITIVE})
+        length = base.OrNone(base.POSITIVE)
+        base.check(self, step_size=length, decoherence_length=length, warm_up=0)
+        base.check(self, energy_error=base.POSITIVE, temperature=base.POSITIVE)
         base.check(self, integrator=tuple(_INTEGRATORS))
-        base.set_checked(self, warm_up=_validate.integer("warm_up", self.warm_up, 0))
-        base.check(
-            self, energy_error=_validate.POSITIVE, temperature=_validate.POSITIVE
-        )
         if self.step_size is None and self.warm_up == 0:
             raise ValueError(
                 "Argument `step_size` must be a number if `warm_up` is 0: without a "
@@ -375,8 +366,9 @@ class mclmc(step_adaptation.WarmedUp):
         means = dict(
             step_size="steps", decoherence_length="steps", energy_error="measured"
         )
-        with np.errstate(invalid="ignore"):
-            found = {name: counts[name] / counts[of] for name, of in means.items()}
+        found = {
+            name: base.share(counts[name], counts[of]) for name, of in means.items()
+        }
         return found | {name: counts[name] for name in ("nonfinite", "returns")}
 
 

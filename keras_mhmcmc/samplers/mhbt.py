@@ -37,7 +37,6 @@ next step a refresh, after it has put the state back into the model.
 
 | paper          | name                  | shape           | unit                |
 |----------------|-----------------------|-----------------|---------------------|
-| theta          | `position`            | list of tensors | weights             |
 | theta'         | `point`               | list of tensors | weights             |
 | -g_I(theta)    | `gradient`            | list of tensors | nats/example/weight |
 | U_I            | `energy`              | () or (K,)      | nats                |
@@ -132,8 +131,7 @@ class Metropolis(base.Algorithm):
             temperature = base.checked_temperature(temperature, _validate.POSITIVE)
         rate = base.checked_learning_rate(rate)
         base.set_checked(self, learning_rate=rate, temperature=temperature)
-        base.check(self, refresh_probability=base.SHARE)
-        base.set_checked(self, warm_up=_validate.integer("warm_up", self.warm_up, 0))
+        base.check(self, refresh_probability=base.SHARE, warm_up=0)
         proposals.only_if_reversible(
             self.proposal,
             refresh_probability=self.refresh_probability,
@@ -286,12 +284,12 @@ class Metropolis(base.Algorithm):
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
         accepted, proposed = counts["accepted"], counts["proposed"]
-        summary = {"acceptance": _share(accepted, proposed)}
+        summary = {"acceptance": base.share(accepted, proposed)}
         if self.proposal.has_backward:
             forward, tried = counts["forward_accepted"], counts["forward_proposed"]
-            summary["forward_acceptance"] = _share(forward, tried)
+            summary["forward_acceptance"] = base.share(forward, tried)
             backward = accepted - forward, proposed - tried
-            summary["backward_acceptance"] = _share(*backward)
+            summary["backward_acceptance"] = base.share(*backward)
             adaptation = state.scales if self.adaptation is None else state.adaptation
             # 0 is a beta that is not chosen yet.
             summary["beta"] = np.where(adaptation.beta > 0, adaptation.beta, math.nan)
@@ -299,7 +297,7 @@ class Metropolis(base.Algorithm):
             summary["learning_rate"] = state.rate.learning_rate
         if self.refresh_probability > 0.0:
             refreshed = counts["refresh_accepted"], counts["refresh_proposed"]
-            summary["refresh_acceptance"] = _share(*refreshed)
+            summary["refresh_acceptance"] = base.share(*refreshed)
         return summary | {"nonfinite": counts["nonfinite"]}
 
     def _log_q_ratio_at(
@@ -323,10 +321,6 @@ class Metropolis(base.Algorithm):
             counts["refresh_accepted"] = refreshed & outcome.accepted
             counts["refresh_proposed"] = refreshed
         return {name: ops.cast(value, "float32") for name, value in counts.items()}
-
-
-def _share(part: Array, whole: Array) -> Array:
-    return np.where(whole > 0, part / np.maximum(whole, 1.0), math.nan)
 
 
 def checked_alpha(alpha: float) -> float:

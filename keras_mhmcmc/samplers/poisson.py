@@ -40,7 +40,6 @@ The second visit computes again at theta which arrivals stay.
 |-----------|------------------|-----------------|---------|
 | theta     | `point`          | list of tensors | weights |
 | theta'    | `proposal` of `bounded.py` | list of tensors | weights |
-| epsilon   | `learning_rate`  | float           | weights |
 | lower, upper | `lower`, `upper` | (N,)         | nats    |
 | T M_i     | `width`          | (K, B)          | nats    |
 | L         | `total`          | float           | nats    |
@@ -49,7 +48,6 @@ The second visit computes again at theta which arrivals stay.
 | s_i       | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
 | L / (T M_i (lambda + L phi_i/M_i)) | `slope` | (K, B) | 1 / nat |
 | g         | `gradient`       | list of tensors | nats / weight |
-| T         | `temperature`    | float           | 1       |
 """
 
 import dataclasses
@@ -140,12 +138,10 @@ class poisson(BoundedWalk):
     names = ("lower", "upper")
 
     def __post_init__(self) -> None:
-        self._check_walk()
-        _validate.choice("proposal", self.proposal, PROPOSALS)
+        base.check(self, **bounded.WALK, proposal=PROPOSALS)
+        base.check(self, poisson_rate=base.OrNone(base.POSITIVE))
         lower, upper = checked_limits(self.lower, self.upper)
         base.set_checked(self, lower=lower, upper=upper)
-        if self.poisson_rate is not None:
-            base.check(self, poisson_rate=_validate.POSITIVE)
 
     @property
     def limits(self) -> list[Array]:

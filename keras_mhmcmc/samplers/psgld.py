@@ -16,16 +16,10 @@ Equations, with the gradient that has the prior in it:
 
 | paper     | name            | shape             | unit                           |
 |-----------|-----------------|-------------------|--------------------------------|
-| theta     | `position`      | list of tensors   | weights                        |
-| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight    |
 | V         | `second_moment` | list of tensors   | (nats per example and weight)^2|
 | G         | `scaling`       | list of tensors   | weights examples / nat         |
 | alpha     | `decay`         | float             | 1                              |
 | lambda    | `epsilon`       | float             | nats per example and weight    |
-| epsilon   | `learning_rate` | scalar, () or (K,)| weights                        |
-| T         | `temperature`   | scalar, () or (K,)| 1                              |
-| N         | `train_size`    | int               | examples                       |
-| Z         | `normals`       | list of tensors   | 1, standard normal             |
 """
 
 import dataclasses
@@ -33,7 +27,6 @@ from typing import Any
 from typing import Literal
 from typing import NamedTuple
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import Prior
@@ -87,7 +80,7 @@ class psgld(base.Diffusion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        base.check(self, decay=base.SHARE, epsilon=_validate.POSITIVE)
+        base.check(self, decay=base.SHARE, epsilon=base.POSITIVE)
 
     def init(self, position: base.Position) -> State:
         return State(position, base.slots_like(position, "second_moment"))

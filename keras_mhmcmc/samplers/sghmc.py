@@ -34,14 +34,8 @@ theta, as in replica exchange, the velocity that belongs to it is
 
 | paper     | name            | shape             | unit                           |
 |-----------|-----------------|-------------------|--------------------------------|
-| theta     | `position`      | list of tensors   | weights                        |
 | v         | `velocity`      | list of tensors   | weights per step               |
-| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight    |
-| epsilon   | `learning_rate` | scalar, () or (K,)| weights^2 examples / nat       |
 | mu        | `momentum`      | float             | 1, kept in a step              |
-| T         | `temperature`   | scalar, () or (K,)| 1                              |
-| N         | `train_size`    | int               | examples                       |
-| Z         | `normals`       | list of tensors   | 1, standard normal             |
 | a         | `share`         | scalar, () or (K,)| 1                              |
 """
 

@@ -8,15 +8,6 @@ Target: exp(-U(theta)/T), up to the bias of a finite step and of gradient noise.
 Equation, with Z standard normal:
 
     theta <- theta - epsilon grad(U/N) + sqrt(2 epsilon T / N) Z
-
-| paper     | name            | shape             | unit                           |
-|-----------|-----------------|-------------------|--------------------------------|
-| theta     | `position`      | list of tensors   | weights                        |
-| grad(U/N) | `gradient`      | list of tensors   | nats per example and weight    |
-| epsilon   | `learning_rate` | scalar, () or (K,)| weights^2 examples / nat       |
-| T         | `temperature`   | scalar, () or (K,)| 1                              |
-| N         | `train_size`    | int               | examples                       |
-| Z         | `normals`       | list of tensors   | 1                              |
 """
 
 import dataclasses

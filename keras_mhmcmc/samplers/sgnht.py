@@ -46,17 +46,12 @@ would rise without end.
 
 | paper     | name              | shape             | unit                         |
 |-----------|-------------------|-------------------|------------------------------|
-| theta     | `position`        | list of tensors   | weights                      |
 | h p       | `velocity`, v     | list of tensors   | weights per step             |
 | h xi      | `thermostat`, xi  | () or (K,)        | 1                            |
-| grad(U/N) | `gradient`        | list of tensors   | nats per example and weight  |
 | N h^2     | `learning_rate`   | scalar, () or (K,)| weights^2 examples / nat     |
 | h A       | `friction`, A     | float             | 1; 1 - `momentum`            |
 | -         | `rate`, gamma     | float             | 1                            |
-| T         | `temperature`     | scalar, () or (K,)| 1                            |
-| N         | `train_size`      | int               | examples                     |
 | n         | -                 | int               | weights                      |
-| Z         | `normals`         | list of tensors   | 1                            |
 | h^2       | eta               | scalar            | weights^2 / nat              |
 | -         | L                 | scalar            | nats / weight^2              |
 | -         | V                 | scalar            | (nats / (example weight))^2  |
@@ -152,11 +147,8 @@ class sgnht(base.Diffusion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        base.check(self, momentum=base.SHARE)
-        if self.thermostat_rate is not None:
-            hint = "None is (1 - momentum)^2 / 2."
-            given = "thermostat_rate", self.thermostat_rate, _UP_TO_ONE, hint
-            base.set_checked(self, thermostat_rate=_validate.number(*given))
+        rate = base.OrNone(_UP_TO_ONE, "None is (1 - momentum)^2 / 2.")
+        base.check(self, momentum=base.SHARE, thermostat_rate=rate)
 
     @property
     def friction(self) -> float:

@@ -43,7 +43,6 @@ The rate is the same for a move and its reverse, so both have the same test.
 | Psi          | `total`         | float           | nats     |
 | lambda_i T / (psi_i phi) | `probability` | (K, B) | 1        |
 | R            | `max_examples`  | float           | examples |
-| T            | `temperature`   | float           | 1        |
 """
 
 import dataclasses
@@ -130,21 +129,19 @@ class smh(bounded.BoundedTest):
     names = ("expansion",)
 
     def __post_init__(self) -> None:
-        self._check_test()
+        base.check(self, **bounded.TEST, proposal=PROPOSALS)
+        base.check(self, max_examples=base.OrNone(base.POSITIVE))
         _validate.instance(
             "expansion",
             self.expansion,
             taylor.Expansion,
             "built by `mh.expansions`, such as mh.expansions.logistic_regression(x, y)",
         )
-        _validate.choice("proposal", self.proposal, PROPOSALS)
         is_walk = self.proposal == "random_walk"
         interval = _validate.Interval(
             0.0, math.inf if is_walk else 1.0, low_open=True, high_open=is_walk
         )
         base.check(self, step_size=interval)
-        if self.max_examples is not None:
-            base.check(self, max_examples=_validate.POSITIVE)
 
     @functools.cached_property
     def whitened(self) -> taylor.Whitened:

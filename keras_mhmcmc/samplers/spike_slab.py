@@ -46,7 +46,6 @@ would have lost the digits of 1 - rho.
 | RSS           | `rss`           | (...)           | targets^2                       |
 | omega         | `step_size`     | scalar          | 1                               |
 | k             | `number`        | scalar          | steps                           |
-| N             | `train_size`    | int             | examples                        |
 | p             | `size`          | (groups,)       | count                           |
 | N epsilon^(k) | `learning_rate` | scalar, (...)   | weights^2 examples / nat        |
 | T = 1 / tau   | `temperature`   | scalar, (...)   | 1                               |

@@ -35,7 +35,6 @@ likelihood's own ratio.
 |-------------------|-----------------|-----------------|-------------------|
 | theta             | `point`         | list of tensors | weights           |
 | theta'            | `proposal` of `bounded.py` | list of tensors | weights |
-| epsilon           | `learning_rate` | float           | weights           |
 | c_i               | `bounds`        | (N,)            | nats / weight     |
 | C                 | `total`         | float           | nats / weight     |
 | chi               | `chi`           | float           | examples / nats^2 |
@@ -46,7 +45,6 @@ likelihood's own ratio.
 | s_i               | `stays` of `bounded.py`, of each arrival | (K, B) | 1 |
 | g_B, g_B(theta')  | `gradient`, `new_gradient` | list of tensors | nats / weight |
 | size of B         | `gradient_batch_size` | int       | examples          |
-| T                 | `temperature`   | float           | 1                 |
 """
 
 import dataclasses
@@ -136,8 +134,8 @@ class tuna(BoundedWalk):
     block_size: int = 128
 
     def __post_init__(self) -> None:
-        self._check_walk()
-        _validate.choice("proposal", self.proposal, PROPOSALS)
+        base.check(self, **bounded.WALK, proposal=PROPOSALS)
+        base.check(self, chi=base.OrNone(base.POSITIVE))
         size = self.gradient_batch_size
         if size is not None and self.proposal == "random_walk":
             raise ValueError(
@@ -145,12 +143,8 @@ class tuna(BoundedWalk):
                 'needs no gradient. Set proposal="langevin", or leave it out. '
                 f"Received: gradient_batch_size={_validate.shown(size)}"
             )
-        if size is not None:
-            size = _validate.integer("gradient_batch_size", size, 1)
-            base.set_checked(self, gradient_batch_size=size)
+        base.check(self, gradient_batch_size=base.OrNone(1))
         base.set_checked(self, bounds=bounded.checked_bounds("bounds", self.bounds))
-        if self.chi is not None:
-            base.check(self, chi=_validate.POSITIVE)
 
     @property
     def limits(self) -> list[Array]:

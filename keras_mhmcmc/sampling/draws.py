@@ -16,7 +16,7 @@ from keras_mhmcmc.samplers.parts import importance
 if TYPE_CHECKING:
     import pandas
 
-    from keras_mhmcmc.sampling.ladder import RingTable
+    from keras_mhmcmc.sampling.equi_energy import RingTable
 
 
 class ChainState(NamedTuple):

@@ -9,19 +9,20 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.samplers import ladders
+from keras_mhmcmc.samplers import equi_energy as rules
+from keras_mhmcmc.samplers.base import share as share_of
 from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
-from keras_mhmcmc.sampling.ladder import Ladder
-from keras_mhmcmc.sampling.ladder import Settings
-from keras_mhmcmc.sampling.ladder import collected
+from keras_mhmcmc.sampling.draws import of_levels
 from keras_mhmcmc.sampling.log_density import LogDensity
+from keras_mhmcmc.sampling.run import Program
 
 tree = keras.tree
 
@@ -32,6 +33,7 @@ _ABOVE_ONE = _validate.Interval(1.0, low_open=True)
 _FINITE = _validate.Interval(-3e38)
 
 _NAME = "equi_energy"
+_ORIGIN = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
 
 
 @loop.in_float32
@@ -151,78 +153,158 @@ def equi_energy(
     resumes = isinstance(init, ChainState)
     loop.checked_plan(num_steps, 0 if resumes else burn_in, every)
     _validate.choice("progress", progress, (True, False))
-    target = LogDensity(log_likelihood=log_likelihood, log_prior=log_prior, data=data)
+    target = LogDensity(None, log_likelihood, log_prior, data)
     train_size = target.train_size or 1
     sizes = checked_sizes(train_size, batch_size, growth, num_levels, batch_sizes)
     alpha = _validate.number("alpha", alpha, _ALPHA)
-    temperatures = ladders.ladder(train_size, sizes, alpha)
+    temperatures = rules.ladder(train_size, sizes, alpha)
     step_size = _validate.number("step_size", step_size, _validate.POSITIVE)
     hint = "two increasing numbers in [0, 1], such as (0.2, 0.5)"
     low, high = starts.increasing(
         "target_acceptance", target_acceptance, hint, _CLOSED, 2
     )
-    settings = Settings(
-        batch_sizes=sizes,
-        temperatures=temperatures,
-        levels=[],  # set below
-        starts=[
-            (len(sizes) - 1 - k) * (burn_in + ring_steps) for k in range(len(sizes))
-        ],
-        step_sizes=[step_size * temperature**0.5 for temperature in temperatures],
-        burn_in=burn_in,
-        capacity=_validate.integer("ring_capacity", ring_capacity, 1),
-        jump_probability=_validate.number("jump_probability", jump_probability, _SHARE),
-        target_acceptance=(low, high),
-        keep_all=_validate.choice("keep_all", keep_all, (True, False)),
-    )
+    capacity = _validate.integer("ring_capacity", ring_capacity, 1)
+    jump_probability = _validate.number("jump_probability", jump_probability, _SHARE)
+    keep_all = _validate.choice("keep_all", keep_all, (True, False))
     start = starts.begin(init, num_chains, seed, target.check)
+    count = len(start.shapes)
     if start.saved is not None:
-        start, reference = _without_reference(start)
+        # The reference comes first in the values of a state.
+        start.check_kernel(_NAME, _ORIGIN)
+        values = start.saved.values
+        start = start._replace(saved=start.saved._replace(values=values[count:]))
+        reference = values[:count]
     else:
         if reference is None:
             reference = tree.pack_sequence_as(
                 start.structure, [x[0] for x in start.position]
             )
         reference = start.one_position(reference, "reference")
-        faults.check_finite(target, start.structure, start.position, [])
     each, base, energy = _reference_terms(target, start.structure, reference)
     levels = _checked_levels(energy_levels, lowest_energy, energy, temperatures)
-    settings = settings._replace(levels=[level - base for level in levels])
     # Log-likelihoods are differences from the reference's. The log prior is not.
     faults.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
-    ladder = Ladder(target, start, settings, each)
-    origin = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
-    state = start.restored(ladder.init(), _NAME, origin, target.check)
-    first = settings.starts[0]  # of the coldest chain
-    wait = max(first - start.number, 0)
-    left = max(first + burn_in - max(start.number, first), 0)  # of the burn-in
+    kernel = rules.EquiEnergy(
+        batch_sizes=sizes,
+        temperatures=temperatures,
+        levels=[level - base for level in levels],
+        starts=[k * (burn_in + ring_steps) for k in reversed(range(len(sizes)))],
+        step_sizes=[step_size * temperature**0.5 for temperature in temperatures],
+        burn_in=burn_in,
+        capacity=capacity,
+        jump_probability=jump_probability,
+        target_acceptance=(low, high),
+        keep_all=keep_all,
+        reference=each,
+    )
+    kept = len(sizes) if keep_all else 1
+    program = Program(kernel, target, start, recorded=kept * start.shapes[0][0])
+    at, first = start.number, kernel.starts[0]  # the coldest chain starts at `first`
+    wait, left = max(first - at, 0), max(first + burn_in - max(at, first), 0)
     loop.checked_plan(num_steps, left, every)
     plan = loop.Plan(wait + num_steps, wait + left, every)
-    at = start.number
-    outcome = loop.run(
-        ladder, state, plan, seed=start.seed, start=at, progress=progress
-    )
-    saved = start.left([reference, outcome.state], outcome.steps, _NAME)
-    return collected(outcome, ladder, saved, levels, base)
+    outcome = program.run(plan, _NAME, _ORIGIN, progress)
+    saved = program.saved(outcome)
+    saved = saved._replace(values=[*reference, *saved.values])
+    info, table = _report(outcome, kernel, levels)
+    arrays = program.records(outcome)
+    arrays[-1] = arrays[-1] + np.float64(base)
+    return of_levels(arrays, [info] * kept, saved, outcome.interrupted, (), table)
 
 
-def _without_reference(start: starts.Start) -> tuple[starts.Start, list[Array]]:
-    """Return a resumed start without the reference, which comes first in its values."""
-    assert start.saved is not None
-    count, values = len(start.shapes), start.saved.values
-    reference = values[:count]
-    if [x.shape for x in reference] != [shape[1:] for shape in start.shapes]:
-        raise ValueError(
-            "Argument `init` must be the state of draws of `mh.equi_energy`, which "
-            "begins with the reference. Received: a state whose first arrays have "
-            f"the shapes {[x.shape for x in reference]}"
-        )
-    return start._replace(saved=start.saved._replace(values=values[count:])), reference
+def _report(
+    outcome: loop.Outcome, kernel: rules.EquiEnergy, levels: Sequence[float]
+) -> tuple[dict[str, Array], "RingTable"]:
+    """Return what `Draws` tell of a run: `info` and `rings`."""
+    chains, _, visits = outcome.state
+    steps = [ops.convert_to_numpy(chain.step_size) for chain in chains]
+    none = np.zeros((len(steps[0]), kernel.size))
+    counts = {name: none + np.transpose(x) for name, x in outcome.counts.items()}
+
+    def share(name: str, counts: dict[str, Array]) -> Array:
+        return share_of(counts[f"{name}accepted"], counts[f"{name}proposed"])
+
+    info = {
+        "acceptance": share("", counts),
+        "jump_acceptance": share("jump_", counts),
+        "refresh_acceptance": share("refresh_", counts),
+        "nonfinite": counts["nonfinite"],
+        "step_sizes": np.stack(steps, axis=1),
+        "temperatures": np.array(kernel.temperatures),
+        "batch_sizes": np.array(kernel.batch_sizes),
+        "energy_levels": np.array(levels),
+    }
+    totals = {name: x.sum(axis=0) for name, x in counts.items()}
+    visits = ops.convert_to_numpy(visits).sum(axis=1)
+    shares = share_of(visits, visits.sum(axis=1, keepdims=True))
+    columns = {
+        "temperature": kernel.temperatures,
+        "batch_size": kernel.batch_sizes,
+        "level": levels,
+        "step_size": info["step_sizes"].mean(axis=0),
+        "acceptance": share("", totals),
+        "jump_acceptance": share("jump_", totals),
+        **{f"ring {j}": column for j, column in enumerate(shares.T)},
+    }
+    rows = [
+        {"chain": k} | {name: _plain(column[k]) for name, column in columns.items()}
+        for k in range(kernel.size)
+    ]
+    return info, RingTable(rows)
+
+
+def _plain(value: Any) -> Any:
+    """Return a number as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+class RingTable(_table.PrintedTable):
+    """A table with a row for each chain of `mh.equi_energy`, the coldest first.
+
+    `print` shows the table. Independent ladders share a row.
+
+    Args:
+        rows: list of dicts. `chain` is the number of the chain, k. `temperature`,
+            `batch_size`, `step_size` and `level`, H_k in nats, are its settings.
+            `acceptance` is the share of accepted local moves, `jump_acceptance` the
+            share of accepted jumps; NaN if none was proposed. `ring 0`, `ring 1` and so
+            on are the shares of its states after the burn-in with an energy below H_1,
+            in [H_1, H_2) and so on.
+    """
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self.rows = list(rows)
+
+    @property
+    def shares(self) -> Array:
+        """Share of each chain's states in each ring, shape (K, K)."""
+        rings = range(len(self.rows))
+        return np.array([[row[f"ring {j}"] for j in rings] for row in self.rows])
+
+    def _printed(self) -> _table.Printed:
+        last = len(self.rows) - 1
+        rings = [f"[H{j},H{j + 1})" for j in range(1, last)]
+        head = ["chain", "T", "m", "step", "accept", "jump", "<H1", *rings]
+        head.append(f">=H{last}")
+        lines = [head]
+        for row, shares in zip(self.rows, self.shares, strict=True):
+            lines.append(
+                [
+                    str(row["chain"]).rjust(len(head[0])),
+                    f"{row['temperature']:.2f}",
+                    str(row["batch_size"]),
+                    f"{row['step_size']:.3g}",
+                    f"{row['acceptance']:.2f}",
+                    f"{row['jump_acceptance']:.2f}",
+                    *(f"{100 * share:.1f}%" for share in shares),
+                ]
+            )
+        return _table.Printed(lines)
 
 
 def _reference_terms(
     target: LogDensity, structure: Any, reference: list[Array]
-) -> tuple[Tensor, float, float]:
+) -> tuple[Array, float, float]:
     """Return the reference's log-likelihoods (n,), minus their sum, and its U, nats."""
 
     def terms(position: list[Tensor], constants: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -232,14 +314,15 @@ def _reference_terms(
 
     position = [ops.convert_to_tensor(x) for x in reference]
     each, log_prior = _backend.compile_function(terms)(position, target.constants)
-    each_array = ops.convert_to_numpy(each).astype("float64")
-    energy = -float(each_array.sum()) - float(ops.convert_to_numpy(log_prior))
+    each = ops.convert_to_numpy(each)
+    total = each.sum(dtype="float64")
+    energy = -float(total) - float(ops.convert_to_numpy(log_prior))
     if not np.isfinite(energy):
         raise ValueError(
             "Argument `reference` (or `init`, its default) must be where the "
             f"log-likelihood and log prior are finite. Received: energy {energy}"
         )
-    return each, -float(each_array.sum()), energy
+    return each, -float(total), energy
 
 
 def checked_sizes(
@@ -296,7 +379,7 @@ def _checked_levels(
     if energy_levels is None:
         lowest = energy if lowest is None else lowest
         lowest = _validate.number("lowest_energy", lowest, _FINITE)
-        return ladders.default_levels(lowest, temperatures)
+        return rules.default_levels(lowest, temperatures)
     if lowest is not None:
         raise ValueError(
             "Argument `lowest_energy` must be None with `energy_levels`, which begin "

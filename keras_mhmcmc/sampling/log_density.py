@@ -14,13 +14,13 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
-from keras_mhmcmc.samplers import ladders
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Position
 from keras_mhmcmc.samplers.base import at_step
 from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import tensors
+from keras_mhmcmc.samplers.replica_exchange import energy_variance
 
 tree = keras.tree
 
@@ -47,7 +47,6 @@ class LogDensity:
 
     def __init__(
         self,
-        *,
         log_density: Function | None = None,
         log_likelihood: Function | None = None,
         log_prior: Function | None = None,
@@ -163,9 +162,7 @@ class LogDensity:
                 return scale * self._energy(position, indices, constants)
             each = self.log_likelihoods(position, indices, constants)
             energy = self._energy(position, indices, constants, each)
-            spread = ladders.energy_variance(
-                each, self.train_size or 1, self.replacement
-            )
+            spread = energy_variance(each, self.train_size or 1, self.replacement)
             return scale * energy, [spread]
 
         evaluate = _backend.map_chains(mean_energy, constants, differentiate, variance)
@@ -264,12 +261,12 @@ class StepDensity:
         self._structure = structure
         self._shapes = shapes
         self._data, self.arrays = data, list(arrays)
-        self._noise, self._number = noise, number
+        self.noise, self.number = noise, number
         self.train_size = target.train_size or 1
 
     def evaluation(self, algorithm: Algorithm, point: Position) -> Evaluation:
         traits, target = algorithm.traits, self._target
-        normals, uniforms = self._noise
+        normals, uniforms = self.noise
         evaluate = target.energies(
             self._structure,
             self._data,
@@ -278,7 +275,7 @@ class StepDensity:
         )
         if self.correct is not None:
             evaluate = self.correct(evaluate)
-        own, number = traits.num_uniforms, self._number
+        own, number = traits.num_uniforms, self.number
         indices = target.batch_indices(uniforms[own:])
         energy, gradient, *variance = evaluate(point, indices)
         return Evaluation(
@@ -319,13 +316,40 @@ class StepDensity:
         return evaluate(self._leaves(position), [])[0]
 
     def energies(self, position: Position) -> Tensor:
-        evaluate = self._target.energies(self._structure, self._data, False)
-        return evaluate(self._leaves(position), [])[0]
+        return self._energies(position, [], False)[0]
 
     def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
-        evaluate = self._target.energies(self._structure, self._data, True)
-        energy, gradient = evaluate(self._leaves(position), [])
+        energy, gradient = self._energies(position, [], True)
         return energy, self._joined(gradient)
+
+    def energies_above(
+        self, position: Position, order: Tensor, sizes: Sequence[int]
+    ) -> tuple[Tensor, Position, Tensor]:
+        n, target = self.train_size, self._target
+        size, few = [*sizes, 1][:2]
+        whole = size == n
+        indices = batches.draw_batches(order, n, few if whole else size)
+
+        def of_chain(
+            leaves: Position, extra: list[Tensor], constants: list[Tensor]
+        ) -> tuple[Tensor, list[Tensor]]:
+            point = self._packed(leaves)
+            *data, reference = constants
+            each = target.log_likelihoods(point, [] if whole else extra, data)
+            if whole:
+                each = each - reference
+                (part,) = _backend.gather([each], extra[0])
+            else:
+                each = each - _backend.gather([reference], extra[0])[0]
+                part = each[:few]
+            log_prior = target.log_prior(point)
+            # The second energy decides on jumps alone and needs no gradient.
+            return -n * ops.mean(each) - log_prior, [-n * ops.mean(part) - log_prior]
+
+        constants = [*self._data, *self.arrays]
+        evaluate = _backend.map_chains(of_chain, constants, True, True)
+        value, gradient, (other,) = evaluate(position, [indices])
+        return value, gradient, other
 
     def gradient(self, position: Position, batch_size: int, part: Tensor) -> Position:
         index = []
@@ -333,8 +357,7 @@ class StepDensity:
             rounds = batches.num_rounds(self.train_size)
             keys = self.uniforms(rounds, 1, part)[:, :, 0]
             index = [batches.draw_batches(keys, self.train_size, batch_size)]
-        evaluate = self._target.energies(self._structure, self._data, True)
-        return self._joined(evaluate(self._leaves(position), index)[1])
+        return self._joined(self._energies(position, index, True)[1])
 
     def weighted_gradient(
         self, position: Position, index: Tensor, weights: Tensor
@@ -365,13 +388,20 @@ class StepDensity:
             shapes = [(shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes))]
         return _backend.draw(*self._seed_of(2 * part), shapes, (0,))[0]
 
+    def _energies(
+        self, position: Position, index: list[Tensor], differentiate: bool
+    ) -> tuple[Any, ...]:
+        """Return U on mini-batches, or on all of the data, and its gradient."""
+        evaluate = self._target.energies(self._structure, self._data, differentiate)
+        return evaluate(self._leaves(position), index)
+
     def _log_prior(self, leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
         """Return the log prior of one chain, ()."""
         return self._target.log_prior(self._packed(leaves))
 
     def _seed_of(self, part: Tensor) -> tuple[Tensor, Tensor]:
         """Return seed and number of a part; integers stay plain, as PyTorch needs."""
-        seed, number = self._noise
+        seed, number = self.noise
         return seed ^ (((part + 1) * _GOLDEN) & _LARGEST), number
 
     def _leaves(self, position: Position) -> Position:

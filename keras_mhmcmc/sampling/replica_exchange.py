@@ -13,8 +13,8 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Rate
 from keras_mhmcmc.samplers.base import checked_learning_rate
-from keras_mhmcmc.samplers.ladders import OfReplicas
-from keras_mhmcmc.samplers.ladders import ReplicaExchange
+from keras_mhmcmc.samplers.replica_exchange import OfReplicas
+from keras_mhmcmc.samplers.replica_exchange import ReplicaExchange
 from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import loop
 from keras_mhmcmc.sampling import starts
@@ -142,14 +142,8 @@ def replica_exchange(
     keep_all = _validate.choice("keep_all", keep_all, (True, False))
     plan = loop.checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
-    target = LogDensity(
-        log_density=log_density,
-        log_likelihood=log_likelihood,
-        log_prior=log_prior,
-        data=data,
-        batch_size=batch_size,
-        replacement=replacement,
-    )
+    functions = log_density, log_likelihood, log_prior
+    target = LogDensity(*functions, data, batch_size, replacement)
     variance = _checked_variance(
         energy_variance, kernel.traits.compares_batches, target
     )
@@ -161,19 +155,12 @@ def replica_exchange(
     hot = bound_to_data(hot, target, batch_size)
     swaps = interval, probability, variance
     exchange = ReplicaExchange(hot, ladder, num_chains, *swaps)
-    recorded = None if keep_all else num_chains
-    program = Program(exchange, target, start, recorded=recorded)
+    kept = len(ladder) if keep_all else 1
+    program = Program(exchange, target, start, recorded=kept * num_chains)
     name = f"{starts.kernel_of(program.kernel)} {len(ladder)} temperatures"
     origin = "the same kernel and the same number of temperatures"
-    outcome = loop.run(
-        program,
-        program.first_state(name, origin),
-        plan,
-        seed=start.seed,
-        start=start.number,
-        progress=progress,
-    )
-    return _draws(outcome, program, ladder, len(ladder) if keep_all else 1)
+    outcome = program.run(plan, name, origin, progress)
+    return _draws(outcome, program, ladder, kept)
 
 
 def _draws(

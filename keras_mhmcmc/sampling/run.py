@@ -132,14 +132,8 @@ def sample(
     plan = loop.checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
     jit_compile = _validate.choice("jit_compile", jit_compile, _WAYS)
-    target = LogDensity(
-        log_density=log_density,
-        log_likelihood=log_likelihood,
-        log_prior=log_prior,
-        data=data,
-        batch_size=batch_size,
-        replacement=replacement,
-    )
+    functions = log_density, log_likelihood, log_prior
+    target = LogDensity(*functions, data, batch_size, replacement)
     given, kernel = kernel, bound_to_data(kernel, target, batch_size)
     start = starts.begin(init, num_chains, seed, target.check)
     reference = None
@@ -149,18 +143,13 @@ def sample(
     program = Program(kernel, target, start, reference)
     # What a compiled loop depends on, besides the functions of the user.
     shapes = repr(program.structure), *start.shapes, *target.signature
-    outcome = loop.run(
-        program,
-        program.first_state(starts.kernel_of(program.kernel), "the same kernel"),
+    outcome = program.run(
         plan,
-        seed=start.seed,
-        start=start.number,
-        progress=progress,
+        starts.kernel_of(program.kernel),
+        "the same kernel",
+        progress,
         jit_compile=jit_compile,
-        compile_chains=reuse.compiler(
-            [log_density, log_likelihood, log_prior],
-            (given, *shapes, reference is None),
-        ),
+        compile_chains=reuse.compiler(functions, (given, *shapes, reference is None)),
     )
     return faults.told_of_rounding(program.draws(outcome))
 
@@ -201,7 +190,7 @@ class Program:
         target: LogDensity,
         start: starts.Start,
         reference: ControlVariates | None = None,
-        recorded: int | None = None,  # number of the first chains; None: all
+        recorded: int | None = None,  # number of chains with records; None: all
     ) -> None:
         self.target, self.start, self._reference = target, start, reference
         self.shapes = start.shapes
@@ -222,24 +211,29 @@ class Program:
             self.constants += reference.constants
         examples = self.num_chains * (target.batch_size or 1)
         is_small = not target.draws_batches or examples <= traits.fused_examples
-        self.fuse = is_small and not traits.draws_data
+        # XLA takes minutes for a ladder on TensorFlow.
+        self.fuse = is_small and not traits.draws_data and traits.levels == 1
         self._dimension = sum(math.prod(shape[1:]) for shape in self.shapes)
         # Position, energy, and log weight.
-        self.record_size = self.num_chains * (self._dimension + 2)
+        rows = max(self.num_chains, self._recorded)
+        self.record_size = rows * (self._dimension + 2)
         # Whether the loop carries positions as one tensor (K, d).
         self._is_flat = traits.is_flat and len(self.shapes) > 1
         self._energy: Array | None = None  # of each chain at the start, nats
 
-    def first_state(self, name: str, origin: str) -> Any:
-        """Return the state before the first step, checked."""
-        check, self._name = self.target.check, name
-        state = starts.first_state(self.kernel, self.start.position)
-        state = self.start.restored(state, name, origin, check)
-        if self.start.number == 0:
+    def run(
+        self, plan: loop.Plan, name: str, origin: str, progress: bool, **options: Any
+    ) -> loop.Outcome:
+        """Run the chains from the start on, whose state must be one of `name`."""
+        check, self._name, start = self.target.check, name, self.start
+        state = starts.first_state(self.kernel, start.position)
+        state = start.restored(state, name, origin, check)
+        if start.number == 0:
             self._check_start(state)
         if self._is_flat:
             state = map_positions(lambda position: [tensors.flat(position)], state)
-        return state
+        options |= dict(seed=start.seed, start=start.number, progress=progress)
+        return loop.run(self, state, plan, **options)
 
     def noise(self, seed: Tensor, number: Tensor) -> tuple[Any, Any]:
         """Return the noise of a step: normals, and uniforms (uniforms, K).
@@ -250,8 +244,10 @@ class Program:
         if self._traits.draws_data:
             # PyTorch's generator takes plain integers.
             return (seed if isinstance(seed, int) else ops.cast(seed, "int32")), number
-        uniforms = self._traits.num_uniforms + self.target.num_uniforms
-        return _backend.draw(seed, number, self.shapes, (uniforms, self.num_chains))
+        count = self._traits.num_uniforms + self.target.num_uniforms
+        levels = (self._traits.levels,) if self._traits.levels > 1 else ()
+        shapes = [(*levels, *shape) for shape in self.shapes]
+        return _backend.draw(seed, number, shapes, (*levels, count, self.num_chains))
 
     def step(
         self, state: Any, constants: list[Tensor], noise: Any, number: Tensor

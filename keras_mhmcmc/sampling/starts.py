@@ -39,13 +39,7 @@ class Start(NamedTuple):
         if self.saved is None:
             return template
         values = self.saved.values
-        if self.saved.kernel != kernel:
-            raise ValueError(
-                f"Argument `init` must be the state of draws of {origin}. For another "
-                "kernel, start from the last positions: take [:, -1] of each array of "
-                f"`draws.position`, and pass `num_chains`. Received: a state of "
-                f"'{self.saved.kernel}', to go on with '{kernel}'"
-            )
+        self.check_kernel(kernel, origin)
         expected = [tuple(ops.shape(x)) for x in tree.flatten(template)]
         actual = [x.shape for x in values]
         if expected != actual:
@@ -58,6 +52,16 @@ class Start(NamedTuple):
         position = [value[0] for value in values[: len(self.shapes)]]
         check(tree.pack_sequence_as(self.structure, position))
         return tree.pack_sequence_as(template, values)
+
+    def check_kernel(self, kernel: str, origin: str) -> None:
+        """Raise an error if another kernel has left the saved state."""
+        if self.saved is not None and self.saved.kernel != kernel:
+            raise ValueError(
+                f"Argument `init` must be the state of draws of {origin}. For another "
+                "kernel, start from the last positions: take [:, -1] of each array of "
+                f"`draws.position`, and pass `num_chains`. Received: a state of "
+                f"'{self.saved.kernel}', to go on with '{kernel}'"
+            )
 
     def one_position(self, value: Any, name: str) -> list[Array]:
         """Return the leaves of a position of one chain, or raise a `ValueError`."""

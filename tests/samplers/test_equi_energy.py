@@ -7,7 +7,7 @@ import scipy.stats
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.samplers import ladders
+from keras_mhmcmc.samplers import equi_energy as rules
 from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.sampling.equi_energy import checked_sizes
 from tests.oracles import equi_energy as oracle
@@ -56,11 +56,11 @@ def run(init=0.0, data=None, **settings):
 def test_the_ladder_is_the_papers():
     sizes = [100_000, 5378, 3841, 2743, 1959, 1400, 1000]
     expected = [1.00, 19.41, 27.13, 37.93, 53.02, 74.06, 103.51]  # its table 3
-    temperatures = ladders.ladder(100_000, sizes, 0.995)
+    temperatures = rules.ladder(100_000, sizes, 0.995)
     np.testing.assert_allclose(temperatures, expected, atol=0.11)
     others = np.delete(temperatures, 4), np.delete(expected, 4)
     np.testing.assert_allclose(*others, atol=0.006)
-    levels = ladders.default_levels(-7.0, temperatures)
+    levels = rules.default_levels(-7.0, temperatures)
     assert levels[0] == -7.0 and levels[1] == 3.0
     np.testing.assert_allclose(np.diff(levels) / temperatures[:-1], 10.0)
 
@@ -78,15 +78,15 @@ def test_rules_agree_with_the_oracle(seed):
     energy, new, hotter, new_hotter = rng.uniform(0, 25, size=(4, chains))
     ratio = rng.normal(size=chains)
     levels, temperatures = (5.0, 9.0), (1.5, 4.0)
-    local = ladders.local_log_ratio(
+    local = rules.local_log_ratio(
         tensor(energy), tensor(new), levels[0], temperatures[0], tensor(ratio)
     )
-    jump = ladders.jump_log_ratio(
+    jump = rules.jump_log_ratio(
         *(tensor(x) for x in (energy, new, hotter, new_hotter)), levels, temperatures
     )
     gradient = rng.normal(size=(chains, 3))
-    scaled = ladders.tempered_gradient([tensor(gradient)], tensor(energy), 9.0, 4.0)
-    rings = ops.convert_to_numpy(ladders.ring_index(tensor(energy), LEVELS))
+    scaled = rules.tempered_gradient([tensor(gradient)], tensor(energy), 9.0, 4.0)
+    rings = ops.convert_to_numpy(rules.ring_index(tensor(energy), LEVELS))
     assert_close(
         [local, jump, scaled[0]],
         [
@@ -125,7 +125,7 @@ def test_a_ring_is_a_uniform_sample_of_what_came():
     capacity, came, repeats = 5, 20, 4000
     held = np.full((repeats, capacity + 1), -1)
     for count in range(came):
-        slots = ladders.reservoir_slot(
+        slots = rules.reservoir_slot(
             ops.full((repeats,), count, dtype="int32"),
             capacity,
             tensor(rng.uniform(size=repeats)),
@@ -138,14 +138,14 @@ def test_a_ring_is_a_uniform_sample_of_what_came():
     full = [0, 0, 1, 4, 4]
     for count, expected in [(2, [0, 0, 0, 1, 1]), (5, full), (9, full)]:
         counts = ops.full((5,), count, dtype="int32")
-        slots = ladders.member_slot(counts, 5, uniforms)
+        slots = rules.member_slot(counts, 5, uniforms)
         assert ops.convert_to_numpy(slots).tolist() == expected
 
 
 def test_step_sizes_follow_the_acceptance():
     accepted = tensor([5.0, 20.0, 40.0, 2.0])
     proposed = tensor([50.0, 50.0, 50.0, 49.0])
-    sizes, ended = ladders.adapted_step_size(
+    sizes, ended = rules.adapted_step_size(
         tensor(np.ones(4)), accepted, proposed, (0.2, 0.5)
     )
     assert_close([sizes], [np.array([0.8, 1.0, 1.25, 1.0])])
@@ -206,7 +206,7 @@ def test_a_jump_without_the_hotter_law_would_be_seen(monkeypatch):
     def forgetful(energy, new_energy, hotter, new_hotter, levels, temperatures):
         return (energy - new_energy) / temperatures[0]
 
-    monkeypatch.setattr(ladders, "jump_log_ratio", forgetful)
+    monkeypatch.setattr(rules, "jump_log_ratio", forgetful)
     _, z = run_on_a_gaussian(200, jump_probability=0.9, step_size=0.03)
     spread = np.square(z).mean(axis=1)
     assert spread.mean() + 4 * spread.std() / 200**0.5 < 1.0

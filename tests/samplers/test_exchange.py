@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.samplers import ladders
+from keras_mhmcmc.samplers import replica_exchange as rules
 from keras_mhmcmc.samplers import sghmc
 from keras_mhmcmc.samplers.base import Evaluation
 from tests.oracles import exchange as oracle
@@ -31,7 +31,7 @@ def test_swaps_agree_with_the_oracle(seed):
     spread = rng.uniform(0, 8, size=(4, chains))
     uniforms = rng.uniform(size=(3, chains))
     tried = np.array([[True], [False], [True]]) & (rng.uniform(size=(3, chains)) < 0.8)
-    accepted = ladders.decide_swaps(
+    accepted = rules.decide_swaps(
         tensor(energy), tensor(spread), temperatures, tensor(tried, "bool"),
         tensor(uniforms),
     )  # fmt: skip
@@ -53,7 +53,7 @@ def test_swaps_agree_with_the_oracle(seed):
     assert 0 < accepted.mean() < 0.9
     for values in (rng.normal(size=(4, chains)), rng.normal(size=(4, chains, 2, 3))):
         moved = ops.convert_to_numpy(
-            ladders.swap(tensor(values), tensor(accepted, "bool"))
+            rules.swap(tensor(values), tensor(accepted, "bool"))
         )
         for c in range(chains):
             pairs = np.flatnonzero(accepted[:, c])
@@ -63,7 +63,7 @@ def test_swaps_agree_with_the_oracle(seed):
 
 def test_neighbours_take_turns():
     def pairs(replicas, turn):
-        return ops.convert_to_numpy(ladders.pairs_of_turn(replicas, turn))[:, 0]
+        return ops.convert_to_numpy(rules.pairs_of_turn(replicas, turn))[:, 0]
 
     assert pairs(5, 0).tolist() == [True, False, True, False]
     assert pairs(5, 7).tolist() == [False, True, False, True]
@@ -72,7 +72,7 @@ def test_neighbours_take_turns():
 
 def test_an_energy_that_is_not_finite_is_not_swapped():
     energy = tensor([[np.nan, np.inf, -np.inf, 0.0], [0.0, 0.0, 0.0, -9.0]])
-    accepted = ladders.decide_swaps(
+    accepted = rules.decide_swaps(
         energy, 0.0 * tensor(np.zeros((2, 4))), (1.0, 2.0),
         tensor(np.ones((1, 4)), "bool"), tensor(np.full((1, 4), 1e-9)),
     )  # fmt: skip
@@ -85,7 +85,7 @@ def test_the_penalty_balances_gaussian_noise(log_ratio):
     cold, hot, spread = 1.0, 4.0, 3.0
     noise = 2 * (1 / cold - 1 / hot) ** 2 * spread
     penalty = -float(
-        ladders.swap_log_ratio(0.0, 0.0, cold, hot, tensor(spread), tensor(spread))
+        rules.swap_log_ratio(0.0, 0.0, cold, hot, tensor(spread), tensor(spread))
     )
     assert penalty == pytest.approx(noise / 2, rel=1e-5)
 
@@ -103,7 +103,7 @@ def test_the_variance_of_an_energy_is_that_of_its_batches(replacement):
     rng = np.random.default_rng(0)
     values = rng.normal(size=40).astype("float32")
     batch = values[:10]
-    actual = ladders.energy_variance(tensor(batch), 40, replacement)
+    actual = rules.energy_variance(tensor(batch), 40, replacement)
     expected = oracle.energy_variance(batch.astype("float64"), 40, replacement)
     assert_close([actual], [np.float64(expected)], rtol=1e-4)
     # Unbiased: its mean over batches is the variance of N times a batch's mean.
@@ -139,8 +139,8 @@ def test_every_replica_has_its_variance(name, temperatures):
 
 @pytest.mark.parametrize("hot", [4.0, 16.0])
 def test_an_inverted_swap_would_be_seen(hot, monkeypatch):
-    correct = ladders.swap_log_ratio
-    monkeypatch.setattr(ladders, "swap_log_ratio", lambda *args: -correct(*args))
+    correct = rules.swap_log_ratio
+    monkeypatch.setattr(rules, "swap_log_ratio", lambda *args: -correct(*args))
     value, error = variance(run(KERNELS["sgld"], temperatures=(1.0, hot)))
     assert value - 10 * error > 1.5
 
@@ -282,7 +282,7 @@ def test_a_velocity_that_is_only_kept_would_be_seen(monkeypatch):
 def test_the_velocity_of_a_new_position(name):
     """Only where positions swapped, by the gradients' difference at each rate."""
     kernel, _ = MOMENTUM[name]
-    algorithm = ladders.ReplicaExchange(kernel, (1.0, 4.0), 3, 1, None, 0.0)
+    algorithm = rules.ReplicaExchange(kernel, (1.0, 4.0), 3, 1, None, 0.0)
     rng = np.random.default_rng(0)
     position, gradient, velocity = rng.normal(size=(3, 6, 2)).astype("float32")
     rates = np.array([0.1] * 3 + [0.3] * 3, "float32")

@@ -13,7 +13,6 @@ Equations, with k counted from 1 and g = grad(U/N):
 
 | paper       | name            | shape              | unit                            |
 |-------------|-----------------|--------------------|---------------------------------|
-| theta       | `position`      | list of tensors    | weights                         |
 | m           | `mean`          | list of tensors    | nats per example and weight     |
 | v           | `square`        | list of tensors    | (nats per example and weight)^2 |
 | g           | `gradient`      | list of tensors    | nats per example and weight     |
@@ -27,7 +26,6 @@ Equations, with k counted from 1 and g = grad(U/N):
 import dataclasses
 from typing import NamedTuple
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
@@ -55,8 +53,7 @@ class Adam(base.Diffusion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        base.check(self, beta_1=base.SHARE, beta_2=base.SHARE)
-        base.check(self, epsilon=_validate.POSITIVE)
+        base.check(self, beta_1=base.SHARE, beta_2=base.SHARE, epsilon=base.POSITIVE)
 
     def init(self, position: base.Position) -> State:
         mean = base.slots_like(position, "mean")

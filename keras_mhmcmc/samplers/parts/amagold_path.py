@@ -15,7 +15,6 @@ far from the mode, gradients have more noise, and hardly any path would be accep
 |---------|------------------|-----------------|--------------------------------|
 | q       | `point`          | list of tensors | weights                        |
 | v       | `velocity`       | list of tensors | weights per step               |
-| theta   | `position`       | list of tensors | weights                        |
 | v, at the start of the path | `start_velocity` | list of tensors | weights per step |
 | U(theta) | `energy`        | ()              | nats                           |
 | rho     | `work`           | ()              | nats                           |
@@ -28,9 +27,6 @@ from typing import Any
 from typing import NamedTuple
 from typing import Self
 
-import numpy as np
-
-from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
@@ -119,8 +115,7 @@ class AmagoldPath(base.Diffusion):
     warm_up: int = 0
 
     def __post_init__(self) -> None:
-        base.check(self, temperature=_validate.POSITIVE, momentum=base.SHARE)
-        base.set_checked(self, warm_up=_validate.integer("warm_up", self.warm_up, 0))
+        base.check(self, temperature=base.POSITIVE, momentum=base.SHARE, warm_up=0)
 
     @property
     def traits(self) -> base.Traits:
@@ -239,8 +234,9 @@ class AmagoldPath(base.Diffusion):
         )
 
     def summary(self, state: Any, counts: dict[str, Array]) -> dict[str, Array]:
-        with np.errstate(invalid="ignore"):
-            acceptance = counts["accepted"] / counts["proposed"]
-            probability = counts["probability"] / counts["proposed"]
-        found = dict(acceptance=acceptance, acceptance_probability=probability)
-        return found | {"nonfinite": counts["nonfinite"]}
+        proposed = counts["proposed"]
+        return {
+            "acceptance": base.share(counts["accepted"], proposed),
+            "acceptance_probability": base.share(counts["probability"], proposed),
+            "nonfinite": counts["nonfinite"],
+        }

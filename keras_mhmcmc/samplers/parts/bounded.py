@@ -60,7 +60,9 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 
 # Rounding of a log-likelihood, relative to its size: a few float32 steps.
 _ROUNDING = 2e-6
-
+# Kinds of the settings that final classes have, for `base.check`.
+TEST: dict[str, Any] = dict(temperature=base.POSITIVE, block_size=1)
+WALK: dict[str, Any] = dict(learning_rate=base.POSITIVE, **TEST)
 
 # What sees a block of arrivals. Arguments: what it has gathered so far, the examples
 # int32 (K, B), whether each has arrived, bool (K, B), and a uniform for each (K, B).
@@ -394,28 +396,16 @@ class BoundedTest(base.ExampleTest):
         uniform = density.uniforms(1, 1, 0)[0, :, 0]
         wins = possible & (ops.log(uniform) < log_ratio)
         wins = wins & (gathered.violation.example < 0)
-        counts = {
-            "accepted": ops.cast(wins, "float32"),
-            "proposed": ops.ones_like(move.rate),
-            "examples": gathered.examples,
-            # Outside the prior's support log r is -infinity: a plain rejection.
-            "nonfinite": ops.cast(
-                (~possible | ops.isnan(log_ratio)) & ~(log_ratio == -math.inf),
-                "float32",
-            ),
-        }
+        # Outside the prior's support log r is -infinity: a plain rejection.
+        is_odd = (~possible | ops.isnan(log_ratio)) & ~(log_ratio == -math.inf)
+        proposed = ops.ones_like(move.rate)
+        counts = dict(accepted=wins, proposed=proposed, examples=gathered.examples)
+        counts = base.counted(**counts, nonfinite=is_odd)
         point = tensors.select(wins, move.proposal, state.point)
         return State(point, gathered.violation), list(point), counts
 
     def check(self, state: State) -> None:
         check_violation("` or `".join(self.names), state.violation)
-
-    def _check_test(self) -> None:
-        """Check the settings that all final classes have."""
-        base.check(self, temperature=_validate.POSITIVE)
-        base.set_checked(
-            self, block_size=_validate.integer("block_size", self.block_size, 1)
-        )
 
 
 class Walk(NamedTuple):
@@ -450,8 +440,3 @@ class BoundedWalk(BoundedTest):
         walk = Walk(distance, tensors.size(moved, like=prior))
         zero = ops.zeros_like(prior)
         return Move(proposal, prior / self.temperature, self.rate(walk), zero, walk)
-
-    def _check_walk(self) -> None:
-        """Check the settings that all final classes have."""
-        self._check_test()
-        base.check(self, learning_rate=_validate.POSITIVE)

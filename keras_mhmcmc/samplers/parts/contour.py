@@ -50,8 +50,6 @@ end, and float32 would round it to 0. The code counts subregions from 0. Until a
 | paper            | name             | shape           | unit                        |
 |------------------|------------------|-----------------|-----------------------------|
 | x                | `position`       | list of tensors | weights                     |
-| U                | `energy`         | (...)           | nats                        |
-| grad(U/N)        | `gradient`       | list of tensors | nats per example and weight |
 | J                | `index`          | (...), int32    | 1, from 0                   |
 | log theta        | `log_masses`     | (..., m)        | nats                        |
 | log Psi(U)       | `log_psi`        | (...)           | nats                        |
@@ -61,8 +59,6 @@ end, and float32 would round it to 0. The code counts subregions from 0. Until a
 | omega            | `step_size`      | scalar          | 1                           |
 | N epsilon_k      | `learning_rate`  | scalar, (...)   | weights^2 examples / nat    |
 | tau, here T      | `temperature`    | scalar, (...)   | 1                           |
-| N                | `train_size`     | int             | examples                    |
-| Z                | `normals`        | list of tensors | 1                           |
 | u_1              | `energy_min`     | float           | nats                        |
 | du               | `energy_gap`     | float           | nats                        |
 | m                | `partitions`     | int             | count                       |

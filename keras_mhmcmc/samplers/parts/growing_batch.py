@@ -22,7 +22,6 @@ rejected and counted.
 | symbol | name          | shape  | unit     |
 |--------|---------------|--------|----------|
 | B      | `block_size`  | int    | examples |
-| N      | `train_size`  | int    | examples |
 | n      | `count`       | (K,)   | examples |
 | c      | `centre`      | (K,)   | nats     |
 | n (lbar - c) | `total` | (K,)   | nats     |
@@ -39,7 +38,6 @@ from typing import ClassVar
 from typing import NamedTuple
 from typing import Self
 
-from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.samplers import base
@@ -47,6 +45,11 @@ from keras_mhmcmc.samplers.parts import batches
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.bounded import Examples
 from keras_mhmcmc.samplers.parts.tensors import ops
+
+# Kinds of the settings that all final classes have, for `base.check`.
+WALK: dict[str, Any] = dict(
+    learning_rate=base.POSITIVE, temperature=base.POSITIVE, block_size=2
+)
 
 
 class Batch(NamedTuple):
@@ -167,12 +170,9 @@ class GrowingWalk(base.ExampleTest):
         positions = [state.point, proposal]
         batch = self._grown(batch, move, possible, positions, uniforms[own:], density)
         wins, is_odd = verdict(batch, prior, self.accepts(batch, move, density))
-        counts = {
-            "accepted": ops.cast(wins, "float32"),
-            "proposed": ops.ones_like(distance),
-            "examples": batch.count,
-            "nonfinite": ops.cast(is_odd, "float32"),
-        }
+        proposed = ops.ones_like(distance)
+        counts = dict(accepted=wins, proposed=proposed, examples=batch.count)
+        counts = base.counted(**counts, nonfinite=is_odd)
         point = tensors.select(wins, proposal, state.point)
         return self.next_state(point, batch), list(point), counts
 
@@ -208,15 +208,6 @@ class GrowingWalk(base.ExampleTest):
             return block + 1, is_open & ((block + 1) * block_size < size), batch
 
         return tensors.loop_while(goes_on, one_block, (0, is_open, batch))[-1]
-
-    def _check_walk(self) -> None:
-        """Check the settings that all final classes have."""
-        base.check(
-            self, learning_rate=_validate.POSITIVE, temperature=_validate.POSITIVE
-        )
-        base.set_checked(
-            self, block_size=_validate.integer("block_size", self.block_size, 2)
-        )
 
 
 def verdict(batch: Batch, prior: Tensor, accepts: Tensor) -> tuple[Tensor, Tensor]:

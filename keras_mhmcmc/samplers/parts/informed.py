@@ -29,7 +29,6 @@ gradient makes no long move.
 | Delta    | `delta`                    | list of tensors | weights       |
 | g, g'    | `gradient`, `new_gradient` | list of tensors | nats / weight |
 | epsilon  | `scale`                    | float           | weights       |
-| Z        | `normals`                  | list of tensors | 1             |
 | b_j = 1  | `up`                       | tensor          | 1             |
 """
 

@@ -55,7 +55,6 @@ forward or backward.
 | delta             | `noise`               | scalar, () or (K,) | weights             |
 | beta              | `beta`                | scalar, () or (K,) | 1                   |
 | 1/2, here p       | `forward_probability` | float              | 1                   |
-| Z                 | `normals`             | list of tensors    | 1                   |
 | d                 | `dimension`           | int                | count               |
 """
 
