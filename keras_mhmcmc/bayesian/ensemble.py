@@ -222,7 +222,7 @@ class BayesianEnsemble(WithEnsemble):
             sampling: steps of the chains, as a multiple of the mini-batches of a
                 member; 0 is a deep ensemble. Defaults to "auto": as many, and 3,000 to
                 8,000 after the warm-up where all data fit in a gradient. For classes
-                members that train for as much longer are a choice beside the samples.
+                the members train for as much longer, too, unless that is clearly worse.
             refit: whether the last chains, and for classes the members, learn from
                 the held-out examples as well, after all is chosen. Defaults to True.
             sample_weight: number of times that an example counts, (N,). Held-out
