@@ -541,9 +541,8 @@ def counted(**events: Tensor) -> dict[str, Tensor]:
 
 
 def share(part: Array, whole: Array) -> Array:
-    """Return part / whole, float64; NaN where `whole` is 0."""
-    whole = np.broadcast_to(np.asarray(whole, "float64"), np.shape(part))
-    return np.divide(part, whole, where=whole > 0, out=np.full(np.shape(part), np.nan))
+    """Return part / whole; NaN where the count `whole` is 0."""
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
 
 
 def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:

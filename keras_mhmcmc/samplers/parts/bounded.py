@@ -110,6 +110,15 @@ def checked_bounds(name: str, values: Any) -> Array:
     return bounds
 
 
+def check_length(name: str, bounds: Array, train_size: int | None) -> None:
+    """Raise a `ValueError` if the data has not one example for each bound."""
+    if train_size is not None and len(bounds) != train_size:
+        raise ValueError(
+            f"Argument `{name}` must have one number for each example of `data`. "
+            f"Received: {len(bounds)} numbers, and {train_size} examples"
+        )
+
+
 def first_violation(
     before: Violation, value: Tensor, bound: Tensor, examples: Examples, exceeds: Tensor
 ) -> Violation:
@@ -342,12 +351,7 @@ class BoundedTest(base.ExampleTest):
                 "of a random size. Its own `block_size` says how many examples are "
                 f"evaluated at once. Received: batch_size={batch_size}"
             )
-        if len(self.limits[0]) != train_size:
-            raise ValueError(
-                f"Argument `{self.names[0]}` must have one number for each example of "
-                f"`data`. Received: {len(self.limits[0])} numbers, and {train_size} "
-                "examples"
-            )
+        check_length(self.names[0], self.limits[0], train_size)
         return self
 
     def init(self, position: base.Position) -> State:
