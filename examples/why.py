@@ -1,8 +1,8 @@
 """What a posterior gives that one network does not: three pictures.
 
-The first is a regression with a gap in its data: the line of SGD against the mean and
-the band of the ensemble. The second separates two moons, and asks for predictions far
-away from them. Both samplers run at temperature 1 (`--temperature`), with four chains.
+The first is a regression with a gap in its data, and the 90% intervals of SGD and of
+the ensemble for new points. The second separates two moons, and asks for predictions
+far away. Both samplers run at temperature 1 (`--temperature`), with four chains.
 The example prints how often the band holds new data, inside the gap and elsewhere, and
 how sure each method is of points far away. The third picture shows how well ensembles
 predict at several temperatures, from the rows of `advice.py`.
@@ -159,20 +159,35 @@ def classification(steps, seed, temperature=1.0):
 
 
 def draw_regression(found, path):
-    """The line of SGD, and the band of the ensemble."""
+    """The 90% intervals for new points, of SGD and of the ensemble."""
     x, y, grid, line, members = found
-    figure, axis = pyplot.subplots(figsize=(7.2, 3.6), layout="constrained")
-    mean, spread = members.mean(axis=0), members.std(axis=0)
-    for sigmas, alpha in ((2.0, 0.18), (1.0, 0.3)):
-        low, high = mean - sigmas * spread, mean + sigmas * spread
-        label = "ensemble, one and two standard deviations" if sigmas == 1 else None
-        axis.fill_between(grid, low, high, color=BLUE, alpha=alpha, lw=0, label=label)
-    axis.plot(grid, mean, color=BLUE, label="ensemble, mean")
-    axis.plot(grid, line, color=ORANGE, label="SGD")
-    axis.plot(grid, truth(grid), ":", color=GREY, label="truth")
-    axis.plot(x, y, ".", color="black", markersize=4, label="training data")
-    axis.set(xlabel="x", ylabel="y", ylim=(-4.0, 4.0), xlim=(-3.0, 3.0))
-    axis.legend(fontsize=8, ncols=2, loc="upper left")
+    spread = np.sqrt(members.var(axis=0) + NOISE**2)
+    shown = {
+        "SGD: line and noise": (line, NOISE, ORANGE),
+        "ensemble: members and noise": (
+            members.mean(axis=0),
+            spread,
+            BLUE,
+        ),
+    }
+    figure, panels = pyplot.subplots(
+        1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained"
+    )
+    for panel, (title, (mean, deviation, colour)) in zip(
+        panels, shown.items(), strict=True
+    ):
+        low, high = mean - 1.645 * deviation, mean + 1.645 * deviation
+        panel.axvspan(-0.7, 0.7, color="0.94", lw=0)
+        panel.fill_between(
+            grid, low, high, color=colour, alpha=0.4, lw=0, label="90% interval"
+        )
+        panel.plot(grid, mean, color=colour, label="mean")
+        panel.plot(grid, truth(grid), ":", color="black", label="truth")
+        panel.plot(x, y, ".", color="black", markersize=4, label="training data")
+        panel.text(0.0, -2.6, "no data", ha="center", color=GREY)
+        panel.set(title=title, xlabel="x", xlim=(-2.1, 2.1), ylim=(-2.8, 2.8))
+        panel.legend(fontsize=8, loc="upper left")
+    panels[0].set_ylabel("y")
     figure.savefig(path, dpi=160)
     pyplot.close(figure)
 

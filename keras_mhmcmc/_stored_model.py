@@ -1,5 +1,9 @@
-"""Models of this package that users save, each in one file for all backends."""
+"""Models of this package that users save, and copies of the users' own."""
 
+import inspect
+import types
+import warnings
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import Self
@@ -7,6 +11,8 @@ from typing import Self
 import keras
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc._serialize import attributes
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 
@@ -54,6 +60,80 @@ def check_layers(name: str, model: keras.Model) -> None:
             "Keras. Or fit one model for each chain, give it the weights of a sample "
             f"with `set_weights`, and predict. Received: {', '.join(foreign)}"
         )
+
+
+def rebuilt(
+    model: keras.Model, change: Callable[[Any], Any] = lambda config: config
+) -> keras.Model:
+    """Return a new model of the same architecture, for this process alone.
+
+    Unlike a model from a file, it may have classes that are not registered, and layers
+    that hold any function: the new model has the same classes and functions.
+
+    Args:
+        model: a built model.
+        change: of its configuration.
+    """
+    known: dict[str, Any] = {}
+    layers: dict[str, list[keras.layers.Layer]] = {}
+    for layer in _backend.inner_layers(model):
+        layers.setdefault(layer.name, []).append(layer)
+        if not type(layer).__module__.startswith("keras."):
+            known[type(layer).__name__] = type(layer)
+
+    def named(config: Any, owners: Sequence[Any] = ()) -> Any:
+        """Return a configuration with a name for each function."""
+        if isinstance(config, list | tuple):
+            return type(config)(named(value) for value in config)
+        if not isinstance(config, dict):
+            return config
+        new = {}
+        for key, value in config.items():
+            is_dict = isinstance(value, dict)
+            found = [_function(owner, key) for owner in owners if is_dict]
+            if found and found[0] is not None:
+                if any(each is not found[0] for each in found):
+                    raise ValueError(
+                        f"two layers have the name {config['name']!r} and different "
+                        f"functions `{key}`: give each layer a name of its own"
+                    )
+                name = f"function {len(known)}"
+                known[name] = found[0]
+                value = {"class_name": "function", "config": name}
+                value |= {"registered_name": name, "module": None}
+            elif key == "config" and is_dict:
+                value = named(value, layers.get(value.get("name", ""), ()))
+                value = _taken(value, known.get(config.get("class_name", "")))
+            else:
+                value = named(value)
+            new[key] = value
+        return new
+
+    with warnings.catch_warnings():  # of lambdas, which here no file has to hold
+        warnings.filterwarnings("ignore", ".* includes a `lambda`")
+        config = named(architecture(model))
+    new: keras.Model = keras.saving.deserialize_keras_object(change(config), known)
+    return new
+
+
+def _taken(config: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Return what the constructor of a class of the user takes of a configuration.
+
+    Keras writes `name`, `trainable` and `dtype`, which many classes do not take.
+    """
+    parameters = inspect.signature(kind).parameters if isinstance(kind, type) else {}
+    is_open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if not isinstance(kind, type) or is_open:
+        return config
+    left_out = {"name", "trainable", "dtype"} - set(parameters)
+    return {name: value for name, value in config.items() if name not in left_out}
+
+
+def _function(layer: keras.layers.Layer, key: str) -> Any:
+    """Return the function that a layer has for an entry of its configuration."""
+    value = getattr(layer, key, getattr(layer, f"_{key}", None))
+    is_function = isinstance(value, types.FunctionType)
+    return value if is_function and value.__module__[:6] != "keras." else None
 
 
 class StoredModel(keras.Model):
@@ -109,6 +189,11 @@ class StoredModel(keras.Model):
 
 class WrapperModel(StoredModel):
     """Abstract: a model with an argument `model`, which its configuration holds."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, attributes of the same names."""
+        model = keras.saving.serialize_keras_object(self.model)
+        return attributes(self) | {"model": model}
 
     @classmethod
     def from_config(

@@ -40,21 +40,36 @@ SHORTER = {
             "num_steps=600,\n        num_chains=5",
         ),
     ),
+    "docs/attacks.md": (
+        ("epochs=15", "epochs=2"),
+        ("models, x_test, y_test, [", "models, x_test[:20], y_test[:20], ["),
+    ),
+    "docs/classification.md": (("epochs=10, sampling=0.5", "epochs=2, sampling=0.1"),),
     "docs/contour.md": (
         ("burn_in=1200", "burn_in=1020"),
         ("epochs=400", "epochs=210"),  # the pilot has 1000 steps
         ("burn_in=1000", "burn_in=100"),
         ("epochs=300", "epochs=60"),
     ),
-    "docs/evaluation.md": (
-        ("epochs=300", "epochs=60"),
-        ("burn_in=1500", "burn_in=400"),
+    "docs/parallel_chains.md": (
+        ("epochs=5000", "epochs=20"),
+        ("burn_in=7500, every=150", "burn_in=100, every=20"),
+    ),
+    "docs/plots.md": (
+        ("epochs=1000", "epochs=100"),
+        ("burn_in=1000, every=50", "burn_in=100, every=50"),
         ("epochs=80", "epochs=10"),
-        ("burn_in=600)", "burn_in=60)"),
+        ("burn_in=600)\nmodels", "burn_in=60)\nmodels"),
         (
             "(models, x_test, y_test)\nprint(table)  #",
             "(models, x_test[:40], y_test[:40])\nprint(table)  #",
         ),
+        ("epochs=600", "epochs=60"),
+        ("num_steps=100_000", "num_steps=2_000"),
+        ("burn_in=5_000", "burn_in=100"),
+    ),
+    "docs/recipes/bayesian_ensemble.md": (
+        ("/ unit, verbose", "/ unit, epochs=5, sampling=0.1, verbose"),
     ),
     "docs/recipes/last_layer.md": (
         ("0.3), progress=False", "0.3), num_steps=120, progress=False"),
@@ -63,16 +78,8 @@ SHORTER = {
         ("epochs=80", "epochs=8"),
         ("burn_in=300, every=30", "burn_in=60, every=6"),
     ),
-    "docs/plots.md": (
-        ("epochs=200", "epochs=12"),
-        ("burn_in=1500", "burn_in=100"),
-        ("epochs=600", "epochs=60"),
-        ("num_steps=100_000", "num_steps=2_000"),
-        ("burn_in=5_000", "burn_in=100"),
-    ),
-    "docs/quickstart.md": (
-        ("epochs=5000", "epochs=20"),
-        ("burn_in=7500, every=150", "burn_in=100, every=20"),
+    "docs/regression.md": (
+        ("[:, None], verbose=0)", "[:, None], epochs=5, sampling=0.1, verbose=0)"),
     ),
     "docs/tempering.md": (
         ("num_steps=300", "num_steps=60"),
@@ -97,8 +104,40 @@ BLOCKS = [
 PACKAGE = pathlib.Path(mh.__file__).parent
 
 
+USE_IT = re.findall(
+    r" (\S+\.md)$",
+    (ROOT / "mkdocs.yml").read_text().split("  - Use it:\n")[1].split("\n  - ")[0],
+    re.MULTILINE,
+)
+USE_IT = {name: (ROOT / "docs" / name).read_text() for name in ["index.md", *USE_IT]}
+
+
 def test_the_readme_is_short():
     assert len(PAGES[0].read_text().split()) <= 700
+
+
+def test_what_a_user_reads_is_short():
+    """15,000 words; of a page at most three screens, a table and a picture."""
+    words = {name: len(text.split()) for name, text in USE_IT.items()}
+    assert len(words) > 15 and sum(words.values()) <= 15_000
+    assert max(words.values()) <= 1_500, max(words, key=words.get)
+    for name, text in USE_IT.items():
+        assert len(re.findall(r"^\|[ :|-]+\|$", text, re.MULTILINE)) <= 1, name
+        assert text.count("![") <= 1, name
+
+
+def table_rows(text):
+    """The rows of a page's tables that hold at least two numbers."""
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return {row for row in rows if len(re.findall(r"\d\.\d", row)) > 1}
+
+
+def test_no_page_repeats_a_table_of_another():
+    seen = {}
+    for page in PAGES[1:]:
+        for row in table_rows(page.read_text()):
+            other = seen.setdefault(row, page.name)
+            assert other == page.name, f"{page.name} and {other}: {row}"
 
 
 # What examples in docstrings import.

@@ -1,4 +1,4 @@
-"""examples/converged.py: the quickstart's last run, its numbers and its picture."""
+"""examples/converged.py: the run of docs/parallel_chains.md and its picture."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ from tests.support.example_tools import load
 
 pytestmark = pytest.mark.slow
 
-PAGE = (pathlib.Path(__file__).parent.parent / "docs/quickstart.md").read_text()
+PAGE = (pathlib.Path(__file__).parent.parent / "docs/parallel_chains.md").read_text()
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def converged():
     return load("converged")
 
 
-def test_the_quickstart_has_the_settings_of_the_example(converged):
-    block = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[3]
+def test_the_page_has_the_settings_of_the_example(converged):
+    block = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     steps = -(-1437 // converged.BATCH) * converged.EPOCHS
     for shown in (
         f"num_chains={converged.CHAINS},",
-        f"{converged.RATE}, train_size=len(x)",
+        f"mh.SGHMC({converged.RATE}, ",
         f"mh.priors.Gaussian({converged.PRIOR})",
         f"burn_in={steps // 10}, every={converged.EVERY})",
         f"batch_size={converged.BATCH}, epochs={converged.EPOCHS},",

@@ -28,8 +28,9 @@ ARGUMENTS = (
 WORD = "temperature"  # what the search is asked for
 SHOWN = (
     "index.html",
-    "why.html",
     "quickstart.html",
+    "regression.html",
+    "classification.html",
     "choosing.html",
     "performance.html",
     "api/optimizers.html",

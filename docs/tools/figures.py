@@ -1,13 +1,15 @@
 """Draws the figures of docs/plots.md again: `python docs/tools/figures.py`.
 
-It runs the blocks of the page in a new folder. A figure that a block saves under the
-name of a file in docs/images takes the place of this file.
+It runs the blocks of the page in a new folder, or only those that save the figures that
+follow the command. A figure that a block saves under the name of a file in docs/images
+takes the place of this file.
 """
 
 import os
 import pathlib
 import re
 import shutil
+import sys
 import tempfile
 
 import matplotlib
@@ -20,10 +22,12 @@ IMAGES = ROOT / "images"
 OTHERS = ("robustness.png",)  # `make demo` draws it
 
 
-def main():
-    """Run each block, and keep its figures."""
+def main(names):
+    """Run the blocks that save these figures, or all if none is named."""
     text = (ROOT / "plots.md").read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        if names and not any(name in block for name in names):
+            continue
         before = os.getcwd()
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
@@ -36,4 +40,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

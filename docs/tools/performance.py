@@ -101,7 +101,7 @@ def step_times(results):
 
 
 def provenance(results):
-    """Machines, versions and commands."""
+    """Machines, versions, and the commands of short runs."""
     machines, lines = {}, []
     for (backend, _), content in results.items():
         machine = content["machine"]
@@ -120,17 +120,14 @@ def provenance(results):
     for (text, versions), backends in machines.items():
         lines.append(f"- {', '.join(sorted(backends))}: {text}; {versions}.")
     lines.append("")
-    return lines + table(
-        ["command", "rounds", "date"],
-        [
-            [
-                f"`{content['command']}`",
-                f"{content['rounds']}{', short run' if content['quick'] else ''}",
-                content["date"],
-            ]
-            for content in results.values()
-        ],
-    )
+    short = [content for content in results.values() if content["quick"]]
+    if not short:
+        return lines
+    rows = [
+        [f"`{content['command']}`", f"{content['rounds']}, short run", content["date"]]
+        for content in short
+    ]
+    return lines + table(["command", "rounds", "date"], rows)
 
 
 def page(results):
@@ -147,8 +144,8 @@ def page(results):
         "",
         "What does a step of a sampler cost you, compared with a step of SGD? On two",
         f"cores of a CPU, measured {dates}, medians of {rounds} alternating rounds.",
-        "The end of the page lists [machine, versions, commands and",
-        "rounds](#how-it-was-measured).",
+        "The end of the page lists [machine, versions and",
+        "commands](#how-it-was-measured).",
         "",
     ]
     if any(content["quick"] for content in results.values()):
@@ -240,9 +237,6 @@ def page(results):
         "d numbers:",
         "",
         *growth(results, "weights"),
-        "This table shows chains of a network of 3,754 weights:",
-        "",
-        *growth(results, "chains"),
         "This table compares steps early and late in a run that keeps a sample",
         "every ten steps, in milliseconds:",
         "",
@@ -318,35 +312,34 @@ IN_SHORT = (
 
 def in_short(results):
     """The user's answer: milliseconds, and how many steps of SGD they are."""
-    lines = []
-    for model, name in (("mlp", "step_time_mlp"), ("resnet20", "step_time_resnet20")):
-        present = [backend for backend in BACKENDS if (backend, name) in results]
-        if not present:
-            continue
-        lines += [f"{MODELS[model]}:", ""]
-        rows = []
-        for optimizer in IN_SHORT:
-            cells = [optimizer]
-            for backend in present:
-                wanted = {"model": model, "optimizer": optimizer}
-                ms = find(results, backend, name, wanted).get("ms")
-                of_sgd = wanted | {"optimizer": "SGD"}
-                sgd = find(results, backend, name, of_sgd).get("ms")
-                cells.append(
-                    NOT_MEASURED
-                    if ms is None or sgd is None
-                    else f"{figure(ms)} ms, {figure(ms / sgd, 1)} × SGD"
-                )
-            if any(cell != NOT_MEASURED for cell in cells[1:]):
-                rows.append(cells)
-        lines += table(["optimizer", *(BACKENDS[key] for key in present)], rows)
+    present = [backend for backend in BACKENDS if (backend, "step_time_mlp") in results]
+    rows = []
+    for optimizer in IN_SHORT:
+        cells = [optimizer]
+        for backend in present:
+            wanted = {"model": "mlp", "optimizer": optimizer}
+            of_sgd = wanted | {"optimizer": "SGD"}
+            ms, sgd = (
+                find(results, backend, "step_time_mlp", row).get("ms")
+                for row in (wanted, of_sgd)
+            )
+            cells.append(
+                NOT_MEASURED
+                if ms is None or sgd is None
+                else f"{figure(ms)} ms, {figure(ms / sgd, 1)} × SGD"
+            )
+        if any(cell != NOT_MEASURED for cell in cells[1:]):
+            rows.append(cells)
     return [
         "## What a step costs",
         "",
         "The perceptron is the hard case: its gradient is cheap, and the noise is not.",
-        "In a convolutional network the gradient takes nearly all of the time.",
+        "In a convolutional network [the gradient takes nearly all of the",
+        "time](#resnet20-on-32x32x3-batches-of-128).",
         "",
-        *lines,
+        f"{MODELS['mlp']}:",
+        "",
+        *table(["optimizer", *(BACKENDS[key] for key in present)], rows),
     ]
 
 

@@ -124,7 +124,7 @@ mh.evaluate(models, x_test, y_test)
 """
 One seed proves little. Over five seeds on each backend the ensemble was better than SGD
 in 15 of 15 runs, and better than Adam in 11. It was better than a tuned Adam with
-weight decay in 3 of 15. The page "Which sampler" of the documentation has all numbers.
+weight decay in 3 of 15. The page "Ten methods" of the documentation has all numbers.
 
 ## Where is it unsure?
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
-from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc._stored_model import rebuilt
 from keras_mhmcmc.ensemble import activations
 from keras_mhmcmc.ensemble import compile as ensemble_compile
 from keras_mhmcmc.samplers.spike_slab import SpikeSlabOptimizer
@@ -70,9 +70,7 @@ def prune(
     _validate.instance("optimizer", optimizer, SpikeSlabOptimizer, hint)
     threshold = _validate.number("threshold", threshold, _PROBABILITY)
     kept = _kept_weights(model, optimizer, threshold)
-    pruned = keras.saving.deserialize_keras_object(
-        architecture(model), custom_objects={type(model).__name__: type(model)}
-    )
+    pruned = rebuilt(model)
     for mine, theirs in zip(model.weights, pruned.weights, strict=True):
         values = keras.ops.convert_to_numpy(mine)
         theirs.assign(values * kept[id(mine)] if id(mine) in kept else values)

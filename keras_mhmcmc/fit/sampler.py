@@ -494,9 +494,8 @@ class Sampler(keras.optimizers.Optimizer):
     def diagnostics(self) -> dict[str, float]:
         """Return what the sampler did since `reset_diagnostics`.
 
-        `energy` is the mean of U in nats, over the points that were evaluated, or over
-        the states of a Metropolis-Hastings chain. Of several chains, counts are summed
-        and all other numbers averaged. The result is empty before the first step.
+        Of several chains, counts are summed and other numbers, such as the mean
+        `energy` in nats, averaged. The result is empty before the first step.
         """
         return {
             name: state.over_chains(values, name)
@@ -610,12 +609,8 @@ class Sampler(keras.optimizers.Optimizer):
     def settle(self) -> None:
         """Put the current state of the chain into the model's variables.
 
-        During `fit` the model of a Metropolis-Hastings sampler holds the proposal that
-        is evaluated next. `settle` drops it. Unless `propose` draws another one, the
-        next step evaluates the state itself on a new batch, an exact move. `mh.AMAGOLD`
-        tests its path, and `mh.Barker` begins the test of its proposal anew. Call it
-        between steps only. `fit` calls it at its end, and `mh.PosteriorSamples` at the
-        end of each epoch and before validation.
+        Call it between steps of a loop of your own. It drops the proposal that a
+        Metropolis-Hastings sampler keeps in the model, and `mh.AMAGOLD` tests its path.
         """
         if self.built:
             self._at_rest.settle()
@@ -623,9 +618,7 @@ class Sampler(keras.optimizers.Optimizer):
     def propose(self) -> None:
         """Write a new proposal into the model's variables. Call it after `settle`.
 
-        The next step then need not evaluate the state on another batch. The target is
-        the same. It has no effect before the first step, without `settle`, or after
-        somebody has set the weights.
+        Without it the next step evaluates the state on a new batch, an exact move, too.
         """
         if self.built:
             self._at_rest.propose()

@@ -16,8 +16,8 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _validate
-from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._stored_model import StackedModel
+from keras_mhmcmc._stored_model import rebuilt
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc.fit.sampler import Sampler
@@ -216,9 +216,7 @@ def drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Mod
     # Layers without a seed in their configuration draw one from Python's generator.
     random.seed(int(generator.integers(2**31)))
     try:
-        config = _with_new_seeds(architecture(model), generator)
-        custom = {type(model).__name__: type(model)}
-        member = keras.saving.deserialize_keras_object(config, custom_objects=custom)
+        member = rebuilt(model, lambda config: _with_new_seeds(config, generator))
     except (NotImplementedError, TypeError, ValueError) as error:
         # Keras prints the whole configuration first, and the reason last.
         reason = str(error).strip().rsplit("\n", 1)[-1]
