@@ -22,7 +22,7 @@ BESIDE = "kernels proposals partition expansions bounds targets barker_chain cit
 ROOMS = {
     "ground": (GROUND, 2990, 1600),
     "_backend": ("_backend", 3890, 2700),
-    "samplers": ("samplers", 9960, 7000),
+    "samplers": ("samplers", 9850, 7000),
     "beside the samplers": (BESIDE, 1320, 250),
     "fit": ("fit", 3290, 1500),
     "sampling": ("sampling", 2790, 1200),

@@ -24,6 +24,7 @@ which evaluates K chains at once and makes the noise:
 
 | symbol       | name              | shape           | unit |
 |--------------|-------------------|-----------------|------|
+| theta, theta' | `point`, `proposal` | list of tensors | weights |
 | log p(x_i)   | `log_likelihoods` | (K, B)          | nats |
 | log p(theta) | `log_prior`       | (K,)            | nats |
 | grad sum_b w_b log p(x_b) | `weighted_gradient` | list of tensors | nats per weight |

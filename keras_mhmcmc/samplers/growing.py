@@ -36,8 +36,6 @@ to less than delta.
 
 | paper      | name            | shape           | unit          |
 |------------|-----------------|-----------------|---------------|
-| theta      | `point`         | list of tensors | weights       |
-| theta'     | `proposal` of `growing_batch.py` | list of tensors | weights |
 | h, epsilon | `learning_rate` | float           | weights       |
 | mu_0, psi  | `metropolis_threshold` | (K,)     | nats          |
 | epsilon    | `epsilon`       | float           | 1             |

@@ -30,14 +30,6 @@ again: the noise is a function of the step and the block.
 A bound that does not hold makes an exact kernel wrong without a sign. So each example
 that is drawn is compared with its bound. A chain whose bound was exceeded accepts
 nothing from then on, and `mh.sample` raises an error with the example.
-
-| symbol | name            | shape  | unit     |
-|--------|-----------------|--------|----------|
-| r      | `rate`          | (K,)   | examples |
-| w_i    | `weights`       | (N,)   | any      |
-| p_j    | `share`         | (N,)   | 1        |
-| B      | `block_size`    | int    | examples |
-| t r    | `remaining`, what is left of r | (K,) | examples |
 """
 
 import abc
@@ -226,7 +218,7 @@ class Move(NamedTuple):
 
     proposal: base.Position
     log_ratio: Tensor  # log r without the batch, (K,)
-    rate: Tensor  # expected size of the batch, (K,)
+    rate: Tensor  # r, the expected size of the batch, (K,)
     examples: Tensor  # evaluated already, float32, (K,)
     measures: Any  # for the kernel's `judge`
     first_block: int = 1  # part of the noise that the batch begins with
@@ -236,7 +228,7 @@ class Move(NamedTuple):
 class AliasTable(NamedTuple):
     """A table that draws i with probability w_i / W in constant time."""
 
-    share: Array  # float32, (N,)
+    share: Array  # p_j, float32, (N,)
     alias: Array  # int32, (N,)
 
 
@@ -272,7 +264,7 @@ def visit_arrivals(
     """
     size = density.train_size
     rows, columns = batches.grid(size)
-    remaining = rate * (rows * columns / size)
+    remaining = rate * (rows * columns / size)  # what is left of r
 
     def goes_on(block: Tensor, remaining: Tensor, gathered: Any) -> Tensor:
         return ops.any(remaining > 0.0)
@@ -303,7 +295,7 @@ class BoundedTest(base.ExampleTest):
 
     names: ClassVar[tuple[str, ...]] = ("bounds",)  # arguments that give `limits`
     temperature: float
-    block_size: int
+    block_size: int  # of examples that a chain evaluates at once
 
     @property
     @abc.abstractmethod
@@ -317,7 +309,7 @@ class BoundedTest(base.ExampleTest):
 
     @property
     def weights(self) -> Array:
-        """What examples are drawn in proportion to, float64, (N,)."""
+        """w_i, what examples are drawn in proportion to, float64, (N,)."""
         return self.limits[0]
 
     @abc.abstractmethod

@@ -55,17 +55,9 @@ end, and float32 would round it to 0. The code counts subregions from 0. Until a
 | log Psi(U)       | `log_psi`        | (...)           | nats                        |
 | slope            | `slope`          | (...)           | 1                           |
 | factor           | `multiplier`     | (...)           | 1                           |
-| limit, ours      | `max_multiplier` | float           | 1                           |
 | omega            | `step_size`      | scalar          | 1                           |
 | N epsilon_k      | `learning_rate`  | scalar, (...)   | weights^2 examples / nat    |
 | tau, here T      | `temperature`    | scalar, (...)   | 1                           |
-| u_1              | `energy_min`     | float           | nats                        |
-| du               | `energy_gap`     | float           | nats                        |
-| m                | `partitions`     | int             | count                       |
-| zeta             | `zeta`           | float           | 1                           |
-| zeta, of weights | `weight_power`   | float           | 1                           |
-| p                | `exponent`       | float           | 1                           |
-| rho              | `rho`            | float           | 1                           |
 
 (...) is () for one chain and (K,) for K chains. If they share theta, log theta is (m,).
 """
@@ -83,15 +75,15 @@ from keras_mhmcmc.samplers.parts.tensors import ops
 class Contour(NamedTuple):
     """The fixed numbers of a contour sampler, and a partition."""
 
-    energy_min: float | Tensor  # a tensor, () or (K,), if a pilot found it
-    energy_gap: float | Tensor
-    partitions: int
+    energy_min: float | Tensor  # u_1, nats; a tensor, () or (K,), if a pilot found it
+    energy_gap: float | Tensor  # du, nats
+    partitions: int  # m
     zeta: float
-    exponent: float
+    exponent: float  # p
     rho: float
     is_forward: bool  # whether the factor looks at the next subregion
-    max_multiplier: float | None
-    weight_power: float
+    max_multiplier: float | None  # ours, the limit of the factor
+    weight_power: float  # zeta of the weights
 
 
 class Place(NamedTuple):
