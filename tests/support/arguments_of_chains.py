@@ -38,7 +38,6 @@ NO_STATES = [
 NO_INIT = [[], (), {"a": None}, {"a": "b"}, np.nan, [np.inf], kinds.HUGE, [1e300]]
 INIT = Kind((*NO_STATES, *NO_INIT, True), kinds.no_array)
 # What functions of a position must not give, and those of a batch.
-OF_POSITION = Kind(takes=callable).or_none
 NO_SCALARS = [lambda x: ops.ones(2), lambda x: ops.ones((1, 1)), lambda x: None]
 NO_SCALARS += [lambda x: "a", lambda x: {"a": ops.sum(x)}, lambda x: []]
 NO_VECTORS = [lambda x, batch: ops.sum(batch * x), lambda x, batch: (batch * x)[:2]]
