@@ -20,13 +20,14 @@ class PrintedAsCall:
     """Abstract: an object with a configuration, which prints as the call for it."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        raise NotImplementedError
+        """Return the arguments of the constructor, attributes of the same names."""
+        return attributes(self)
 
     def __repr__(self) -> str:
-        if type(self).get_config is PrintedAsCall.get_config:
+        try:
+            return call_text(type(self), self.get_config())
+        except NotImplementedError:
             return super().__repr__()
-        return call_text(type(self), self.get_config())
 
 
 class Configurable(PrintedAsCall):
@@ -36,6 +37,19 @@ class Configurable(PrintedAsCall):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the object from the arguments of its constructor."""
         return cls(**config)
+
+
+def attributes(instance: Any) -> dict[str, Any]:
+    """Return the arguments of a constructor that are attributes by their names."""
+    kind = type(instance)
+    try:
+        names = inspect.signature(kind).parameters
+        return {name: getattr(instance, name) for name in names}
+    except AttributeError as error:
+        raise NotImplementedError(
+            f"{kind.__name__} must have a method `get_config`, or all arguments of its "
+            f"constructor as attributes: {error}"
+        ) from error
 
 
 def call_text(cls: type, arguments: Mapping[str, Any]) -> str:

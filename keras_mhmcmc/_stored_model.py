@@ -1,5 +1,6 @@
 """Models of this package that users save, and copies of the users' own."""
 
+import inspect
 import types
 import warnings
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import keras
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc._serialize import architecture
+from keras_mhmcmc._serialize import attributes
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 
@@ -101,6 +103,7 @@ def rebuilt(
                 value |= {"registered_name": name, "module": None}
             elif key == "config" and is_dict:
                 value = named(value, layers.get(value.get("name", ""), ()))
+                value = _taken(value, known.get(config.get("class_name", "")))
             else:
                 value = named(value)
             new[key] = value
@@ -111,6 +114,19 @@ def rebuilt(
         config = named(architecture(model))
     new: keras.Model = keras.saving.deserialize_keras_object(change(config), known)
     return new
+
+
+def _taken(config: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Return what the constructor of a class of the user takes of a configuration.
+
+    Keras writes `name`, `trainable` and `dtype`, which many classes do not take.
+    """
+    parameters = inspect.signature(kind).parameters if isinstance(kind, type) else {}
+    is_open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if not isinstance(kind, type) or is_open:
+        return config
+    left_out = {"name", "trainable", "dtype"} - set(parameters)
+    return {name: value for name, value in config.items() if name not in left_out}
 
 
 def _function(layer: keras.layers.Layer, key: str) -> Any:
@@ -173,6 +189,11 @@ class StoredModel(keras.Model):
 
 class WrapperModel(StoredModel):
     """Abstract: a model with an argument `model`, which its configuration holds."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, attributes of the same names."""
+        model = keras.saving.serialize_keras_object(self.model)
+        return attributes(self) | {"model": model}
 
     @classmethod
     def from_config(

@@ -157,11 +157,6 @@ class BarkerChain(_backend.StepTrainer, WrapperModel):
                 )
             return _losses_of_examples(self, y, outputs), outputs
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        model = keras.saving.serialize_keras_object(self.model)
-        return {"model": model, "name": self.name}
-
 
 class _NewTests(keras.callbacks.Callback):
     """Begin each epoch with a new test: a test reads no example twice."""

@@ -70,10 +70,6 @@ class EnergyPartition(Configurable):
         count = _validate.integer("partitions", self.partitions, 2)
         set_checked(self, partitions=count)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return dataclasses.asdict(self)
-
 
 _HINT = (
     "`mh.suggest_partition(energies)` makes one from the energies of a short pilot run"

@@ -44,8 +44,8 @@ _HYPERPARAMETERS = {
 class Prior(Configurable):
     """Abstract: a prior density, before the weights are known.
 
-    A final class registers itself for serialisation and has `get_config`. Its `bind`
-    returns an object with the methods of `BoundGaussian`.
+    A final class registers itself for serialisation. Its `bind` returns an object with
+    the methods of `BoundGaussian`.
     """
 
     def bind(self, variables: Sequence[Any]) -> "BoundGaussian":
@@ -117,10 +117,6 @@ class Gaussian(Prior):
                     f"{list(self.scale)}"
                 )
         return BoundGaussian([_precision(self.scale, path) for path in paths])
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {"scale": self.scale}
 
 
 def _checked_scale(value: Any) -> float:
@@ -327,11 +323,8 @@ class SpikeSlab(Configurable):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor, with `sparse` serialised."""
-        arguments = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
-        }
         sparse = keras.saving.serialize_keras_object(self.sparse)
-        return arguments | {"sparse": sparse}
+        return super().get_config() | {"sparse": sparse}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -53,9 +53,6 @@ class RandomWalk(Proposal):
     def log_q_ratio(self, *move: Any) -> Tensor:
         return 0.0 * move[-1].noise  # symmetric
 
-    def get_config(self) -> dict[str, Any]:
-        return {}
-
 
 @serializable
 class Langevin(Proposal):
@@ -97,9 +94,6 @@ class Langevin(Proposal):
 
     def log_q_ratio(self, *move: Any) -> Tensor:
         return proposals.langevin_log_ratio(*move)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"noise_temperature": self.noise_temperature}
 
 
 @serializable
@@ -170,10 +164,6 @@ class ReversibleLangevin(Proposal):
         return proposals.reversible_log_ratio(
             distances, beta, dimension, self.normalized, self.forward_probability
         )
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("beta", "noise_temperature", "normalized", "forward_probability")
-        return {name: getattr(self, name) for name in names}
 
 
 def checked_proposal(proposal: Any, default: Proposal) -> Proposal:

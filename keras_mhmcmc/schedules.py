@@ -73,9 +73,6 @@ class PowerDecay(PrintedAsCall, Schedule):
         step = ops.cast(step, "float32")
         return self.initial * ops.power(self.offset + step, -self.power)
 
-    def get_config(self) -> dict[str, Any]:
-        return {"initial": self.initial, "offset": self.offset, "power": self.power}
-
 
 @serializable
 class RobbinsMonro(PrintedAsCall, Schedule):
@@ -128,14 +125,6 @@ class RobbinsMonro(PrintedAsCall, Schedule):
         value = self.scale / (self.offset + grown)
         return value if self.maximum is None else ops.minimum(value, self.maximum)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "scale": self.scale,
-            "power": self.power,
-            "offset": self.offset,
-            "maximum": self.maximum,
-        }
-
 
 @serializable
 class CyclicalCosine(PrintedAsCall, Schedule):
@@ -170,9 +159,6 @@ class CyclicalCosine(PrintedAsCall, Schedule):
         step = ops.convert_to_tensor(step)
         share = ops.cast(step % self.cycle_steps, "float32") / self.cycle_steps
         return 0.5 * self.initial * (ops.cos(math.pi * share) + 1.0)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"initial": self.initial, "cycle_steps": self.cycle_steps}
 
 
 @serializable
@@ -225,12 +211,3 @@ class GeometricCycle(PrintedAsCall, Schedule):
         # Add the logarithms: each factor alone overflows in a long run.
         logarithm = falls * math.log(self.decay) + rises * math.log(self.growth)
         return self.initial * ops.exp(logarithm)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "initial": self.initial,
-            "cycle_steps": self.cycle_steps,
-            "decay": self.decay,
-            "decay_steps": self.decay_steps,
-            "growth": self.growth,
-        }

@@ -263,11 +263,6 @@ def test_the_check_of_imports_lets_pass_what_is_allowed(path, source):
     assert violations(ast.parse(source), path) == []
 
 
-@pytest.mark.parametrize("path", files())
-def test_a_file_has_at_most_seven_hundred_lines(path):
-    assert len((PACKAGE / path).read_text().splitlines()) <= 700
-
-
 INITS = [path for path in files() if path.endswith("__init__.py")]
 # Others have no names of their own.
 EMPTY = ("_backend", "fit", "samplers")

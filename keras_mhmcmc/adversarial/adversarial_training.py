@@ -229,12 +229,6 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
 
         return loss
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        names = "epsilon", "steps", "step_size", "random_start", "clip", "seed", "name"
-        config = {name: getattr(self, name) for name in names}
-        return {"model": keras.saving.serialize_keras_object(self.model)} | config
-
 
 class _WarnOfWeakAttacks(keras.callbacks.Callback):
     """Tell at the end of the first epoch what the attacks could not move."""

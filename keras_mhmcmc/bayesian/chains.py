@@ -63,10 +63,11 @@ class AllData:
     """Chains whose steps need the gradient of all data, by `mh.sample`.
 
     A position is one flat vector: a step of a sampler is then one operation, and not
-    one for each weight of the network.
+    one for each weight of the network. The chains see the network as it predicts:
+    without dropout, and with the weights of its start that are not trained.
 
     Args:
-        model: compiled; its weights that are not trained are those of all chains.
+        model: compiled.
         data: `(x, y, sample_weight)` arrays.
         is_training: which of the examples are not held out, (N,).
         kernel: of `mh.kernels`. None: microcanonical Langevin dynamics.
@@ -87,7 +88,10 @@ class AllData:
         self._progress = progress
         self._data, self._is_training = data, is_training
         self._likelihood = Nats(model)
-        self._log_likelihood = self._make_log_likelihood()
+        places = {id(v): place for place, v in enumerate(model.weights)}
+        self._own = [places[id(v)] for v in model.trainable_variables]
+        self._others = sorted(set(places.values()) - set(self._own))
+        self._log_likelihoods: dict[bytes, Callable[..., Tensor]] = {}
 
     def run(
         self,
@@ -102,15 +106,46 @@ class AllData:
         Args:
             starts: one array (chains, ...) for each of `model.weights`.
             setting: temperature and prior.
-            steps: after the warm-up, which is as long again, 5,000 at most.
+            steps: after the warm-up: that of the kernel, else as many, 5,000 at most.
             kept: samples of a chain.
             is_pilot: whether the held-out examples do not count.
         """
-        model = self._model
-        places = {id(v): place for place, v in enumerate(model.weights)}
-        own = [places[id(v)] for v in model.trainable_variables]
+        # Chains with other statistics, such as of batch normalisation, run apart.
+        groups: dict[bytes, list[int]] = {}
+        for chain in range(len(starts[0])):
+            values = [starts[place][chain].tobytes() for place in self._others]
+            groups.setdefault(b"".join(values), []).append(chain)
+        found = Samples([array[:0] for array in starts])
+        for key, group in groups.items():
+            own = [array[group] for array in starts]
+            if key not in self._log_likelihoods:
+                others = [own[place][0] for place in self._others]
+                self._log_likelihoods[key] = self._make_log_likelihood(others)
+            part = self._run(key, own, setting, steps, kept, is_pilot, group[0])
+            pairs = zip(found.stacked, part.stacked, strict=True)
+            stacked = [np.concatenate(arrays) for arrays in pairs]
+            if not len(found):  # views of what all samples share stay views
+                stacked = part.stacked
+            left_out = {group[k]: error for k, error in part.left_out.items()}
+            returns = {group[k]: count for k, count in part.returns.items()}
+            found = Samples(
+                stacked, found.left_out | left_out, found.returns | returns, part.steps
+            )
+        return found
+
+    def _run(
+        self,
+        key: bytes,
+        starts: Sequence[Array],
+        setting: Setting,
+        steps: int,
+        kept: int,
+        is_pilot: bool,
+        first: int,
+    ) -> Samples:
+        """Return samples of chains with the same weights that are not trained."""
         count = len(starts[0])
-        flat = [np.reshape(starts[place], (count, -1)) for place in own]
+        flat = [np.reshape(starts[place], (count, -1)) for place in self._own]
         x, y, weights = self._data
         size = len(self._is_training)
         each = np.ones(size, "float32")
@@ -121,20 +156,20 @@ class AllData:
         inverse = 1.0 / setting.temperature
         share = 0.5 * inverse / (setting.prior**2 * size)
         factors = np.tile(np.array([[inverse, share]], "float32"), (size, 1))
-        warm_up = min(steps, 5000)
-        kernel = self._kernel
+        kernel, warm_up = self._kernel, min(steps, 5000)
         if kernel is None:
             kernel = kernels.mclmc(warm_up=warm_up, energy_error=ENERGY_ERROR)
+        warm_up = kernel.traits.warm_up or warm_up
         draws = sample(
             kernel,
             np.concatenate(flat, axis=1),
-            log_likelihood=self._log_likelihood,
+            log_likelihood=self._log_likelihoods[key],
             data=(x, y, each, factors),
             num_steps=warm_up + steps,
             num_chains=count,
             burn_in=warm_up,
             every=max(1, steps // kept),
-            seed=self._seed,
+            seed=self._seed + first,
             progress=self._progress.is_shown,
         )
         is_sound, left_out, returns = np.ones(count, bool), {}, {}
@@ -148,20 +183,29 @@ class AllData:
         moved = moved.reshape(-1, moved.shape[-1])
         number = len(moved)
         stacked = [
-            np.broadcast_to(ops.convert_to_numpy(v), (number, *v.shape))
-            for v in model.weights
+            np.broadcast_to(values[0], (number, *values.shape[1:])) for values in starts
         ]
         ends = np.cumsum([part.shape[1] for part in flat])
-        for place, values in zip(own, np.split(moved, ends[:-1], axis=1), strict=True):
+        parts = np.split(moved, ends[:-1], axis=1)
+        for place, values in zip(self._own, parts, strict=True):
             stacked[place] = values.reshape(number, *stacked[place].shape[1:])
         return Samples(stacked, left_out, returns, warm_up + steps)
 
-    def _make_log_likelihood(self) -> Callable[..., Tensor]:
+    def _make_log_likelihood(self, others: Sequence[Array]) -> Callable[..., Tensor]:
+        """Return the function for `mh.sample`.
+
+        Args:
+            others: values of the weights that are not trained.
+        """
         model, likelihood = self._model, self._likelihood
+        constants = [
+            (model.weights[place], value)
+            for place, value in zip(self._others, others, strict=True)
+        ]
 
         def log_likelihood(position: Any, batch: Any) -> Tensor:
             x, y, each, factors = batch
-            pairs, begin = [], 0
+            pairs, begin = list(constants), 0
             for variable in model.trainable_variables:
                 end = begin + math.prod(variable.shape)
                 values = ops.reshape(position[begin:end], variable.shape)
@@ -170,8 +214,8 @@ class AllData:
             with keras.StatelessScope(pairs):
                 outputs = model(x, training=False)
             prior = ops.sum(ops.square(position))
-            nats = each * factors[:, 0] * likelihood.nats(y, outputs)
-            return -nats - factors[:, 1] * prior
+            nats = ops.sum(likelihood.nats(y, outputs), axis=1)
+            return -each * factors[:, 0] * nats - factors[:, 1] * prior
 
         return log_likelihood
 
@@ -185,6 +229,7 @@ class MiniBatches:
         data: `(x, y, sample_weight)` arrays.
         is_training: which of the examples are not held out, (N,).
         batch_size: examples of a mini-batch.
+        terms: of an example, over which the loss is a mean.
         sampler: an optimizer that samples, or a class of them, which gets the setting.
         seed: of the first run.
         progress: is told of each epoch.
@@ -197,6 +242,7 @@ class MiniBatches:
         data: tuple[Any, Any, Any],
         is_training: Array,
         batch_size: int,
+        terms: float,
         sampler: Sampler | type[Sampler],
         seed: int,
         progress: Progress,
@@ -204,7 +250,7 @@ class MiniBatches:
         self._model, self._compiled = model, compiled
         self._sampler: Any = sampler
         self._data, self._is_training = data, is_training
-        self._batch_size, self._seed = batch_size, seed
+        self._batch_size, self._terms, self._seed = batch_size, terms, seed
         self._progress = progress
         self.rates: list[float] = []  # to try: a sampler of the user's has its own
         if isinstance(sampler, type):
@@ -222,7 +268,7 @@ class MiniBatches:
         data = self._data
         if is_pilot:
             data = rows(data, self._is_training)
-        size = len(tree.flatten(data)[0])
+        size = round(self._terms * len(tree.flatten(data)[0]))
         batches = Shuffled(data, self._batch_size, self._seed)
         epochs = max(1, -(-steps // len(batches)))
         steps = epochs * len(batches)

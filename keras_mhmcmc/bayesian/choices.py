@@ -1,6 +1,7 @@
 """What a `BayesianEnsemble` tries, and for how long."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,9 @@ BY_NAME: dict[str, type[Sampler]] = {
     name: NAMED[name] for name in ("sgld", "psgld", "sghmc", "sgnht")
 }
 _STEPS = (3000, 8000)  # of chains on all data, the fewest and the most
-_CHEAP = 2e7  # examples times weights: all data in one gradient
+# Examples times weights, or numbers in the outputs of all layers, as of convolutions,
+# if they are more: up to here a gradient takes all data.
+_CHEAP = 2e7
 # Samples: a mean of few densities has lighter tails than the posterior predictive. On
 # kin8nm 1,000 were .009 nats better than 200.
 _KEPT = (200, 1000)  # the fewest and the most
@@ -78,15 +81,22 @@ class Choice:
         return axes
 
 
-def sampler_of(choice: Choice, model: keras.Model, size: int) -> Any:
-    """Return the sampler or kernel, None for the default of chains on all data."""
+def sampler_of(choice: Choice, model: keras.Model, size: int, is_fixed: bool) -> Any:
+    """Return the sampler or kernel, None for the default of chains on all data.
+
+    Args:
+        choice: of the user.
+        model: one network.
+        size: examples.
+        is_fixed: whether training changes no weight without a gradient.
+    """
     sampler = choice.sampler
     if not isinstance(sampler, str):
         return sampler
     if sampler == "auto":
-        is_cheap = size * model.count_params() <= _CHEAP
+        is_cheap = size * _cost(model) <= _CHEAP
         # For classes these chains did not pay: digits, T .01 to .1, priors 1 to 4.
-        if is_cheap and not (model.non_trainable_variables or has_classes(model)):
+        if is_cheap and is_fixed and not has_classes(model):
             return None
         sampler = "psgld"
     return BY_NAME[sampler]
@@ -109,8 +119,33 @@ def steps_of(
     if isinstance(phase, MiniBatches):
         return trained
     # Long chains where a gradient is cheap: millions of examples times weights.
-    cost = size * model.count_params() / 1e6
+    cost = size * _cost(model) / 1e6
     return int(np.clip(_STEPS[1] / np.sqrt(cost), *_STEPS))
+
+
+def _cost(model: keras.Model) -> int:
+    """Return the weights of a network, or the numbers that its layers give."""
+    numbers = 0
+    if isinstance(model, keras.Sequential | keras.Function):
+        outputs = keras.tree.flatten([layer.output for layer in model.layers])
+        numbers = sum(math.prod(n or 1 for n in x.shape[1:]) for x in outputs)
+    return max(model.count_params(), numbers)
+
+
+def has_fixed_rest(model: keras.Model, x: Any) -> bool:
+    """Return whether training changes no weight without a gradient.
+
+    Batch normalisation changes its statistics. Layers that are frozen or adapted, such
+    as `Normalization`, change nothing.
+
+    Args:
+        model: one network.
+        x: inputs.
+    """
+    with keras.StatelessScope() as scope:
+        model(x, training=True)
+    weights = model.non_trainable_weights
+    return all(scope.get_current_value(weight) is None for weight in weights)
 
 
 def has_classes(model: keras.Model) -> bool:

@@ -21,6 +21,7 @@ def divided(
     x: Any,
     y: Any,
     weights: Any,
+    class_weight: Any,
     split: float | None,
     held_out: Any,
     seed: int,
@@ -32,6 +33,7 @@ def divided(
         x: inputs, or a loader of pairs.
         y: targets.
         weights: of the examples, or None.
+        class_weight: weight of each class, or None.
         split: part that is held out. None: a tenth; and up to `most`, a third at most.
         held_out: `(x, y)` in its place, or None.
         seed: of the division.
@@ -43,9 +45,17 @@ def divided(
             f"pairs (x, y). Received: x={_validate.shown(x)}, y=None"
         )
     read = functools.partial(_data.read, needs_targets=True)
-    x, y, weights = _data.as_arrays(tuple(read(x, y, weights)))
+    x, y, weights = _arrays(read(x, y, weights))
     size = _checked_size((x, y))
     _check_finite({"x": x, "y": y, "sample_weight": weights})
+    if weights is not None and (tree.is_nested(weights) or weights.size != size):
+        raise ValueError(
+            "Argument `sample_weight` must have one number for each example, the times "
+            "that it counts. Leave out positions with a mask. Received: sample_weight="
+            f"{_validate.shown(weights)} for {size} examples"
+        )
+    if class_weight is not None:
+        weights = _of_classes(y, class_weight) * (1.0 if weights is None else weights)
     is_training = np.ones(size, bool)
     if held_out is None:
         if split is None:
@@ -58,12 +68,37 @@ def divided(
         held_out = rows((x, y), ~is_training)
     elif _data.is_dataset(held_out):
         held_out = read(held_out)
-    held_x, held_y = _data.as_arrays(tuple(held_out[:2]))
+    held_x, held_y = _arrays(held_out[:2])
     return (x, y, weights), is_training, (held_x, held_y)
 
 
+def _arrays(parts: Any) -> Any:
+    """Return arrays, several ones in a tuple: TensorFlow takes a list for one array."""
+    parts = tuple(tuple(x) if isinstance(x, list) else x for x in parts)
+    return _data.as_arrays(parts)
+
+
+def _of_classes(y: Any, class_weight: Any) -> Array:
+    """Return the weight of each example, that of its class, (N,)."""
+    hint = "a dict with the weight of each class, such as {0: 1.0, 1: 3.0}"
+    _validate.instance("class_weight", class_weight, dict, hint)
+    labels = y
+    if not tree.is_nested(y) and y.ndim == 2 and y.shape[1] > 1:
+        labels = y.argmax(axis=1)
+    if tree.is_nested(labels) or labels.size != len(labels):
+        raise ValueError(
+            "Argument `class_weight` must be None if an example has several labels. "
+            "Weigh the outputs with `loss_weights` of `compile`, or examples with "
+            f"`sample_weight`. Received: class_weight={class_weight}, and targets "
+            f"{_validate.shown(y)}"
+        )
+    found, places = np.unique(labels.reshape(-1), return_inverse=True)
+    each = [float(class_weight.get(int(label), 1.0)) for label in found]
+    return np.array(each, "float32")[places]
+
+
 def _checked_size(data: Any) -> int:
-    sizes = {len(array) for array in tree.flatten(data)}
+    sizes = {len(array) if array.ndim else 0 for array in tree.flatten(data)}
     if len(sizes) != 1 or min(sizes) < _LEAST:
         raise ValueError(
             "Arguments `x` and `y` must have as many examples as one another, at "

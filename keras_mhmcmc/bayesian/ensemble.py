@@ -26,6 +26,9 @@ from keras_mhmcmc.bayesian.report import Report
 from keras_mhmcmc.bayesian.scores import Nats
 from keras_mhmcmc.bayesian.scores import mixture
 from keras_mhmcmc.bayesian.scores import nats_of_members
+from keras_mhmcmc.bayesian.stored_kernel import Unstored
+from keras_mhmcmc.bayesian.stored_kernel import config_of
+from keras_mhmcmc.bayesian.stored_kernel import kernel_of
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import WithEnsemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
@@ -49,13 +52,14 @@ class BayesianEnsemble(WithEnsemble):
     worse than a deep ensemble by more than the noise of the held-out examples.
 
     Args:
-        model: a built `keras.Model`, which gives the architecture. Or a list of
-            trained ones, which are the members.
+        model: a `keras.Model`, which gives the architecture; the data of `fit` build
+            it, if need be. Or a list of trained ones, which are the members.
         num_members: trained networks, and chains. Defaults to 4.
         sampler: "auto", a kernel of `mh.kernels`, or an optimizer of this package that
             samples. "auto" takes microcanonical Langevin dynamics for regressions where
-            a gradient of all data is cheap, else "psgld". A name, "sgld", "psgld",
-            "sghmc" or "sgnht", lets `fit` choose the rate, too. Defaults to "auto".
+            a gradient of all data is cheap, else "psgld". These chains and those of
+            kernels see the network without dropout. A name, "sgld", "psgld", "sghmc" or
+            "sgnht", lets `fit` choose the rate, too. Defaults to "auto".
         temperature: T, or "auto": 1 for regressions, chosen for classes.
         prior: standard deviation of the normal prior of each weight, or "auto": 1 for
             regressions, chosen for classes.
@@ -65,7 +69,7 @@ class BayesianEnsemble(WithEnsemble):
         averaged: the networks of an ensemble that was saved. Defaults to None.
 
     Raises:
-        ValueError: an argument is outside its range, or `model` is not built.
+        ValueError: an argument is outside its range.
 
     Example:
 
@@ -103,10 +107,10 @@ class BayesianEnsemble(WithEnsemble):
         for one in given or [model]:
             hint = "a `keras.Model`, or a list of trained ones"
             _validate.instance("model", one, keras.Model, hint)
-            if not one.built:
+            if given and not one.built:
                 raise ValueError(
-                    "Argument `model` must be a built model: give it an input shape, "
-                    f"or call it on some data first. Received: model={one}"
+                    "Argument `model` must be a list of trained models, which are the "
+                    f"members. Received: model={one} in the list, which is not built"
                 )
         if given:
             model, num_members = given[0], len(given)
@@ -118,7 +122,7 @@ class BayesianEnsemble(WithEnsemble):
         is_name = isinstance(sampler, str) and sampler.lower() in BY_NAME
         sampler = sampler.lower() if is_name else sampler
         if not is_name and not _is_auto(sampler):
-            _validate.instance("sampler", sampler, (Sampler, Kernel), hint)
+            _validate.instance("sampler", sampler, (Sampler, Kernel, Unstored), hint)
         for label, value in (("temperature", temperature), ("prior", prior)):
             if not _is_auto(value):
                 _validate.number(label, value, _validate.POSITIVE, ' Or pass "auto".')
@@ -196,6 +200,7 @@ class BayesianEnsemble(WithEnsemble):
         sampling: float | str = "auto",
         refit: bool = True,
         sample_weight: Any = None,
+        class_weight: dict[int, float] | None = None,
         callbacks: Any = None,
         directory: str | None = None,
         verbose: int | str = "auto",
@@ -219,7 +224,9 @@ class BayesianEnsemble(WithEnsemble):
                 members that train for as much longer are a choice beside the samples.
             refit: whether the last chains, and for classes the members, learn from
                 the held-out examples as well, after all is chosen. Defaults to True.
-            sample_weight: number of times that an example counts, (N,).
+            sample_weight: number of times that an example counts, (N,). Held-out
+                examples count once.
+            class_weight: the same for each class; others count once. Defaults to None.
             callbacks: of Keras. Each round of members, and each trial, is an epoch to
                 them, with the logs "loss" and "val_loss", in nats of an example. One
                 that sets `stop_training` ends `fit` as Ctrl-C does.
@@ -235,6 +242,8 @@ class BayesianEnsemble(WithEnsemble):
         """
         if self._untracked.compiled is None:
             raise ValueError("This ensemble has no loss yet: call `compile` first.")
+        if isinstance(self.sampler, Unstored):
+            self.sampler.refuse()
         batch_size = _validate.integer("batch_size", batch_size, 1)
         if epochs is not None:
             epochs = _validate.integer("epochs", epochs, 1)
@@ -254,7 +263,7 @@ class BayesianEnsemble(WithEnsemble):
         plan = Plan(0, batch_size, epochs)
         compiled, optimizer = self._untracked.compiled, self._untracked.optimizer
         run = Fit(self.model, compiled, optimizer, plan, seed, progress, refit)
-        run.divide(x, y, sample_weight, validation_split, validation_data)
+        run.divide(x, y, sample_weight, class_weight, validation_split, validation_data)
         run.keep_in(
             directory,
             {
@@ -351,7 +360,9 @@ class BayesianEnsemble(WithEnsemble):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor, and the size of what is averaged."""
         sampler = self.sampler
-        if not isinstance(sampler, str):
+        if isinstance(sampler, Kernel | Unstored):
+            sampler = config_of(sampler)
+        elif not isinstance(sampler, str):
             sampler = keras.saving.serialize_keras_object(sampler)
         averaged = self._averaged
         return {
@@ -371,9 +382,11 @@ class BayesianEnsemble(WithEnsemble):
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> Self:
         """Return the ensemble with these arguments. Its weights are loaded later."""
-        parts = {
+        parts: dict[str, Any] = {
             name: config[name]
             if not isinstance(config[name], dict)
+            else kernel_of(config[name])
+            if "kernel" in config[name]
             else keras.saving.deserialize_keras_object(config[name], custom_objects)
             for name in ("sampler", "averaged")
         }

@@ -1,5 +1,6 @@
 """The phases of one `BayesianEnsemble.fit`."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -7,9 +8,12 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._warn import quiet
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.chains import AllData
@@ -19,6 +23,7 @@ from keras_mhmcmc.bayesian.chains import Setting
 from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.choices import Phase
 from keras_mhmcmc.bayesian.choices import has_classes
+from keras_mhmcmc.bayesian.choices import has_fixed_rest
 from keras_mhmcmc.bayesian.choices import sampler_of
 from keras_mhmcmc.bayesian.choices import steps_of
 from keras_mhmcmc.bayesian.data import divided
@@ -45,6 +50,7 @@ _MOST_EPOCHS, _EPOCHS_OF_CLASSES = 100, 30
 # members have .083 test nats; those of .1 have .059.
 _HELD_OUT = 1000
 _PILOT = 0.25  # steps of a trial, as a part of those of the last chains
+_TERMS_OF = 256  # examples that tell how many terms one has
 _KEPT_OF_A_PILOT = 200  # samples of all chains
 
 
@@ -81,7 +87,13 @@ class Fit:
     # Data.
 
     def divide(
-        self, x: Any, y: Any, weights: Any, split: float | None, held_out: Any
+        self,
+        x: Any,
+        y: Any,
+        weights: Any,
+        class_weight: Any,
+        split: float | None,
+        held_out: Any,
     ) -> None:
         """Divide the examples into those for training and those held out.
 
@@ -89,12 +101,15 @@ class Fit:
             x: inputs, or a loader of pairs.
             y: targets.
             weights: of the examples, or None.
+            class_weight: weight of each class, or None.
             split: part that is held out, or None.
             held_out: `(x, y)` in its place, or None.
         """
         most = _HELD_OUT if self._refit and self._is_cosine else 0
-        parts = divided(x, y, weights, split, held_out, self._seed, most)
+        parts = divided(x, y, weights, class_weight, split, held_out, self._seed, most)
         self._data, self._is_training, (held_x, held_y) = parts
+        if not self._model.built:
+            self._model(rows(self._data[0], slice(1)))
         self._held_out = scores.HeldOut(self._model, held_x, held_y)
         losses = scores.Nats(self._model).losses
         for loss, targets in zip(losses, tree.flatten(self._data[1]), strict=True):
@@ -262,7 +277,7 @@ class Fit:
         stacked = [np.stack(arrays) for arrays in values]
         nats = self._members_nats = self._held_out.nats(stacked)
         self._add("members", "given", 0, time.monotonic(), nats)
-        mean = np.mean(nats, axis=1)
+        mean = scores.mean_of(nats)
         return Members(stacked, mean, np.stack([mean, mean]), nats, steps=self._most())
 
     # Samples.
@@ -278,7 +293,13 @@ class Fit:
             _warn_of_interruption(best)
             return best
         size = len(self._is_training)
-        phase = self._phase(sampler_of(choice, model, size))
+        is_fixed = has_fixed_rest(model, rows(self._data[0], slice(2)))
+        phase = self._phase(sampler_of(choice, model, size, is_fixed))
+        is_random = len(model.variables) > len(model.weights)  # it has generators
+        if isinstance(phase, AllData) and is_random and sampling != 0:
+            self.report.notes.append(
+                "The chains sample the network as it predicts, without dropout."
+            )
         steps = steps_of(phase, model, size, members.steps or self._most(), sampling)
         kept = choice.kept(model, count)
         few = min(kept, max(1, _KEPT_OF_A_PILOT // count))
@@ -354,12 +375,25 @@ class Fit:
                 self._data,
                 self._is_training,
                 self._plan.batch_size,
+                self._terms(),
                 sampler,
                 self._seed,
                 self._progress,
             )
         data = self._data, self._is_training
         return AllData(self._model, *data, sampler, self._seed, self._progress)
+
+    def _terms(self) -> float:
+        """Return the mean number of terms of an example in the loss."""
+        x, y = rows(self._data[:2], slice(_TERMS_OF))
+        outputs = self._model(x, training=False)
+        nats = scores.Nats(self._model).nats(y, outputs)
+        flat = tree.flatten(outputs)
+        mask = _backend.mask_of(flat[0]) if len(flat) == 1 else None
+        terms = int(nats.shape[1])
+        if mask is None or terms == 1:
+            return terms
+        return terms * float(np.mean(ops.convert_to_numpy(mask)))
 
     def _run(
         self,
@@ -382,7 +416,8 @@ class Fit:
             self.report.notes.extend(saved["notes"])
             stacked = saved["stacked"]
             return None if stacked is None else Samples(stacked), saved["nats"]
-        samples = phase.run(members.stacked, setting, steps, kept, is_pilot)
+        with quiet() if is_pilot else contextlib.nullcontext():
+            samples = phase.run(members.stacked, setting, steps, kept, is_pilot)
         notes = [
             f"Chain {chain} at {setting} is left out: its energy error is {error:.3g}, "
             "more than ten times what was asked for."

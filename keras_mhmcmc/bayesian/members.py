@@ -15,6 +15,7 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc.bayesian.progress import Progress
 from keras_mhmcmc.bayesian.saved import Saved
 from keras_mhmcmc.bayesian.scores import HeldOut
+from keras_mhmcmc.bayesian.scores import mean_of
 from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.store import host_copy
 
@@ -40,7 +41,7 @@ class Members:
     stacked: list[Array]  # (members, ...) for each of `model.weights`
     nats: Array  # held out, mean over the examples, (members,)
     halves: Array  # the same of each half, the lowest so far, (2, members)
-    crossed: Array  # of each example, scored as above, (members, N)
+    crossed: Array  # of each example, scored as above, (members, N, ...)
     rate: float | None = None  # that was chosen; None: the optimizer's own
     steps: int = 0
     is_interrupted: bool = False
@@ -205,7 +206,7 @@ class Trainer:
             chains.optimizer.learning_rate = rate
             loss = self._round()
             self._progress.tell("rates", number + 1, len(rates), loss=loss)
-            nats = np.mean(self._held_out.nats(self._stacked()), axis=1)
+            nats = mean_of(self._held_out.nats(self._stacked()))
             found[rate] = np.inf if not np.isfinite(nats).all() else np.median(nats)
             for variable, value in zip(_variables(chains), first, strict=True):
                 variable.assign(value)
@@ -242,11 +243,13 @@ class Trainer:
         """
         stacked = self._stacked()
         nats = self._held_out.nats(stacked)
-        mean = np.mean(nats, axis=1)
+        if best.crossed.shape != nats.shape:  # an example has several terms
+            best.crossed = np.full(nats.shape, np.inf)
+        mean = mean_of(nats)
         is_better = np.isfinite(mean) if is_last else mean < best.nats
         best.nats = np.where(is_better, mean, best.nats)
         for half in (0, 1):
-            score = np.mean(nats[:, half::2], axis=1)
+            score = mean_of(nats[:, half::2])
             is_lower = is_better if is_last else score < best.halves[half]
             best.halves[half, is_lower] = score[is_lower]
             best.crossed[is_lower, 1 - half :: 2] = nats[is_lower, 1 - half :: 2]

@@ -1,6 +1,7 @@
 """Negative log-likelihoods of single examples, by network and of mixtures."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +12,15 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.compile import Outputs
 from keras_mhmcmc.ensemble.ensemble import Ensemble
+from keras_mhmcmc.fit.compiled_loss import OF_LABELS
+from keras_mhmcmc.fit.compiled_loss import OF_MEAN_SQUARES
+from keras_mhmcmc.fit.compiled_loss import name_of
+from keras_mhmcmc.losses.likelihood import Likelihood
 
 tree = keras.tree
 
@@ -26,6 +32,10 @@ _SHARES = (0.02, 0.1, 0.5, 1.0)
 
 _ROWS = 200_000  # network outputs that are scored at a time
 _BATCH = 1024  # examples of a prediction
+_NUMBERS = (4_000_000, 100_000_000)  # of a batch of inputs, of all outputs at a time
+_TERMS = 64  # of an example that are scored; they are drawn where it has more
+# Keras' mean of these is over the outputs, too.
+_OF_OUTPUTS = (OF_LABELS, *OF_MEAN_SQUARES)
 
 
 class Nats:
@@ -41,26 +51,46 @@ class Nats:
         weights = _backend.compile_arguments(model).get("loss_weights")
         self._weights = [1.0 if w is None else w for w in outputs.listed(weights)]
 
-    def nats(self, y: Any, outputs: Any) -> Tensor:
-        """Return the negative log-likelihood of each example in nats, shape (N,)."""
-        total = 0.0
+    def nats(self, y: Any, outputs: Any, masks: Sequence[Any] | None = None) -> Tensor:
+        """Return the negative log-likelihood in nats of each term, shape (N, terms).
+
+        The terms of an example are its positions, such as the pixels of an image, or
+        its labels. With several outputs it has one, the weighted sum of their means.
+
+        Args:
+            y: targets.
+            outputs: of one network.
+            masks: of the outputs. None: those that Keras gave them.
+        """
+        total: Any = 0.0
+        flat = tree.flatten(outputs)
+        if masks is None:
+            masks = [_backend.mask_of(output) for output in flat]
         parts = zip(
-            self.losses,
-            self._weights,
-            tree.flatten(y),
-            tree.flatten(outputs),
-            strict=True,
+            self.losses, self._weights, tree.flatten(y), flat, masks, strict=True
         )
-        for loss, weight, target, output in parts:
+        for loss, weight, target, output, mask in parts:
             if loss is None:
                 continue
             loss = keras.losses.get(loss)
             call = loss.call if isinstance(loss, keras.losses.Loss) else loss
             if len(target.shape) == len(output.shape) - 1 and output.shape[-1] == 1:
                 target = ops.expand_dims(target, -1)
-            values = call(target, output)
+            if isinstance(loss, Likelihood):
+                values = call(target if mask is None else (target, mask), output)
+                mask = None
+            elif name_of(loss) in _OF_OUTPUTS:
+                values = call(ops.expand_dims(target, -1), ops.expand_dims(output, -1))
+            else:
+                values = call(target, output)
+            if mask is not None:
+                mask = ops.cast(mask, values.dtype)
+                extra = [1] * (len(values.shape) - len(mask.shape))
+                values = values * ops.reshape(mask, (*ops.shape(mask), *extra))
             values = ops.reshape(values, (ops.shape(values)[0], -1))
-            total = total + weight * ops.mean(values, axis=1)
+            if len(flat) == 1:
+                return weight * values
+            total = total + weight * ops.mean(values, axis=1, keepdims=True)
         return total
 
 
@@ -77,10 +107,13 @@ class HeldOut:
         self._model, self._likelihood = model, Nats(model)
         self.x, self.y = x, y
         self.size = len(tree.flatten(y)[0])
+        self._numbers: tuple[int, int] | None = None  # of outputs, and with inputs
         self._ensembles: dict[int, Ensemble] = {}
 
     def nats(self, stacked: Sequence[Array]) -> Array:
-        """Return the nats of each example under each network, (networks, N).
+        """Return the nats of each term under each network, (networks, N, terms).
+
+        The last axis is left out if an example has one term.
 
         Args:
             stacked: one array (networks, ...) for each of `model.weights`.
@@ -90,39 +123,88 @@ class HeldOut:
             self._ensembles[count] = Ensemble(self._model, count, "linear")
         ensemble = self._ensembles[count]
         ensemble.set_members(stacked, np.ones(count))
-        outputs = ensemble.predict_members(self.x, batch_size=_BATCH)
-        return nats_of_members(self._likelihood, self.y, outputs)
+        if self._numbers is None:
+            x = rows(self.x, slice(1))
+            outputs = _numbers(self._model(x, training=False))
+            self._numbers = outputs, outputs + _numbers(x)
+        chunk = max(1, _NUMBERS[1] // (count * self._numbers[0]))
+        batch = int(np.clip(_NUMBERS[0] // self._numbers[1], 1, _BATCH))
+        found = []
+        for begin in range(0, self.size, chunk):
+            x, y = rows((self.x, self.y), slice(begin, begin + chunk))
+            outputs = ensemble.predict_members(x, batch_size=batch)
+            masks = None
+            if _backend.makes_masks(self._model):  # they do not depend on the weights
+                own = tree.flatten(self._model(x, training=False))
+                masks = [_backend.mask_of(output) for output in own]
+            found.append(nats_of_members(self._likelihood, y, outputs, masks))
+        return np.concatenate(found, axis=1)
 
 
-def nats_of_members(likelihood: Nats, y: Any, outputs: Any) -> Array:
-    """Return the nats of outputs of several networks, float64, (networks, N)."""
+def _numbers(arrays: Any) -> int:
+    """Return how many numbers an example has."""
+    return sum(math.prod(array.shape[1:]) for array in tree.flatten(arrays))
+
+
+def nats_of_members(
+    likelihood: Nats, y: Any, outputs: Any, masks: Sequence[Any] | None = None
+) -> Array:
+    """Return the nats of outputs of several networks, float64, (networks, N, terms).
+
+    The last axis is left out if an example has one term.
+
+    Args:
+        likelihood: of the targets.
+        y: targets.
+        outputs: of the networks, (networks, N, ...).
+        masks: of the outputs of one network.
+    """
     count, size = tree.flatten(outputs)[0].shape[:2]
     chunk = max(1, _ROWS // size)
-    rows = []
+    found = []
     for first in range(0, count, chunk):
         part = tree.map_structure(lambda o, i=first: o[i : i + chunk], outputs)
         number = len(tree.flatten(part)[0])
         flat = tree.map_structure(lambda o: o.reshape(-1, *o.shape[2:]), part)
-        targets = tree.map_structure(
-            lambda t, n=number: np.tile(t, (n, *[1] * (t.ndim - 1))), y
-        )
-        nats = ops.convert_to_numpy(likelihood.nats(targets, flat))
-        rows.append(nats.reshape(number, size).astype("float64"))
-    return np.concatenate(rows)
+
+        def repeated(array: Any, number: int = number) -> Any:
+            array = ops.convert_to_numpy(array)
+            return np.tile(array, (number, *[1] * (array.ndim - 1)))
+
+        targets = tree.map_structure(repeated, y)
+        own = [None if mask is None else repeated(mask) for mask in masks or ()]
+        nats = ops.convert_to_numpy(likelihood.nats(targets, flat, own or None))
+        nats = nats.reshape(number, size, -1).astype("float64")
+        if nats.shape[2] > _TERMS:
+            order = np.random.default_rng(0).permutation(nats.shape[2])
+            nats = nats[:, :, np.sort(order[:_TERMS])]
+        found.append(nats[:, :, 0] if nats.shape[2] == 1 else nats)
+    return np.concatenate(found)
+
+
+def mean_of(nats: Array) -> Array:
+    """Return the mean over the terms of each example, all axes but the first."""
+    return nats.reshape(len(nats), -1).mean(axis=1)
 
 
 def mixture(nats: Array, weights: Array | None = None) -> Array:
-    """Return the nats of the mean of the densities, (N,).
+    """Return the nats of the mean of the densities, a mean over the terms, (N,).
 
     Args:
-        nats: of each network, (networks, N).
+        nats: of each network, (networks, N) or (networks, N, terms).
         weights: of the networks in the mean, which sum to 1. None: equal.
     """
+    return mean_of(_of_mean(nats, weights))
+
+
+def _of_mean(nats: Array, weights: Array | None = None) -> Array:
+    """Return the nats of the mean of the densities, (N,) or (N, terms)."""
     count = len(nats)
     log_weights = np.full(count, -np.log(count))
     if weights is not None:
         log_weights = np.log(np.maximum(weights, 1e-300))
-    return -np.logaddexp.reduce(log_weights[:, None] - nats, axis=0)
+    log_weights = log_weights.reshape(-1, *[1] * (nats.ndim - 1))
+    return -np.logaddexp.reduce(log_weights - nats, axis=0)
 
 
 def lowest(
@@ -189,15 +271,15 @@ def share_of_members(members: Array, samples: Array) -> tuple[float, Array]:
     ones the samples by .15.
 
     Args:
-        members: nats of held-out examples under each, (members, N).
-        samples: the same, (samples, N).
+        members: nats of held-out examples under each, (members, N, ...).
+        samples: the same, (samples, N, ...).
     """
-    of_members, of_samples = -mixture(members), -mixture(samples)
+    of_members, of_samples = -_of_mean(members), -_of_mean(samples)
     found: dict[float, Array] = {}
     with np.errstate(divide="ignore"):
         for share in _SHARES:
             pair = np.log(share) + of_members, np.log1p(-share) + of_samples
-            found[share] = -np.logaddexp(*pair)
+            found[share] = mean_of(-np.logaddexp(*pair))
     best = min(found, key=lambda share: np.mean(found[share]))
     if not is_clearly_better(found[best], found[0.5], 3.0 if best == 1.0 else 1.0):
         best = 0.5

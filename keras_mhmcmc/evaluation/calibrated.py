@@ -7,7 +7,6 @@ sets of classes and intervals with a guaranteed coverage: Vovk, Gammerman and Sh
 
 import dataclasses
 import math
-from typing import Any
 from typing import Literal
 
 import keras
@@ -103,15 +102,6 @@ class TemperatureScaled(WrapperModel):
             logits = logits - ops.log(ops.maximum(1.0 - outputs, ROUNDED))
         logits = logits / self.temperature
         return ops.sigmoid(logits) if is_one else ops.softmax(logits, axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {
-            "model": keras.saving.serialize_keras_object(self.model),
-            "temperature": self.temperature,
-            "from_logits": self.from_logits,
-            "name": self.name,
-        }
 
 
 def temperature_scaling(

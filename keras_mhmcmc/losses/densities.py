@@ -44,9 +44,6 @@ class _WithDeviation(Likelihood):
         log_std = np.log(np.maximum(std, self.min_std))
         return [mean, log_std, np.zeros_like(mean)][: self._parts]
 
-    def get_config(self) -> dict[str, Any]:
-        return {"min_std": self.min_std, **super().get_config()}
-
 
 @serializable
 class GaussianNLL(_WithDeviation):
@@ -123,9 +120,6 @@ class GaussianNLL(_WithDeviation):
         noise = self.noise_std
         stds = self._std(parts[1])[None] if noise is None else noise * ones
         return _laws.NormalLaw(means, stds, ones)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"noise_std": self.noise_std, **super().get_config()}
 
 
 @serializable
@@ -231,9 +225,6 @@ class StudentTNLL(_WithDeviation):
             df = _LEAST_DF + np.exp(log_rate(np, parts[2]))
         return _laws.StudentTLaw(parts[0], self._std(parts[1]), df)
 
-    def get_config(self) -> dict[str, Any]:
-        return {"df": self.df, **super().get_config()}
-
 
 @serializable
 class MixtureNLL(_WithDeviation):
@@ -300,6 +291,3 @@ class MixtureNLL(_WithDeviation):
         log_std = np.log(np.maximum(std, self.min_std))
         parts = (mean, log_std, np.zeros_like(mean))
         return [part for part in parts for _ in range(self.components)]
-
-    def get_config(self) -> dict[str, Any]:
-        return {"components": self.components, **super().get_config()}

@@ -164,9 +164,6 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
             nats = ops.where(mask > 0.5, nats, 0.0)
         return ops.sum(ops.reshape(nats, (ops.shape(nats)[0], -1)), axis=1)
 
-    def get_config(self) -> dict[str, Any]:
-        return {"name": self.name, "reduction": self.reduction}
-
     def _check_shapes(
         self, y_true: Sequence[int | None], y_pred: Sequence[int | None]
     ) -> None:

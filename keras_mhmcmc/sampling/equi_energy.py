@@ -153,7 +153,7 @@ def equi_energy(
     resumes = isinstance(init, ChainState)
     loop.checked_plan(num_steps, 0 if resumes else burn_in, every)
     _validate.choice("progress", progress, (True, False))
-    target = LogDensity(log_likelihood=log_likelihood, log_prior=log_prior, data=data)
+    target = LogDensity(None, log_likelihood, log_prior, data)
     train_size = target.train_size or 1
     sizes = checked_sizes(train_size, batch_size, growth, num_levels, batch_sizes)
     alpha = _validate.number("alpha", alpha, _ALPHA)

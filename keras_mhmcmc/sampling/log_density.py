@@ -47,7 +47,6 @@ class LogDensity:
 
     def __init__(
         self,
-        *,
         log_density: Function | None = None,
         log_likelihood: Function | None = None,
         log_prior: Function | None = None,
@@ -317,12 +316,10 @@ class StepDensity:
         return evaluate(self._leaves(position), [])[0]
 
     def energies(self, position: Position) -> Tensor:
-        evaluate = self._target.energies(self._structure, self._data, False)
-        return evaluate(self._leaves(position), [])[0]
+        return self._energies(position, [], False)[0]
 
     def energies_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
-        evaluate = self._target.energies(self._structure, self._data, True)
-        energy, gradient = evaluate(self._leaves(position), [])
+        energy, gradient = self._energies(position, [], True)
         return energy, self._joined(gradient)
 
     def energies_above(
@@ -360,8 +357,7 @@ class StepDensity:
             rounds = batches.num_rounds(self.train_size)
             keys = self.uniforms(rounds, 1, part)[:, :, 0]
             index = [batches.draw_batches(keys, self.train_size, batch_size)]
-        evaluate = self._target.energies(self._structure, self._data, True)
-        return self._joined(evaluate(self._leaves(position), index)[1])
+        return self._joined(self._energies(position, index, True)[1])
 
     def weighted_gradient(
         self, position: Position, index: Tensor, weights: Tensor
@@ -391,6 +387,13 @@ class StepDensity:
         if self._is_flat:
             shapes = [(shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes))]
         return _backend.draw(*self._seed_of(2 * part), shapes, (0,))[0]
+
+    def _energies(
+        self, position: Position, index: list[Tensor], differentiate: bool
+    ) -> tuple[Any, ...]:
+        """Return U on mini-batches, or on all of the data, and its gradient."""
+        evaluate = self._target.energies(self._structure, self._data, differentiate)
+        return evaluate(self._leaves(position), index)
 
     def _log_prior(self, leaves: Position, _: list[Tensor], __: list[Tensor]) -> Tensor:
         """Return the log prior of one chain, ()."""

@@ -142,14 +142,8 @@ def replica_exchange(
     keep_all = _validate.choice("keep_all", keep_all, (True, False))
     plan = loop.checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
-    target = LogDensity(
-        log_density=log_density,
-        log_likelihood=log_likelihood,
-        log_prior=log_prior,
-        data=data,
-        batch_size=batch_size,
-        replacement=replacement,
-    )
+    functions = log_density, log_likelihood, log_prior
+    target = LogDensity(*functions, data, batch_size, replacement)
     variance = _checked_variance(
         energy_variance, kernel.traits.compares_batches, target
     )
@@ -161,12 +155,12 @@ def replica_exchange(
     hot = bound_to_data(hot, target, batch_size)
     swaps = interval, probability, variance
     exchange = ReplicaExchange(hot, ladder, num_chains, *swaps)
-    recorded = None if keep_all else num_chains
-    program = Program(exchange, target, start, recorded=recorded)
+    kept = len(ladder) if keep_all else 1
+    program = Program(exchange, target, start, recorded=kept * num_chains)
     name = f"{starts.kernel_of(program.kernel)} {len(ladder)} temperatures"
     origin = "the same kernel and the same number of temperatures"
     outcome = program.run(plan, name, origin, progress)
-    return _draws(outcome, program, ladder, len(ladder) if keep_all else 1)
+    return _draws(outcome, program, ladder, kept)
 
 
 def _draws(

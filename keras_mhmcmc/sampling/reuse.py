@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Sequence
 from typing import Any
 
 from keras_mhmcmc import _backend
@@ -85,7 +86,7 @@ def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
 
 
 def compiler(
-    functions: list[Callable[..., Tensor] | None], key: tuple[Hashable, ...]
+    functions: Sequence[Callable[..., Tensor] | None], key: tuple[Hashable, ...]
 ) -> Compile:
     """Return the function that compiles the loop of a call of `sample`.
 

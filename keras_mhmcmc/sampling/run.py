@@ -132,14 +132,8 @@ def sample(
     plan = loop.checked_plan(num_steps, burn_in, every)
     _validate.choice("progress", progress, (True, False))
     jit_compile = _validate.choice("jit_compile", jit_compile, _WAYS)
-    target = LogDensity(
-        log_density=log_density,
-        log_likelihood=log_likelihood,
-        log_prior=log_prior,
-        data=data,
-        batch_size=batch_size,
-        replacement=replacement,
-    )
+    functions = log_density, log_likelihood, log_prior
+    target = LogDensity(*functions, data, batch_size, replacement)
     given, kernel = kernel, bound_to_data(kernel, target, batch_size)
     start = starts.begin(init, num_chains, seed, target.check)
     reference = None
@@ -149,7 +143,6 @@ def sample(
     program = Program(kernel, target, start, reference)
     # What a compiled loop depends on, besides the functions of the user.
     shapes = repr(program.structure), *start.shapes, *target.signature
-    functions = [log_density, log_likelihood, log_prior]
     outcome = program.run(
         plan,
         starts.kernel_of(program.kernel),

@@ -370,8 +370,6 @@ def test_what_does_not_fit_is_refused_with_a_remedy():
         compiled().fit(x, y[:70])
     with pytest.raises(ValueError, match="2 outputs for 1 target|4 outputs"):
         compiled().fit(x, np.tile(y, (1, 2)), epochs=1, verbose=0)
-    with pytest.raises(ValueError, match="`model` must be a built model"):
-        mh.BayesianEnsemble(keras.Sequential([keras.layers.Dense(1)]))
     numbers = {"batch_size": 0, "epochs": 0, "sampling": -1.0, "refit": 2}
     for name, value in (numbers | {"validation_split": 1.0}).items():
         with pytest.raises(ValueError, match=f"`{name}` must be"):

@@ -10,6 +10,7 @@ from sklearn.datasets import load_diabetes
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.fit import loss_terms
+from keras_mhmcmc.fit import run_watch
 
 X, Y = (values[:200] for values in load_diabetes(return_X_y=True))
 X = (X - X.mean(0)) / X.std(0)
@@ -161,6 +162,18 @@ def test_a_network_that_ran_away_and_died_at_a_constant_gives_no_ensemble():
     assert (newest > 0.0).all() and (newest < 0.3).all()  # at the constant
     with pytest.raises(ValueError, match="no sample of a posterior"):
         posterior.ensemble(model)
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_a_prior_that_hides_the_loss_is_that_of_a_runaway(monkeypatch, is_hidden):
+    """Weights of 1e8: in float32 their energy has no digits for the loss."""
+    model = regression(mh.RSGLD(0.01, batch_size=32, **ARGUMENTS))
+    sampler, prior = model.optimizer, np.float32([9e19 if is_hidden else 20.0])
+    monkeypatch.setattr(sampler, "prior_energies", lambda: prior)
+    energy = {"energy": prior + np.float32(300.0)}
+    monkeypatch.setattr(sampler, "chain_diagnostics", lambda: energy)
+    losses = run_watch._mean_losses(model, sampler)
+    assert losses == pytest.approx([4.5e17 if is_hidden else 1.5], rel=1e-5)
 
 
 def test_a_chain_of_several_that_ran_away_is_left_out():

@@ -181,7 +181,7 @@ TABLE = {
     ),
     "BayesianEnsemble": row(
         lambda: dict(model=network(), num_members=2),
-        model=MODEL,
+        model=listed(keras.Model, keras.layers.Dense(2), np.zeros((3, 2)), "model"),
         num_members=kinds.COUNT,
         sampler=listed(None, 1, "mint", "AUTO", keras.optimizers.SGD(0.1), mh.SGLD),
         temperature=kinds.POSITIVE.but("auto"),

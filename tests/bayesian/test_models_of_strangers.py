@@ -1,0 +1,266 @@
+"""`BayesianEnsemble` on models and data as people write them."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from keras import ops
+from scipy import special
+
+import keras_mhmcmc as mh
+from keras_mhmcmc.bayesian import scores
+from keras_mhmcmc.bayesian.choices import has_fixed_rest
+from keras_mhmcmc.bayesian.stored_kernel import Unstored
+from keras_mhmcmc.bayesian.stored_kernel import config_of
+from keras_mhmcmc.bayesian.stored_kernel import kernel_of
+from tests.bayesian.test_bayesian_ensemble import blobs
+from tests.bayesian.test_bayesian_ensemble import line
+from tests.bayesian.test_bayesian_ensemble import network
+from tests.support.arguments_of_samplers import TABLE
+
+THIRDS = pytest.mark.in_turn("jax", "tensorflow", "torch")
+CLASSES = keras.losses.SparseCategoricalCrossentropy
+
+
+def fitted(model, x, y, loss=None, sampler="auto", metrics=None, **options):
+    ensemble = mh.BayesianEnsemble(model, 2, sampler=sampler, max_samples=8, seed=0)
+    optimizer = keras.optimizers.Adam(0.02)
+    ensemble.compile(loss or mh.losses.GaussianNLL(), optimizer, metrics)
+    arguments = {"epochs": 2, "sampling": 1.0, "verbose": 0} | options
+    ensemble.fit(x, y, **arguments)
+    return ensemble
+
+
+def sampled_on_all_data(ensemble):
+    """Whether no rate was tried, which mini-batches need."""
+    trials = [r for r in ensemble.report.rows if r["phase"] == "trial"]
+    return all("rate" not in row["setting"] for row in trials)
+
+
+def with_layers(*between, outputs=2):
+    keras.utils.set_random_seed(0)
+    dense = layers.Dense(4, "tanh"), layers.Dense(outputs)
+    return keras.Sequential([keras.Input((1,)), dense[0], *between, dense[1]])
+
+
+def adapted():
+    layer = layers.Normalization()
+    layer.adapt(line()[0])
+    model = with_layers()
+    return keras.Sequential([keras.Input((1,)), layer, *model.layers])
+
+
+def frozen():
+    model = with_layers(layers.BatchNormalization())
+    model.layers[1].trainable = False
+    return model
+
+
+# What stands between the layers, and whether its state is fixed.
+RESTS = {
+    "normalization": (adapted, True),
+    "dropout": (lambda: with_layers(layers.Dropout(0.5)), True),
+    "noise": (lambda: with_layers(layers.GaussianNoise(0.1)), True),
+    "frozen": (frozen, True),
+    "batch normalization": (lambda: with_layers(layers.BatchNormalization()), False),
+    "spectral": (lambda: with_layers(layers.SpectralNormalization(layers.Dense(3))), 0),
+}
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("name", RESTS)
+def test_only_weights_that_training_changes_stand_in_the_way(name):
+    make, is_fixed = RESTS[name]
+    model = make()
+    before = [np.array(ops.convert_to_numpy(v)) for v in model.variables]
+    assert has_fixed_rest(model, line()[0]) == is_fixed
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
+
+
+@THIRDS
+def test_chains_on_all_data_see_the_network_without_dropout():
+    ensemble = fitted(with_layers(layers.Dropout(0.5)), *line(), sampling=4.0)
+    assert sampled_on_all_data(ensemble)
+    one, two = (ensemble.predict_members(line()[0]) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    assert "without dropout" in repr(ensemble.report)
+
+
+def test_each_chain_of_a_kernel_has_the_statistics_of_its_member():
+    kernel = mh.kernels.sgld(1e-6)  # which hardly moves
+    model = with_layers(layers.BatchNormalization())
+    ensemble = fitted(model, *line(), sampler=kernel, epochs=10, sampling=0.2)
+    stacked = ensemble.ensemble.stacked_values()
+    places = [k for k, v in enumerate(model.weights) if "moving_mean" in v.path]
+    found = np.unique(stacked[places[0]], axis=0)
+    assert len(found) == 2 and np.all(np.ptp(found, axis=0) > 0.0)
+
+
+@THIRDS
+def test_an_image_to_image_model_counts_its_pixels():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 4, 4, 1)).astype("float32")
+    y = (x[..., 0] > 0).astype("int32")
+    pixels = layers.Conv2D(2, 3, padding="same")
+    model = keras.Sequential([keras.Input((4, 4, 1)), pixels])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ensemble = fitted(model, x, y, CLASSES(from_logits=True), metrics=["accuracy"])
+    assert not [str(w.message) for w in told if "train_size" in str(w.message)]
+    probabilities = ensemble.predict(x, verbose=0)
+    chosen = np.take_along_axis(probabilities, y[..., None], axis=-1)
+    nll = -np.mean(np.log(chosen))
+    loss = ensemble.evaluate(x, y, verbose=0)[0]
+    assert loss == pytest.approx(nll, rel=1e-4)
+    nats = scores.HeldOut(ensemble.model, x, y).nats(ensemble.ensemble.stacked_values())
+    assert nats.shape[1:] == (40, 16)
+    weights = ensemble.ensemble.averaging_weights
+    assert np.mean(scores.mixture(nats, weights)) == pytest.approx(nll, rel=1e-4)
+
+
+def test_terms_are_labels_pixels_or_the_whole_example():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(3, 5, 2)).astype("float32")
+    labels = (rng.uniform(size=(3, 5, 2)) > 0.5).astype("float32")
+    model = network(2)
+    model.compile(loss=keras.losses.BinaryCrossentropy(from_logits=True))
+    found = ops.convert_to_numpy(scores.Nats(model).nats(labels, logits))
+    expected = -special.log_expit(np.where(labels > 0, logits, -logits))
+    np.testing.assert_allclose(found, expected.reshape(3, -1), rtol=1e-5, atol=1e-6)
+    model.compile(loss=CLASSES(from_logits=True))
+    y, mask = rng.integers(0, 2, (3, 5)), np.arange(5) < [[1], [3], [5]]
+    found = ops.convert_to_numpy(scores.Nats(model).nats(y, logits, [mask]))
+    logs = np.take_along_axis(special.log_softmax(logits, -1), y[..., None], -1)
+    np.testing.assert_allclose(found, -1.0 * mask * logs[..., 0], rtol=1e-5, atol=1e-6)
+    model.compile(loss=mh.losses.GaussianNLL())
+    assert scores.Nats(model).nats(labels[..., :1], logits).shape == (3, 1)
+
+
+@pytest.mark.parametrize("kind", ["sequential", "subclass"])
+def test_the_data_build_a_model(kind):
+    class Network(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = layers.Dense(2)
+
+        def call(self, x):
+            return self.dense(x)
+
+    sequential = keras.Sequential([layers.Dense(3, "relu"), layers.Dense(2)])
+    model = {"sequential": sequential, "subclass": Network()}[kind]
+    ensemble = fitted(model, *line())
+    assert ensemble.predict(line()[0], verbose=0).shape == (80, 1)
+    with pytest.raises(ValueError, match="list of trained models"):
+        mh.BayesianEnsemble([keras.Sequential([layers.Dense(1)])])
+
+
+def test_a_lambda_layer_keeps_its_function(tmp_path):
+    x, y = line()
+    factor = 2.0
+    model = keras.Sequential(
+        [keras.Input((1,)), layers.Lambda(lambda x: x * factor), layers.Dense(2)]
+    )
+    ensemble = fitted(model, x, y)
+    ensemble.save(tmp_path / "ensemble.keras")
+    loaded = keras.saving.load_model(tmp_path / "ensemble.keras", safe_mode=False)
+    np.testing.assert_array_equal(loaded.predict(x), ensemble.predict(x))
+
+
+@THIRDS
+def test_several_inputs_and_outputs_in_a_list():
+    one, two = keras.Input((1,)), keras.Input((2,))
+    joined = layers.Concatenate()([one, two])
+    heads = [layers.Dense(2)(joined), layers.Dense(3)(joined)]
+    model = keras.Model([one, two], heads)
+    (x, y), rng = line(), np.random.default_rng(0)
+    inputs = [x, rng.normal(size=(80, 2)).astype("float32")]
+    losses = [mh.losses.GaussianNLL(), CLASSES(from_logits=True)]
+    sampler = mh.SGLD(1e-4, train_size=80)
+    targets = [y, rng.integers(0, 3, 80)]
+    ensemble = fitted(model, inputs, targets, losses, sampler, sampling=0.1)
+    assert [o.shape for o in ensemble.predict(inputs, verbose=0)] == [(80, 2), (80, 3)]
+
+
+class Falling(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that is not registered with Keras."""
+
+    def __call__(self, step):
+        return 1e-3 / (1.0 + ops.cast(step, "float32"))
+
+    def get_config(self):
+        return {}
+
+
+def test_a_kernel_is_in_the_file_where_it_can_be(tmp_path):
+    x, y = line()
+    kernel = mh.kernels.sgld(mh.schedules.PowerDecay(1e-3, 1.0, 0.3))
+    for sampler, text in ((kernel, repr(kernel)), (mh.kernels.sgld(Falling()), None)):
+        ensemble = fitted(network(), x, y, sampler=sampler, sampling=0.1)
+        ensemble.save(tmp_path / "ensemble.keras")
+        loaded = keras.saving.load_model(tmp_path / "ensemble.keras")
+        np.testing.assert_array_equal(loaded.predict(x), ensemble.predict(x))
+        if text is not None:
+            assert repr(loaded.sampler) == text
+            continue
+        with pytest.raises(ValueError, match=r"again: .* `ensemble.sampler` .*Falling"):
+            loaded.fit(x, y)
+        assert loaded.get_config()["sampler"] == ensemble.get_config()["sampler"]
+        loaded.sampler = sampler
+        loaded.fit(x, y, epochs=1, sampling=0.1, verbose=0)
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if "kernels." in name])
+def test_every_kernel_can_be_in_a_file(name):
+    given = TABLE[name].good
+    arguments = given() if callable(given) else given
+    kernel = getattr(mh.kernels, name.removeprefix("kernels."))(**arguments)
+    config = config_of(kernel)
+    assert repr(kernel_of(config)) == repr(kernel) and config["kernel"] is not None
+    gone = config | {"kernel": config["kernel"] | {"part": ["os", "system"]}}
+    assert kernel_of(gone) == Unstored(config["text"])
+
+
+def test_a_kernel_brings_its_own_warm_up():
+    kernel = mh.kernels.mclmc(warm_up=30)
+    ensemble = fitted(network(), *line(), sampler=kernel, refit=False)
+    assert [row["steps"] - 30 for row in ensemble.report.rows[1:]] == [4, 4]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_only_chains_that_count_warn(monkeypatch, share):
+    """Trials run the chains, too, and say nothing."""
+    monkeypatch.setattr(
+        scores, "share_of_members", lambda own, _: (share, scores.mixture(own))
+    )
+    x, y = blobs()
+    sampler = mh.SGLD(10.0, train_size=60)  # whose chains run away
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fitted(network(2, 2), x, y, CLASSES(from_logits=True), sampler, epochs=30)
+    found = [w for w in told if issubclass(w.category, UserWarning)]
+    assert bool(found) == (share < 1.0)
+
+
+def test_class_weights_are_weights_of_examples():
+    x, y = blobs()
+    loss = CLASSES(from_logits=True)
+    weights = np.where(y == 1, 3.0, 1.0)
+    given = dict(class_weight={1: 3.0}), dict(sample_weight=weights)
+    one, two = (
+        fitted(network(2, 2), x, y, loss, sampling=0, **options).predict(x, verbose=0)
+        for options in given
+    )
+    np.testing.assert_array_equal(one, two)
+    plain = fitted(network(2, 2), x, y, loss, sampling=0).predict(x, verbose=0)
+    assert np.mean(one[:, 1] - plain[:, 1]) > 0.01
+    with pytest.raises(ValueError, match="`class_weight` must be a dict"):
+        fitted(network(2, 2), x, y, loss, class_weight=[1.0, 3.0])
+    with pytest.raises(ValueError, match="`class_weight` must be None if an example"):
+        fitted(network(2, 2), x, np.stack([y, y], 1)[..., None], loss, class_weight={})
+    with pytest.raises(ValueError, match="`sample_weight` must have one number"):
+        fitted(network(2, 2), x, y, loss, sample_weight=np.ones((60, 2)))
+    with pytest.raises(ValueError, match="as many examples as one another"):
+        fitted(network(2, 2), x, [0, 1] * 30, loss)
