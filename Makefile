@@ -10,6 +10,7 @@
 # make demos                       the digits example, quick, on all three backends
 # make accelerator                 what is to be measured on an accelerator;
 #                                  ARGS=--quick shows on a CPU that it works
+# make peers DATA_DIR=folder       the benchmark, with its peers in an environment of its own
 # make docs                        the documentation site, in site/
 # make notebooks                   runs examples/notebooks and makes their pages
 #
@@ -46,7 +47,7 @@ PACKAGE_torch      := $(TORCH)
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help accelerator demo demos test test-all test-oldest test-optimised coverage lint docs notebooks clean
+.PHONY: help accelerator demo demos peers test test-all test-oldest test-optimised coverage lint docs notebooks clean
 
 help:
 	@echo "make demo    run examples/digits.py (KERAS_BACKEND=jax|tensorflow|torch,"
@@ -66,6 +67,9 @@ help:
 	@echo "make coverage  lines of the package that the tests of all backends reach"
 	@echo "make lint    style and types alone"
 	@echo "make docs    the documentation site, in site/index.html"
+	@echo "make peers   examples/benchmark.py, with its peers in an environment of its own"
+	@echo "             (DATA_DIR names the folder of the data sets, ARGS='--splits 0' is"
+	@echo "             passed on)"
 	@echo "make notebooks  runs examples/notebooks and makes their pages (DATA_DIR names"
 	@echo "             the folder of the data sets)"
 	@echo "make clean   remove the virtual environments and caches"
@@ -177,6 +181,9 @@ accelerator: $(if $(filter $(TEST)/%,$(ACCELERATED_PYTHON)),$(TEST)/.stamp)
 	done; \
 	if [ -n "$$failed" ]; then echo "== not finished:$$failed" >&2; exit 1; fi
 
+peers: $(VENVS)/peers/.stamp
+	@$(VENVS)/peers/bin/python examples/benchmark.py --data-dir $(DATA_DIR) $(ARGS)
+
 coverage: $(TEST)/.stamp
 	@rm -f .coverage
 	$(call run_tests,-m 'not slow' --cov=keras_mhmcmc --cov-append --cov-report=,$(QUICK_XLA))
@@ -215,6 +222,14 @@ $(VENVS)/demo-%/.stamp: $(SETUP_DEPS)
 	@$(@D)/bin/python $(PIP_INSTALL) $(if $(filter torch,$*),,-c constraints.txt) $(PACKAGE_$*)
 	@echo "== installing keras_mhmcmc and what the example needs (once, a minute)"
 	@$(@D)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[plots]' scikit-learn
+	@touch $@
+
+# Not all of constraints.txt: the peers need an older blackjax.
+$(VENVS)/peers/.stamp: $(SETUP_DEPS)
+	@echo "== creating $(@D)"
+	$(call create_venv,$(@D))
+	@$(@D)/bin/python $(PIP_INSTALL) -e '.[data,stats]' sklearn-contrib-bde==1.0.2 \
+	    $(shell grep -E '^(keras|jax|jaxlib)==' constraints.txt)
 	@touch $@
 
 clean:

@@ -1,6 +1,5 @@
 """What the documentation says runs, and what is public is documented."""
 
-import contextlib
 import doctest
 import functools
 import importlib
@@ -174,12 +173,7 @@ def test_python_blocks_run(page, number, tmp_path, monkeypatch):
         pytest.importorskip("arviz")
     if re.search(r"^(import|from) art\b", code, re.MULTILINE):
         pytest.importorskip("art")
-    on_disk = contextlib.nullcontext()
-    if "tensorflow-datasets has on disk" in first_line:
-        tfds = pytest.importorskip("tensorflow_datasets")
-        on_disk = tfds.testing.mock_data(num_examples=4)  # random images
-    with on_disk:
-        exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
+    exec(compile(code, "documentation", "exec"), {"__name__": "documentation"})
 
 
 def test_what_the_tests_shorten_is_on_the_page():

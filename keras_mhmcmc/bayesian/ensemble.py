@@ -1,5 +1,6 @@
 """`BayesianEnsemble`: train networks, sample from them, choose on held-out data."""
 
+import functools
 import json
 import random
 from collections.abc import Sequence
@@ -221,7 +222,7 @@ class BayesianEnsemble(WithEnsemble):
             sampling: steps of the chains, as a multiple of the mini-batches of a
                 member; 0 is a deep ensemble. Defaults to "auto": as many, and 3,000 to
                 8,000 after the warm-up where all data fit in a gradient. For classes
-                members that train for as much longer are a choice beside the samples.
+                the members train for as much longer, too, unless that is clearly worse.
             refit: whether the last chains, and for classes the members, learn from
                 the held-out examples as well, after all is chosen. Defaults to True.
             sample_weight: number of times that an example counts, (N,). Held-out
@@ -309,14 +310,27 @@ class BayesianEnsemble(WithEnsemble):
 
         The arguments are those of `keras.Model.predict`.
         """
-        if not isinstance(self.loss, Likelihood):
+        if not self._has_densities:
             return super().predict(x, batch_size, **options)
         return self._mean(self.predict_members(x, batch_size))
 
-    def _mean(self, outputs: Array) -> Array:
+    @property
+    def _has_densities(self) -> bool:
+        losses = keras.tree.flatten(self.loss)
+        return any(isinstance(loss, Likelihood) for loss in losses)
+
+    def _mean(self, outputs: Any) -> Any:
         """Return the predictive mean, given the outputs of each network."""
-        means = self.loss.mixture(outputs).mean
-        return np.tensordot(self.ensemble.averaging_weights, means, axes=1)
+
+        def mean(loss: Any, output: Array) -> Array:
+            if isinstance(loss, Likelihood):
+                positions = output.reshape(len(output), -1, output.shape[-1])
+                means = loss.mixture(positions).mean
+                output = means.reshape(*output.shape[:-1], -1)
+            return np.tensordot(self.ensemble.averaging_weights, output, axes=1)
+
+        pairs = zip(Nats(self.model).losses, keras.tree.flatten(outputs), strict=True)
+        return keras.tree.pack_sequence_as(outputs, [mean(*pair) for pair in pairs])
 
     def evaluate(
         self,
@@ -330,24 +344,37 @@ class BayesianEnsemble(WithEnsemble):
 
         The arguments are those of `keras.Model.evaluate`.
         """
-        if not isinstance(self.loss, Likelihood):
+        if not self._has_densities:
             return self.ensemble.evaluate(
                 x, y, batch_size, return_dict=return_dict, **options
             )
 
+        def members(outputs: Any, source: int, target: int) -> Any:
+            return keras.tree.map_structure(
+                lambda output: np.moveaxis(output, source, target), outputs
+            )
+
         def predict(x: Any) -> Any:  # examples first
-            return np.moveaxis(self.predict_members(x, batch_size), 1, 0)
+            return members(self.predict_members(x, batch_size), 0, 1)
 
         outputs, y = _data.predicted(predict, x, y)
-        outputs = np.moveaxis(outputs, 1, 0)
-        nats = nats_of_members(Nats(self.model), np.asarray(y), outputs)
-        weights = self.ensemble.averaging_weights
-        found = {"loss": float(np.mean(mixture(nats, weights)))}
-        metrics = (self._untracked.compiled or {}).get("metrics")
-        for given in keras.tree.flatten(metrics or []):
-            metric = keras.metrics.get(given)
-            metric.update_state(y, self._mean(outputs))
-            found[metric.name] = float(metric.result())
+        outputs, y = members(outputs, 0, 1), _data.as_arrays(y)
+        means, averaging = self._mean(outputs), self.ensemble.averaging_weights
+        found, likelihood = {"loss": 0.0}, Nats(self.ensemble)
+        parts = map(keras.tree.flatten, (y, outputs, means))
+        for loss, weight, target, output, mean in zip(
+            likelihood.losses, likelihood.weights, *parts, strict=True
+        ):
+            if isinstance(loss, Likelihood):
+                call = functools.partial(_nats_of_one, loss)
+                value = mixture(nats_of_members(call, target, output), averaging)
+            elif loss is not None:
+                value = keras.losses.get(loss)(target, mean)
+                value = keras.ops.convert_to_numpy(value)
+            found["loss"] += 0.0 if loss is None else weight * float(np.mean(value))
+        self.ensemble.reset_metrics()
+        logs = self.ensemble.compute_metrics(None, y, means)
+        found |= {name: float(v) for name, v in logs.items() if name != "loss"}
         values = list(found.values())
         return found if return_dict else values if len(values) > 1 else values[0]
 
@@ -394,6 +421,11 @@ class BayesianEnsemble(WithEnsemble):
         model = parts["averaged"] and parts["averaged"].member
         model = model or _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | parts | {"model": model}))
+
+
+def _nats_of_one(loss: Likelihood, y: Any, outputs: Any, masks: Any) -> Tensor:
+    """Return the nats of each example, (N,)."""
+    return loss.call(y, outputs)
 
 
 def _is_auto(value: Any) -> bool:

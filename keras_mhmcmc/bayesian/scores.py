@@ -49,7 +49,7 @@ class Nats:
         outputs = Outputs(model)
         self.losses = outputs.listed(model.loss)
         weights = _backend.compile_arguments(model).get("loss_weights")
-        self._weights = [1.0 if w is None else w for w in outputs.listed(weights)]
+        self.weights = [1.0 if w is None else w for w in outputs.listed(weights)]
 
     def nats(self, y: Any, outputs: Any, masks: Sequence[Any] | None = None) -> Tensor:
         """Return the negative log-likelihood in nats of each term, shape (N, terms).
@@ -67,7 +67,7 @@ class Nats:
         if masks is None:
             masks = [_backend.mask_of(output) for output in flat]
         parts = zip(
-            self.losses, self._weights, tree.flatten(y), flat, masks, strict=True
+            self.losses, self.weights, tree.flatten(y), flat, masks, strict=True
         )
         for loss, weight, target, output, mask in parts:
             if loss is None:
@@ -104,7 +104,7 @@ class HeldOut:
     """
 
     def __init__(self, model: keras.Model, x: Any, y: Any) -> None:
-        self._model, self._likelihood = model, Nats(model)
+        self._model, self._nats = model, Nats(model).nats
         self.x, self.y = x, y
         self.size = len(tree.flatten(y)[0])
         self._numbers: tuple[int, int] | None = None  # of outputs, and with inputs
@@ -137,7 +137,7 @@ class HeldOut:
             if _backend.makes_masks(self._model):  # they do not depend on the weights
                 own = tree.flatten(self._model(x, training=False))
                 masks = [_backend.mask_of(output) for output in own]
-            found.append(nats_of_members(self._likelihood, y, outputs, masks))
+            found.append(nats_of_members(self._nats, y, outputs, masks))
         return np.concatenate(found, axis=1)
 
 
@@ -147,14 +147,17 @@ def _numbers(arrays: Any) -> int:
 
 
 def nats_of_members(
-    likelihood: Nats, y: Any, outputs: Any, masks: Sequence[Any] | None = None
+    function: Callable[..., Tensor],
+    y: Any,
+    outputs: Any,
+    masks: Sequence[Any] | None = None,
 ) -> Array:
     """Return the nats of outputs of several networks, float64, (networks, N, terms).
 
     The last axis is left out if an example has one term.
 
     Args:
-        likelihood: of the targets.
+        function: of targets, outputs and masks, as `Nats.nats`.
         y: targets.
         outputs: of the networks, (networks, N, ...).
         masks: of the outputs of one network.
@@ -173,7 +176,7 @@ def nats_of_members(
 
         targets = tree.map_structure(repeated, y)
         own = [None if mask is None else repeated(mask) for mask in masks or ()]
-        nats = ops.convert_to_numpy(likelihood.nats(targets, flat, own or None))
+        nats = ops.convert_to_numpy(function(targets, flat, own or None))
         nats = nats.reshape(number, size, -1).astype("float64")
         if nats.shape[2] > _TERMS:
             order = np.random.default_rng(0).permutation(nats.shape[2])

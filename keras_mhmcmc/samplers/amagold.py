@@ -299,19 +299,13 @@ class PathChain(Chain):
 
     def _write_state(self, state: amagold_path.State) -> None:
         """Write a state whose lists may share their memory."""
-        slots = self._slots
-        copies = [[ops.copy(x) for x in part] for part in state[:4]]
-        _backend.write(
-            [*slots.point, *slots.velocity, *slots.position, *slots.start_velocity],
-            [x for part in copies for x in part],
-        )
-        _backend.write(list(slots[4:]), [ops.copy(x) for x in state[4:]])
+        _backend.write(leaves(self._slots), [ops.copy(x) for x in leaves(state)])
 
     def _count(self, verdict: amagold_path.Verdict) -> None:
-        tested = ops.cast(verdict.tested, "float32")
-        new = [verdict.accepted, verdict.tested, ~verdict.finite, verdict.probability]
+        tested = verdict.tested
+        probability = ops.where(tested, verdict.probability, 0.0)
+        new = [verdict.accepted & tested, tested, ~verdict.finite, probability]
         new = [ops.cast(value, "float32") for value in new]
-        new[0], new[3] = tested * new[0], tested * new[3]
         counts = self._parts.counts
         counts.assign(ops.convert_to_tensor(counts) + ops.stack(new, axis=-1))
 

@@ -54,8 +54,6 @@ the epoch have left, so that its error has a small negative correlation with the
 
 | paper     | name            | shape           | unit    |
 |-----------|-----------------|-----------------|---------|
-| theta     | `point`         | list of tensors | weights |
-| theta'    | `proposal` of `growing_batch.py` | list of tensors | weights |
 | d = theta' - theta | `step` | list of tensors | weights |
 | Delta*    | `log_ratio`     | (K,), ()        | nats    |
 | s_Delta^2 | `noise`         | (K,), ()        | nats^2  |
@@ -65,10 +63,7 @@ the epoch have left, so that its error has a small negative correlation with the
 | m         | `block_size`    | int             | examples |
 | delta     | `max_error`     | float           | 1       |
 | sum of abs(l_i - c), and of its cube | `Powers` | (K,) each | nats, nats^3 |
-| n         | `count`         | (K,), ()        | examples |
 | n_0       | `min_examples`  | int             | examples |
-| c, n (lbar - c), sum (l_i - c)^2 | `centre`, `total`, `squares` | (K,), () | nats,
-nats^2 |
 """
 
 import dataclasses

@@ -24,6 +24,7 @@ which evaluates K chains at once and makes the noise:
 
 | symbol       | name              | shape           | unit |
 |--------------|-------------------|-----------------|------|
+| theta, theta' | `point`, `proposal` | list of tensors | weights |
 | log p(x_i)   | `log_likelihoods` | (K, B)          | nats |
 | log p(theta) | `log_prior`       | (K,)            | nats |
 | grad sum_b w_b log p(x_b) | `weighted_gradient` | list of tensors | nats per weight |
@@ -541,9 +542,8 @@ def counted(**events: Tensor) -> dict[str, Tensor]:
 
 
 def share(part: Array, whole: Array) -> Array:
-    """Return part / whole, float64; NaN where `whole` is 0."""
-    whole = np.broadcast_to(np.asarray(whole, "float64"), np.shape(part))
-    return np.divide(part, whole, where=whole > 0, out=np.full(np.shape(part), np.nan))
+    """Return part / whole; NaN where the count `whole` is 0."""
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
 
 
 def checked_learning_rate(value: Any, name: str = "learning_rate") -> Rate:

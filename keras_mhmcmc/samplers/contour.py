@@ -54,16 +54,6 @@ class State(NamedTuple):
     pilot: Any = ()  # `pilot.State`, or () if the partition is given
 
 
-class Auxiliary(NamedTuple):
-    """What `decide` hands to `move` besides the position."""
-
-    base: Any
-    log_masses: Tensor
-    visits: Any
-    pilot: Any
-    multiplier: Tensor
-
-
 @dataclasses.dataclass(frozen=True)
 class ContourSampler(protocol.OverDiffusion):
     """CSGLD and CSGHMC: a diffusion on an energy that its own visits flatten."""
@@ -156,16 +146,15 @@ class ContourSampler(protocol.OverDiffusion):
         if self.counts_visits:
             visits = equations.visited(state.visits, place, settings)
             counts = self._counts(place, multiplier, number)
-        auxiliary = Auxiliary(current.auxiliary, log_masses, visits, found, multiplier)
-        return current._replace(auxiliary=auxiliary), protocol.Info(counts, log_weight)
+        state = State(current.auxiliary, log_masses, visits, found)
+        current = current._replace(auxiliary=(state, multiplier))
+        return current, protocol.Info(counts, log_weight)
 
     def move(self, current: protocol.Current, evaluation: protocol.Evaluation) -> State:
-        base, log_masses, visits, found, multiplier = current.auxiliary
-        base = self.base.move(
-            current._replace(auxiliary=base),
-            evaluation._replace(multiplier=multiplier),
-        )
-        return State(base, log_masses, visits, found)
+        state, multiplier = current.auxiliary
+        evaluation = evaluation._replace(multiplier=multiplier)
+        base = self.base.move(current._replace(auxiliary=state.base), evaluation)
+        return state._replace(base=base)
 
     def summary(self, state: State, counts: dict[str, Array]) -> dict[str, Array]:
         """Return the mean number of the subregion, from 1, and the mean multiplier."""

@@ -36,8 +36,6 @@ to less than delta.
 
 | paper      | name            | shape           | unit          |
 |------------|-----------------|-----------------|---------------|
-| theta      | `point`         | list of tensors | weights       |
-| theta'     | `proposal` of `growing_batch.py` | list of tensors | weights |
 | h, epsilon | `learning_rate` | float           | weights       |
 | mu_0, psi  | `metropolis_threshold` | (K,)     | nats          |
 | epsilon    | `epsilon`       | float           | 1             |
@@ -237,11 +235,7 @@ class confidence(GrowingWalk):
         return [array.astype("float32") for array in arrays]
 
     def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        if train_size is not None and len(self.bounds) != train_size:
-            raise ValueError(
-                "Argument `bounds` must have one number for each example of `data`. "
-                f"Received: {len(self.bounds)} numbers, and {train_size} examples"
-            )
+        bounded.check_length("bounds", self.bounds, train_size)
         return super().bind_data_size(train_size, batch_size)
 
     def init(self, position: base.Position) -> bounded.State:

@@ -23,7 +23,6 @@ Both stay as they are afterwards.
 
 | paper     | name             | shape           | unit                        |
 |-----------|------------------|-----------------|-----------------------------|
-| theta     | `point`          | list of tensors | weights                     |
 | r         | `momentum`       | list of tensors | 1                           |
 | s         | `scale`          | list of tensors | weights                     |
 | epsilon   | `step_size`      | (K,)            | 1                           |

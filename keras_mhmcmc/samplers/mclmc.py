@@ -53,7 +53,6 @@ A step that is not finite counts so much that half of them in a block are too ma
 
 | paper    | name                  | shape           | unit                        |
 |----------|-----------------------|-----------------|-----------------------------|
-| theta, x | `point`               | list of tensors | weights                     |
 | u        | `velocity`            | list of tensors | 1                           |
 | s        | `scale`               | list of tensors | weights                     |
 | epsilon  | `log_step`            | (K,), its log   | 1                           |

@@ -410,9 +410,8 @@ def mint(
     Reference: Li and Wong (2017), "Mini-batch tempered MCMC", algorithm 1.
     """
     proposal = checked_proposal(proposal, public.Langevin())
-    given: dict[str, Any] = dict(alpha=checked_alpha(alpha))
-    given["refresh_probability"] = refresh_probability
-    return Metropolis(learning_rate, None, proposal, **given)
+    given: dict[str, Any] = dict(refresh_probability=refresh_probability)
+    return Metropolis(learning_rate, None, proposal, checked_alpha(alpha), **given)
 
 
 def rsgld(

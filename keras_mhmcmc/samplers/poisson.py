@@ -38,8 +38,6 @@ The second visit computes again at theta which arrivals stay.
 
 | paper     | name             | shape           | unit    |
 |-----------|------------------|-----------------|---------|
-| theta     | `point`          | list of tensors | weights |
-| theta'    | `proposal` of `bounded.py` | list of tensors | weights |
 | lower, upper | `lower`, `upper` | (N,)         | nats    |
 | T M_i     | `width`          | (K, B)          | nats    |
 | L         | `total`          | float           | nats    |

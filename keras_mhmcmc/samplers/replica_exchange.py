@@ -84,7 +84,7 @@ class ReplicaExchange(base.Algorithm):
     the part that comes from the position: see `sghmc`.
     """
 
-    kernel: base.Algorithm  # already at the replicas' temperatures
+    kernel: base.Algorithm  # bound to the data, at the replicas' temperatures
     temperatures: tuple[float, ...]  # increasing
     num_chains: int  # K
     every: int | None  # steps between swaps; None: at random
@@ -110,21 +110,9 @@ class ReplicaExchange(base.Algorithm):
             fused_examples=0,
         )
 
-    def bind_data_size(self, train_size: int | None, batch_size: int | None) -> Self:
-        kernel = self.kernel.bind_data_size(train_size, batch_size)
-        return dataclasses.replace(self, kernel=kernel)
-
     def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
         kernel = self.kernel.bind_weights(weights, has_chains)
         return dataclasses.replace(self, kernel=kernel)
-
-    def at_temperature(
-        self, temperature: base.Rate, learning_rate: base.Rate | None = None
-    ) -> Self:
-        raise ValueError(
-            "Argument `kernel` must be one that `mh.kernels` builds. "
-            f"Received: kernel={self}"
-        )
 
     def energy_unit(self, number: int, dimension: int) -> float | None:
         unit = self.kernel.energy_unit(number, dimension)

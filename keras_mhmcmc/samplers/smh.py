@@ -33,8 +33,6 @@ The rate is the same for a move and its reverse, so both have the same test.
 
 | paper        | name            | shape           | unit     |
 |--------------|-----------------|-----------------|----------|
-| theta        | `point`         | list of tensors | weights  |
-| theta'       | `proposal` of `Move` | list of tensors | weights |
 | z, z'        | `here`, `there` | (K, d)          | 1        |
 | beta         | `step_size`     | float           | 1        |
 | log r_0      | `log_ratio` of `Move` | (K,)      | 1        |

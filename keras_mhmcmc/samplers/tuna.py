@@ -33,8 +33,6 @@ likelihood's own ratio.
 
 | paper             | name            | shape           | unit              |
 |-------------------|-----------------|-----------------|-------------------|
-| theta             | `point`         | list of tensors | weights           |
-| theta'            | `proposal` of `bounded.py` | list of tensors | weights |
 | c_i               | `bounds`        | (N,)            | nats / weight     |
 | C                 | `total`         | float           | nats / weight     |
 | chi               | `chi`           | float           | examples / nats^2 |

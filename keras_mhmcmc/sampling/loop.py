@@ -3,10 +3,10 @@
 import functools
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
 from typing import ParamSpec
-from typing import Protocol
 from typing import TypeVar
 
 import keras
@@ -19,6 +19,9 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.samplers.base import Traits
+
+if TYPE_CHECKING:
+    from keras_mhmcmc.sampling.run import Program
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,26 +101,6 @@ def in_float32(function: Callable[P, R]) -> Callable[P, R]:
     return run_in_float32
 
 
-class Program(Protocol):
-    """What the loop runs: the steps of all chains."""
-
-    constants: list[Tensor]  # that each step reads
-    counts: tuple[str, ...]  # names of what a step counts
-    fuse: bool  # whether XLA makes the loop faster on TensorFlow
-    record_size: int  # how many numbers a record has at most
-
-    def noise(self, seed: Tensor, number: Tensor) -> Any:
-        """Return the noise of a step."""
-
-    def step(
-        self, state: Any, constants: list[Tensor], noise: Any, number: Tensor
-    ) -> tuple[Any, list[Tensor], list[Any]]:
-        """Return the next state, the tensors to record, and counts, (chain, ...)."""
-
-    def check(self, state: Any) -> None:
-        """Raise an error, which ends the run, if a state shows wrong settings."""
-
-
 class Outcome(NamedTuple):
     """The result of a run, whole or interrupted."""
 
@@ -130,7 +113,7 @@ class Outcome(NamedTuple):
 
 
 def run(
-    program: Program,
+    program: "Program",
     state: Any,
     plan: Plan,
     *,

@@ -204,18 +204,19 @@ class Program:
         self.kernel = kernel.bind_weights(weights, has_chains=True)
         self._traits = traits = self.kernel.traits
         has_count = "nonfinite" in traits.counts
+        # Names of what a step counts.
         self.counts = traits.counts if has_count else (*traits.counts, "nonfinite")
         self._arrays = [ops.convert_to_tensor(x) for x in self.kernel.arrays]
-        self.constants = [*target.constants, *self._arrays]
+        self.constants = [*target.constants, *self._arrays]  # that each step reads
         if reference is not None:
             self.constants += reference.constants
         examples = self.num_chains * (target.batch_size or 1)
         is_small = not target.draws_batches or examples <= traits.fused_examples
-        # XLA takes minutes for a ladder on TensorFlow.
+        # Whether XLA makes the loop faster on TensorFlow: a ladder compiles for minutes
         self.fuse = is_small and not traits.draws_data and traits.levels == 1
         self._dimension = sum(math.prod(shape[1:]) for shape in self.shapes)
         # Position, energy, and log weight.
-        rows = max(self.num_chains, self._recorded)
+        rows = max(self.num_chains, self._recorded)  # of a record, at most
         self.record_size = rows * (self._dimension + 2)
         # Whether the loop carries positions as one tensor (K, d).
         self._is_flat = traits.is_flat and len(self.shapes) > 1

@@ -57,7 +57,7 @@ def test_a_regression_is_predicted_with_its_noise(regression):
     x, y = line(400, seed=5)
     law = mh.predict_distribution(regression, x)
     nats = scores.nats_of_members(
-        scores.Nats(regression.model), y, regression.predict_members(x)
+        scores.Nats(regression.model).nats, y, regression.predict_members(x)
     )
     weights = regression.ensemble.averaging_weights
     np.testing.assert_allclose(
@@ -313,7 +313,7 @@ def test_nats_of_classes_are_those_of_numpy(from_logits):
     y = np.array([0, 2, 1, 0, 1])
     logs = special.log_softmax(logits.astype("float64"), axis=2)
     outputs = logits if from_logits else np.exp(logs).astype("float32")
-    found = scores.nats_of_members(scores.Nats(model), y, outputs)
+    found = scores.nats_of_members(scores.Nats(model).nats, y, outputs)
     np.testing.assert_allclose(found, -logs[:, np.arange(5), y], rtol=1e-4)
     mean = np.mean(np.exp(-found), axis=0)
     np.testing.assert_allclose(scores.mixture(found), -np.log(mean), rtol=1e-6)

@@ -180,8 +180,37 @@ def test_several_inputs_and_outputs_in_a_list():
     losses = [mh.losses.GaussianNLL(), CLASSES(from_logits=True)]
     sampler = mh.SGLD(1e-4, train_size=80)
     targets = [y, rng.integers(0, 3, 80)]
-    ensemble = fitted(model, inputs, targets, losses, sampler, sampling=0.1)
-    assert [o.shape for o in ensemble.predict(inputs, verbose=0)] == [(80, 2), (80, 3)]
+    metrics = [["mae"], ["accuracy"]]
+    ensemble = fitted(model, inputs, targets, losses, sampler, metrics, sampling=0.1)
+    mean, probabilities = ensemble.predict(inputs, verbose=0)
+    found = ensemble.evaluate(inputs, targets, verbose=0, return_dict=True)
+    outputs, _ = ensemble.predict_members(inputs)
+    weights = ensemble.ensemble.averaging_weights
+    expected = np.tensordot(weights, outputs[..., :1], axes=1)
+    np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
+    nats = -np.log(probabilities[np.arange(80), targets[1]])
+    density = [losses[0].call(y, output) for output in outputs]
+    density = np.stack([ops.convert_to_numpy(part) for part in density])
+    loss = np.mean(scores.mixture(density, weights)) + np.mean(nats)
+    assert found["loss"] == pytest.approx(loss, rel=1e-4)
+    names = model.output_names
+    mae, accuracy = (
+        found[f"{n}_{m}"] for n, m in zip(names, ("mae", "accuracy"), strict=True)
+    )
+    assert mae == pytest.approx(np.mean(np.abs(mean - y)), rel=1e-4)
+    assert accuracy == pytest.approx(np.mean(probabilities.argmax(1) == targets[1]))
+
+
+def test_a_forecast_of_each_step_of_a_sequence():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 5, 2)).astype("float32")
+    model = keras.Sequential([keras.Input((5, 2)), layers.Dense(2)])
+    ensemble = fitted(model, x, x[..., :1])
+    assert ensemble.predict(x, verbose=0).shape == (40, 5, 1)
+    nats = scores.HeldOut(ensemble.model, x, x[..., :1])
+    nats = nats.nats(ensemble.ensemble.stacked_values())
+    nll = np.mean(scores.mixture(nats, ensemble.ensemble.averaging_weights))
+    assert ensemble.evaluate(x, x[..., :1]) == pytest.approx(nll, rel=1e-4)
 
 
 class Falling(keras.optimizers.schedules.LearningRateSchedule):

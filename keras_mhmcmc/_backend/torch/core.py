@@ -72,8 +72,8 @@ uncompiled = torch.compiler.disable
 def donated(variables, values):
     """Return `values`, which a kernel may overwrite.
 
-    They lie in the memory of `variables`. On a CPU, fresh memory for a result costs
-    more than the arithmetic.
+    They lie in the memory of `variables`. Without this the peak memory of SGLD on a CPU
+    grows by the size of the weights.
     """
     write(variables, values)
     return Donated(read(variables))

@@ -10,17 +10,6 @@ Equations, with k counted from 1 and g = grad(U/N):
     v     <- beta_2 v + (1 - beta_2) g^2
     alpha =  alpha_0 sqrt(1 - beta_2^k) / (1 - beta_1^k)
     theta <- theta - alpha m / (sqrt(v) + epsilon_hat)
-
-| paper       | name            | shape              | unit                            |
-|-------------|-----------------|--------------------|---------------------------------|
-| m           | `mean`          | list of tensors    | nats per example and weight     |
-| v           | `square`        | list of tensors    | (nats per example and weight)^2 |
-| g           | `gradient`      | list of tensors    | nats per example and weight     |
-| k - 1       | `number`        | scalar             | steps                           |
-| alpha_0     | `learning_rate` | scalar             | weights                         |
-| beta_1      | `beta_1`        | float              | 1                               |
-| beta_2      | `beta_2`        | float              | 1                               |
-| epsilon_hat | `epsilon`       | float              | nats per example and weight     |
 """
 
 import dataclasses
@@ -35,18 +24,18 @@ class State(NamedTuple):
     """The position, and the running means of the gradient and of its square."""
 
     point: base.Position
-    mean: base.Position
-    square: base.Position
+    mean: base.Position  # m, nats per example and weight
+    square: base.Position  # v, the square of this unit
 
 
 @dataclasses.dataclass(frozen=True)
 class Adam(base.Diffusion):
     """Adam, which needs no noise."""
 
-    learning_rate: base.Rate
+    learning_rate: base.Rate  # alpha_0, weights
     beta_1: float
     beta_2: float
-    epsilon: float
+    epsilon: float  # epsilon_hat, nats per example and weight
     temperature: base.Rate = 0.0
 
     traits = base.Traits(uses_normals=False)
@@ -65,7 +54,7 @@ class Adam(base.Diffusion):
         mean = tensors.add_scaled(mean, 1.0 - self.beta_1, change)
         change = tensors.subtract([ops.square(g) for g in current.gradient], square)
         square = tensors.add_scaled(square, 1.0 - self.beta_2, change)
-        steps = ops.cast(evaluation.number, "float32") + 1.0
+        steps = ops.cast(evaluation.number, "float32") + 1.0  # k
         unbiased = ops.sqrt(1.0 - ops.power(self.beta_2, steps)) / (
             1.0 - ops.power(self.beta_1, steps)
         )

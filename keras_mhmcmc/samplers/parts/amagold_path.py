@@ -10,15 +10,6 @@ The end of a path is q - v/2. Whoever has all of the data evaluates U there, and
 `judge`. The first path has no state to go back to. So its end becomes the first state,
 without a test. So do the ends of all paths that begin in the first `warm_up` steps:
 far from the mode, gradients have more noise, and hardly any path would be accepted.
-
-| paper   | name             | shape           | unit                           |
-|---------|------------------|-----------------|--------------------------------|
-| q       | `point`          | list of tensors | weights                        |
-| v       | `velocity`       | list of tensors | weights per step               |
-| v, at the start of the path | `start_velocity` | list of tensors | weights per step |
-| U(theta) | `energy`        | ()              | nats                           |
-| rho     | `work`           | ()              | nats                           |
-| epsilon | `rate`           | ()              | weights^2 examples / nat       |
 """
 
 import dataclasses
@@ -86,14 +77,14 @@ def kicked(
 class State(NamedTuple):
     """The point of the path, and the state that the path began from."""
 
-    point: base.Position
-    velocity: base.Position
-    position: base.Position
-    start_velocity: base.Position
-    energy: Tensor
-    work: Tensor
-    rate: Tensor
-    stage: Tensor  # int32
+    point: base.Position  # q
+    velocity: base.Position  # v, weights per step
+    position: base.Position  # theta
+    start_velocity: base.Position  # v at the start of the path
+    energy: Tensor  # U(theta), nats, ()
+    work: Tensor  # rho, nats, ()
+    rate: Tensor  # epsilon, weights^2 examples / nat, ()
+    stage: Tensor  # int32, ()
 
 
 class Verdict(NamedTuple):

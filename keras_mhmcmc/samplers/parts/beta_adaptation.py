@@ -23,12 +23,6 @@ If an epoch's acceptance is below 0.2, beta rises by 5%. The paper makes 100 new
 steps for each trial beta. Here all trials share the last 100 steps of the epoch.
 
 For K chains every scalar has the shape (K,), and every record a leading chain axis.
-
-| paper           | name         | shape            | unit  |
-|-----------------|--------------|------------------|-------|
-| beta            | `beta`       | scalar, or (K,)  | 1     |
-| min(1, r(beta)) | `acceptance` | (..., trials)    | 1     |
-| forward steps   | `count`      | scalar, or (K,)  | count |
 """
 
 import dataclasses

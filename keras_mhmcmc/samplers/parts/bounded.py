@@ -30,14 +30,6 @@ again: the noise is a function of the step and the block.
 A bound that does not hold makes an exact kernel wrong without a sign. So each example
 that is drawn is compared with its bound. A chain whose bound was exceeded accepts
 nothing from then on, and `mh.sample` raises an error with the example.
-
-| symbol | name            | shape  | unit     |
-|--------|-----------------|--------|----------|
-| r      | `rate`          | (K,)   | examples |
-| w_i    | `weights`       | (N,)   | any      |
-| p_j    | `share`         | (N,)   | 1        |
-| B      | `block_size`    | int    | examples |
-| t r    | `remaining`, what is left of r | (K,) | examples |
 """
 
 import abc
@@ -108,6 +100,15 @@ def checked_bounds(name: str, values: Any) -> Array:
             "do not depend on the position. Received: zeros"
         )
     return bounds
+
+
+def check_length(name: str, bounds: Array, train_size: int | None) -> None:
+    """Raise a `ValueError` if the data has not one example for each bound."""
+    if train_size is not None and len(bounds) != train_size:
+        raise ValueError(
+            f"Argument `{name}` must have one number for each example of `data`. "
+            f"Received: {len(bounds)} numbers, and {train_size} examples"
+        )
 
 
 def first_violation(
@@ -217,7 +218,7 @@ class Move(NamedTuple):
 
     proposal: base.Position
     log_ratio: Tensor  # log r without the batch, (K,)
-    rate: Tensor  # expected size of the batch, (K,)
+    rate: Tensor  # r, the expected size of the batch, (K,)
     examples: Tensor  # evaluated already, float32, (K,)
     measures: Any  # for the kernel's `judge`
     first_block: int = 1  # part of the noise that the batch begins with
@@ -227,7 +228,7 @@ class Move(NamedTuple):
 class AliasTable(NamedTuple):
     """A table that draws i with probability w_i / W in constant time."""
 
-    share: Array  # float32, (N,)
+    share: Array  # p_j, float32, (N,)
     alias: Array  # int32, (N,)
 
 
@@ -263,7 +264,7 @@ def visit_arrivals(
     """
     size = density.train_size
     rows, columns = batches.grid(size)
-    remaining = rate * (rows * columns / size)
+    remaining = rate * (rows * columns / size)  # what is left of r
 
     def goes_on(block: Tensor, remaining: Tensor, gathered: Any) -> Tensor:
         return ops.any(remaining > 0.0)
@@ -294,7 +295,7 @@ class BoundedTest(base.ExampleTest):
 
     names: ClassVar[tuple[str, ...]] = ("bounds",)  # arguments that give `limits`
     temperature: float
-    block_size: int
+    block_size: int  # of examples that a chain evaluates at once
 
     @property
     @abc.abstractmethod
@@ -308,7 +309,7 @@ class BoundedTest(base.ExampleTest):
 
     @property
     def weights(self) -> Array:
-        """What examples are drawn in proportion to, float64, (N,)."""
+        """w_i, what examples are drawn in proportion to, float64, (N,)."""
         return self.limits[0]
 
     @abc.abstractmethod
@@ -342,12 +343,7 @@ class BoundedTest(base.ExampleTest):
                 "of a random size. Its own `block_size` says how many examples are "
                 f"evaluated at once. Received: batch_size={batch_size}"
             )
-        if len(self.limits[0]) != train_size:
-            raise ValueError(
-                f"Argument `{self.names[0]}` must have one number for each example of "
-                f"`data`. Received: {len(self.limits[0])} numbers, and {train_size} "
-                "examples"
-            )
+        check_length(self.names[0], self.limits[0], train_size)
         return self
 
     def init(self, position: base.Position) -> State:

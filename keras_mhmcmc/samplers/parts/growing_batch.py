@@ -18,17 +18,6 @@ is rejected, and a position with such an example is left for any other proposal.
 example of likelihood 0 outside the batch is not seen, so the likelihoods should be
 positive everywhere. A proposal whose prior or likelihood is NaN or +infinity is
 rejected and counted.
-
-| symbol | name          | shape  | unit     |
-|--------|---------------|--------|----------|
-| B      | `block_size`  | int    | examples |
-| n      | `count`       | (K,)   | examples |
-| c      | `centre`      | (K,)   | nats     |
-| n (lbar - c) | `total` | (K,)   | nats     |
-| sum (l_i - c)^2 | `squares` | (K,) | nats^2 |
-| lbar   | `mean`        | (K,)   | nats     |
-| s^2    | `spread`      | (K,)   | nats^2   |
-| v      | `variance`    | (K,)   | nats^2   |
 """
 
 import abc
@@ -55,10 +44,10 @@ WALK: dict[str, Any] = dict(
 class Batch(NamedTuple):
     """What the examples of a growing batch have shown so far."""
 
-    count: Tensor  # float32, (K,)
-    centre: Tensor  # nats, (K,)
-    total: Tensor  # of l_i - c, nats, (K,)
-    squares: Tensor  # nats^2, (K,)
+    count: Tensor  # n, examples, float32, (K,)
+    centre: Tensor  # c, nats, (K,)
+    total: Tensor  # of l_i - c, n (lbar - c), nats, (K,)
+    squares: Tensor  # sum of (l_i - c)^2, nats^2, (K,)
     extra: Any  # what the kernel adds up besides
 
 
@@ -71,19 +60,19 @@ class Move(NamedTuple):
 
 
 def mean(batch: Batch) -> Tensor:
-    """Return lbar of (1), (K,)."""
+    """Return lbar of (1), nats, (K,)."""
     return batch.centre + batch.total / ops.maximum(batch.count, 1.0)
 
 
 def spread(batch: Batch) -> Tensor:
-    """Return s^2 of (2), (K,)."""
+    """Return s^2 of (2), nats^2, (K,)."""
     count = ops.maximum(batch.count, 1.0)
     around = batch.squares - batch.total * batch.total / count
     return ops.maximum(around, 0.0) / ops.maximum(batch.count - 1.0, 1.0)
 
 
 def variance(batch: Batch, train_size: int) -> Tensor:
-    """Return v of (3), (K,)."""
+    """Return v of (3), nats^2, (K,)."""
     left = ops.maximum(1.0 - batch.count / train_size, 0.0)
     return spread(batch) / ops.maximum(batch.count, 1.0) * left
 
@@ -104,7 +93,7 @@ class GrowingWalk(base.ExampleTest):
     num_uniforms: ClassVar[int] = 1  # that the test of a chain and step needs
     learning_rate: float
     temperature: float
-    block_size: int
+    block_size: int  # B
     train_size: int | None
 
     @property

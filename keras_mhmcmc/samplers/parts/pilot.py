@@ -17,13 +17,6 @@ small that float32 rounds it away.
 Chains that share theta find one partition together, others one each. The weight of a
 draw is (Psi(U)/du)^zeta, where Psi/du estimates the density of the energy, so that
 weights of chains with different partitions can be compared.
-
-| paper | name             | shape                     | unit  |
-|-------|------------------|---------------------------|-------|
-| P     | `steps`          | int                       | 1     |
-| U     | `energies`       | (..., n)                  | nats  |
-| m     | `partitions`     | int                       | count |
-| -     | `partition`      | (..., 2), of u_1 and du   | nats  |
 """
 
 import math
@@ -47,15 +40,16 @@ _UNKNOWN = np.array([0.0, math.inf])  # one subregion holds all energies
 class State(NamedTuple):
     """The energies of the pilot's second half, and what they gave."""
 
-    energies: Tensor  # (..., n); infinite: not known yet
-    partition: Tensor  # (..., 2); the width is infinite until the pilot's end
+    energies: Tensor  # U, nats, (..., n); infinite: not known yet
+    # u_1 and du, nats, (..., 2); the width is infinite until the pilot's end.
+    partition: Tensor
 
 
 class Pilot(NamedTuple):
     """A pilot of so many steps, for a partition of so many subregions."""
 
-    steps: int
-    partitions: int
+    steps: int  # P
+    partitions: int  # m
     is_shared: bool  # whether all chains find one partition together
     room: int = 0  # energies that the state has room for, if they are more than n
 

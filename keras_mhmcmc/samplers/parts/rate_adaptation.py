@@ -17,13 +17,6 @@ The first window has 16 proposals. Before the first sample is kept, this is burn
 a chain came to its rate does not matter for what it samples with a fixed one. With the
 first kept sample the factor is frozen. At the floor the rate is not what is wrong: the
 temperature is too low, or the weights are useless.
-
-| here        | name            | shape           | unit                 |
-|-------------|-----------------|-----------------|----------------------|
-| f           | `factor`        | scalar, or (K,) | 1                    |
-| f epsilon   | `learning_rate` | scalar, or (K,) | weight^2 example/nat |
-| n           | `window`        | scalar, or (K,) | count                |
-| a           | `accepted`      | scalar, or (K,) | count                |
 """
 
 import dataclasses
@@ -45,10 +38,10 @@ FLOOR = 1e-3
 class State(NamedTuple):
     """The factor of the rate, and the forward proposals of the window so far."""
 
-    factor: Tensor  # f
-    learning_rate: Tensor  # of the newest move, with the factor
+    factor: Tensor  # f, () or (K,), as all of them
+    learning_rate: Tensor  # f epsilon of the newest move, weight^2 example/nat
     window: Tensor  # n
-    accepted: Tensor
+    accepted: Tensor  # a
     proposed: Tensor
     adapts: Tensor  # bool: no sample was kept yet
 

@@ -17,19 +17,6 @@ long as the one before. Each window gives new scales, the standard deviations of
 positions, and dual averaging starts again. The last tenth adapts the step alone. Stan
 shrinks the variances towards 0.001. Here nothing is shrunk, so that the warm-up does
 not depend on the unit of a weight.
-
-| paper       | name          | shape           | unit    |
-|-------------|---------------|-----------------|---------|
-| epsilon     | `log_step`    | (K,), its log   | 1       |
-| epsilon_bar | `log_average` | (K,), its log   | 1       |
-| epsilon_1   | `step_size`   | float           | 1       |
-| H           | `error`       | (K,)            | 1       |
-| m           | `count`       | (K,)            | paths   |
-| a_m         | `probability` | (K,)            | 1       |
-| delta       | `target`      | float           | 1       |
-| gamma, t_0, kappa | constants below | -       | 1       |
-| -           | `mean`        | list of tensors | weights |
-| -           | `squares`     | list of tensors | weights^2 |
 """
 
 import math
@@ -56,18 +43,18 @@ LEAST_COUNT = 5.0  # positions that make a standard deviation
 class Step(NamedTuple):
     """The state of dual averaging."""
 
-    count: Tensor
-    error: Tensor
-    log_step: Tensor
-    log_average: Tensor
+    count: Tensor  # m, paths, (K,)
+    error: Tensor  # H, (K,)
+    log_step: Tensor  # log epsilon, (K,)
+    log_average: Tensor  # log epsilon_bar, (K,)
 
 
 class Spread(NamedTuple):
     """The sums that make a standard deviation of each weight."""
 
     count: Tensor  # (K,), float32
-    mean: base.Position
-    squares: base.Position  # sum of squared differences from the mean
+    mean: base.Position  # weights
+    squares: base.Position  # sum of squared differences from the mean, weights^2
 
 
 def init_step(step_size: float) -> Step:
@@ -93,7 +80,10 @@ def init_spread(position: base.Position) -> Spread:
 def update_step(
     state: Step, probability: Tensor, *, step_size: float, target: float
 ) -> Step:
-    """Return the state after one more path, eq. (1) to (3)."""
+    """Return the state after one more path, eq. (1) to (3).
+
+    `probability` is a_m, (K,), `step_size` is epsilon_1, and `target` is delta.
+    """
     count = state.count + 1.0
     share = 1.0 / (count + T_0)
     error = (1.0 - share) * state.error + share * (target - probability)

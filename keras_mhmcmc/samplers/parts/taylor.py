@@ -18,22 +18,6 @@ k is the order of the polynomial. For k = 1 the term with f_i'' is left out. The
 part of (3) is the paper's bound. The second part is the integral of the remainder's
 derivative on the way from z to z' (*), and s^2 is the mean square of |z| there. It is
 smaller for short moves. Both parts are the same for a move and its reverse.
-
-| paper        | name           | shape    | unit              |
-|--------------|----------------|----------|-------------------|
-| theta*       | `reference`    | (d,)     | weights           |
-| C            | `covariance`   | (d, d)   | weights^2         |
-| L            | `factor`       | (d, d)   | weights           |
-| z            | `z`            | (K, d)   | 1                 |
-| a_i          | `features`     | (N, d)   | any               |
-| b_i          | `rows`         | (N, d)   | any               |
-| f_i'         | `slopes`       | (N,)     | nats              |
-| f_i''        | `curvatures`   | (N,)     | nats              |
-| sup abs(f_i^(k+1)) | `bounds` | (N,)     | nats              |
-| psi_i        | `limits`       | (N,)     | nats              |
-| phi          | `reach`        | (K,)     | 1                 |
-| sum_i f_i' b_i | `gradient`   | (d,)     | nats              |
-| sum_i f_i'' b_i b_i^T | `hessian` | (d, d) | nats             |
 """
 
 import dataclasses
@@ -62,7 +46,7 @@ class Expansion:
         features: a_i, shape (N, d). A position of several tensors is taken as one
             vector of d weights: the tensors in order, each of them flat.
         reference: theta*, near the mode of the posterior, shape (d,).
-        covariance: of the Gaussian that proposals are made from, such as the inverse
+        covariance: C, of the Gaussian that proposals are made from, such as the inverse
             of the Hessian of U at the reference, shape (d, d). The kernel is exact with
             any other, and accepts less.
         slopes: f_i'(a_i . theta*), nats, shape (N,).
@@ -135,13 +119,13 @@ class Expansion:
 class Whitened(NamedTuple):
     """What the steps need of an expansion, in units of its Gaussian, float64."""
 
-    factor: Array
+    factor: Array  # L, weights, (d, d)
     inverse: Array  # of the factor
-    rows: Array
-    curvatures: Array
-    limits: Array
-    gradient: Array
-    hessian: Array
+    rows: Array  # b_i, (N, d)
+    curvatures: Array  # f_i'', nats, (N,)
+    limits: Array  # psi_i, nats, (N,)
+    gradient: Array  # sum_i f_i' b_i, nats, (d,)
+    hessian: Array  # sum_i f_i'' b_i b_i^T, nats, (d, d)
 
 
 def whitened(expansion: Expansion, temperature: float) -> Whitened:
@@ -164,7 +148,7 @@ def whitened(expansion: Expansion, temperature: float) -> Whitened:
 
 
 def reach(here: Tensor, there: Tensor, order: int) -> Tensor:
-    """Return phi of (3), (K,); `order` is k."""
+    """Return phi of (3), (K,), of z and z', (K, d); `order` is k."""
     first, second = dot(here, here), dot(there, there)
     moved = there - here
     # Rounding may leave a small number below 0 near the reference.
