@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.chains import AllData
@@ -146,6 +147,15 @@ def has_fixed_rest(model: keras.Model, x: Any) -> bool:
         model(x, training=True)
     weights = model.non_trainable_weights
     return all(scope.get_current_value(weight) is None for weight in weights)
+
+
+def is_random(model: keras.Model, x: Any) -> bool:
+    """Return whether a network gives other outputs in training, as with dropout."""
+    with keras.StatelessScope():
+        outputs = [keras.tree.flatten(model(x, training=t)) for t in (True, False)]
+    pairs = zip(*outputs, strict=True)
+    arrays = ([ops.convert_to_numpy(output) for output in pair] for pair in pairs)
+    return not all(np.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in arrays)
 
 
 def has_classes(model: keras.Model) -> bool:

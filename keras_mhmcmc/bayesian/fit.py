@@ -24,6 +24,7 @@ from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.choices import Phase
 from keras_mhmcmc.bayesian.choices import has_classes
 from keras_mhmcmc.bayesian.choices import has_fixed_rest
+from keras_mhmcmc.bayesian.choices import is_random
 from keras_mhmcmc.bayesian.choices import sampler_of
 from keras_mhmcmc.bayesian.choices import steps_of
 from keras_mhmcmc.bayesian.data import divided
@@ -293,10 +294,11 @@ class Fit:
             _warn_of_interruption(best)
             return best
         size = len(self._is_training)
-        is_fixed = has_fixed_rest(model, rows(self._data[0], slice(2)))
+        few_inputs = rows(self._data[0], slice(32))
+        is_fixed = has_fixed_rest(model, few_inputs)
         phase = self._phase(sampler_of(choice, model, size, is_fixed))
-        is_random = len(model.variables) > len(model.weights)  # it has generators
-        if isinstance(phase, AllData) and is_random and sampling != 0:
+        is_on_all = isinstance(phase, AllData) and sampling != 0
+        if is_on_all and is_fixed and is_random(model, few_inputs):
             self.report.notes.append(
                 "The chains sample the network as it predicts, without dropout."
             )

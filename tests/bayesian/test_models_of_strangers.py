@@ -12,6 +12,7 @@ from scipy import special
 import keras_mhmcmc as mh
 from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.choices import has_fixed_rest
+from keras_mhmcmc.bayesian.choices import is_random
 from keras_mhmcmc.bayesian.stored_kernel import Unstored
 from keras_mhmcmc.bayesian.stored_kernel import config_of
 from keras_mhmcmc.bayesian.stored_kernel import kernel_of
@@ -87,6 +88,7 @@ def test_chains_on_all_data_see_the_network_without_dropout():
     one, two = (ensemble.predict_members(line()[0]) for _ in range(2))
     np.testing.assert_array_equal(one, two)
     assert "without dropout" in repr(ensemble.report)
+    assert not is_random(keras.Sequential([layers.LSTM(3)]), np.ones((2, 3, 1)))
 
 
 def test_each_chain_of_a_kernel_has_the_statistics_of_its_member():
