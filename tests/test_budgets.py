@@ -27,7 +27,7 @@ ROOMS = {
     "fit": ("fit", 3290, 1500),
     "sampling": ("sampling", 2790, 1200),
     "posterior": ("posterior", 1960, 1000),
-    "ensemble": ("ensemble bayesian sklearn", 4240, 2200),
+    "ensemble": ("ensemble bayesian sklearn", 4320, 2200),
     "parallel": ("parallel", 1110, 850),
     "evaluation": ("evaluation diagnostics tuning", 4140, 3000),
     "extras": ("adversarial baselines plots datasets", 6090, 3700),

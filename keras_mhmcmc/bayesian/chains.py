@@ -115,23 +115,23 @@ class AllData:
         for chain in range(len(starts[0])):
             values = [starts[place][chain].tobytes() for place in self._others]
             groups.setdefault(b"".join(values), []).append(chain)
-        found = Samples([array[:0] for array in starts])
+        parts: list[Samples] = []
+        left_out: dict[int, float] = {}
+        returns: dict[int, int] = {}
         for key, group in groups.items():
             own = [array[group] for array in starts]
             if key not in self._log_likelihoods:
                 others = [own[place][0] for place in self._others]
                 self._log_likelihoods[key] = self._make_log_likelihood(others)
             part = self._run(key, own, setting, steps, kept, is_pilot, group[0])
-            pairs = zip(found.stacked, part.stacked, strict=True)
+            parts.append(part)
+            left_out |= {group[k]: error for k, error in part.left_out.items()}
+            returns |= {group[k]: count for k, count in part.returns.items()}
+        stacked = parts[0].stacked  # views of what all samples share
+        if len(parts) > 1:
+            pairs = zip(*(part.stacked for part in parts), strict=True)
             stacked = [np.concatenate(arrays) for arrays in pairs]
-            if not len(found):  # views of what all samples share stay views
-                stacked = part.stacked
-            left_out = {group[k]: error for k, error in part.left_out.items()}
-            returns = {group[k]: count for k, count in part.returns.items()}
-            found = Samples(
-                stacked, found.left_out | left_out, found.returns | returns, part.steps
-            )
-        return found
+        return Samples(stacked, left_out, returns, parts[0].steps)
 
     def _run(
         self,
@@ -150,7 +150,8 @@ class AllData:
         size = len(self._is_training)
         each = np.ones(size, "float32")
         if weights is not None:
-            each = np.asarray(weights, "float32").reshape(size)
+            each = tree.flatten(weights)[0].astype("float32")
+            each = each[:, *[0] * (each.ndim - 1)]
         if is_pilot:
             each = each * self._is_training
         inverse = 1.0 / setting.temperature
@@ -168,7 +169,7 @@ class AllData:
             num_steps=warm_up + steps,
             num_chains=count,
             burn_in=warm_up,
-            every=max(1, steps // kept),
+            every=-(-steps // kept),
             seed=self._seed + first,
             progress=self._progress.is_shown,
         )
@@ -276,7 +277,7 @@ class MiniBatches:
         chains.compile(self._made(setting, size), **self._compiled)
         give_weights(chains, starts)
         burn_in = steps // 2
-        every = max(1, (steps - burn_in) // kept)
+        every = -(-(steps - burn_in) // kept)
         posterior = PosteriorSamples(burn_in=burn_in, every=every)
         phase = f"{'trial' if is_pilot else 'samples'} {setting}"
 

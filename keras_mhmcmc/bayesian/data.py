@@ -1,6 +1,7 @@
 """Examples of a `BayesianEnsemble`: checked before they are divided."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ from keras_mhmcmc import _data
 from keras_mhmcmc import _validate
 from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
+from keras_mhmcmc.losses.likelihood import Likelihood
 
 tree = keras.tree
 
@@ -48,12 +50,8 @@ def divided(
     x, y, weights = _arrays(read(x, y, weights))
     size = _checked_size((x, y))
     _check_finite({"x": x, "y": y, "sample_weight": weights})
-    if weights is not None and (tree.is_nested(weights) or weights.size != size):
-        raise ValueError(
-            "Argument `sample_weight` must have one number for each example, the times "
-            "that it counts. Leave out positions with a mask. Received: sample_weight="
-            f"{_validate.shown(weights)} for {size} examples"
-        )
+    if weights is not None:
+        weights = checked_weights(weights, size)
     if class_weight is not None:
         weights = _of_classes(y, class_weight) * (1.0 if weights is None else weights)
     is_training = np.ones(size, bool)
@@ -78,6 +76,39 @@ def _arrays(parts: Any) -> Any:
     return _data.as_arrays(parts)
 
 
+def checked_weights(weights: Any, size: int) -> Array:
+    """Return the weights of examples, (N,): 1 where None are given."""
+    if weights is None:
+        return np.ones(size, "float32")
+    if tree.is_nested(weights) or weights.size != size:
+        raise ValueError(
+            "Argument `sample_weight` must have one number for each example, the times "
+            "that it counts. Leave out positions with a mask. Received: sample_weight="
+            f"{_validate.shown(weights)} for {size} examples"
+        )
+    return weights.reshape(size)
+
+
+def weights_of_outputs(weights: Array, losses: Sequence[Any], outputs: Any) -> Any:
+    """Return weights in the shape of the values of each loss.
+
+    Keras takes (N,) for weights of positions if a batch has as many, and with a mask
+    no shape but that of the values.
+
+    Args:
+        weights: of examples, (N,).
+        losses: of the outputs.
+        outputs: of a model.
+    """
+    shaped = []
+    for loss, output in zip(losses, tree.flatten(outputs), strict=True):
+        shape = () if isinstance(loss, Likelihood) else tuple(output.shape[1:-1])
+        each = weights.reshape(-1, *[1] * len(shape))
+        shaped.append(np.broadcast_to(each, (len(weights), *shape)))
+    is_one = len({array.shape for array in shaped}) == 1
+    return shaped[0] if is_one else tree.pack_sequence_as(outputs, shaped)
+
+
 def _of_classes(y: Any, class_weight: Any) -> Array:
     """Return the weight of each example, that of its class, (N,)."""
     hint = "a dict with the weight of each class, such as {0: 1.0, 1: 3.0}"
@@ -85,6 +116,8 @@ def _of_classes(y: Any, class_weight: Any) -> Array:
     labels = y
     if not tree.is_nested(y) and y.ndim == 2 and y.shape[1] > 1:
         labels = y.argmax(axis=1)
+        if np.any((y != 0).sum(axis=1) != 1):
+            labels = y  # several
     if tree.is_nested(labels) or labels.size != len(labels):
         raise ValueError(
             "Argument `class_weight` must be None if an example has several labels. "

@@ -1,6 +1,5 @@
 """`BayesianEnsemble`: train networks, sample from them, choose on held-out data."""
 
-import functools
 import json
 import random
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import Self
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _data
@@ -20,12 +20,16 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.bayesian.choices import BY_NAME
 from keras_mhmcmc.bayesian.choices import Choice
+from keras_mhmcmc.bayesian.data import checked_weights
+from keras_mhmcmc.bayesian.data import weights_of_outputs
 from keras_mhmcmc.bayesian.fit import Fit
 from keras_mhmcmc.bayesian.members import Plan
 from keras_mhmcmc.bayesian.progress import Progress
 from keras_mhmcmc.bayesian.report import Report
 from keras_mhmcmc.bayesian.scores import Nats
+from keras_mhmcmc.bayesian.scores import mean_of
 from keras_mhmcmc.bayesian.scores import mixture
+from keras_mhmcmc.bayesian.scores import nats_of
 from keras_mhmcmc.bayesian.scores import nats_of_members
 from keras_mhmcmc.bayesian.stored_kernel import Unstored
 from keras_mhmcmc.bayesian.stored_kernel import config_of
@@ -39,6 +43,8 @@ from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.losses.likelihood import Likelihood
 from keras_mhmcmc.parallel.checks import checked_optimizer
 from keras_mhmcmc.samplers.base import Kernel
+
+_ROWS = 1024  # examples of arrays that are evaluated at a time
 
 
 @serializable
@@ -312,7 +318,7 @@ class BayesianEnsemble(WithEnsemble):
         """
         if not self._has_densities:
             return super().predict(x, batch_size, **options)
-        return self._mean(self.predict_members(x, batch_size))
+        return self._mean(self.predict_members(x, batch_size, **options))
 
     @property
     def _has_densities(self) -> bool:
@@ -342,38 +348,54 @@ class BayesianEnsemble(WithEnsemble):
     ) -> Any:
         """Return the loss of the mixture, and metrics of the predictive mean.
 
-        The arguments are those of `keras.Model.evaluate`.
+        The arguments are those of `keras.Model.evaluate`. With a loss of `mh.losses`,
+        `sample_weight` has one number for each example, and `steps` and `callbacks` are
+        refused with a `TypeError`.
         """
         if not self._has_densities:
             return self.ensemble.evaluate(
                 x, y, batch_size, return_dict=return_dict, **options
             )
-
-        def members(outputs: Any, source: int, target: int) -> Any:
-            return keras.tree.map_structure(
-                lambda output: np.moveaxis(output, source, target), outputs
-            )
-
-        def predict(x: Any) -> Any:  # examples first
-            return members(self.predict_members(x, batch_size), 0, 1)
-
-        outputs, y = _data.predicted(predict, x, y)
-        outputs, y = members(outputs, 0, 1), _data.as_arrays(y)
-        means, averaging = self._mean(outputs), self.ensemble.averaging_weights
-        found, likelihood = {"loss": 0.0}, Nats(self.ensemble)
-        parts = map(keras.tree.flatten, (y, outputs, means))
-        for loss, weight, target, output, mean in zip(
-            likelihood.losses, likelihood.weights, *parts, strict=True
-        ):
-            if isinstance(loss, Likelihood):
-                call = functools.partial(_nats_of_one, loss)
-                value = mixture(nats_of_members(call, target, output), averaging)
-            elif loss is not None:
-                value = keras.losses.get(loss)(target, mean)
-                value = keras.ops.convert_to_numpy(value)
-            found["loss"] += 0.0 if loss is None else weight * float(np.mean(value))
+        given = x, y, options.pop("sample_weight", None)
+        total, size, averaging = 0.0, 0, self.ensemble.averaging_weights
+        likelihood, logs = Nats(self.ensemble), {}
         self.ensemble.reset_metrics()
-        logs = self.ensemble.compute_metrics(None, y, means)
+        for x, y, weights in _data.batches(
+            *given, batch_size=_ROWS, needs_targets=True
+        ):
+            outputs = self.predict_members(x, batch_size, **options)
+            means = keras.tree.map_structure(
+                lambda mean: ops.convert_to_tensor(mean, keras.config.floatx()),
+                self._mean(outputs),
+            )
+            if _backend.makes_masks(self.model):
+                _backend.give_masks(means, self.model, x)
+            count = len(keras.tree.flatten(y)[0])
+            each = checked_weights(weights, count)
+            parts = map(keras.tree.flatten, (y, outputs, means))
+            for loss, weight, target, output, mean in zip(
+                likelihood.losses, likelihood.weights, *parts, strict=True
+            ):
+                if loss is None:
+                    continue
+                mask, share = _backend.mask_of(mean), 1.0
+                if isinstance(loss, Likelihood):
+
+                    def call(y: Any, o: Any, m: Any, loss: Any = loss) -> Tensor:
+                        return nats_of(loss, y, o, *m)[0]
+
+                    nats = nats_of_members(call, target, output, [mask])
+                    nlls = mixture(nats, averaging)
+                else:
+                    nats, share = nats_of(loss, target, mean, mask)
+                    nlls = mean_of(ops.convert_to_numpy(nats))
+                total += weight * float(np.sum(each * nlls)) / share
+            size += count
+            if weights is not None:
+                ranks = [None] * len(likelihood.losses)
+                weights = weights_of_outputs(each, ranks, means)
+            logs = self.ensemble.compute_metrics(None, y, means, weights)
+        found = {"loss": total / size}
         found |= {name: float(v) for name, v in logs.items() if name != "loss"}
         values = list(found.values())
         return found if return_dict else values if len(values) > 1 else values[0]
@@ -421,11 +443,6 @@ class BayesianEnsemble(WithEnsemble):
         model = parts["averaged"] and parts["averaged"].member
         model = model or _backend.made_again("model", config["model"], custom_objects)
         return cls(**(config | parts | {"model": model}))
-
-
-def _nats_of_one(loss: Likelihood, y: Any, outputs: Any, masks: Any) -> Tensor:
-    """Return the nats of each example, (N,)."""
-    return loss.call(y, outputs)
 
 
 def _is_auto(value: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_mhmcmc import _backend
+from keras_mhmcmc import _data
 from keras_mhmcmc._data import rows
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import quiet
@@ -28,6 +29,7 @@ from keras_mhmcmc.bayesian.choices import is_random
 from keras_mhmcmc.bayesian.choices import sampler_of
 from keras_mhmcmc.bayesian.choices import steps_of
 from keras_mhmcmc.bayesian.data import divided
+from keras_mhmcmc.bayesian.data import weights_of_outputs
 from keras_mhmcmc.bayesian.members import DECAYS
 from keras_mhmcmc.bayesian.members import RATES
 from keras_mhmcmc.bayesian.members import Members
@@ -112,7 +114,18 @@ class Fit:
         if not self._model.built:
             self._model(rows(self._data[0], slice(1)))
         self._held_out = scores.HeldOut(self._model, held_x, held_y)
-        losses = scores.Nats(self._model).losses
+        likelihood = scores.Nats(self._model)
+        losses, (x, y, weights) = likelihood.losses, self._data
+        outputs = self._model(rows(x, slice(1)), training=False)
+        if weights is not None:
+            self._data = x, y, weights_of_outputs(weights, losses, outputs)
+        terms = likelihood.terms(rows(y, slice(1)), outputs)
+        if len(terms) > 1 and max(terms) > 1 and set(likelihood.weights) == {1.0}:
+            warn(
+                f"The loss of each output is a mean over its {terms} positions or "
+                "labels, and its negative log-likelihood is their sum: pass "
+                f"loss_weights={terms} to `compile`, or outputs with many count less."
+            )
         for loss, targets in zip(losses, tree.flatten(self._data[1]), strict=True):
             if isinstance(loss, Likelihood):
                 loss.warn_of_grid(targets)
@@ -387,15 +400,21 @@ class Fit:
 
     def _terms(self) -> float:
         """Return the mean number of terms of an example in the loss."""
-        x, y = rows(self._data[:2], slice(_TERMS_OF))
-        outputs = self._model(x, training=False)
-        nats = scores.Nats(self._model).nats(y, outputs)
-        flat = tree.flatten(outputs)
-        mask = _backend.mask_of(flat[0]) if len(flat) == 1 else None
-        terms = int(nats.shape[1])
-        if mask is None or terms == 1:
-            return terms
-        return terms * float(np.mean(ops.convert_to_numpy(mask)))
+        losses, size = scores.Nats(self._model).losses, len(self._is_training)
+        if len(losses) > 1:
+            return 1
+        # Of all examples: sequences may be sorted by their lengths.
+        data = rows(self._data[:2], slice(None, None, max(1, size // _TERMS_OF)))
+        counts: list[float] = []
+        for x, y, _ in _data.batches(*data, batch_size=self._plan.batch_size):
+            output, target = (tree.flatten(part)[0] for part in (self._model(x), y))
+            mask = _backend.mask_of(output)
+            values, share = scores.nats_of(losses[0], target, output, mask)
+            if isinstance(share, float):  # nothing is left out
+                return int(values.shape[1])
+            terms = values.shape[1] * ops.convert_to_numpy(share)
+            counts += [float(terms)] * len(values)
+        return float(np.mean(counts))
 
     def _run(
         self,

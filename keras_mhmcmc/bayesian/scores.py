@@ -18,7 +18,7 @@ from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.ensemble.compile import Outputs
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.fit.compiled_loss import OF_LABELS
-from keras_mhmcmc.fit.compiled_loss import OF_MEAN_SQUARES
+from keras_mhmcmc.fit.compiled_loss import OF_REGRESSIONS
 from keras_mhmcmc.fit.compiled_loss import name_of
 from keras_mhmcmc.losses.likelihood import Likelihood
 
@@ -35,7 +35,7 @@ _BATCH = 1024  # examples of a prediction
 _NUMBERS = (4_000_000, 100_000_000)  # of a batch of inputs, of all outputs at a time
 _TERMS = 64  # of an example that are scored; they are drawn where it has more
 # Keras' mean of these is over the outputs, too.
-_OF_OUTPUTS = (OF_LABELS, *OF_MEAN_SQUARES)
+_OF_OUTPUTS = (OF_LABELS, *OF_REGRESSIONS, "poisson")
 
 
 class Nats:
@@ -72,26 +72,53 @@ class Nats:
         for loss, weight, target, output, mask in parts:
             if loss is None:
                 continue
-            loss = keras.losses.get(loss)
-            call = loss.call if isinstance(loss, keras.losses.Loss) else loss
-            if len(target.shape) == len(output.shape) - 1 and output.shape[-1] == 1:
-                target = ops.expand_dims(target, -1)
-            if isinstance(loss, Likelihood):
-                values = call(target if mask is None else (target, mask), output)
-                mask = None
-            elif name_of(loss) in _OF_OUTPUTS:
-                values = call(ops.expand_dims(target, -1), ops.expand_dims(output, -1))
-            else:
-                values = call(target, output)
-            if mask is not None:
-                mask = ops.cast(mask, values.dtype)
-                extra = [1] * (len(values.shape) - len(mask.shape))
-                values = values * ops.reshape(mask, (*ops.shape(mask), *extra))
-            values = ops.reshape(values, (ops.shape(values)[0], -1))
+            values, _ = nats_of(loss, target, output, mask)
             if len(flat) == 1:
                 return weight * values
             total = total + weight * ops.mean(values, axis=1, keepdims=True)
         return total
+
+    def terms(self, y: Any, outputs: Any) -> list[int]:
+        """Return how many terms an example has in the loss of each output."""
+        parts = zip(self.losses, tree.flatten(y), tree.flatten(outputs), strict=True)
+        return [0 if p[0] is None else nats_of(*p, None)[0].shape[1] for p in parts]
+
+
+def nats_of(
+    loss: Any, target: Any, output: Any, mask: Any
+) -> tuple[Tensor, float | Tensor]:
+    """Return the nats of each term, (N, terms), and the part of them that counts.
+
+    A mask leaves out the others, that of the output or that of an `ignore_class`.
+
+    Args:
+        loss: of one output.
+        target: of the examples.
+        output: of one network.
+        mask: of the output, or None.
+    """
+    loss = keras.losses.get(loss)
+    call = loss.call if isinstance(loss, keras.losses.Loss) else loss
+    if len(target.shape) == len(output.shape) - 1 and output.shape[-1] == 1:
+        target = ops.expand_dims(target, -1)
+    if isinstance(loss, Likelihood):
+        if mask is not None:
+            target = target, ops.cast(mask, "float32")
+        values, masks = call(target, output), []
+    elif name_of(loss) in _OF_OUTPUTS:
+        values = call(ops.expand_dims(target, -1), ops.expand_dims(output, -1))
+        masks = [mask]
+    else:
+        values = call(target, output)
+        masks = [mask, _backend.mask_of(values)]
+    share: float | Tensor = 1.0
+    counts = [ops.cast(mask, values.dtype) for mask in masks if mask is not None]
+    if counts:
+        count = math.prod(counts[1:], start=counts[0])
+        share = ops.mean(count)
+        extra = [1] * (len(values.shape) - len(count.shape))
+        values = values * ops.reshape(count, (*ops.shape(count), *extra))
+    return ops.reshape(values, (ops.shape(values)[0], -1)), share
 
 
 class HeldOut:

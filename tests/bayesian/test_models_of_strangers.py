@@ -11,8 +11,14 @@ from scipy import special
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.bayesian import scores
+from keras_mhmcmc.bayesian.chains import Setting
 from keras_mhmcmc.bayesian.choices import has_fixed_rest
 from keras_mhmcmc.bayesian.choices import is_random
+from keras_mhmcmc.bayesian.data import divided
+from keras_mhmcmc.bayesian.data import weights_of_outputs
+from keras_mhmcmc.bayesian.fit import Fit
+from keras_mhmcmc.bayesian.members import Plan
+from keras_mhmcmc.bayesian.progress import Progress
 from keras_mhmcmc.bayesian.stored_kernel import Unstored
 from keras_mhmcmc.bayesian.stored_kernel import config_of
 from keras_mhmcmc.bayesian.stored_kernel import kernel_of
@@ -296,3 +302,128 @@ def test_class_weights_are_weights_of_examples():
         fitted(network(2, 2), x, y, loss, sample_weight=np.ones((60, 2)))
     with pytest.raises(ValueError, match="as many examples as one another"):
         fitted(network(2, 2), x, [0, 1] * 30, loss)
+
+
+@THIRDS
+def test_evaluate_counts_weights_and_leaves_out_padding():
+    """As Keras does for a single network."""
+    x = np.where(np.arange(5)[:, None] < [[[2]], [[5]], [[4]]], 1.0, 0.0)
+    x = np.tile(x, (4, 1, 1)).astype("float32")
+    y = np.where(x > 0, 0.5 * x, 100.0)
+    model = keras.Sequential(
+        [keras.Input((5, 1)), layers.Masking(), layers.Dense(3), layers.Dense(2)]
+    )
+    weights = np.arange(12.0)
+    model.compile(loss=mh.losses.GaussianNLL())
+    expected = model.evaluate(x, y, sample_weight=weights, verbose=0)
+    metrics = [keras.metrics.MeanAbsoluteError(name="mae")]
+    one = mh.BayesianEnsemble([model], seed=0)
+    one.compile(mh.losses.GaussianNLL(), "sgd", weighted_metrics=metrics)
+    one.fit(x, y, sampling=0, verbose=0)
+    loss, mae = one.evaluate(x, y, sample_weight=weights, verbose=0)
+    assert loss == pytest.approx(expected, rel=1e-4) and loss < 1e3
+    errors = np.abs(one.predict(x) - y)[..., 0]
+    counts = weights[:, None] * (x[..., 0] > 0)
+    assert mae == pytest.approx(np.sum(errors * counts) / np.sum(counts), rel=1e-4)
+    halves = [(x[k::2], y[k::2], weights[k::2]) for k in (0, 1)]
+    assert one.evaluate(iter(halves))[0] == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(ValueError, match="`sample_weight` must have one number"):
+        one.evaluate(x, y, sample_weight=np.ones((12, 5)))
+    with pytest.raises(TypeError, match="steps"):
+        one.evaluate(x, y, steps=1)
+
+
+@THIRDS
+def test_terms_are_those_that_neither_a_mask_nor_a_class_leaves_out():
+    x = np.zeros((2048, 7, 1), "float32")  # sorted by length: 2, then 4
+    x[:, :2], x[1024:, 2:4] = 1.0, 1.0
+    y = np.tile([0, 255, 1, 255, 255, 0, 1], (2048, 1))
+    for between, own, expected in (
+        ([layers.Masking()], None, 3.0),
+        ([], 255, 4.0),
+        ([layers.Masking()], 255, 1.5),
+        ([], None, 7.0),
+    ):
+        model = keras.Sequential([keras.Input((7, 1)), *between, layers.Dense(2)])
+        loss = CLASSES(from_logits=True, ignore_class=own)
+        model.compile(loss=loss)
+        run = Fit(model, {}, "sgd", Plan(0, 32, 1), 0, None, True)
+        targets = np.minimum(y, y if own else 1)
+        run._data, run._is_training = (x, targets, None), np.ones(2048, bool)
+        assert run._terms() == pytest.approx(expected)
+
+
+@pytest.mark.every_backend
+def test_weights_of_examples_are_none_of_positions():
+    """Here a batch has as many examples as an example has positions."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 4, 3)).astype("float32")
+    y, weights = rng.integers(0, 2, (4, 4)), np.array([0.0, 1.0, 2.0, 5.0])
+    model = keras.Sequential([keras.Input((4, 3)), layers.Dense(2)])
+    model.compile(loss=CLASSES(from_logits=True))
+    outputs = model(x)
+    shaped = weights_of_outputs(weights, [model.loss], outputs)
+    nats = ops.convert_to_numpy(scores.Nats(model).nats(y, outputs))
+    loss = ops.convert_to_numpy(model.loss(y, outputs, shaped))
+    assert loss == pytest.approx(np.mean(weights[:, None] * nats), rel=1e-5)
+    density = mh.losses.GaussianNLL()
+    both = weights_of_outputs(weights, [model.loss, density], [outputs, outputs])
+    assert [array.shape for array in both] == [(4, 4), (4,)]
+    assert weights_of_outputs(weights, ["mse"], outputs[:, 0]).shape == (4,)
+
+
+def test_class_weights_count_once_and_several_labels_are_refused():
+    y = np.arange(6) % 2
+    column = np.full((6, 1), 2.0)
+    for targets in (y, np.eye(2)[y]):
+        data = divided(y, targets, column, {1: 3.0}, None, None, 0, 0)[0]
+        np.testing.assert_array_equal(data[2], np.where(y, 6.0, 2.0))
+    with pytest.raises(ValueError, match="several labels"):
+        divided(y, np.ones((6, 2)), None, {1: 3.0}, None, None, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "kernel", [mh.kernels.sgld(1e-4), mh.SGLD(1e-4, train_size=80)]
+)
+@pytest.mark.parametrize("steps", [1, 7, 59])
+def test_no_more_samples_are_kept_than_asked_for(kernel, steps):
+    model = network()
+    model.compile(loss=mh.losses.GaussianNLL())
+    run = Fit(
+        model,
+        {"loss": model.loss},
+        "sgd",
+        Plan(0, 80, 1),
+        0,
+        Progress(model, None, 0),
+        True,
+    )
+    run._data, run._is_training = (*line(), None), np.ones(80, bool)
+    phase = run._phase(kernel)
+    starts = [np.stack([w, w]) for w in model.get_weights()]
+    samples = phase.run(starts, Setting(), steps, 4, False)
+    assert 0 < len(samples) <= 2 * 4
+
+
+def test_several_outputs_of_a_poisson_are_summed():
+    model = network(3)
+    model.compile(loss="poisson")
+    y, rates = np.array([[1.0, 2.0, 3.0]]), np.array([[2.0, 2.0, 4.0]])
+    nats = ops.convert_to_numpy(scores.Nats(model).nats(y, rates))
+    np.testing.assert_allclose(nats, rates - y * np.log(rates), rtol=1e-5)
+
+
+@pytest.mark.parametrize("weights", [None, [10, 1]])
+def test_a_mean_over_labels_beside_another_output_is_told(weights):
+    one = keras.Input((1,))
+    heads = [layers.Dense(10, "sigmoid")(one), layers.Dense(2)(one)]
+    model = keras.Model(one, heads)
+    losses = ["binary_crossentropy", mh.losses.GaussianNLL()]
+    model.compile(loss=losses, loss_weights=weights)
+    run = Fit(model, {}, "sgd", Plan(0, 32, 1), 0, None, True)
+    x, y = line()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run.divide(x, [np.ones((80, 10)), y], None, None, None, None)
+    found = any("pass loss_weights=[10, 1]" in str(w.message) for w in told)
+    assert found == (weights is None)
