@@ -105,8 +105,8 @@ def weights_of_outputs(weights: Array, losses: Sequence[Any], outputs: Any) -> A
         shape = () if isinstance(loss, Likelihood) else tuple(output.shape[1:-1])
         each = weights.reshape(-1, *[1] * len(shape))
         shaped.append(np.broadcast_to(each, (len(weights), *shape)))
-    is_one = len({array.shape for array in shaped}) == 1
-    return shaped[0] if is_one else tree.pack_sequence_as(outputs, shaped)
+    packed = tree.pack_sequence_as(outputs, shaped)
+    return tuple(packed) if isinstance(packed, list) else packed
 
 
 def _of_classes(y: Any, class_weight: Any) -> Array:

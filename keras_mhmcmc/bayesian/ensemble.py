@@ -389,7 +389,7 @@ class BayesianEnsemble(WithEnsemble):
                 else:
                     nats, share = nats_of(loss, target, mean, mask)
                     nlls = mean_of(ops.convert_to_numpy(nats))
-                total += weight * float(np.sum(each * nlls)) / share
+                total += weight * float(np.sum(each * nlls)) / float(share)
             size += count
             if weights is not None:
                 ranks = [None] * len(likelihood.losses)

@@ -15,6 +15,11 @@ from keras_mhmcmc.fit.sampler import Sampler
 Value = TypeVar("Value")
 
 
+def _copied(weights: Any) -> Any:
+    """Return weights that Keras may multiply by a mask: PyTorch changes them."""
+    return keras.tree.map_structure(lambda w: None if w is None else w * 1, weights)
+
+
 @dataclass(frozen=True)
 class ChainStep:
     """The parts that a step of several chains needs.
@@ -117,12 +122,13 @@ class ChainStep:
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
             predictions = _backend.step_outputs(template, x, training)
             loss = template.compute_loss(
-                x, y, predictions, sample_weight, training=training
+                x, y, predictions, _copied(sample_weight), training=training
             )
             inputs = [part for part in keras.tree.flatten(x) if part is not None]
             size = ops.shape(inputs[0])[0]  # a tensor if the last batch may be short
             _backend.record_loss(template, loss, size)
-            logs = template.compute_metrics(x, y, predictions, sample_weight)
+            weights = _copied(sample_weight)
+            logs = template.compute_metrics(x, y, predictions, weights)
         results = [
             ops.mean(ops.cast(logs[name], "float32")) for name in self.metric_names
         ]

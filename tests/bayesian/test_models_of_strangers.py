@@ -427,3 +427,18 @@ def test_a_mean_over_labels_beside_another_output_is_told(weights):
         run.divide(x, [np.ones((80, 10)), y], None, None, None, None)
     found = any("pass loss_weights=[10, 1]" in str(w.message) for w in told)
     assert found == (weights is None)
+
+
+@THIRDS
+def test_weights_train_a_list_of_masked_outputs():
+    """One has a term for each position, the other one for each example."""
+    x = np.ones((16, 4, 1), "float32") * (np.arange(4) < 3)[:, None]
+    one = keras.Input((4, 1))
+    masked = layers.Masking()(one)
+    model = keras.Model(one, [layers.Dense(2)(masked), layers.Dense(2)(masked)])
+    losses, y = [CLASSES(from_logits=True), mh.losses.GaussianNLL()], x[..., 0] > 0
+    weights = 1.0 + np.arange(16) % 3
+    sampler = mh.SGLD(1e-4, train_size=16)
+    ensemble = fitted(model, x, [y, x], losses, sampler, sample_weight=weights)
+    loss = ensemble.evaluate(x, [y, x], sample_weight=weights)
+    assert isinstance(loss, float) and np.isfinite(loss)

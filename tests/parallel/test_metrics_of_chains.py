@@ -82,3 +82,23 @@ def test_a_callback_that_evaluates_changes_no_history(data, validates):
     for name, values in expected.items():
         assert chains.chain_history[name].shape == (2, 2)
         np.testing.assert_allclose(chains.chain_history[name][1], values, rtol=1e-4)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("strategy", ["vmap", "loop"])
+def test_weights_of_masked_positions_are_the_same_for_each_chain(strategy):
+    """Keras multiplies weights by the mask, on PyTorch in place."""
+    x = np.arange(24.0).reshape(4, 3, 2) / 24.0
+    x[:, 2] = 0.0
+    layers = [keras.layers.Masking(), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3, 2)), *layers])
+    chains = mh.ParallelChains(start=[model] * 3, strategy=strategy, model=model)
+    chains.compile("sgd", "mse", weighted_metrics=["mae"])
+    weights = np.tile([[1.0], [2.0], [3.0], [4.0]], (1, 3))
+    chains.fit(x, np.ones((4, 3, 1)), sample_weight=weights, verbose=0)
+    model.compile("sgd", "mse")
+    model.fit(x, np.ones((4, 3, 1)), sample_weight=weights, verbose=0)
+    expected = [np.stack([value] * 3) for value in model.get_weights()]
+    found = [keras.ops.convert_to_numpy(v) for v in chains.trainable_variables]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
