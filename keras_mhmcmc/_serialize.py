@@ -42,8 +42,10 @@ class Configurable(PrintedAsCall):
 def attributes(instance: Any) -> dict[str, Any]:
     """Return the arguments of a constructor that are attributes by their names."""
     kind = type(instance)
+    parameters = inspect.signature(kind).parameters.values()
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [p.name for p in parameters if p.kind not in open_ended]
     try:
-        names = inspect.signature(kind).parameters
         return {name: getattr(instance, name) for name in names}
     except AttributeError as error:
         raise NotImplementedError(

@@ -78,8 +78,14 @@ def rebuilt(
     layers: dict[str, list[keras.layers.Layer]] = {}
     for layer in _backend.inner_layers(model):
         layers.setdefault(layer.name, []).append(layer)
-        if not type(layer).__module__.startswith("keras."):
-            known[type(layer).__name__] = type(layer)
+        kind = type(layer)
+        if kind.__module__.startswith("keras."):
+            continue
+        if known.setdefault(kind.__name__, kind) is not kind:
+            raise ValueError(
+                f"two classes of layers have the name {kind.__name__!r}: give each "
+                "class a name of its own"
+            )
 
     def named(config: Any, owners: Sequence[Any] = ()) -> Any:
         """Return a configuration with a name for each function."""
@@ -91,7 +97,7 @@ def rebuilt(
         for key, value in config.items():
             is_dict = isinstance(value, dict)
             found = [_function(owner, key) for owner in owners if is_dict]
-            if found and found[0] is not None:
+            if any(each is not None for each in found):
                 if any(each is not found[0] for each in found):
                     raise ValueError(
                         f"two layers have the name {config['name']!r} and different "
@@ -113,6 +119,9 @@ def rebuilt(
         warnings.filterwarnings("ignore", ".* includes a `lambda`")
         config = named(architecture(model))
     new: keras.Model = keras.saving.deserialize_keras_object(change(config), known)
+    pairs = zip(_backend.inner_layers(model), _backend.inner_layers(new), strict=True)
+    for layer, copy in pairs:  # the outer ones first, which set those inside
+        copy.trainable = layer.trainable
     return new
 
 
@@ -121,9 +130,10 @@ def _taken(config: dict[str, Any], kind: Any) -> dict[str, Any]:
 
     Keras writes `name`, `trainable` and `dtype`, which many classes do not take.
     """
-    parameters = inspect.signature(kind).parameters if isinstance(kind, type) else {}
-    is_open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    if not isinstance(kind, type) or is_open:
+    if kind is None:
+        return config
+    parameters = inspect.signature(kind).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return config
     left_out = {"name", "trainable", "dtype"} - set(parameters)
     return {name: value for name, value in config.items() if name not in left_out}

@@ -90,3 +90,15 @@ def test_the_loss_survives_serialisation():
     }
     target, prediction = data((4, 1))
     assert float(restored(target, prediction)) == float(loss(target, prediction))
+
+
+def test_a_likelihood_of_the_user_with_more_arguments_has_a_configuration():
+    class Scaled(losses.GaussianNLL):
+        def __init__(self, scale=1.0, **options):
+            super().__init__(**options)
+            self.scale = scale
+
+        def get_config(self):
+            return super().get_config() | {"scale": self.scale}
+
+    assert Scaled(2.0, noise_std=1.0).get_config()["scale"] == 2.0

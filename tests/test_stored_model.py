@@ -50,3 +50,32 @@ def test_a_copy_has_the_same_classes_and_functions():
 def test_functions_that_cannot_be_told_apart_are_refused():
     with pytest.raises(ValueError, match="two layers have the name 'outer'"):
         rebuilt(network(inner_name="outer"))
+
+
+def block(factor):
+    """A class of layers by a name that another class has, too."""
+
+    class Block(layers.Layer):
+        def __init__(self):  # takes neither `name` nor `trainable`
+            super().__init__()
+
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(), initializer="ones")
+
+        def call(self, x):
+            return x * factor * self.kernel
+
+    return Block()
+
+
+def test_two_classes_of_one_name_are_refused():
+    model = keras.Sequential([keras.Input((1,)), block(2.0), block(3.0)])
+    with pytest.raises(ValueError, match="two classes of layers have the name 'Block'"):
+        rebuilt(model)
+
+
+def test_a_frozen_layer_stays_frozen():
+    model = keras.Sequential([keras.Input((1,)), block(2.0), layers.Dense(1)])
+    model.layers[0].trainable = False
+    copy = rebuilt(model)
+    assert len(copy.trainable_variables) == len(model.trainable_variables) == 2

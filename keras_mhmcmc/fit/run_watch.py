@@ -30,8 +30,8 @@ _IN_A_ROW = 3  # samples above the limit that are told while `fit` runs
 _BELOW = 0.02  # of the constant loss: below it by so much is no constant prediction
 # The loss in inference may be larger by this factor, and by so many nats.
 _FACTOR, _NATS = 1.5, 0.1
-# The energy of the loss, as a share of the energy, that float32 can tell.
-_DIGITS = 1e-5
+# What rounding to float32 may take from an energy, as a share of it.
+_ROUNDING = 1e-6
 
 # Copies: samples are too alike if at most this share of them, and at most this number,
 # differs from the sample before. Fewer samples than the last number prove nothing.
@@ -300,9 +300,8 @@ def _mean_losses(model: keras.Model, sampler: Sampler) -> Array | None:
         if energy is None:
             return None
         loss = energy - sampler.prior_energies()
-        # Weights that ran away make the prior so large that the difference is rounding.
-        loss = np.where(np.abs(loss) < _DIGITS * np.abs(energy), energy, loss)
-        return loss / sampler.train_size
+        # An upper bound: of weights that ran away the difference is rounding alone.
+        return (loss + _ROUNDING * np.abs(energy)) / sampler.train_size
     if isinstance(model, StackedModel):
         losses = model.chain_results().get("loss")
     else:

@@ -32,7 +32,6 @@ _ALPHA = _validate.Interval(0.0, 1.0, low_open=True, high_open=False)
 _ABOVE_ONE = _validate.Interval(1.0, low_open=True)
 _FINITE = _validate.Interval(-3e38)
 
-_NAME = "equi_energy"
 _ORIGIN = "`mh.equi_energy` with the same batch sizes and `ring_capacity`"
 
 
@@ -115,9 +114,10 @@ def equi_energy(
     Returns:
         `Draws` of the coldest chain. `rings` is a `RingTable` of all chains. `info` has
         `energy` of each draw; for each temperature `acceptance`, `jump_acceptance` (NaN
-        for the hottest) and `step_sizes`, shape (chain, K), over the steps after the
-        coldest chain's burn-in; and `temperatures`, `batch_sizes` and `energy_levels`,
-        shape (K,).
+        for the hottest), `refresh_acceptance` (of the same position on another batch),
+        `nonfinite` (proposals without a finite energy) and `step_sizes`, shape (chain,
+        K), over the steps after the coldest chain's burn-in; and `temperatures`,
+        `batch_sizes` and `energy_levels`, shape (K,).
 
     Raises:
         ValueError: an argument is outside its range, a function returns a wrong shape,
@@ -168,9 +168,11 @@ def equi_energy(
     keep_all = _validate.choice("keep_all", keep_all, (True, False))
     start = starts.begin(init, num_chains, seed, target.check)
     count = len(start.shapes)
+    # The energies and the rings of a state belong to its batches.
+    name = f"equi_energy, batches of {list(sizes)}, rings of {capacity}"
     if start.saved is not None:
         # The reference comes first in the values of a state.
-        start.check_kernel(_NAME, _ORIGIN)
+        start.check_kernel(name, _ORIGIN)
         values = start.saved.values
         start = start._replace(saved=start.saved._replace(values=values[count:]))
         reference = values[:count]
@@ -203,7 +205,7 @@ def equi_energy(
     wait, left = max(first - at, 0), max(first + burn_in - max(at, first), 0)
     loop.checked_plan(num_steps, left, every)
     plan = loop.Plan(wait + num_steps, wait + left, every)
-    outcome = program.run(plan, _NAME, _ORIGIN, progress)
+    outcome = program.run(plan, name, _ORIGIN, progress)
     saved = program.saved(outcome)
     saved = saved._replace(values=[*reference, *saved.values])
     info, table = _report(outcome, kernel, levels)

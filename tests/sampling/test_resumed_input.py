@@ -39,14 +39,14 @@ def exchange(init, log_likelihood):
     )
 
 
-def equi_energy(init, log_likelihood, num_steps=60):
+def equi_energy(init, log_likelihood, num_steps=60, **options):
     return mh.equi_energy(
         init,
         log_likelihood=log_likelihood,
         num_steps=num_steps,
         num_chains=2,
         progress=False,
-        **LADDER,
+        **LADDER | options,
     )
 
 
@@ -88,6 +88,13 @@ def test_a_ladder_that_was_stopped_early_goes_on(monkeypatch):
     assert more.state.steps == 84
     whole = equi_energy(0.0, each, num_steps=34)
     np.testing.assert_array_equal(more.position, whole.position)
+
+
+def test_a_ladder_goes_on_with_its_own_batches_alone():
+    state = equi_energy(0.0, each).state
+    size = LADDER["batch_size"] - 1
+    with pytest.raises(ValueError, match="the same batch sizes and `ring_capacity`"):
+        equi_energy(state, each, batch_size=size)
 
 
 def test_replica_exchange_refuses_a_beta_that_adapts():
