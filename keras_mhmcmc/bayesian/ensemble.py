@@ -358,7 +358,7 @@ class BayesianEnsemble(WithEnsemble):
             )
         given = x, y, options.pop("sample_weight", None)
         total, size, averaging = 0.0, 0, self.ensemble.averaging_weights
-        likelihood, logs = Nats(self.model), {}
+        likelihood, logs = Nats(self.ensemble), {}
         self.ensemble.reset_metrics()
         for x, y, weights in _data.batches(
             *given, batch_size=_ROWS, needs_targets=True
