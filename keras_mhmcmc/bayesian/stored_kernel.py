@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import sys
-import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +79,7 @@ def _deserialized(config: Any) -> Any:
     if not (isinstance(config, dict) and "part" in config):
         return keras.saving.deserialize_keras_object(config)
     module, name = config["part"]
-    kind = vars(sys.modules.get(module, types)).get(name)
+    kind = getattr(sys.modules.get(module), name, None)
     if not (module.startswith(_PACKAGE) and isinstance(kind, type)):
         raise ValueError(f"Part {name!r} is unknown.")
     arguments = config["arguments"].items()
