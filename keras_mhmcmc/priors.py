@@ -97,7 +97,6 @@ class Gaussian(Prior):
 
     def bind(self, variables: Sequence[Any]) -> "BoundGaussian":
         """Return the prior of these Keras variables, in this order."""
-        warn_of_regularizers(variables)
         if not isinstance(self.scale, dict):
             return BoundGaussian([self.scale**-2] * len(variables))
         paths = [variable.path for variable in variables]

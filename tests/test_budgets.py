@@ -24,7 +24,7 @@ ROOMS = {
     "_backend": ("_backend", 3890, 2700),
     "samplers": ("samplers", 9850, 7000),
     "beside the samplers": (BESIDE, 1320, 250),
-    "fit": ("fit", 3290, 1500),
+    "fit": ("fit", 3310, 1500),
     "sampling": ("sampling", 2790, 1200),
     "posterior": ("posterior", 1960, 1000),
     "ensemble": ("ensemble bayesian sklearn", 4320, 2200),

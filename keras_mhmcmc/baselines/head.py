@@ -22,6 +22,7 @@ from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.evaluation.checks import as_labels
 from keras_mhmcmc.fit import compiled_loss
 from keras_mhmcmc.priors import Gaussian
+from keras_mhmcmc.priors import warn_of_regularizers
 
 Floats = npt.NDArray[np.float64]
 
@@ -89,6 +90,7 @@ def head_and_precisions(
     _validate.instance("prior", prior, Gaussian, "an `mh.priors.Gaussian`")
     batch_size = _validate.integer("batch_size", batch_size, 1)
     head = head_of(model, x, batch_size, y)
+    warn_of_regularizers(head.variables)
     return head, head.precisions(prior.bind(head.variables).precisions)
 
 

@@ -5,6 +5,10 @@ frequencies of the classes. A chain with a larger loss has run away, or has not 
 down yet. At equilibrium a chain may be above the best fit, by T/2 for each direction
 that the data determine: at most one for each weight, and one for each output of each
 example. So a chain must be above the constant prediction by more than this.
+
+A chain that ran away may come back to a low loss with weights that are much too large.
+The prior's energy tells these: at equilibrium it exceeds that of the start by at most
+T/2 for each weight, and by what the likelihood has gained for it.
 """
 
 import math
@@ -30,6 +34,8 @@ _IN_A_ROW = 3  # samples above the limit that are told while `fit` runs
 _BELOW = 0.02  # of the constant loss: below it by so much is no constant prediction
 # The loss in inference may be larger by this factor, and by so many nats.
 _FACTOR, _NATS = 1.5, 0.1
+# The prior's energy may rise by so many times what equilibrium and likelihood explain.
+_TIMES = 10.0
 # What rounding to float32 may take from an energy, as a share of it.
 _ROUNDING = 1e-6
 
@@ -100,9 +106,8 @@ class ChainWatch:
             if not is_weighted:
                 self._check_rates()
         if not is_lost.any():  # otherwise the means are over different chains
-            weights = sum(math.prod(v.shape) for v in sampler.sampled_variables)
             # At equilibrium each weight has the energy T/2 above the minimum.
-            excess = 0.5 * sampler.temperature_now() * weights / len(is_lost)
+            excess = 0.5 * sampler.temperature_now() * _num_weights(sampler)
             self._check_energies(_rate_of(sampler), excess)
 
     def _check_rates(self) -> None:
@@ -162,6 +167,12 @@ def _rate_of(sampler: Sampler) -> float:
     return float(ops.convert_to_numpy(sampler.learning_rate))
 
 
+def _num_weights(sampler: Sampler) -> float:
+    """Return the number of weights that each chain samples."""
+    weights = sum(math.prod(v.shape) for v in sampler.sampled_variables)
+    return weights / (sampler.num_chains or 1)
+
+
 class Runaway:
     """The losses of the samples of a `fit`, beside that of a constant prediction."""
 
@@ -171,9 +182,15 @@ class Runaway:
         self._first: Array | None = None
         self._lowest: Array | None = None
         self._last: Array | None = None
+        self._first_prior: Any = 0.0  # nats, (chains,)
         self._has_fled: Any = False  # of each chain, and it has not come back
         self._constant: float | None = None
         self._is_known = self._is_told = False
+
+    def open(self, model: keras.Model, sampler: Sampler) -> None:
+        """Look at the weights before the first step of a `fit`."""
+        if self._first is None:
+            self._first_prior = sampler.prior_energies(model.trainable_variables)
 
     def begin(self, model: keras.Model, sampler: Sampler, is_new: bool) -> None:
         """Look at the loss of the first mini-batch of a `fit`.
@@ -188,9 +205,9 @@ class Runaway:
     def excess(
         self, model: keras.Model, sampler: Sampler, is_sample: bool = True
     ) -> list[float] | None:
-        """Return how far the loss of each chain is above the limit, nats an example.
+        """Return how far each chain is above the limits, nats an example.
 
-        It is the mean over the epoch so far. None: the loss is not known.
+        The loss is the mean over the epoch so far. None: the loss is not known.
         """
         if not self._is_known:
             self._constant, self._is_known = loss_terms.constant_loss(model), True
@@ -224,6 +241,12 @@ class Runaway:
             limit = np.where(self._has_fled, -_BELOW * scale, limit)
         # A chain whose loss is not finite is lost, and gives no sample.
         excess = np.where(np.isfinite(losses), losses - base - limit, -math.inf)
+        if sampler.algorithm.traits.takes_prior:
+            rise = (sampler.prior_energies() - self._first_prior) / sampler.train_size
+            gain = np.maximum(np.fmax(self._first, base) - self._lowest, 0.0)
+            weights = _num_weights(sampler) / sampler.train_size
+            explained = gain + 0.5 * sampler.temperature_now() * weights
+            excess = np.fmax(excess, rise - _TIMES * explained)
         return [float(x) for x in excess]
 
     def tell(
@@ -313,8 +336,7 @@ def _mean_losses(model: keras.Model, sampler: Sampler) -> Array | None:
 
 def _slack(model: keras.Model, sampler: Sampler) -> float:
     """Return what equilibrium may add to the mean loss, in nats."""
-    weights = sum(math.prod(v.shape) for v in sampler.sampled_variables)
-    directions = weights / (sampler.num_chains or 1) / sampler.train_size
+    directions = _num_weights(sampler) / sampler.train_size
     shape = loss_terms.output_shape(model)
     if shape is not None:
         directions = min(directions, math.prod(shape))

@@ -31,6 +31,7 @@ from keras_mhmcmc.fit.watch import tell
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.priors import Prior
 from keras_mhmcmc.priors import SpikeSlab
+from keras_mhmcmc.priors import warn_of_regularizers
 from keras_mhmcmc.samplers.base import Algorithm
 from keras_mhmcmc.samplers.base import Evaluation
 from keras_mhmcmc.samplers.base import Position
@@ -135,6 +136,8 @@ class Sampler(keras.optimizers.Optimizer):
         self._noise_state = self._add((2,), first, _backend.SEED_DTYPE, "noise_state")
         stream = _backend.ChainsNoise if has_chains else _backend.NoiseStream
         self._noise = stream(self._noise_state)
+        if self.prior is not None:
+            warn_of_regularizers(variables)
         if isinstance(self.prior, Prior):
             self._bound_prior = self.prior.bind(variables)
         energies = state.Energies(self._add, self._chain.lost_chains)
@@ -537,13 +540,22 @@ class Sampler(keras.optimizers.Optimizer):
         """Return a copy of the current state: a tensor for each sampled variable."""
         return [ops.copy(value) for value in self._at_rest.state_values()]
 
-    def prior_energies(self) -> Array:
-        """Return -log of a Gaussian prior at the state of each chain, nats, (K,)."""
+    def prior_energies(self, start: Sequence[keras.Variable] | None = None) -> Array:
+        """Return -log of a Gaussian prior at the state of each chain, nats, (K,).
+
+        `start`: the weights of a chain that has made no step.
+        """
         zeros = np.zeros(self.num_chains or 1)
-        if self._bound_prior is None:
+        if not isinstance(self.prior, Prior):
             return zeros
+        bound = self._bound_prior
+        if start is not None:
+            bound = self.prior.bind(start)
+        if bound is None:
+            return zeros
+        values = self.state_values() if start is None else [v.value for v in start]
         like = ops.zeros(() if self.num_chains is None else self.num_chains)
-        energies = self._bound_prior.energy(self.state_values(), like)
+        energies = bound.energy(values, like)
         return np.asarray(ops.convert_to_numpy(energies)).reshape(-1) + zeros
 
     def watch_samples(self) -> None:

@@ -82,9 +82,10 @@ above (standstill::an_energy_above_that_of_the_start)
   > {SETTLE}
 
 runaway (runaway::a_runaway_regression_gives_no_ensemble)
-    The mean loss of {above} of {samples} samples is far above that of a prediction that
-    ignores the inputs. Now it is {now:.4g} nats; {than}. An ensemble leaves these
-    samples out.
+    {above} of {samples} samples are none of the posterior: their mean loss is far above
+    that of a prediction that ignores the inputs, or their weights are far too large for
+    the prior. The loss is now {now:.4g} nats; {than}. An ensemble leaves these samples
+    out.
   > {LOWER}
 
 high (runaway::samples_of_slow_metropolis_steps_are_told)
@@ -94,7 +95,8 @@ high (runaway::samples_of_slow_metropolis_steps_are_told)
 
 left out (runaway::a_chain_of_several_that_ran_away_is_left_out)
     {above} of {count} {what} have a mean loss far above that of a prediction that
-    ignores the inputs. A chain ran away, or has not come down yet.
+    ignores the inputs, or weights far too large for the prior. A chain ran away, or has
+    not come down yet.
   > {LOWER}
 
 lag (lag::statistics_that_lag_are_told_and_the_remedy_helps)

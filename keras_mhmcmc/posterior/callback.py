@@ -542,6 +542,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         if sampler is not None:
             sampler.model_states.follow(self.model)
             sampler.watch_samples()
+            self._runaway.open(self.model, sampler)
             planned = sampler.planned_warm_up(self.burn_in, steps)
             self._warm_up = sampler.warm_up if planned is None else planned
         if len(self) == 0:

@@ -74,7 +74,6 @@ from keras_mhmcmc.fit import compiled_loss
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.priors import SpikeSlab
 from keras_mhmcmc.priors import checked_spike_slab
-from keras_mhmcmc.priors import warn_of_regularizers
 from keras_mhmcmc.samplers import base as protocol
 from keras_mhmcmc.samplers.parts import layer_noise
 from keras_mhmcmc.samplers.parts import tensors
@@ -479,11 +478,6 @@ class SpikeSlabOptimizer(Sampler):
         size, *more = shared
         shared = learning_rate, kernel, size, kernel.prior, *more
         super().__init__(*shared, nan_policy=nan_policy, **checks)
-
-    def build(self, variables: Sequence[keras.Variable]) -> None:
-        if not self.built:
-            warn_of_regularizers(variables)
-        super().build(variables)
 
     def inclusion_probabilities(self) -> dict[str, Array]:
         """Return rho by variable path: how far each weight belongs to the slab, 0 to 1.

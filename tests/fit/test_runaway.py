@@ -29,13 +29,13 @@ def network(inputs, outputs, width=16):
     )
 
 
-def sampled(model, x, y, epochs=12, burn_in=42, data=None):
+def sampled(model, x, y, epochs=12, burn_in=42, data=None, callbacks=()):
     """The samples of a fit, and its warnings."""
     posterior = mh.PosteriorSamples(burn_in)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if data is None:
-            model.fit(x, y, 32, epochs, 0, callbacks=[posterior])
+            model.fit(x, y, 32, epochs, 0, callbacks=[posterior, *callbacks])
         else:
             model.fit(data, epochs=epochs, verbose=0, callbacks=[posterior])
     return posterior, " ".join(str(w.message) for w in caught)
@@ -93,6 +93,22 @@ def test_a_runaway_classifier_gives_no_ensemble(sampler):
     posterior, told = sampled(model, POINTS, LABELS)
     assert "a constant prediction has 0.69" in told
     with pytest.raises(ValueError, match="no sample of a posterior"):
+        posterior.ensemble(model)
+
+
+def test_weights_too_large_for_the_prior_are_left_out():
+    """The first step ran away, and the chain came back to a low loss, not to the prior.
+
+    A loss alone is above its limit by less than itself.
+    """
+    model = network(2, 2)
+    model.compile(mh.PSGLD(3.0, **ARGUMENTS), LOGITS)
+    losses = keras.callbacks.History()
+    posterior, told = sampled(model, POINTS, LABELS, callbacks=[losses])
+    assert "too large for the prior" in told
+    newest = posterior._store.records[-1]
+    assert newest.excess[0] > losses.history["loss"][-1]
+    with pytest.raises(ValueError, match="no sample of a posterior: 6 of 6"):
         posterior.ensemble(model)
 
 
@@ -154,7 +170,7 @@ def test_a_network_that_ran_away_and_died_at_a_constant_gives_no_ensemble():
         posterior,
         thrown(last, value=3.0, at=0),
         thrown(last, at=1),
-        thrown(hidden, value=-1e4, at=1),
+        thrown(hidden, value=-15.0, at=1),
     ]
     with pytest.warns(UserWarning, match="leaves these samples out"):
         model.fit(X, Y, 32, 60, 0, callbacks=callbacks)
