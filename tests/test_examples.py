@@ -49,7 +49,8 @@ def test_digits_reports_acceptance_where_there_is_any(quick_run):
 @pytest.mark.slow
 def test_digits_attacks_hurt(quick_run):
     for row in quick_run[0].values():
-        assert row["fgsm"][0.0] == pytest.approx(row["accuracy"])
+        # The attacks take the first 60 test images, and the accuracy has all 360.
+        assert row["fgsm"][0.0] == pytest.approx(row["accuracy"], abs=0.1)
         assert row["fgsm"][0.3] < row["fgsm"][0.1] < row["fgsm"][0.0]
         assert row["pgd"][0.3] < row["pgd"][0.1] < row["pgd"][0.0]
         assert row["pgd"][0.0] == row["fgsm"][0.0]
