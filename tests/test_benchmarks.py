@@ -212,6 +212,7 @@ def test_compiled_steps_are_timed(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="a script of tables")
 def test_slots_are_counted_in_weights():
     """SGHMC has one for each of the 258 weights, RSGLD two, and a few numbers."""
     rows = benchmark("memory").main(["--quick"])
@@ -245,6 +246,7 @@ def test_a_short_last_batch_widens_what_is_sampled(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="a script of tables")
 def test_baselines_train_score_and_go_on(capsys, tmp_path):
     pytest.importorskip("sklearn")
     module = benchmark("baselines")

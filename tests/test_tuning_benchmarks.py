@@ -1,5 +1,6 @@
 """The benchmarks of the pilot and of the suggested learning rates run."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -29,6 +30,7 @@ def test_the_shares_of_a_pilot_are_those_of_its_partition():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="a script of tables")
 def test_suggested_rates_are_compared(monkeypatch, capsys):
     rates = load("benchmarks/learning_rates")
     monkeypatch.setattr(rates, "RATES", (0.05, 0.2))
