@@ -52,6 +52,7 @@ _ACCEPTED, _ACCEPTED_EPOCHS = 0.05, 3
 # this share of itself, since epochs are not. Fewer epochs show no trend. An energy that
 # falls is usual while few samples are kept early, and has to fall more.
 _ERRORS, _RISE, _FALL, _FEWEST_EPOCHS = 5.0, 0.2, 0.5, 9
+_DESCENT = 0.05  # a fall of the energy on all data in fewer epochs, as a share of it
 # A start that was better: the mean energy exceeds the first energy by more than this
 # many standard deviations of an epoch, and by more than this share of it.
 _DEVIATIONS, _ABOVE = 2.0, 0.25
@@ -68,6 +69,8 @@ class ChainWatch:
         self._rates: list[float] = []  # of the samples
         self._first_rate, self._is_new = math.nan, False
         self._first_energy: float | None = None
+        # On all data at the start, of a chain whose mini-batches favour its states.
+        self._start: float | None = None
         # Means of the epochs with a sample.
         self._means: dict[str, list[float]] = {"energy": [], "acceptance": []}
 
@@ -79,6 +82,12 @@ class ChainWatch:
         else:
             self._distinct += (state != self._last).any(axis=1)
         self._kept, self._last = self._kept + 1, state
+
+    def open(self, model: keras.Model, sampler: Sampler) -> None:
+        """Look at a chain before its first step."""
+        traits = sampler.algorithm.traits
+        if traits.compares_batches and loss_terms.constant_loss(model) is not None:
+            self._start = _energy_of_state(model, sampler)
 
     def begin(self, sampler: Sampler, is_new: bool) -> None:
         """Record the energy of the first mini-batch of a run, and the rate.
@@ -95,7 +104,7 @@ class ChainWatch:
             if is_kept and np.isfinite(value):
                 values.append(value)
 
-    def end(self, sampler: Sampler, is_weighted: bool) -> None:
+    def end(self, model: keras.Model, sampler: Sampler, is_weighted: bool) -> None:
         """Warn if samples are nearly copies, or if the energy drifted.
 
         `is_weighted`: the samples are weighted by their rates.
@@ -108,7 +117,11 @@ class ChainWatch:
         if not is_lost.any():  # otherwise the means are over different chains
             # At equilibrium each weight has the energy T/2 above the minimum.
             excess = 0.5 * sampler.temperature_now() * _num_weights(sampler)
-            self._check_energies(_rate_of(sampler), excess)
+            is_short = len(self._means["energy"]) < _FEWEST_EPOCHS
+            end = None
+            if is_short and self._start is not None:
+                end = _energy_of_state(model, sampler)
+            self._check_energies(_rate_of(sampler), excess, end)
 
     def _check_rates(self) -> None:
         if self._kept < _FEWEST_SAMPLES or (np.diff(self._rates) > 0.0).any():
@@ -138,14 +151,17 @@ class ChainWatch:
         tell("copies", kept=self._kept, where=where, distinct=distinct)
         return True
 
-    def _check_energies(self, rate: float, excess: float) -> None:
+    def _check_energies(self, rate: float, excess: float, end: float | None) -> None:
         energies, first = np.array(self._means["energy"]), self._first_energy
         epochs = len(energies)
         if epochs < _FEWEST_EPOCHS:
-            falls = epochs > 1 and bool((np.diff(energies) < 0.0).all())
-            if falls and self._is_new and first is not None:
-                last = energies[-1]
-                tell("descent", kept=self._kept, epochs=epochs, first=first, last=last)
+            falls, last = bool((np.diff(energies) < 0.0).all()), energies[-1:]
+            if end is not None and self._start is not None:
+                first, last = self._start, np.array([end])
+                falls = end < first - _DESCENT * abs(first)
+            if epochs > 1 and falls and self._is_new and first is not None:
+                facts = {"kept": self._kept, "epochs": epochs}
+                tell("descent", first=first, last=last[0], **facts)
             return
         third = epochs // 3
         early, late = energies[:third], energies[-third:]
@@ -161,6 +177,12 @@ class ChainWatch:
             mean, spread = energies.mean(), _DEVIATIONS * energies.std()
             if mean - first > max(spread, _ABOVE * abs(first)) + excess:
                 tell("above", mean=mean, first=first, excess=excess, rate=rate)
+
+
+def _energy_of_state(model: keras.Model, sampler: Sampler) -> float:
+    """Return the mean energy of the weights on all data, nats."""
+    prior = sampler.prior_energies(model.trainable_variables).mean()
+    return sampler.train_size * loss_terms.loss_of_state(model) + float(prior)
 
 
 def _rate_of(sampler: Sampler) -> float:

@@ -60,8 +60,8 @@ late (standstill::a_rate_that_ends_near_zero_is_told)
 
 descent (runaway::three_epochs_of_a_new_chain)
     All {kept} samples are from the first {epochs} epochs of a new chain, whose energy
-    fell in each of them, from {first:.4g} to {last:.4g} nats. They are from its way
-    down, and not of the posterior.
+    fell from {first:.4g} to {last:.4g} nats. They are from its way down, and not of the
+    posterior.
   > Train longer, and keep samples once the energy has settled (`burn_in`).
 
 rise (standstill::an_energy_that_rises)

@@ -485,7 +485,8 @@ class PosteriorSamples(keras.callbacks.Callback):
             self._sampler.tell_of_samples()
             records = self._store.records
             if not self._runaway.tell(self.model, records, is_over=True):
-                self._watch.end(self._sampler, self.weight_by is not None)
+                is_weighted = self.weight_by is not None
+                self._watch.end(self.model, self._sampler, is_weighted)
         self._store.close()
         if len(self) > 1:
             warn_of_few(self.weights)
@@ -543,6 +544,8 @@ class PosteriorSamples(keras.callbacks.Callback):
             sampler.model_states.follow(self.model)
             sampler.watch_samples()
             self._runaway.open(self.model, sampler)
+            if self._started == 0:
+                self._watch.open(self.model, sampler)
             planned = sampler.planned_warm_up(self.burn_in, steps)
             self._warm_up = sampler.warm_up if planned is None else planned
         if len(self) == 0:

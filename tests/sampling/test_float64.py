@@ -1,5 +1,7 @@
 """Under a float64 policy chains run in float32, and say where that is too coarse."""
 
+import contextlib
+import importlib
 import warnings
 
 import keras
@@ -41,8 +43,14 @@ KERNELS = {
 }
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_kernel_draws_what_it_draws_under_float32(name):
+    """JAX has a switch for float64 besides: numbers of Python are float64 then."""
+    in_float64 = contextlib.nullcontext()
+    if keras.backend.backend() == "jax":
+        in_float64 = importlib.import_module("jax").enable_x64(True)
+
     def draws():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
@@ -58,8 +66,11 @@ def test_each_kernel_draws_what_it_draws_under_float32(name):
 
     found = draws()
     assert keras.config.floatx() == "float64"
+    with in_float64:
+        wide = draws()
     keras.config.set_floatx("float32")
     np.testing.assert_array_equal(found, draws())
+    np.testing.assert_allclose(found, wide, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [1e-3, 1e-7], ids=["rounded", "still"])

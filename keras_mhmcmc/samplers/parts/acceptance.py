@@ -107,8 +107,10 @@ def scales_of(kind: Tensor, scales: Scales, finite: Tensor) -> Scales:
     moves = proposes
     if finite is not None:
         moves = proposes | ((kind == WARM_UP) & finite)
+    # JAX with float64 takes a number of Python for a float64.
+    step, noise, beta = (ops.cast(scale, "float32") for scale in scales)
     return Scales(
-        step=ops.where(moves, scales.step, 0.0),
-        noise=ops.where(proposes, scales.noise, 0.0),
-        beta=ops.where(has_beta(kind), ops.cast(scales.beta, "float32"), 1.0),
+        step=ops.where(moves, step, 0.0),
+        noise=ops.where(proposes, noise, 0.0),
+        beta=ops.where(has_beta(kind), beta, 1.0),
     )
