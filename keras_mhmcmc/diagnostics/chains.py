@@ -138,10 +138,10 @@ def _warn_of_what_is_unknown(rows: Scalars) -> None:
     chains, draws = next(iter(rows.values())).shape
     if chains > draws > 1:
         warn(
-            f"The draws have {chains} chains of {draws} draws. If these are {draws} "
-            f"chains of {chains} draws, exchange the first two axes: R-hat and the "
-            "effective sample sizes are wrong otherwise. `energies`, `weights` and "
-            "`chain_history` have the chains last."
+            f"The draws have {chains} chains of {draws} draws: R-hat and the effective "
+            f"sample sizes are wrong if these are {draws} chains of {chains} draws. "
+            "Then exchange the first two axes, as of `energies`, `weights` and "
+            "`chain_history`."
         )
     if draws < _FEWEST_DRAWS:
         warn(

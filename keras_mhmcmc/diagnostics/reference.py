@@ -225,8 +225,8 @@ def _as_predictions(name: str, values: Any, task: str) -> _Predictions:
         raise ValueError(
             f"Argument `{name}` must have probabilities, which lie in [0, 1] and sum "
             f"to 1 within {_TOLERANCE:g} over the last axis. Apply a softmax to logits "
-            'first. For a regression, pass task="regression". Received: values between '
-            f"{low:g} and {high:g}, and a sum of {worst:.6g}"
+            'first, or pass task="regression" for a regression. Received: values '
+            f"between {low:g} and {high:g}, and a sum of {worst:.6g}"
         )
     return _Predictions(values, values.shape[values.ndim - axes :])
 

@@ -74,10 +74,9 @@ def check_variables(variables: Sequence[keras.Variable]) -> None:
             )
         if variable.constraint is not None:
             raise ValueError(
-                f"The variable '{variable.path}' has a constraint, which would "
-                "move the weights after each step and change the sampled distribution. "
-                "Build the layer without it. A prior keeps weights small. "
-                f"Received: constraint={variable.constraint}"
+                f"The variable '{variable.path}' has a constraint, which would change "
+                "the sampled distribution. Build the layer without it, and keep "
+                f"weights small by a prior. Received: constraint={variable.constraint}"
             )
     coarse = [variable for variable in variables if variable.dtype in _COARSE]
     if coarse:

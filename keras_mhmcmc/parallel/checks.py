@@ -49,8 +49,8 @@ def check_template(model: keras.Model) -> None:
         if variable.constraint is not None:
             raise ValueError(
                 "Argument `model` must have no weights with a constraint: Keras would "
-                "apply it to the weights of all chains as if they were one array. "
-                "Build the layer without it. A prior keeps weights small. Received: "
+                "apply it to all chains as if they were one array. Build the layer "
+                "without it, and keep weights small by a prior. Received: "
                 f"constraint={variable.constraint} of '{variable.path}'"
             )
 

@@ -77,10 +77,9 @@ class Store:
         later = [record for record in self.records if record.iteration > iterations]
         if later:
             warn(
-                f"`PosteriorSamples` held {len(later)} samples from after iteration "
-                f"{iterations}, where the optimizer stands, in {self._place}. They are "
-                "removed, and `fit` draws them again. For another run use a new "
-                "`mh.PosteriorSamples`."
+                f"`PosteriorSamples` removed {len(later)} samples in {self._place} "
+                f"from after iteration {iterations}, where the optimizer stands: `fit` "
+                "draws them again. For another run use a new `mh.PosteriorSamples`."
             )
             self._list(self.records[: -len(later)], later)
 
@@ -227,9 +226,9 @@ class DirectoryStore(Store):
             self._check_same_model(_signature(model))
         if self.records and iterations == 0:
             raise ValueError(
-                "Argument `directory` must be empty for a new run. To continue a run, "
-                "load the model from its checkpoint. To start the run again, remove "
-                f"the directory. Received: directory={self.directory!r}, which holds "
+                "Argument `directory` must be empty for a new run. Load the model from "
+                "its checkpoint to continue, or remove the directory to start again. "
+                f"Received: directory={self.directory!r}, which holds "
                 f"{len(self.records)} samples up to iteration "
                 f"{self.records[-1].iteration}, and an optimizer at iteration 0."
             )

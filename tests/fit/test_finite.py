@@ -107,7 +107,7 @@ def test_a_sample_at_which_the_loss_is_not_finite_has_no_weight(num_chains, tmp_
     loss = mh.losses.GaussianNLL(1.0)
     model.compile(mh.SGHMC(1e6, train_size=96, seed=3), loss)
     posterior = mh.PosteriorSamples(every=1, directory=tmp_path)
-    with pytest.warns(UserWarning, match="The weights are those of this step"):
+    with pytest.warns(UserWarning, match="the gradient, was not finite"):
         model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[posterior])
     lost_at = int(np.max(numpy(model.optimizer._chain._stopped_at)))
     for kept in (posterior, mh.PosteriorSamples.load(tmp_path)):

@@ -154,7 +154,7 @@ def test_a_burst_costs_its_own_samples(tmp_path):
     model = regression(mh.SGLD(0.01, **ARGUMENTS))
     posterior = mh.PosteriorSamples(42, directory=tmp_path)
     callbacks = [posterior, thrown(model.layers[-1].bias)]
-    with pytest.warns(UserWarning, match="leaves these samples out"):
+    with pytest.warns(UserWarning, match="An ensemble leaves out"):
         model.fit(X, Y, 32, 40, 0, callbacks=callbacks)
     for kept in (posterior, mh.PosteriorSamples.load(tmp_path)):
         with pytest.warns(UserWarning, match=r"of 34 samples have a mean loss"):
@@ -172,7 +172,7 @@ def test_a_network_that_ran_away_and_died_at_a_constant_gives_no_ensemble():
         thrown(last, at=1),
         thrown(hidden, value=-15.0, at=1),
     ]
-    with pytest.warns(UserWarning, match="leaves these samples out"):
+    with pytest.warns(UserWarning, match="An ensemble leaves out"):
         model.fit(X, Y, 32, 60, 0, callbacks=callbacks)
     newest = np.array([record.excess[0] for record in posterior._store.records[-9:]])
     assert (newest > 0.0).all() and (newest < 0.3).all()  # at the constant
@@ -198,7 +198,7 @@ def test_a_chain_of_several_that_ran_away_is_left_out():
     chains.build((None, 10))
     posterior = mh.PosteriorSamples(42)
     callbacks = [posterior, thrown(chains.weights[-1], row=1)]
-    with pytest.warns(UserWarning, match="leaves these samples out"):
+    with pytest.warns(UserWarning, match="An ensemble leaves out"):
         chains.fit(X, Y, 32, 12, 0, callbacks=callbacks)
     with pytest.warns(UserWarning, match="1 of 3 chains have a mean loss"):
         assert len(posterior.predictions(chains, X[:2])) == 2
