@@ -145,13 +145,13 @@ def _warn_of_what_is_unknown(rows: Scalars) -> None:
         )
     if draws < _FEWEST_DRAWS:
         warn(
-            f"R-hat and the effective sample sizes need at least {_FEWEST_DRAWS} draws "
-            f"of a chain: they are NaN. There are {draws}."
+            "R-hat and the effective sample sizes are NaN: they need at least "
+            f"{_FEWEST_DRAWS} draws of a chain, and there are {draws}."
         )
     elif chains == 1:
         warn(
-            "R-hat compares chains, and there is one: it is NaN. Run at least two "
-            "chains, such as `num_chains=4`."
+            "R-hat is NaN: it compares chains, and there is one. Run at least two, "
+            "such as with `num_chains=4`."
         )
     lost = [name for name, values in rows.items() if not np.isfinite(values).all()]
     if lost:

@@ -156,9 +156,8 @@ def agreement(
     if found.shape != truth.shape:
         raise ValueError(
             "Argument `predictions` must be for the examples and classes of "
-            "`reference`, in the same order. Perhaps this is a reference of another "
-            f"data set. Received: predictions for {found.shape}, reference for "
-            f"{truth.shape}"
+            "`reference`, in the same order. Take the reference of the same data set. "
+            f"Received: predictions for {found.shape}, reference for {truth.shape}"
         )
     mean = _as_moment("reference_mean", reference_mean, truth)
     sd = _as_moment("reference_sd", reference_sd, truth)
@@ -166,9 +165,8 @@ def agreement(
     if reference_ess is None and not is_whole and truth.chains is not None:
         raise ValueError(
             "Argument `reference_ess` must be the effective sample size of the draws "
-            "that `reference_mean` and `reference_sd` come from. That of `reference` "
-            "alone, which is a part of them, would make the errors look too small. "
-            "Received: reference_ess=None"
+            "that `reference_mean` and `reference_sd` come from: that of `reference` "
+            "alone would make the errors look too small. Received: reference_ess=None"
         )
     sizes = _sizes(truth, reference_ess)
     unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, sizes)

@@ -41,9 +41,8 @@ def check_same_architecture(
     weights = member.weights
     if list(map(id, weights)) != list(map(id, known)):
         raise ValueError(
-            "The model of an ensemble gives its architecture, and must keep its "
-            "weights: call `enable_lora` or `quantize` of a copy, such as "
-            "`keras.models.clone_model(model)`. To go on with the samples, make the "
+            "The model of an ensemble must keep its weights: call `enable_lora` or "
+            "`quantize` of a copy, such as `keras.models.clone_model(model)`. Make the "
             "model again as it was sampled, and call `posterior.ensemble` with it. "
             f"Received: a model with {len(weights)} weights, which had {len(known)} "
             "when the ensemble was made"

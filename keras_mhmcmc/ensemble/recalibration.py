@@ -55,9 +55,9 @@ def _refuse_shared(layers: Sequence[Any], model: keras.Model, x: Any) -> None:
     if shared:
         raise ValueError(
             "Argument `member` of the ensemble must call each batch normalisation "
-            "layer once. A layer with several calls, as in a siamese network, has one "
-            "moving mean for all of them, and `recalibrate` would keep that of the "
-            f"last call. Received: a model with several calls of {', '.join(shared)}"
+            "layer once: `recalibrate` would keep the statistics of the last call "
+            "alone. Make a layer for each call. Received: a model with several calls "
+            f"of {', '.join(shared)}"
         )
 
 

@@ -230,9 +230,9 @@ class Classifier:
             return None
         if not self.has_members:
             raise ValueError(
-                "Argument `member` must be None for a model without members. Only "
-                "`mh.Ensemble` and `mh.MCDropout` have members. "
-                f"Received: member={member!r}"
+                "Argument `member` must be None for a model without members: only "
+                "`mh.Ensemble` and `mh.MCDropout` have some. Received: "
+                f"member={member!r}"
             )
         member = _validate.integer("member", member, 0)
         if member >= self.model.num_members:

@@ -72,9 +72,10 @@ def checked_optimizer(optimizer: Any) -> keras.optimizers.Optimizer | None:
     if not isinstance(optimizer, _ELEMENTWISE):
         kinds = ", ".join(kind.__name__ for kind in _ELEMENTWISE)
         raise ValueError(
-            "Argument `optimizer` must be a sampler of this package, or one of Keras' "
-            f"optimizers that treat every weight by itself: {kinds}. Other optimizers "
-            f"would mix the chains. Received: optimizer={type(optimizer).__name__}"
+            "Argument `optimizer` must be a sampler of this package, or an optimizer "
+            "that treats every weight by itself: others would mix the chains. Of "
+            f"Keras' optimizers use one of {kinds}. Received: "
+            f"optimizer={type(optimizer).__name__}"
         )
     for option, remedy in _REFUSED.items():
         value = getattr(optimizer, option)

@@ -76,8 +76,8 @@ def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
     is_lost = np.asarray(_are_lost(store.records, model, len(above)).any(axis=0))
     if is_lost.any():
         warn(
-            f"Chains {np.flatnonzero(is_lost).tolist()} of {len(is_lost)} were lost, "
-            "since their loss or gradient was not finite. They are left out."
+            f"Chains {np.flatnonzero(is_lost).tolist()} of {len(is_lost)} are left "
+            "out, since their loss or gradient was not finite."
         )
     is_out = is_lost | above
     return [draw[~is_out] for draw in draws] if is_out.any() else draws, single

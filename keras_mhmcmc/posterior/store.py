@@ -77,8 +77,8 @@ class Store:
         later = [record for record in self.records if record.iteration > iterations]
         if later:
             warn(
-                f"`PosteriorSamples` removed {len(later)} samples in {self._place} "
-                f"from after iteration {iterations}, where the optimizer stands: `fit` "
+                f"`PosteriorSamples` removed {len(later)} samples from after iteration "
+                f"{iterations}, where the optimizer stands, in {self._place}: `fit` "
                 "draws them again. For another run use a new `mh.PosteriorSamples`."
             )
             self._list(self.records[: -len(later)], later)

@@ -480,9 +480,9 @@ def _in_32_bits(array: Array) -> Array:
     low, high = np.iinfo("int32").min, np.iinfo("int32").max
     if array.min() < low or array.max() > high:
         raise ValueError(
-            "Argument `data` must hold integers of 32 bits: JAX would take the others "
-            "for numbers far away. Pass the array as float, less a constant. "
-            f"Received: integers between {array.min()} and {array.max()}"
+            "Argument `data` must hold integers of 32 bits: JAX would change the "
+            "others. Pass the array as float, less a constant. Received: integers "
+            f"between {array.min()} and {array.max()}"
         )
     return array.astype("int32")  # 1 - 2 * y of unsigned integers would be 255
 

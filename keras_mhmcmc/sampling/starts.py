@@ -44,9 +44,9 @@ class Start(NamedTuple):
         actual = [x.shape for x in values]
         if expected != actual:
             raise ValueError(
-                f"Argument `init` must be the state of draws of {origin}. This run has "
-                f"arrays of the shapes {expected}. Received: a state with arrays of "
-                f"the shapes {actual}"
+                f"Argument `init` must be the state of draws of {origin}, with arrays "
+                f"of the shapes {expected}. Received: a state with arrays of the "
+                f"shapes {actual}"
             )
         values = [ops.convert_to_tensor(x) for x in values]
         position = [value[0] for value in values[: len(self.shapes)]]

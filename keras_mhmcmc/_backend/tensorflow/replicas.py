@@ -28,8 +28,8 @@ def refuse_strategy(variables):
         path = variables[made.index(False)].path
         raise ValueError(
             "A sampler and its model must be made, and the model compiled, inside of "
-            "`with strategy.scope():`. Otherwise the devices have no copies of their "
-            f"own. Received: the variable {path}, made without {_described(strategy)}."
+            f"`with strategy.scope():`. Received: the variable {path}, made without "
+            f"{_described(strategy)}."
         )
     is_mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     if is_mirrored or not _are_several(strategy):
