@@ -250,9 +250,8 @@ def empty_message(visits: Array, contour: Contour) -> str | None:
         where = f"{inside} subregions of the energy between visited ones"
         fix = f"Raise `energy_gap`, such as to {2 * contour.energy_gap:.3g}."
     return (
-        f"No point was in {where}. Their learned mass falls without end, and at their "
-        "border only `max_multiplier` limits the multiplier of the gradient. "
-        f"{fix}"
+        f"No point was in {where}: their learned mass falls without end, and only "
+        f"`max_multiplier` limits the gradient at their border. {fix}"
     )
 
 

@@ -202,8 +202,8 @@ def _as_predictions(name: str, values: Any, task: str) -> _Predictions:
     if values.ndim > 1 and values.shape[-1] == 1:
         what, remedy = "examples", f"Drop an axis of length 1 with {name}[..., 0]."
         if is_classified:
-            what, remedy = "classes", "For a sigmoid p, pass np.concatenate([1 - p, p],"
-            remedy += ' axis=-1). For a regression, pass task="regression".'
+            what, remedy = "classes", "Pass np.concatenate([1 - p, p], axis=-1) for a "
+            remedy += 'sigmoid p, or task="regression" for a regression.'
         raise ValueError(
             f"Argument `{name}` must have at least two {what} along its last axis. "
             f"{remedy} Received: shape {values.shape}"

@@ -19,8 +19,8 @@ _LOWER += "steps that are too large."
 _KEEP = "Keep samples with `mh.PosteriorSamples` and average the predictions of their "
 _KEEP += "ensemble."
 _REFUSED = {
-    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`. A decay of w is the scale "
-    "1 / sqrt(w * train_size).",
+    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`, for which scale = "
+    "1 / sqrt(weight_decay * train_size).",
     **dict.fromkeys(("clipnorm", "clipvalue", "global_clipnorm"), _LOWER),
     **dict.fromkeys(("use_ema", "ema_momentum", "ema_overwrite_frequency"), _KEEP),
     "gradient_accumulation_steps": "Use a larger batch in `fit`.",

@@ -26,8 +26,8 @@ _ELEMENTWISE = (
 
 # Options that would mix the chains, or that count steps, which a loop would repeat.
 _REFUSED = {
-    "clipnorm": "The norm would be over all chains. Use `clipvalue`.",
-    "global_clipnorm": "The norm would be over all chains. Use `clipvalue`.",
+    "clipnorm": "Use `clipvalue`, since the norm would be over all chains.",
+    "global_clipnorm": "Use `clipvalue`, since the norm would be over all chains.",
     "use_ema": "Keep weights with `mh.PosteriorSamples` instead.",
     "gradient_accumulation_steps": "Use a larger batch in `fit`.",
     "loss_scale_factor": "The chains compute in the precision of their layers.",

@@ -371,8 +371,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             return
         if self._reason is not None:
             raise ValueError(
-                "There are no samples: none was kept before iteration "
-                f"{self._next_due(0)}, the first one that `burn_in` and `every` allow. "
+                f"There are no samples before iteration {self._next_due(0)}: "
                 f"{self._reason}"
             )
         raise ValueError(

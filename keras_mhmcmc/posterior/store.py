@@ -279,8 +279,8 @@ class DirectoryStore(Store):
         self._check_same_model(_signature(model))
         base, samples = self._read_base(), []
         remedy = (
-            "Restore it from a copy. To leave this sample out, remove its entry from "
-            f"{MANIFEST!r}."
+            "Restore it from a copy, or remove its entry from "
+            f"{MANIFEST!r} to leave this sample out."
         )
         wanted = [[i, *weight[1:]] for i, weight in enumerate(self.signature)]
         for record in self.records[:length]:
@@ -309,10 +309,7 @@ class DirectoryStore(Store):
         self.signature, self.run = _signature(model), run_of(model)
 
     def _read_base(self) -> dict[int, Array]:
-        remedy = (
-            "Restore it from a copy: all samples need it. If there are no samples, "
-            "remove it."
-        )
+        remedy = "Restore it from a copy, or remove it if there are no samples."
         return files.read(self._path(files.BASE), {}, remedy)
 
     def _content(self, records: list[Record]) -> dict[str, Any]:

@@ -158,7 +158,9 @@ def test_other_chains_go_on_where_one_is_stopped():
     kernel.assign(broken)
     before = [numpy(v) for v in chains.trainable_variables]
     x, y = data()
-    with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 were stopped .* step 1, and"):
+    with pytest.warns(
+        UserWarning, match=r"Chains \[1\] of 3 were stopped .* step 1, and"
+    ):
         chains.fit(x, y, batch_size=16, verbose=0)
     for variable, old in zip(chains.trainable_variables, before, strict=True):
         np.testing.assert_array_equal(numpy(variable)[1], old[1])
