@@ -138,10 +138,9 @@ def _warn_of_what_is_unknown(rows: Scalars) -> None:
     chains, draws = next(iter(rows.values())).shape
     if chains > draws > 1:
         warn(
-            f"The draws have {chains} chains of {draws} draws: R-hat and the effective "
-            f"sample sizes are wrong if these are {draws} chains of {chains} draws. "
-            "Then exchange the first two axes, as of `energies`, `weights` and "
-            "`chain_history`."
+            f"The draws have {chains} chains of {draws} draws, and R-hat is wrong if "
+            f"these are {draws} chains of {chains} draws. Exchange the first two axes "
+            "in this case, as of `energies`, `weights` and `chain_history`."
         )
     if draws < _FEWEST_DRAWS:
         warn(

@@ -236,11 +236,10 @@ def _check(model: keras.Model) -> None:
     if fixed:
         raise ValueError(
             "Argument `model` must drop only in `Dropout` and `SpatialDropout` layers: "
-            "no other dropout can be made active. Put a `Dropout` layer before or "
-            "after recurrent and attention layers, in place of their arguments "
-            "`dropout` and `recurrent_dropout`, of `AlphaDropout` and of "
-            "`GaussianDropout`. "
-            f"Received: layers with other dropout: {fixed}"
+            "no other dropout can be made active. Put `Dropout` layers in place of "
+            "`AlphaDropout`, `GaussianDropout`, and the arguments `dropout` and "
+            "`recurrent_dropout` of other layers. Received: layers with other dropout: "
+            f"{fixed}"
         )
     found = _dropouts(model)
     plain = [d for d in found if not isinstance(d, _SPATIAL) and d.noise_shape]

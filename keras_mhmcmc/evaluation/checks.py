@@ -137,8 +137,8 @@ def as_probabilities(
 def outputs_as_probabilities(subject: str, outputs: Array) -> Array:
     """Return outputs of a model as float64 probabilities of shape (N, C), C >= 2."""
     remedy = (
-        "Pass from_logits=True if they are logits, or score a regression, which has no "
-        "classes, with `noise_std` of `mh.evaluate`."
+        "Pass from_logits=True if they are logits, or, for a regression, which has no "
+        "classes, compile with a loss of `mh.losses` or pass `noise_std`."
     )
     if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
         remedy = f"Let the model end in a softmax, or {SEVERAL_LABELS}"

@@ -178,7 +178,7 @@ def told_of_rounding(draws: Draws) -> Draws:
                 f"{wide[is_coarse].min():.3g} at values of {size:.4g}, where the "
                 f"float32 numbers of a chain are {apart[is_coarse].max():.3g} apart: "
                 "rounding decides where they lie. Sample the difference from a value "
-                "near them, in units of its size."
+                "near these draws, in units of their deviation."
             )
     return draws
 
@@ -203,7 +203,7 @@ def warn_of_runaway_chains(
             f"useless: their energy rose from {start[is_far].mean():.4g} to "
             f"{late[is_far].mean():.4g} nats, and a posterior of {numbers} numbers "
             f"lies about {usual:.3g} nats above its mode. Lower the learning rate or "
-            "step size, or use `mh.kernels.mhbt`, which rejects such moves."
+            "step size, or use `mh.kernels.mhbt`."
         )
 
 

@@ -170,9 +170,9 @@ def test_other_chains_are_sampled_where_one_was_stopped(tmp_path):
         ensemble = posterior.ensemble(model)
         assert ensemble.num_members == 5 * 3 - 4
         assert np.isfinite(ensemble.predict(x, verbose=0)).all()
-        with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 were lost"):
+        with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 are left out"):
             assert posterior.predictions(model, x).shape[:2] == (2, 5)
-        with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 were lost"):
+        with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 are left out"):
             group = posterior.to_arviz(model)["posterior"]
         assert group[model.template.trainable_variables[1].path].shape[:2] == (2, 5)
 

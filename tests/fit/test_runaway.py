@@ -56,9 +56,8 @@ def test_a_runaway_regression_gives_no_ensemble(rate):
     posterior, told = sampled(model, X, Y)
     assert "suggest_learning_rate" in told and "a constant prediction has" in told
     assert told.count("far above that of a prediction") == 1
-    with pytest.raises(ValueError, match="suggest_learning_rate") as error:
+    with pytest.raises(ValueError, match="suggest_learning_rate"):
         posterior.ensemble(model)
-    assert "noise_std" in str(error.value)
 
 
 def test_a_chain_that_stopped_says_so_with_the_remedy():
