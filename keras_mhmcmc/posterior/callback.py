@@ -371,8 +371,8 @@ class PosteriorSamples(keras.callbacks.Callback):
             return
         if self._reason is not None:
             raise ValueError(
-                f"There are no samples before iteration {self._next_due(0)}: "
-                f"{self._reason}"
+                "There are no samples, and the first was due at iteration "
+                f"{self._next_due(0)}: {self._reason}"
             )
         raise ValueError(
             "There are no samples yet. Pass this callback to `model.fit(..., "
