@@ -115,7 +115,7 @@ def test_a_sampler_that_stopped_before_its_first_sample_says_so():
             verbose=0,
             callbacks=[posterior],
         )
-    with pytest.raises(ValueError, match="before iteration 9.*at step 2.*not finite"):
+    with pytest.raises(ValueError, match="due at iteration 9.*at step 2.*not finite"):
         posterior.ensemble(model)
 
 
