@@ -31,8 +31,8 @@ def as_inputs(name: str, x: Any) -> Array:
     """Return `x` as float32 inputs of shape (N, ...), N >= 1, or raise."""
     if are_several(name, x):
         raise ValueError(
-            f"Argument `{name}` must be one array. Models with several inputs can be "
-            "scored with `mh.evaluate`, but not attacked or given corrupted inputs. "
+            f"Argument `{name}` must be one array: a model with several inputs cannot "
+            "be attacked or given corrupted inputs. Score it with `mh.evaluate`. "
             "Received: several arrays"
         )
     x = _validate.array(f"Argument `{name}`", x, "float32")
@@ -98,9 +98,9 @@ def check_taken(x: Inputs, model: keras.Model) -> None:
         shapes = keras.tree.map_structure(lambda a: a.shape, x)
         raise ValueError(
             "Argument `x` must be an array, or a dict, list or tuple of arrays, that "
-            "the model takes as inputs. Of arrays with equal shapes, a tuple is taken "
-            "for several inputs, and a list for the examples of one. "
-            f"Received: arrays of shapes {shapes}"
+            "the model takes as inputs. If their shapes are equal, pass several inputs "
+            "as a tuple, and the examples of one input as a list. Received: arrays of "
+            f"shapes {shapes}"
         ) from error
 
 

@@ -57,8 +57,7 @@ def check_layers(name: str, model: keras.Model) -> None:
         raise ValueError(
             f"Argument `{name}` must have no layers that wrap code of another library, "
             "which reads its own weights for all members. Write them with layers of "
-            "Keras. Or fit one model for each chain, give it the weights of a sample "
-            f"with `set_weights`, and predict. Received: {', '.join(foreign)}"
+            f"Keras. Received: {', '.join(foreign)}"
         )
 
 

@@ -89,9 +89,8 @@ def scope_name(value: Any) -> Any:
     if isinstance(value, str) and not _NAME.fullmatch(value):
         raise ValueError(
             "Argument `name` must start with a letter, a digit or a dot and contain "
-            "only letters, digits, dots, underscores and hyphens. Every backend "
-            "accepts such names. "
-            f"Received: name={shown(value)}"
+            "only letters, digits, dots, underscores and hyphens. Received: "
+            f"name={shown(value)}"
         )
     return value  # Keras replaces None, and refuses any other type
 

@@ -182,8 +182,8 @@ def _losses_of_examples(model: keras.Model, y: Any, outputs: Any) -> Tensor:
     if labels > 1 and name_of(keras.tree.flatten(model.loss)[0]) == OF_LABELS:
         raise ValueError(
             "Argument `loss` of `compile` must be the negative log-likelihood of an "
-            f"example. The binary cross-entropy is a mean over its {labels} labels. "
-            "Write a function that multiplies it by their number. Received: "
+            f"example, but the binary cross-entropy is a mean over its {labels} "
+            "labels. Write a function that multiplies it by their number. Received: "
             f"loss={_validate.shown(model.loss)}"
         )
     nats = ops.convert_to_tensor(loss.call(y, outputs))

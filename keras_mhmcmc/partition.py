@@ -111,15 +111,15 @@ def checked_step_size(step_size: Any, rho: float) -> float | Schedule:
         if not falls or not (values > 0).all() or first >= 1:
             raise ValueError(
                 "Argument `step_size` must be a schedule that falls from below 1 "
-                "towards 0, such as `mh.schedules.RobbinsMonro()`. Otherwise the "
-                "density does not settle. Received: a schedule with the values "
-                f"{values.tolist()} at the iterations {list(_PROBES)}"
+                "towards 0, such as `mh.schedules.RobbinsMonro()`. Received: a "
+                f"schedule with the values {values.tolist()} at the iterations "
+                f"{list(_PROBES)}"
             )
     if first * (1.0 + first * rho) >= 1.0:
         raise ValueError(
-            "Arguments `step_size` and `rho` must satisfy omega (1 + omega rho) < 1 "
-            "for the first step size omega. Otherwise the density becomes negative. "
-            f"Received: omega={first}, rho={rho}"
+            "Arguments `step_size` and `rho` must keep the density positive: step_size "
+            "* (1 + step_size * rho) < 1 at the first iteration. Lower one of them. "
+            f"Received: step_size={first}, rho={rho}"
         )
     return step_size
 
@@ -250,9 +250,8 @@ def empty_message(visits: Array, contour: Contour) -> str | None:
         where = f"{inside} subregions of the energy between visited ones"
         fix = f"Raise `energy_gap`, such as to {2 * contour.energy_gap:.3g}."
     return (
-        f"No point was in {where}. Their learned mass falls without end, and at their "
-        "border only `max_multiplier` limits the multiplier of the gradient. "
-        f"{fix}"
+        f"No point was in {where}: their learned mass falls without end, and only "
+        f"`max_multiplier` limits the gradient at their border. {fix}"
     )
 
 

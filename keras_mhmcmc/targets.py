@@ -132,8 +132,8 @@ class TiedMeans:
         theta = _validate.array("Argument `theta`", theta)
         if theta.shape != (2,) or not (abs(theta) <= 1000.0).all() or theta[1] == 0:
             raise ValueError(
-                "Argument `theta` must be two numbers in [-1000, 1000], theta_1 and "
-                f"theta_2. The second must not be 0. Received: theta={theta.tolist()}"
+                "Argument `theta` must be two numbers in [-1000, 1000], of which the "
+                f"second is not 0. Received: theta={theta.tolist()}"
             )
         rng = np.random.default_rng(_validate.seed(seed))
         second = rng.integers(0, 2, train_size)

@@ -157,8 +157,7 @@ class AdversarialTraining(_backend.DataTrainer, WrapperModel):
             raise ValueError(
                 "Argument `x` of `fit` must be one array of floating-point numbers: an "
                 "attack moves them by a fraction. Scale images of integers to [0, 1] "
-                "first. A model with several inputs cannot be trained so. "
-                f"Received: x={x!r}"
+                f"first. Received: x={x!r}"
             )
         if self.epsilon > 0.0:
             clean = ops.convert_to_tensor(x)
@@ -252,9 +251,8 @@ class _WarnOfWeakAttacks(keras.callbacks.Callback):
             )
         if still > _STILL * count:
             warn(
-                f"{still:.0f} of {count:.0f} examples of the first epoch had a "
-                "gradient of zero, or one that is not finite, in all steps of the "
-                "attack, which did not move them beyond its start. If the model ends "
-                "in a softmax or a sigmoid, let it end in logits, with from_logits="
-                "True in the loss. Check it for square roots or logarithms of 0."
+                f"The attack did not move {still:.0f} of {count:.0f} examples of the "
+                "first epoch beyond its start: all gradients were zero or not finite. "
+                "Let the model end in logits, with from_logits=True in the loss, and "
+                "check it for square roots or logarithms of 0."
             )

@@ -40,10 +40,9 @@ def of_units(largest: float, limits: Limits) -> list[str]:
     if not is_tiny or not BYTES <= span < math.inf:
         return []
     return [
-        f"The largest epsilon is {largest:g}, and the inputs range over {span:g}. "
-        "Strengths are in units of the inputs: 8/255 of a pixel in [0, 1] is 8 of a "
-        "pixel in [0, 255]. Multiply the epsilons by the range, if they are meant for "
-        "inputs in [0, 1]."
+        f"The largest epsilon is {largest:g} in units of the inputs, which range over "
+        f"{span:g}: 8/255 of a pixel in [0, 1] is 8 of a pixel in [0, 255]. Multiply "
+        "the epsilons by the range, if they are meant for inputs in [0, 1]."
     ]
 
 

@@ -239,9 +239,10 @@ def _warn_of_length(argument: str, change: Array, epsilon: float) -> None:
     length = float(np.max(np.linalg.norm(change.reshape(len(change), -1), axis=1)))
     if min(largest, length) > (1.0 + _SLACK) * epsilon + _SLACK:
         warn(
-            f"The function of `{argument}` changes inputs by more than epsilon="
-            f"{epsilon:g}: a number by up to {largest:.3g}, and an input by up to "
-            f"{length:.3g} in the Euclidean norm. Its row in a table is not comparable."
+            f"The function of `{argument}` changes inputs by more than "
+            f"epsilon={epsilon:g}, a number by up to {largest:.3g} and an input by up "
+            f"to {length:.3g} in the Euclidean norm, and its row in a table is not "
+            "comparable. Clip the changes to epsilon."
         )
 
 

@@ -101,10 +101,9 @@ def refuse_integers(classifier: Classifier) -> None:
     if classifier.takes_integers:
         raise ValueError(
             f"{classifier.subject} must take floating-point numbers, because an attack "
-            "moves an input by a fraction. It takes integers, such as numbers of words "
-            "or pixels in bytes. For words attack the model after its embedding. For "
-            "images build it with a floating-point `keras.Input`. Received: an input "
-            "of integers"
+            "moves an input by a fraction. Build a model of images with a "
+            "floating-point `keras.Input`, and attack a model of words after its "
+            "embedding. Received: an input of integers"
         )
 
 
@@ -288,7 +287,7 @@ def check_gradients(
     if broken:
         raise ValueError(
             f"{classifier.subject} must have finite gradients with respect to `x`. "
-            "Check it for square roots or logarithms of 0. Give a softmax in half "
+            "Check it for square roots or logarithms of 0, and give a softmax in half "
             f"precision dtype='float32'. Received: {broken} values that are not finite"
         )
     if lost == count and not has_gradient and not _all_saturated(classifier, x, labels):
@@ -302,9 +301,9 @@ def check_gradients(
     if lost:
         warn(
             f"{classifier.subject} has a gradient of zero for {lost} of {count} "
-            "examples, so the attack leaves them unchanged. If the probabilities are "
-            "saturated, attack logits instead, with from_logits=True. If the model has "
-            "no gradient, use `mh.adversarial.square`."
+            "examples, so the attack leaves them unchanged. Attack logits instead, "
+            "with from_logits=True, or use `mh.adversarial.square` if the model has no "
+            "gradient."
         )
 
 

@@ -149,9 +149,8 @@ def _warn_of_saturation(clean: Array, labels: Array) -> None:
     if flat:
         warn(
             f"For {flat} of {len(labels)} examples the model outputs a probability of "
-            "exactly 1, which small changes of an input do not change. So Square only "
-            "guesses there, and the model looks more robust than it is. Attack a model "
-            "that ends in logits, with from_logits=True."
+            "exactly 1, so Square only guesses, and the model looks more robust than "
+            "it is. Attack a model that ends in logits, with from_logits=True."
         )
 
 

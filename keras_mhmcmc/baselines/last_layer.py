@@ -440,10 +440,9 @@ def posterior_mode(
         warn(
             f"The mode of the last layer's posterior was not found in {_MOST_STEPS} "
             f"steps: the gradient has the length {length:.3g} instead of "
-            f"{tolerance:.3g}, and the chains begin elsewhere. The features before the "
-            f"layer are as large as {np.abs(phi).max():.3g}. Scale them to about 1, "
-            "for example by `keras.layers.LayerNormalization`, or pass a narrower "
-            "`prior`."
+            f"{tolerance:.3g}, with features as large as {np.abs(phi).max():.3g}. "
+            "Scale them to about 1, for example by `keras.layers.LayerNormalization`, "
+            "or pass a narrower `prior`."
         )
     return point
 
@@ -534,9 +533,8 @@ def _diagnostics(
             warn(
                 "The chains of the last layer have not converged: of the probabilities "
                 f"of the training labels, the largest R-hat is {r_hat:.3f} and the "
-                f"smallest effective sample size {ess:.0f}. The acceptance was "
-                f"{found['acceptance']:.2f}. Raise `num_steps` (it was "
-                f"{plan.num_steps})."
+                f"smallest effective sample size {ess:.0f}, at an acceptance of "
+                f"{found['acceptance']:.2f}. Raise `num_steps`, now {plan.num_steps}."
             )
     return found
 

@@ -502,7 +502,7 @@ def _strongest(best: Training, nats: dict[Training, Array]) -> Training:
 
 def _warn_of_interruption(best: Average) -> None:
     warn(
-        f"`fit` was interrupted. What was best so far predicts: {len(best.weights)} "
-        f"networks, with {best.nll:.4g} held-out nats an example. With `directory`, "
-        "the same call of `fit` goes on."
+        "`fit` was interrupted, and predicts with the best so far: "
+        f"{len(best.weights)} networks, with {best.nll:.4g} held-out nats an example. "
+        "With `directory`, the same call of `fit` goes on."
     )

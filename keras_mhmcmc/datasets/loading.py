@@ -215,7 +215,7 @@ def _table(name: str, data_dir: PathLike | None) -> str:
         [f"{name}.npz", f"uci_{name}.npz"],
         "the arrays X (examples, features) and y (examples,), and optionally "
         "test_index (splits, test rows)",
-        "Get the table from archive.ics.uci.edu and write it with `numpy.savez`.",
+        "Get the table from archive.ics.uci.edu and write it with `numpy.savez`",
     )
 
 
@@ -248,9 +248,9 @@ def _images(name: str, data_dir: PathLike | None, parts: Sequence[Part]) -> list
     else:
         keys = [key for key in KEYS if key.partition("_")[2] in parts]
         names = [f"{name}.npz"]
-        remedy = "Omit it to download the set with tensorflow-datasets."
+        remedy = "Omit it to download the set with tensorflow-datasets"
         if "train" in parts:
-            remedy += " To read the test part alone, use `mh.datasets.load_test`."
+            remedy += ", or read the test part alone with `mh.datasets.load_test`"
         else:
             names.append(f"{name}_test.npz")
         source = _find(data_dir, names, f"the arrays {', '.join(keys)}", remedy)
@@ -291,7 +291,7 @@ def _decoded(path: str, part: Part) -> Pair:
 
 def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
     """Return the images and labels of each part from tensorflow-datasets."""
-    remedy = f"Or pass `data_dir`, a folder with {name}.npz."
+    remedy = f"or pass `data_dir`, a folder with {name}.npz"
     try:
         import tensorflow_datasets as tfds
 
@@ -300,12 +300,12 @@ def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
     except ImportError as error:
         raise ImportError(
             f"To download the data set {name!r}, install tensorflow-datasets and "
-            f"TensorFlow: pip install keras-mhmcmc[data] tensorflow. {remedy}"
+            f"TensorFlow: pip install keras-mhmcmc[data] tensorflow, {remedy}"
         ) from error
     except OSError as error:  # the errors of `requests` are of this type, too
         raise OSError(
             f"tensorflow-datasets could not download the data set {name!r}. "
-            f"Try again with a connection to the internet. {remedy} "
+            f"Try again with a connection to the internet, {remedy}. "
             f"Received: {type(error).__name__}: {error}"
         ) from error
 
@@ -343,13 +343,13 @@ def _find(data_dir: Any, names: Sequence[str], contents: str, remedy: str) -> st
     Errors say what the file holds, its `contents`, and what to do without it.
     """
     wanted = f"a folder with {' or '.join(names)}, which holds {contents}"
-    hint = f"{wanted}. {remedy}".rstrip(".")
+    hint = f"{wanted}. {remedy}"
     _validate.instance("data_dir", data_dir, (str, os.PathLike), hint)
     paths = [os.path.join(os.fspath(data_dir), name) for name in names]
     found = [path for path in paths if os.path.isfile(path)]
     if not found:
         raise ValueError(
-            f"Argument `data_dir` must be {wanted}. {remedy} "
+            f"Argument `data_dir` must be {wanted}. {remedy}. "
             f"Received: no such file in {_validate.shown(os.fspath(data_dir))}"
         )
     if not zipfile.is_zipfile(found[0]):

@@ -138,20 +138,19 @@ def _warn_of_what_is_unknown(rows: Scalars) -> None:
     chains, draws = next(iter(rows.values())).shape
     if chains > draws > 1:
         warn(
-            f"The draws have {chains} chains of {draws} draws. If these are {draws} "
-            f"chains of {chains} draws, exchange the first two axes: R-hat and the "
-            "effective sample sizes are wrong otherwise. `energies`, `weights` and "
-            "`chain_history` have the chains last."
+            f"The draws have {chains} chains of {draws} draws, and R-hat is wrong if "
+            f"these are {draws} chains of {chains} draws. Exchange the first two axes "
+            "in this case, as of `energies`, `weights` and `chain_history`."
         )
     if draws < _FEWEST_DRAWS:
         warn(
-            f"R-hat and the effective sample sizes need at least {_FEWEST_DRAWS} draws "
-            f"of a chain: they are NaN. There are {draws}."
+            "R-hat and the effective sample sizes are NaN: they need at least "
+            f"{_FEWEST_DRAWS} draws of a chain, and there are {draws}."
         )
     elif chains == 1:
         warn(
-            "R-hat compares chains, and there is one: it is NaN. Run at least two "
-            "chains, such as `num_chains=4`."
+            "R-hat is NaN: it compares chains, and there is one. Run at least two, "
+            "such as with `num_chains=4`."
         )
     lost = [name for name, values in rows.items() if not np.isfinite(values).all()]
     if lost:

@@ -156,9 +156,8 @@ def agreement(
     if found.shape != truth.shape:
         raise ValueError(
             "Argument `predictions` must be for the examples and classes of "
-            "`reference`, in the same order. Perhaps this is a reference of another "
-            f"data set. Received: predictions for {found.shape}, reference for "
-            f"{truth.shape}"
+            "`reference`, in the same order. Take the reference of the same data set. "
+            f"Received: predictions for {found.shape}, reference for {truth.shape}"
         )
     mean = _as_moment("reference_mean", reference_mean, truth)
     sd = _as_moment("reference_sd", reference_sd, truth)
@@ -166,9 +165,8 @@ def agreement(
     if reference_ess is None and not is_whole and truth.chains is not None:
         raise ValueError(
             "Argument `reference_ess` must be the effective sample size of the draws "
-            "that `reference_mean` and `reference_sd` come from. That of `reference` "
-            "alone, which is a part of them, would make the errors look too small. "
-            "Received: reference_ess=None"
+            "that `reference_mean` and `reference_sd` come from: that of `reference` "
+            "alone would make the errors look too small. Received: reference_ess=None"
         )
     sizes = _sizes(truth, reference_ess)
     unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, sizes)
@@ -204,8 +202,8 @@ def _as_predictions(name: str, values: Any, task: str) -> _Predictions:
     if values.ndim > 1 and values.shape[-1] == 1:
         what, remedy = "examples", f"Drop an axis of length 1 with {name}[..., 0]."
         if is_classified:
-            what, remedy = "classes", "For a sigmoid p, pass np.concatenate([1 - p, p],"
-            remedy += ' axis=-1). For a regression, pass task="regression".'
+            what, remedy = "classes", "Pass np.concatenate([1 - p, p], axis=-1) for a "
+            remedy += 'sigmoid p, or task="regression" for a regression.'
         raise ValueError(
             f"Argument `{name}` must have at least two {what} along its last axis. "
             f"{remedy} Received: shape {values.shape}"
@@ -225,8 +223,8 @@ def _as_predictions(name: str, values: Any, task: str) -> _Predictions:
         raise ValueError(
             f"Argument `{name}` must have probabilities, which lie in [0, 1] and sum "
             f"to 1 within {_TOLERANCE:g} over the last axis. Apply a softmax to logits "
-            'first. For a regression, pass task="regression". Received: values between '
-            f"{low:g} and {high:g}, and a sum of {worst:.6g}"
+            'first, or pass task="regression" for a regression. Received: values '
+            f"between {low:g} and {high:g}, and a sum of {worst:.6g}"
         )
     return _Predictions(values, values.shape[values.ndim - axes :])
 

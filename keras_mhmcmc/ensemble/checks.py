@@ -41,9 +41,8 @@ def check_same_architecture(
     weights = member.weights
     if list(map(id, weights)) != list(map(id, known)):
         raise ValueError(
-            "The model of an ensemble gives its architecture, and must keep its "
-            "weights: call `enable_lora` or `quantize` of a copy, such as "
-            "`keras.models.clone_model(model)`. To go on with the samples, make the "
+            "The model of an ensemble must keep its weights: call `enable_lora` or "
+            "`quantize` of a copy, such as `keras.models.clone_model(model)`. Make the "
             "model again as it was sampled, and call `posterior.ensemble` with it. "
             f"Received: a model with {len(weights)} weights, which had {len(known)} "
             "when the ensemble was made"
@@ -107,11 +106,10 @@ def mean_of_parameters(ensemble: Any, y: Any, y_pred: Any) -> str | None:
         if output.shape[-1] > columns and keras.backend.is_float_dtype(target.dtype):
             return (
                 "The loss of the ensemble is that of the mean of its members' outputs, "
-                f"{output.shape[-1]} for each {columns} of the targets. If some are "
-                "parameters of a distribution, such as a log variance, their mean is "
-                "not what the ensemble predicts, which is the mixture of its members' "
-                "distributions. Compile the model with one of `mh.losses`, and score "
-                "it with `mh.evaluate`, or use `predict_members`. "
+                f"{output.shape[-1]} for each {columns} of the targets. If some, such "
+                "as a log variance, are no targets, compile the model with one of "
+                "`mh.losses`, and score it with `mh.evaluate`, or use "
+                "`predict_members`. "
                 f"Received: loss={loss!r}"
             )
     return None
@@ -126,8 +124,7 @@ def warn_of_few(weights: Array) -> None:
             f"The importance weights of the {np.size(weights)} samples have an "
             f"effective sample size of {ess:.2f}: the ensemble is hardly more than one "
             "sample. Keep more samples after a longer burn-in, or use a wider "
-            "`energy_gap` or a smaller `zeta`. Or make the weights more even with "
-            "`weight_power`, which changes the sampled distribution."
+            "`energy_gap` or a smaller `zeta`."
         )
 
 

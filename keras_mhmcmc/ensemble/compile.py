@@ -173,13 +173,10 @@ def _warn_of_unknown_losses(model: keras.Model) -> None:
     unknown = list(filter(is_unknown, tree.flatten(model.loss)))
     if unknown:
         warn(
-            "The loss does not say whether the model's outputs are logits. The "
-            "ensemble averages them as they are. If they are logits, pass "
-            'activation="softmax" or "sigmoid". If some are other parameters of a '
-            "distribution, such as a log variance, compile the model with one of "
-            "`mh.losses` and call `mh.predict_distribution`, or use the ensemble's "
-            '`predict_members`. Otherwise pass activation="linear", which stops this '
-            f"warning. Received: loss={unknown[0]!r}"
+            "The loss does not say whether the model's outputs are logits, and the "
+            'ensemble averages them as they are. Pass activation="softmax" or '
+            '"sigmoid" if they are logits, or "linear" if they are means or '
+            f"probabilities. Received: loss={unknown[0]!r}"
         )
 
 
@@ -190,12 +187,10 @@ def _warn_of_linear_outputs(model: keras.Model) -> None:
     has_activation = isinstance(last, keras.layers.Dense | keras.layers.Activation)
     if has_activation and last.activation is keras.activations.linear:
         warn(
-            "The model is not compiled, so no loss says whether its outputs are "
-            "logits. The ensemble averages them as they are. If they are logits, "
-            "compile the model with its loss, or pass "
-            'activation="softmax" or "sigmoid"; otherwise pass activation="linear", '
-            f"which stops this warning. Received: a last layer {last.name!r} that is "
-            "linear"
+            "The model is not compiled, so the ensemble averages its outputs as they "
+            "are, even if they are logits. Compile the model with its loss, or pass "
+            'activation="softmax" or "sigmoid" for logits, or "linear" for other '
+            f"outputs. Received: a last layer {last.name!r} that is linear"
         )
 
 

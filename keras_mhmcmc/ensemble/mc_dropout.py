@@ -236,11 +236,10 @@ def _check(model: keras.Model) -> None:
     if fixed:
         raise ValueError(
             "Argument `model` must drop only in `Dropout` and `SpatialDropout` layers: "
-            "no other dropout can be made active. Put a `Dropout` layer before or "
-            "after recurrent and attention layers, in place of their arguments "
-            "`dropout` and `recurrent_dropout`, of `AlphaDropout` and of "
-            "`GaussianDropout`. "
-            f"Received: layers with other dropout: {fixed}"
+            "no other dropout can be made active. Put `Dropout` layers in place of "
+            "`AlphaDropout`, `GaussianDropout`, and the arguments `dropout` and "
+            "`recurrent_dropout` of other layers. Received: layers with other dropout: "
+            f"{fixed}"
         )
     found = _dropouts(model)
     plain = [d for d in found if not isinstance(d, _SPATIAL) and d.noise_shape]
@@ -256,10 +255,10 @@ def _check(model: keras.Model) -> None:
     hidden = len(every - {id(layer) for layer in found})
     if hidden or not any(layer.rate > 0.0 for layer in found):
         raise ValueError(
-            "Argument `model` must have a `Dropout` layer with a rate above 0. All "
-            "dropout layers must be layers of the model, or of models nested in it: "
-            "inside a layer of another kind they cannot be made active. "
-            f"Received: {len(every)} dropout layers, {hidden} of them inside others"
+            "Argument `model` must have a `Dropout` layer with a rate above 0, and no "
+            "dropout inside a layer of another kind, where it cannot be made active. "
+            "Make it a layer of the model, or of a model nested in it. Received: "
+            f"{len(every)} dropout layers, {hidden} of them inside others"
         )
 
 

@@ -55,9 +55,9 @@ def _refuse_shared(layers: Sequence[Any], model: keras.Model, x: Any) -> None:
     if shared:
         raise ValueError(
             "Argument `member` of the ensemble must call each batch normalisation "
-            "layer once. A layer with several calls, as in a siamese network, has one "
-            "moving mean for all of them, and `recalibrate` would keep that of the "
-            f"last call. Received: a model with several calls of {', '.join(shared)}"
+            "layer once: `recalibrate` would keep the statistics of the last call "
+            "alone. Make a layer for each call. Received: a model with several calls "
+            f"of {', '.join(shared)}"
         )
 
 
@@ -146,13 +146,11 @@ def _which_move(moments: list[Moments]) -> list[bool]:
     moves = [bool(np.any(ops.convert_to_numpy(v) != -1.0)) for _, v in moments]
     if not any(moves):
         raise ValueError(
-            "Argument `member` of the ensemble must be a model that normalises by the "
-            "batch in `fit`. This model runs its batch normalisation in inference mode "
-            "there, as Keras does for a subclass whose `call` has no `training`. Its "
-            "weights fit the statistics that it has, so there are none to estimate. To "
-            "normalise by the batch, write `call(self, x, training=None)`, pass "
-            "`training` to the layers, and train again. "
-            f"Received: {len(moves)} batch normalisation layers in inference mode"
+            "Argument `member` of the ensemble must normalise by the batch in `fit`, "
+            "but its batch normalisation runs in inference mode there. Write "
+            "`call(self, x, training=None)`, pass `training` to the layers, and train "
+            f"again. Received: {len(moves)} batch normalisation layers in inference "
+            "mode"
         )
     return moves
 

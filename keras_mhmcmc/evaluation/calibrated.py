@@ -159,14 +159,13 @@ def best_temperature(logits: Array, labels: Array) -> float:
     if _slope(excess, 1.0 / LOWEST) <= 0.0:
         raise ValueError(
             "Arguments `x` and `y` must have an example that the model classifies "
-            "wrongly. Otherwise the likelihood rises until the temperature is 0. Pass "
-            f"more held-out examples. Received: {len(labels)} examples without an error"
+            "wrongly: otherwise the best temperature is 0. Pass more held-out "
+            f"examples. Received: {len(labels)} examples without an error"
         )
     if _slope(excess, 1.0 / HIGHEST) >= 0.0:
         raise ValueError(
             "Arguments `x` and `y` must be data on which the model is better than "
-            "chance. Otherwise the likelihood rises until all classes are equally "
-            "probable. Check that the labels belong to the inputs. Received: a "
+            "chance. Check that the labels belong to the inputs. Received: a "
             f"temperature above {HIGHEST:g}"
         )
     low, high = math.log(LOWEST), math.log(HIGHEST)
@@ -410,10 +409,9 @@ def _ends(
     if mean.shape[1] != 1:
         raise ValueError(
             f"{classifier.subject} must output one number for each example, or what "
-            "its likelihood needs for one target. Calibrate each target by itself. If "
-            "an output is no target, such as a log variance, compile the model with "
-            "one of `mh.losses`. "
-            f"Received: {mean.shape[1]} targets"
+            "its likelihood needs for one target. Calibrate each target by itself, or "
+            "compile the model with one of `mh.losses` if an output is no target, such "
+            f"as a log variance. Received: {mean.shape[1]} targets"
         )
     low, high = (mean, mean) if method != "quantile" else prediction.interval(level)
     scale = prediction.std() if method == "normalised" else np.ones_like(mean)

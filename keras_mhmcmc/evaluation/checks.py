@@ -20,8 +20,8 @@ ROUNDED = 2.0**-25  # 1 - p may be so large if p is 1 in float32
 _CHANNELS = (1, 3, 4)  # of most images
 _REMEDY = "Apply a softmax to logits first, or a sigmoid if there is one column."
 SEVERAL_LABELS = (
-    "Several yes-or-no labels of an example are no classes: score each column k with "
-    "`mh.metrics`, such as `mh.metrics.nll(p[:, k], y[:, k])`."
+    "score each column k of several yes-or-no labels with `mh.metrics`, such as "
+    "`mh.metrics.nll(p[:, k], y[:, k])`."
 )
 
 
@@ -56,11 +56,10 @@ def as_outputs(subject: str, result: Any, rank: int) -> Tensor:
         shapes = keras.tree.map_structure(lambda y: tuple(y.shape), result)
         first = repr(next(iter(result))) if isinstance(result, dict) else 0
         raise ValueError(
-            f"{subject} must output one tensor of shape (examples, columns). Of "
-            "several outputs take one: `keras.Model(model.inputs, model.outputs[0])`; "
-            f"of an ensemble, score `ensemble.predict(x)[{first}]` with `mh.metrics`. "
-            "For a class at each position, reshape the predictions to rows, and use "
-            f"`mh.metrics` as well. Received: outputs of shape {shapes}"
+            f"{subject} must output one tensor of shape (examples, columns). Take one "
+            "of several outputs, `keras.Model(model.inputs, model.outputs[0])`, or "
+            f"score rows of the predictions, such as `ensemble.predict(x)[{first}]`, "
+            f"with `mh.metrics`. Received: outputs of shape {shapes}"
         )
     return ops.cast(result, "float32")
 
@@ -138,13 +137,12 @@ def as_probabilities(
 def outputs_as_probabilities(subject: str, outputs: Array) -> Array:
     """Return outputs of a model as float64 probabilities of shape (N, C), C >= 2."""
     remedy = (
-        f"If the model outputs logits, pass from_logits=True. {SEVERAL_MODELS} A "
-        "regression model has no classes. Attacks do not take it; to score it, use a "
-        "loss of `mh.losses`, or pass `noise_std` to `mh.evaluate`."
+        "Pass from_logits=True if they are logits, or, for a regression, which has no "
+        "classes, compile with a loss of `mh.losses` or pass `noise_std`."
     )
     if outputs.shape[1] > 1 and np.all((outputs >= 0.0) & (outputs <= 1.0)):
-        remedy = f"Let the model end in a softmax. {SEVERAL_LABELS}"
-    subject = f"{subject} has outputs that should be probabilities. They"
+        remedy = f"Let the model end in a softmax, or {SEVERAL_LABELS}"
+    subject = f"{subject} has outputs that should be probabilities: they"
     # A softmax in half precision needs the larger tolerance.
     values = as_probabilities(subject, outputs.astype("float64"), 1e-2, remedy)
     if outputs.shape[1] == 1:  # 1 - p of one column is known to float32 only
@@ -165,8 +163,7 @@ def warn_of_probabilities(subject: str, logits: Array) -> None:
         seen = "" if is_one else f", and all {len(logits)} rows sum to 1"
         warn(
             f"{subject} has outputs that look like probabilities: they lie in [0, 1]"
-            f"{seen}. A second {'sigmoid' if is_one else 'softmax'} makes wrong "
-            "scores. Pass from_logits=False, or a dict for several models."
+            f"{seen}. Pass from_logits=False, or a dict for several models."
         )
 
 
@@ -196,7 +193,7 @@ def as_labels(
         if not np.all(np.isin(labels, (0.0, 1.0)) & (labels.sum(1) == 1.0)[:, None]):
             raise ValueError(
                 f"Argument `{name}` must be one-hot if it has a column for each class: "
-                "each row has a single 1 and zeros. For soft labels pass their argmax. "
+                "each row has a single 1 and zeros. Pass the argmax of soft labels, or "
                 f"{SEVERAL_LABELS} Received: {name}={_validate.shown(labels)}"
             )
         return np.argmax(labels, axis=1)

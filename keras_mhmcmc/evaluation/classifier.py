@@ -113,8 +113,8 @@ class Classifier:
             if not from_logits and takes_logits(self.model):
                 raise ValueError(
                     "Argument `from_logits` must be True for a model that was compiled "
-                    f"with a loss from logits. {checks.SEVERAL_MODELS} {subject} has "
-                    f"the loss {self.model.loss!r}. Received: from_logits=False"
+                    f"with a loss from logits. {checks.SEVERAL_MODELS} Received: "
+                    f"from_logits=False, and {subject} with loss={self.model.loss!r}"
                 )
             return from_logits
         activation, linear = self.model.activation, keras.activations.linear
@@ -128,10 +128,10 @@ class Classifier:
             )
         if from_logits:
             warn(
-                f"{subject} averages the logits of its members, and not their "
-                "probabilities. The mean of the probabilities is the prediction of a "
-                "posterior. Make the ensemble with activation='softmax', or 'sigmoid' "
-                "for one column, and leave out `from_logits`."
+                f"{subject} averages the logits of its members, but a posterior "
+                "predicts the mean of their probabilities. Make the ensemble with "
+                "activation='softmax', or 'sigmoid' for one column, and leave out "
+                "`from_logits`."
             )
         return from_logits
 
@@ -230,9 +230,9 @@ class Classifier:
             return None
         if not self.has_members:
             raise ValueError(
-                "Argument `member` must be None for a model without members. Only "
-                "`mh.Ensemble` and `mh.MCDropout` have members. "
-                f"Received: member={member!r}"
+                "Argument `member` must be None for a model without members: only "
+                "`mh.Ensemble` and `mh.MCDropout` have some. Received: "
+                f"member={member!r}"
             )
         member = _validate.integer("member", member, 0)
         if member >= self.model.num_members:

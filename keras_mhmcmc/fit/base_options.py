@@ -19,8 +19,8 @@ _LOWER += "steps that are too large."
 _KEEP = "Keep samples with `mh.PosteriorSamples` and average the predictions of their "
 _KEEP += "ensemble."
 _REFUSED = {
-    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`. A decay of w is the scale "
-    "1 / sqrt(w * train_size).",
+    "weight_decay": "Pass `prior=mh.priors.Gaussian(scale)`, for which scale = "
+    "1 / sqrt(weight_decay * train_size).",
     **dict.fromkeys(("clipnorm", "clipvalue", "global_clipnorm"), _LOWER),
     **dict.fromkeys(("use_ema", "ema_momentum", "ema_overwrite_frequency"), _KEEP),
     "gradient_accumulation_steps": "Use a larger batch in `fit`.",
@@ -74,10 +74,9 @@ def check_variables(variables: Sequence[keras.Variable]) -> None:
             )
         if variable.constraint is not None:
             raise ValueError(
-                f"The variable '{variable.path}' has a constraint, which would "
-                "move the weights after each step and change the sampled distribution. "
-                "Build the layer without it. A prior keeps weights small. "
-                f"Received: constraint={variable.constraint}"
+                f"The variable '{variable.path}' has a constraint, which would change "
+                "the sampled distribution. Build the layer without it, and keep "
+                f"weights small by a prior. Received: constraint={variable.constraint}"
             )
     coarse = [variable for variable in variables if variable.dtype in _COARSE]
     if coarse:

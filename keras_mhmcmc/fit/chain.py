@@ -183,15 +183,13 @@ class Chain:
         if len(stopped_at) > 1:
             which = f"Chains {chains.tolist()} of {len(stopped_at)} were"
         if len(chains) < len(stopped_at):
-            others = " The other chains go on, and samples are theirs alone."
+            others = ", and the other chains go on"
         return (
             f"{which} stopped by {self._parts.name} at step "
-            f"{stopped_at[chains].min()}: the loss, "
-            "or the gradient, was not finite. The weights are those of this step."
-            f"{others} Look for such values in the data. If there are none, the chain "
-            "ran away: start from other weights, with a new sampler and a lower "
-            "learning rate (`mh.suggest_learning_rate` finds one), or take a "
-            "Metropolis-Hastings sampler, which rejects such points."
+            f"{stopped_at[chains].min()}{others}: the loss, or the gradient, was not "
+            "finite. Look for such values in the data, or start from other weights, "
+            "with a new sampler and a lower learning rate "
+            "(`mh.suggest_learning_rate` finds one)."
         )
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:

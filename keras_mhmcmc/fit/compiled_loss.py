@@ -48,11 +48,8 @@ def missing(name: str) -> str:
     """Return the error for a training loss that did not reach the sampler `name`."""
     return (
         f"{name} needs the training loss, which did not arrive. In a custom training "
-        "loop, pass the loss through the optimizer inside the differentiated function, "
-        "before the gradients are applied: `loss = optimizer.scale_loss(loss)`. On "
-        "JAX, call `stateless_apply` in the same compiled function. Under "
-        "the 'mixed_float16' policy, Keras' loss scaling bypasses the optimizer: use "
-        "'mixed_bfloat16', or `model.compile(..., auto_scale_loss=False)`."
+        "loop, call `loss = optimizer.scale_loss(loss)` inside the differentiated "
+        "function, and on JAX `stateless_apply` in the same compiled function."
     )
 
 

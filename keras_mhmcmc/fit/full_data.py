@@ -89,8 +89,8 @@ def batches(data: Data) -> Iterator[Data]:
         raise ValueError(
             "Argument `x` of `fit` must be arrays, or a data set that can be read "
             "again, such as a `tf.data.Dataset`, a `DataLoader` or a "
-            "`keras.utils.PyDataset`: the test of a path needs all examples. Or give "
-            "them to the optimizer: `optimizer.use_data(x, y)`. "
+            "`keras.utils.PyDataset`: the test of a path needs all examples. Pass one, "
+            "or give the examples to the optimizer: `optimizer.use_data(x, y)`. "
             f"Received: x={_validate.shown(data.x)}"
         )
 

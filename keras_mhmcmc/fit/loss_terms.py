@@ -45,11 +45,9 @@ def found_size(model: keras.Model | None, x: Any, *, is_of_examples: bool) -> in
             return count * factors.pop()
         reason = "the loss may be a mean over several terms of each example"
     raise ValueError(
-        f"Argument `train_size` must be given here: {reason}. Pass "
-        "`train_size=<number of training examples>`, times the number of terms in a "
-        "mean over the positions of an example. For a `tf.data.Dataset` of unknown "
-        "length, `dataset.apply(tf.data.experimental.assert_cardinality(n))` before "
-        f"`batch` will do. Received: train_size='auto', x={_validate.shown(x)}"
+        f"Argument `train_size` must be given here: {reason}. Pass `train_size=<number "
+        "of training examples>`, times the number of terms in a mean over the "
+        f"positions of an example. Received: train_size='auto', x={_validate.shown(x)}"
     )
 
 

@@ -71,12 +71,11 @@ class ModelStates:
         if sampled and not same:
             raise ValueError(
                 "The trainable weights of the model must be those of the saved chain. "
-                "A file lacks `trainable` of single variables and the LoRA of a "
-                "subclass: make the model as before the run, compile it with the same "
-                "sampler, call `model.optimizer.build(model.trainable_variables)`, and "
-                "then `model.load_weights` with this file. For predictions alone, load "
-                f"it with `compile=False`. Received: a chain of {len(saved[()])} "
-                f"weights, and a model with {len(sampled)} trainable weights"
+                "Make the model as before the run, compile it with the same sampler, "
+                "call `model.optimizer.build(model.trainable_variables)`, and then "
+                "`model.load_weights` with this file. Received: a chain of "
+                f"{len(saved[()])} weights, and a model with {len(sampled)} trainable "
+                "weights"
             )
         self.follow(model)
         if weights:

@@ -255,8 +255,7 @@ def gradients_of_each(
     if len(gradients) != len(variables):
         raise ValueError(
             "Argument `grads` must have one gradient, or None, for each of "
-            "`trainable_variables`. If these are left out, the sampler must be built, "
-            "and they are the variables it was built with. "
+            "`trainable_variables`, by default those that the sampler was built with. "
             f"Received: {len(gradients)} gradients for {len(variables)} variables"
         )
     places = {id(weight): place for place, weight in enumerate(weights)}

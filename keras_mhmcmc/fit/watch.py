@@ -15,14 +15,14 @@ _TABLE = """
 still (standstill::a_chain_that_accepts_nothing)
     {name} accepted none of the last {idle} proposals{chains}: the chain stands still,
     and its samples are copies of one state.
-  > Lower the learning rate, raise the temperature, or start from weights that an
-    optimizer has found. If the data have changed, compile with a new sampler. {NOW}
+  > Lower the learning rate, raise the temperature, or compile with a new sampler if
+    the data have changed. {NOW}
 
 undecided (barker::an_epoch_without_a_decision_warns)
     {name} decided no test in an epoch, and the chain did not move: the epoch has fewer
     examples than the test needs.
-  > An epoch must have all of the data, `train_size` examples. Leave out
-    `steps_per_epoch`. A lower learning rate needs fewer examples.
+  > Leave out `steps_per_epoch`, so that an epoch has all `train_size` examples, or
+    lower the learning rate.
 
 warm-up (warm_up::a_fit_that_ends_in_the_warm_up_is_refused_or_told)
     {name} made {done} of its {count} plain first steps, and no sample yet.
@@ -43,8 +43,8 @@ coarse (standstill::energies_that_float32_cannot_compare)
 copies (standstill::samples_that_are_copies)
     Of the {kept} samples of {where}, only {distinct} distinct. The others are copies of
     the sample before, and an ensemble of them is hardly more than one network.
-  > Look at `acceptance` in the logs. Lower the learning rate, raise the temperature, or
-    keep samples less often (`every`).
+  > Lower the learning rate, raise the temperature, or keep samples less often
+    (`every`).
 
 slow (standstill::few_acceptances_are_told)
     The chain accepted {mean:.1%} of its proposals in the epochs with kept samples, and
@@ -82,10 +82,10 @@ above (standstill::an_energy_above_that_of_the_start)
   > {SETTLE}
 
 runaway (runaway::a_runaway_regression_gives_no_ensemble)
-    {above} of {samples} samples are none of the posterior: their mean loss is far above
-    that of a prediction that ignores the inputs, or their weights are far too large for
-    the prior. The loss is now {now:.4g} nats; {than}. An ensemble leaves these samples
-    out.
+    An ensemble leaves out {above} of {samples} samples, which are none of the
+    posterior: their mean loss is far above that of a prediction that ignores the
+    inputs, or their weights are far too large for the prior. The loss is now
+    {now:.4g} nats; {than}.
   > {LOWER}
 
 high (runaway::samples_of_slow_metropolis_steps_are_told)
@@ -116,16 +116,14 @@ no samples (short_fits::a_fit_that_keeps_nothing_says_so_once)
 batch_size (fit_sizes::a_batch_size_that_is_not_that_of_fit)
     `fit` uses mini-batches of {batch} examples, but the sampler has
     batch_size={expected}, from which its temperature follows.
-  > Pass the same `batch_size` to both. The default of `fit` is 32.
+  > Pass the same `batch_size` to both.
 
 train_size (what_a_loss_says::a_train_size_that_is_not_the_length_is_told)
     An epoch of `fit` has {examples} examples{terms}, but the sampler has
     train_size={expected}, which sets the width of the posterior.
-  > Pass the number of training examples. With `validation_split`, count the examples
-    that are left for training; with augmentation, count them before it. If the loss is
-    a mean over several positions of each example, multiply by the number of positions.
-    If `steps_per_epoch` makes an epoch a part or a multiple of the data, ignore this
-    warning.
+  > Unless `steps_per_epoch` sets the length of an epoch, pass the number of training
+    examples, after `validation_split` and before augmentation, times the number of
+    positions if the loss is a mean over several positions of each example.
 
 last (fit_sizes::a_short_last_batch_and_a_size_without_one)
     The last mini-batch of an epoch has {last} examples, and the others have {batch}.
@@ -147,20 +145,19 @@ order (amagold_fits::a_saved_run_goes_on_bit_for_bit)
 sum (fit_sizes::a_loss_of_ones_own_that_is_a_sum)
     The loss is a sum over the mini-batch: two examples give {once:.3g}, and the same
     two taken twice give {twice:.3g}. The sampler multiplies the loss by `train_size`,
-    so the loss must be a mean. With a sum the posterior is much too narrow.
+    and with a sum the posterior is much too narrow.
   > Return one number for each example, or use `ops.mean` in place of `ops.sum`.
 
 unknown (fit_sizes::a_loss_for_one_size_of_mini_batch)
-    Nobody knows whether the loss is a mean over the mini-batch, as a sampler needs: it
-    cannot be evaluated on two examples of a mini-batch.
-  > The error was: {error}
+    The loss must be a mean over the mini-batch, and nobody knows whether it is: it
+    cannot be evaluated on two examples.
+  > Let it take mini-batches of any size. Received: {error}
 
 no likelihood (losses_without_likelihood::the_standard_deviation_of_squares)
-    The loss {name!r} is no negative log-likelihood. The sampler takes it for one, and
-    its size then sets how wide the posterior is.{squares}
-  > For a regression use `mh.losses.GaussianNLL(noise_std)` with the size of your noise,
-    or `mh.SGLDSA(..., likelihood="gaussian")`, which learns the size. For classes use a
-    cross-entropy.
+    The loss {name!r} is no negative log-likelihood, and its size sets how wide the
+    posterior is.{squares}
+  > For classes use a cross-entropy, and for a regression
+    `mh.losses.GaussianNLL(noise_std)` or `mh.SGLDSA(..., likelihood="gaussian")`.
 
 another likelihood (losses_without_likelihood::label_smoothing_is_another_likelihood)
     The sampled posterior is that of the compiled loss, which is not the one of the
@@ -193,13 +190,11 @@ not compiled (around_fit::a_fit_that_does_not_know_its_sampler_is_told)
 """
 _SHARED = {
     "{NOW}": "Now: learning_rate={rate:.3g}, temperature={temperature:.3g}",
-    "{LOWER}": "Lower the learning rate: `mh.suggest_learning_rate(model, x, y)` tries "
-    "several. With a known noise, the largest stable rate grows with the square of "
-    "`noise_std`. If the loss is still on its way down, standardise the targets, raise "
-    "the rate, or keep samples later (`burn_in`).",
-    "{SETTLE}": "Keep samples later (`burn_in`) and train longer. If the loss is worse "
-    "than before training, lower the learning rate (now {rate:.3g}), or check that "
-    "`train_size` is the number of training examples.",
+    "{LOWER}": "Lower the learning rate by `mh.suggest_learning_rate(model, x, y)`, "
+    "or, if the loss still falls, standardise the targets and keep samples later "
+    "(`burn_in`).",
+    "{SETTLE}": "Keep samples later (`burn_in`) and train longer, or, if the loss is "
+    "worse than before training, lower the learning rate (now {rate:.3g}).",
 }
 
 

@@ -130,10 +130,10 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
             if len(values) <= len(column) / 10 and 2.0 * self.min_std < gap < np.inf:
                 warn(
                     f"A target has {len(values)} distinct values in {len(column)} "
-                    f"examples, at least {gap:g} apart. A density whose deviation is "
-                    "free grows without bound on such a grid, and its likelihood says "
-                    f"little. Set min_std={0.5 * gap:g}, half of a step, or use a "
-                    f"likelihood of counts or classes. Received: {self!r}"
+                    f"examples, at least {gap:g} apart: a density whose deviation is "
+                    "free grows without bound on such a grid. Set "
+                    f"min_std={0.5 * gap:g}, half of a step, or use a likelihood of "
+                    f"counts or classes. Received: {self!r}"
                 )
                 return
 

@@ -247,7 +247,7 @@ class ParallelChains(_backend.ChainTrainer, StackedModel):
             ) from failure
         warn(
             "The chains are evaluated one after the other, since a layer cannot be "
-            f'vectorised ({reason}). With `strategy="loop"` they are so from the start.'
+            f'vectorised ({reason}). Pass strategy="loop" to stop this warning.'
         )
         self._untracked.strategy = "loop"
         return outputs

@@ -26,8 +26,8 @@ _ELEMENTWISE = (
 
 # Options that would mix the chains, or that count steps, which a loop would repeat.
 _REFUSED = {
-    "clipnorm": "The norm would be over all chains. Use `clipvalue`.",
-    "global_clipnorm": "The norm would be over all chains. Use `clipvalue`.",
+    "clipnorm": "Use `clipvalue`, since the norm would be over all chains.",
+    "global_clipnorm": "Use `clipvalue`, since the norm would be over all chains.",
     "use_ema": "Keep weights with `mh.PosteriorSamples` instead.",
     "gradient_accumulation_steps": "Use a larger batch in `fit`.",
     "loss_scale_factor": "The chains compute in the precision of their layers.",
@@ -49,8 +49,8 @@ def check_template(model: keras.Model) -> None:
         if variable.constraint is not None:
             raise ValueError(
                 "Argument `model` must have no weights with a constraint: Keras would "
-                "apply it to the weights of all chains as if they were one array. "
-                "Build the layer without it. A prior keeps weights small. Received: "
+                "apply it to all chains as if they were one array. Build the layer "
+                "without it, and keep weights small by a prior. Received: "
                 f"constraint={variable.constraint} of '{variable.path}'"
             )
 
@@ -72,9 +72,10 @@ def checked_optimizer(optimizer: Any) -> keras.optimizers.Optimizer | None:
     if not isinstance(optimizer, _ELEMENTWISE):
         kinds = ", ".join(kind.__name__ for kind in _ELEMENTWISE)
         raise ValueError(
-            "Argument `optimizer` must be a sampler of this package, or one of Keras' "
-            f"optimizers that treat every weight by itself: {kinds}. Other optimizers "
-            f"would mix the chains. Received: optimizer={type(optimizer).__name__}"
+            "Argument `optimizer` must be a sampler of this package, or an optimizer "
+            "that treats every weight by itself: others would mix the chains. Of "
+            f"Keras' optimizers use one of {kinds}. Received: "
+            f"optimizer={type(optimizer).__name__}"
         )
     for option, remedy in _REFUSED.items():
         value = getattr(optimizer, option)

@@ -231,10 +231,9 @@ def drawn_again(model: keras.Model, generator: np.random.Generator) -> keras.Mod
 
 
 _REMEDY = (
-    "Argument `model` must be a model that Keras can rebuild from its configuration, "
-    "since each chain draws its own initial weights. Let the constructor of its class "
-    "take `**kwargs` and pass them to `super().__init__`. Give the class `get_config` "
-    "if the constructor has arguments of its own, register it with "
+    "Argument `model` must be a model that Keras can rebuild from its configuration. "
+    "Let its constructor pass `**kwargs` to `super().__init__`, give its class "
+    "`get_config` for other arguments, register it with "
     "`keras.saving.register_keras_serializable`, and build the model with an input "
     "shape. Received: a model that cannot be rebuilt: {}"
 )

@@ -79,10 +79,9 @@ class AwaitedSample:
             self._store.revise_last(record._replace(energy=unknown, is_final=True))
             warn(
                 f"The model no longer has the weights of iteration {iteration}, whose "
-                "sample was kept: a callback or `set_weights` has changed them. The "
-                "chain jumps, and the sample keeps the importance weight of the point "
-                "before it. To continue from other weights, begin a new chain: compile "
-                "with a new sampler, and use a new `mh.PosteriorSamples`."
+                "sample was kept: a callback or `set_weights` has changed them. To "
+                "continue from other weights, compile with a new sampler, and use a "
+                "new `mh.PosteriorSamples`."
             )
 
     def _revise(self, iteration: int) -> None:

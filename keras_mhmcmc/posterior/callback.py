@@ -371,15 +371,12 @@ class PosteriorSamples(keras.callbacks.Callback):
             return
         if self._reason is not None:
             raise ValueError(
-                "There are no samples: none was kept before iteration "
-                f"{self._next_due(0)}, the first one that `burn_in` and `every` allow. "
-                f"{self._reason}"
+                "There are no samples, and the first was due at iteration "
+                f"{self._next_due(0)}: {self._reason}"
             )
         raise ValueError(
-            "There are no samples yet. Pass this callback to "
-            "`model.fit(..., callbacks=[posterior])` for more than "
-            f"burn_in={self.burn_in} iterations. A tool that copies its callbacks, as "
-            "KerasTuner does, leaves this one empty: create it where `fit` is called."
+            "There are no samples yet. Pass this callback to `model.fit(..., "
+            f"callbacks=[posterior])` for more than burn_in={self.burn_in} iterations."
         )
 
     def _warn_of_weights(self) -> None:
@@ -492,11 +489,10 @@ class PosteriorSamples(keras.callbacks.Callback):
             warn_of_few(self.weights)
         if len(self) == 0 and self._reason is None:
             warn(
-                "This `fit` has ended at iteration "
-                f"{progress.iteration_of(self.model)}, and kept no sample: the first "
-                f"would be kept at {self._next_due(0)}. A callback such as "
-                "`EarlyStopping` may have stopped it, or its data may have ended. "
-                f"Lower `burn_in`, now {self.burn_in}, or train longer."
+                f"This `fit` ended at iteration {progress.iteration_of(self.model)} "
+                "and kept no sample: the first is due at iteration "
+                f"{self._next_due(0)}. Lower `burn_in`, now {self.burn_in}, or train "
+                "longer."
             )
 
     def _stop_if_interrupted(self) -> None:
@@ -632,8 +628,8 @@ def _checked_sampler(model: keras.Model) -> Sampler | None:
         return optimizer
     if not isinstance(model, StackedModel):
         warn(
-            f"The optimizer {type(optimizer).__name__} is not a sampler. The kept "
-            "weights are iterates of training, not samples of a posterior. To sample, "
-            "use an optimizer of `mh`, such as mh.SGHMC(...)."
+            f"The optimizer {type(optimizer).__name__} is not a sampler: the kept "
+            "weights are iterates of training, not samples of a posterior. Use an "
+            "optimizer of `mh`, such as `mh.SGHMC(...)`."
         )
     return None

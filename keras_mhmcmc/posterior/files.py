@@ -54,8 +54,7 @@ def write_whole(path: str, content: bytes) -> None:
             os.remove(temporary)
         raise OSError(
             f"The file {path!r} could not be written: {error}. Free space on the disk, "
-            "or choose another directory. All earlier samples are complete: load the "
-            "model from a checkpoint, and `fit` continues after them."
+            "or choose another directory, and continue from a checkpoint of the model."
         ) from error
 
 

@@ -76,8 +76,8 @@ def chains(store: Store, model: keras.Model) -> tuple[list[Array], keras.Model]:
     is_lost = np.asarray(_are_lost(store.records, model, len(above)).any(axis=0))
     if is_lost.any():
         warn(
-            f"Chains {np.flatnonzero(is_lost).tolist()} of {len(is_lost)} were lost, "
-            "since their loss or gradient was not finite. They are left out."
+            f"Chains {np.flatnonzero(is_lost).tolist()} of {len(is_lost)} are left "
+            "out, since their loss or gradient was not finite."
         )
     is_out = is_lost | above
     return [draw[~is_out] for draw in draws] if is_out.any() else draws, single
@@ -199,17 +199,17 @@ def _opened(directory: PathLike) -> DirectoryStore:
 
 def _check_independent(one: DirectoryStore, other: DirectoryStore) -> None:
     """Refuse the same folder twice, and the same noise twice."""
-    received = f"Received: {one.directory!r} and {other.directory!r}"
+    both = f"{one.directory!r} and {other.directory!r}"
     if os.path.samefile(one.directory, other.directory):
         raise ValueError(
             "Argument `directory` must list each folder once. "
-            f"{received}, the same folder"
+            f"Received: {both}, the same folder"
         )
     if one.run.seed == other.run.seed is not None:
         raise ValueError(
             "Argument `directory` must list chains with noise of their own, but two "
             "have the same seed. Run one of them again, with another `seed` of the "
-            f"sampler. {received}, both with seed={one.run.seed}"
+            f"sampler. Received: {both}, with seed={one.run.seed}"
         )
 
 

@@ -77,10 +77,9 @@ class Store:
         later = [record for record in self.records if record.iteration > iterations]
         if later:
             warn(
-                f"`PosteriorSamples` held {len(later)} samples from after iteration "
-                f"{iterations}, where the optimizer stands, in {self._place}. They are "
-                "removed, and `fit` draws them again. For another run use a new "
-                "`mh.PosteriorSamples`."
+                f"`PosteriorSamples` removed {len(later)} samples from after iteration "
+                f"{iterations}, where the optimizer stands, in {self._place}: `fit` "
+                "draws them again. For another run use a new `mh.PosteriorSamples`."
             )
             self._list(self.records[: -len(later)], later)
 
@@ -227,9 +226,9 @@ class DirectoryStore(Store):
             self._check_same_model(_signature(model))
         if self.records and iterations == 0:
             raise ValueError(
-                "Argument `directory` must be empty for a new run. To continue a run, "
-                "load the model from its checkpoint. To start the run again, remove "
-                f"the directory. Received: directory={self.directory!r}, which holds "
+                "Argument `directory` must be empty for a new run. Load the model from "
+                "its checkpoint to continue, or remove the directory to start again. "
+                f"Received: directory={self.directory!r}, which holds "
                 f"{len(self.records)} samples up to iteration "
                 f"{self.records[-1].iteration}, and an optimizer at iteration 0."
             )
@@ -280,8 +279,8 @@ class DirectoryStore(Store):
         self._check_same_model(_signature(model))
         base, samples = self._read_base(), []
         remedy = (
-            "Restore it from a copy. To leave this sample out, remove its entry from "
-            f"{MANIFEST!r}."
+            "Restore it from a copy, or remove its entry from "
+            f"{MANIFEST!r} to leave this sample out."
         )
         wanted = [[i, *weight[1:]] for i, weight in enumerate(self.signature)]
         for record in self.records[:length]:
@@ -310,10 +309,7 @@ class DirectoryStore(Store):
         self.signature, self.run = _signature(model), run_of(model)
 
     def _read_base(self) -> dict[int, Array]:
-        remedy = (
-            "Restore it from a copy: all samples need it. If there are no samples, "
-            "remove it."
-        )
+        remedy = "Restore it from a copy, or remove it if there are no samples."
         return files.read(self._path(files.BASE), {}, remedy)
 
     def _content(self, records: list[Record]) -> dict[str, Any]:

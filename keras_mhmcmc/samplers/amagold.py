@@ -352,14 +352,13 @@ class PathChain(Chain):
         name = self._parts.name
         if self._stage() == amagold_path.FREE:
             return (
-                f"{name} has no state to sample: no path has ended. A path ends with "
-                "an epoch, or after `steps_per_test` steps. `mh.PosteriorSamples` "
-                "makes the test there."
+                f"{name} has no state to sample: no path has ended. Train for a whole "
+                "epoch, or for `steps_per_test` steps, with `mh.PosteriorSamples`."
             )
         return (
             f"{name} has no state to sample: the energy at the end of a first path "
-            "was not finite. Lower the learning rate, and compile the model again, "
-            "with finite weights. Or look for values in the data that are not finite."
+            "was not finite. Look for such values in the data, or compile the model "
+            "again, with finite weights and a lower learning rate."
         )
 
     def look_at_epoch(self, counts: dict[str, Array]) -> None:
@@ -541,8 +540,8 @@ class AMAGOLD(Sampler):
             raise ValueError(
                 "The test of a path needs `fit`, where AMAGOLD finds the model and all "
                 "of the data. Call `model.fit(x, y, ..., "
-                "callbacks=[mh.PosteriorSamples()])`. A custom training loop cannot "
-                "make the test. Received: `settle()` outside `fit`"
+                "callbacks=[mh.PosteriorSamples()])`. Received: `settle()` outside "
+                "`fit`"
             )
         self._order.look(given["x"], given["shuffle"])
         if self._data is not None:

@@ -234,9 +234,9 @@ class hmc(step_adaptation.WarmedUp):
                 else f"Lower `step_size`, here {self.step_size:g}, or set a `warm_up`"
             )
             warn(
-                f"{low.sum()} of {len(low)} chains of HMC accepted less than half of "
-                f"`target_acceptance`={self.target_acceptance:g}, the lowest "
-                f"{acceptance.min():.2f}. Such a chain hardly moves. {remedy}."
+                f"{low.sum()} of {len(low)} chains of HMC hardly move: they accepted "
+                f"less than half of `target_acceptance`={self.target_acceptance:g}, "
+                f"the lowest {acceptance.min():.2f}. {remedy}."
             )
         nonfinite = counts["nonfinite"]
         return dict(acceptance=acceptance, step_size=step_size, nonfinite=nonfinite)

@@ -165,8 +165,8 @@ class Metropolis(base.Algorithm):
         if self.alpha is not None:
             if train_size is None or batch_size is None:
                 raise ValueError(
-                    "Argument `kernel`: MINT takes its temperature from the number of "
-                    "examples, and there are none with `log_density`. Use "
+                    "Argument `kernel` must not be MINT with `log_density`: its "
+                    "temperature follows from the number of examples. Use "
                     "`mh.kernels.mhbt(..., temperature=...)`. Received: mint"
                 )
             temperature = mint_temperature(self.alpha, train_size, batch_size)

@@ -37,11 +37,10 @@ def evaluated(target: LogDensity, function: Callable[..., Any], *arguments: Any)
             raise
         raise ValueError(
             f"Argument `{target.called}` must be a function that runs for all chains "
-            "at once. Write it with `keras.ops`. Do not pass what depends on the "
-            "position to functions of numpy, `float()`, `if` or loops. Constants may "
-            "be arrays. If a function needs equal dtypes, give them dtype float32. "
-            "Received: a function that raised "
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+            "at once. Compute with `keras.ops`, not with numpy, `float()`, `if` or "
+            "loops over the position, and give constants dtype float32. Received: a "
+            f"function that raised {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0][:200]}"
         ) from error
 
 
@@ -102,18 +101,16 @@ def warn_of_coarse_energies(energy: Array, unit: float | None) -> None:
         warn(
             f"The draws of {coarse.sum()} of {len(coarse)} chains do not follow the "
             f"density: their energy is about {typical:.4g} nats, where float32 numbers "
-            f"are {spacing(typical):.3g} nats apart. {_remedy(unit)}",
+            f"are {spacing(typical):.3g} nats apart, but {_remedy(unit)}",
         )
 
 
 def _remedy(unit: float) -> str:
     return (
-        f"the kernel decides on energy differences of {unit:.3g} nats (its "
-        "temperature, its `energy_gap`, or the energy error that it aims at), and "
-        "needs them to within an eighth. "
-        "Leave out the constants of the log density, subtract its value at the mode, "
-        "start nearer to the mode, or raise the temperature (or gap). Kernels that use "
-        "gradients alone, such as `mh.kernels.sgld`, do not decide on energies."
+        f"the kernel decides on energy differences of {unit:.3g} nats, and needs them "
+        "to within an eighth. Leave out the constants of the log density, subtract its "
+        "value at the mode, start nearer to the mode, or raise the temperature or the "
+        "`energy_gap`."
     )
 
 
@@ -134,10 +131,9 @@ def warn_of_still_chains(
     if still.any():
         warn(
             f"{still.sum()} of {len(still)} chains accepted no proposal after the "
-            f"burn-in: {consequence}. Make the moves smaller, by a lower learning rate "
-            "or step size. If a proposal follows a gradient, start where the gradient "
-            "of the log density is finite. "
-            f"Received: {counts['proposed'][still].max():.0f} proposals, and "
+            f"burn-in: {consequence}. Lower the learning rate or step size, or start "
+            "where the gradient of the log density is finite. Received: "
+            f"{counts['proposed'][still].max():.0f} proposals, and "
             f"{counts['nonfinite'][still].max():.0f} steps that were not finite",
         )
 
@@ -182,7 +178,7 @@ def told_of_rounding(draws: Draws) -> Draws:
                 f"{wide[is_coarse].min():.3g} at values of {size:.4g}, where the "
                 f"float32 numbers of a chain are {apart[is_coarse].max():.3g} apart: "
                 "rounding decides where they lie. Sample the difference from a value "
-                "near them, in units of its size."
+                "near these draws, in units of their deviation."
             )
     return draws
 
@@ -203,12 +199,11 @@ def warn_of_runaway_chains(
     is_far = np.isfinite(rise) & (rise > _FAR * usual + np.abs(start))
     if is_far.any():
         warn(
-            f"{is_far.sum()} of {len(is_far)} chains ran away: their late draws have "
-            f"an energy of {late[is_far].mean():.4g} nats, and the start had "
-            f"{start[is_far].mean():.4g}. A posterior of {numbers} numbers lies about "
-            f"{usual:.3g} nats above its mode. Their draws are useless. Lower the "
-            "learning rate or step size, or use `mh.kernels.mhbt`, which rejects such "
-            "moves."
+            f"{is_far.sum()} of {len(is_far)} chains ran away, and their draws are "
+            f"useless: their energy rose from {start[is_far].mean():.4g} to "
+            f"{late[is_far].mean():.4g} nats, and a posterior of {numbers} numbers "
+            f"lies about {usual:.3g} nats above its mode. Lower the learning rate or "
+            "step size, or use `mh.kernels.mhbt`."
         )
 
 

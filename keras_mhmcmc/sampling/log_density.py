@@ -101,11 +101,10 @@ class LogDensity:
         if self.train_size is None or self.has_prior:
             received = "`log_prior`" if self.has_prior else "`log_density`"
             raise ValueError(
-                'A kernel with likelihood="gaussian" learns the noise from '
-                "`log_likelihood` and `data`, and nothing else may be in the energy. "
-                "Leave out `log_prior`: tensors that are not sparse then have a flat "
-                'prior. Or take likelihood="categorical" with the noise as a part of '
-                f"the position. Received: {received}"
+                'A kernel with likelihood="gaussian" must have `log_likelihood` and '
+                "`data` alone, from which it learns the noise. Leave out `log_prior`, "
+                'or take likelihood="categorical" with the noise as a part of the '
+                f"position. Received: {received}"
             )
 
     @property
@@ -214,9 +213,9 @@ class LogDensity:
             return self._call(name, *arguments)
         except Exception as error:
             error.add_note(
-                f"Argument `{name}` raised this error at the position of one chain. "
-                "Positions are float32 tensors. Write the function with `keras.ops`. "
-                "Constants may be numbers, and arrays or tensors of dtype float32."
+                f"Argument `{name}` raised this error at the position of one chain, a "
+                "float32 tensor. Write the function with `keras.ops`, and with numbers "
+                "or arrays of dtype float32 as constants."
             )
             raise
 
@@ -481,9 +480,9 @@ def _in_32_bits(array: Array) -> Array:
     low, high = np.iinfo("int32").min, np.iinfo("int32").max
     if array.min() < low or array.max() > high:
         raise ValueError(
-            "Argument `data` must hold integers of 32 bits: JAX would take the others "
-            "for numbers far away. Pass the array as float, less a constant. "
-            f"Received: integers between {array.min()} and {array.max()}"
+            "Argument `data` must hold integers of 32 bits: JAX would change the "
+            "others. Pass the array as float, less a constant. Received: integers "
+            f"between {array.min()} and {array.max()}"
         )
     return array.astype("int32")  # 1 - 2 * y of unsigned integers would be 255
 

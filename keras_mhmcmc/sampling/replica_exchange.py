@@ -221,8 +221,8 @@ def _checked_variance(value: Any, is_exact: bool, target: LogDensity) -> float |
         if value > 0 and is_exact:
             raise ValueError(
                 "Argument `energy_variance` must be 0 or 'auto' with `mh.kernels.mhbt` "
-                "and `mint`. They swap a position together with its mini-batch, and "
-                f"need no correction. Received: energy_variance={value}"
+                "and `mint`, whose swaps need no correction. Received: "
+                f"energy_variance={value}"
             )
         return value
     _validate.choice("energy_variance", value, ("auto",))

@@ -44,9 +44,9 @@ class Start(NamedTuple):
         actual = [x.shape for x in values]
         if expected != actual:
             raise ValueError(
-                f"Argument `init` must be the state of draws of {origin}. This run has "
-                f"arrays of the shapes {expected}. Received: a state with arrays of "
-                f"the shapes {actual}"
+                f"Argument `init` must be the state of draws of {origin}, with arrays "
+                f"of the shapes {expected}. Received: a state with arrays of the "
+                f"shapes {actual}"
             )
         values = [ops.convert_to_tensor(x) for x in values]
         position = [value[0] for value in values[: len(self.shapes)]]
@@ -267,12 +267,11 @@ def _have_chain_axis(arrays: Any, flat: list[Array], check: Check) -> bool:
         return whole is None
     if not np.isclose(one, whole, rtol=1e-4, equal_nan=True):
         raise ValueError(
-            "Argument `init` must show which axis is the chain axis. The log density "
-            f"takes it as a position, where it is {whole:.6g}, and without the first "
-            f"axes as the position of one chain, where it is {one:.6g}. Give each "
-            "array one more axis of length 1, that of the chain, or pass "
-            "`num_chains=2`. "
-            f"Received: arrays of the shapes {[array.shape for array in flat]}"
+            "Argument `init` must show which axis is the chain axis: the log density "
+            f"is {whole:.6g} with the first axes, and {one:.6g} without them. Give "
+            "each array one more axis of length 1, that of the chain, or pass "
+            "`num_chains=2`. Received: arrays of the shapes "
+            f"{[array.shape for array in flat]}"
         )
     return True
 

@@ -112,8 +112,8 @@ def suggest_learning_rate(
     first, targets, _ = next(stream())
     if targets is None and model.loss is not None:
         raise ValueError(
-            "Argument `y` must be the targets of the compiled loss. A tuple or list "
-            "`x` is several inputs, and not a pair of inputs and targets. Received: "
+            "Argument `y` must be the targets of the compiled loss. Pass them apart "
+            "from `x`, of which a tuple or list is several inputs. Received: "
             f"y={_validate.shown(y)}, loss={model.loss}"
         )
 

@@ -61,7 +61,7 @@ def test_bad_input_of_robustness_curve(name, value, text):
             False,
             "must output one tensor of shape",
         ),
-        (lambda x: x - 2.0, False, r"must be numbers in .*pass from_logits=True"),
+        (lambda x: x - 2.0, False, r"must be numbers in .*Pass from_logits=True"),
         (lambda x: 0.1 * x, False, "must have rows that sum.*end in a softmax"),
         (lambda x: NAN * x, False, "must be numbers in .*without NaN"),
         (lambda x: x / 0.0, True, "must output finite logits"),

@@ -103,7 +103,7 @@ def test_a_regression_model_is_told():
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.set_weights([np.array([[3.0]]), np.zeros(1)])
     for attack in (pgd, apgd, square):
-        with pytest.raises(ValueError, match="A regression model has no classes"):
+        with pytest.raises(ValueError, match="a regression, which has no classes"):
             attack(model, X, 0.1)
 
 

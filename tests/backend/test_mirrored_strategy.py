@@ -129,5 +129,5 @@ def test_other_strategies_are_refused(name, monkeypatch):
             """There is no cluster."""
 
     monkeypatch.setattr(tf.distribute, "get_strategy", Several)
-    with pytest.raises(ValueError, match="` alone.*20585.*do not wait.*2 replicas"):
+    with pytest.raises(ValueError, match="` alone.*several processes.*2 replicas"):
         _backend.refuse_strategy([])

@@ -290,7 +290,7 @@ def test_clipped_logits_are_refused(where):
 
 def test_a_short_run_gives_numbers_and_a_remedy():
     model, x, y = small(3)
-    match = r"R-hat is \d+\.\d+.*size \d+.*Raise `num_steps` \(it was 20\)"
+    match = r"R-hat is \d+\.\d+.*size \d+.*Raise `num_steps`, now 20"
     with pytest.warns(UserWarning, match=match):
         mh.sample_last_layer(model, x, y, **QUICK | {"num_steps": 20})
 

@@ -210,7 +210,7 @@ OTHER_DROPOUT = [
 
 @pytest.mark.parametrize("layer", OTHER_DROPOUT, ids=lambda layer: layer.name)
 def test_dropout_of_another_kind_is_refused(layer):
-    with pytest.raises(ValueError, match="Put a `Dropout` layer before or after"):
+    with pytest.raises(ValueError, match="Put `Dropout` layers in place of"):
         MCDropout(recurrent(layer))
 
 

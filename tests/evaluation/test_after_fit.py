@@ -186,7 +186,7 @@ def test_a_saturated_sigmoid_is_told():
     x, y = RNG.uniform(size=(8, 2)).astype("float32"), np.ones(8, int)
     with pytest.warns(UserWarning, match="probability of exactly 1.*only guesses"):
         mh.adversarial.square(saturated(), x, y=y, epsilon=0.1, queries=4)
-    with pytest.warns(UserWarning, match="saturated, attack logits"):
+    with pytest.warns(UserWarning, match="leaves them unchanged. Attack logits"):
         moved = mh.adversarial.fgsm(saturated(), x, 0.1, y=y)
     np.testing.assert_array_equal(moved, x)
 

@@ -225,8 +225,8 @@ LINE = normals(0, 5, 4)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((GOOD, GOOD[:, :5]), "`predictions`.*another data set.*5.*6"),
-        ((GOOD, probabilities(0, classes=4)), "`predictions`.*another data set"),
+        ((GOOD, GOOD[:, :5]), "`predictions`.*the same data set.*5.*6"),
+        ((GOOD, probabilities(0, classes=4)), "`predictions`.*the same data set"),
         ((GOOD, BROKEN), "`predictions`.*finite.*1 values"),
         ((GOOD, np.log(GOOD)), "`predictions`.*softmax.*regression"),
         ((GOOD, 0.99 * GOOD), "`predictions`.*sum of 0.99"),

@@ -123,7 +123,7 @@ class TestSets:
         "change, message",
         [
             ({"level": 0.99}, "`x` must have at least 99 calibration examples"),
-            ({"from_logits": False}, "pass from_logits=True"),
+            ({"from_logits": False}, "Pass from_logits=True"),
         ],
     )
     def test_bad_arguments(self, change, message):

@@ -397,7 +397,7 @@ def test_a_list_of_rows_is_recalibrated_as_an_array_and_a_tuple_as_several():
         made.recalibrate(given)
         results.append(made.stacked_values())
     same(*results)
-    with pytest.raises(ValueError, match="`x` must be .*a tuple is taken for several"):
+    with pytest.raises(ValueError, match="`x` must be .*several inputs as a tuple"):
         mh.Ensemble(model, 1).recalibrate(list(halves))
     with pytest.raises(ValueError, match=r"`x` must .*Received: shape \(2, 3\)"):
         ensemble().recalibrate([[1.0, 2.0, 3.0]] * 2)

@@ -124,7 +124,7 @@ class TestScores:
             mh.temperature_scaling(models["p"], x, y, from_logits=True)
         inputs = keras.Input(x.shape[1:])
         one = keras.Model(inputs, models["p"](inputs)[:, :1])
-        with pytest.warns(UserWarning, match=r"probabilities.*second sigmoid"):
+        with pytest.warns(UserWarning, match=r"\[0, 1\]. Pass from_logits=False"):
             mh.evaluate({"one": one}, x, y % 2, from_logits=True)
 
     def test_of_an_ensemble_of_logits(self):

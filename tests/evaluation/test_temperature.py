@@ -167,7 +167,7 @@ class TestModel:
 
 def test_logits_that_are_taken_for_probabilities_are_told():
     x, y = overconfident_case()
-    with pytest.raises(ValueError, match="pass from_logits=True"):
+    with pytest.raises(ValueError, match="Pass from_logits=True"):
         mh.temperature_scaling(identity(), x, y)
 
 

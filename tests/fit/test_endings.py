@@ -115,7 +115,7 @@ def test_a_sampler_that_stopped_before_its_first_sample_says_so():
             verbose=0,
             callbacks=[posterior],
         )
-    with pytest.raises(ValueError, match="before iteration 9.*at step 2.*not finite"):
+    with pytest.raises(ValueError, match="due at iteration 9.*at step 2.*not finite"):
         posterior.ensemble(model)
 
 
@@ -170,9 +170,9 @@ def test_other_chains_are_sampled_where_one_was_stopped(tmp_path):
         ensemble = posterior.ensemble(model)
         assert ensemble.num_members == 5 * 3 - 4
         assert np.isfinite(ensemble.predict(x, verbose=0)).all()
-        with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 were lost"):
+        with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 are left out"):
             assert posterior.predictions(model, x).shape[:2] == (2, 5)
-        with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 were lost"):
+        with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 are left out"):
             group = posterior.to_arviz(model)["posterior"]
         assert group[model.template.trainable_variables[1].path].shape[:2] == (2, 5)
 

@@ -107,7 +107,7 @@ def test_a_sample_at_which_the_loss_is_not_finite_has_no_weight(num_chains, tmp_
     loss = mh.losses.GaussianNLL(1.0)
     model.compile(mh.SGHMC(1e6, train_size=96, seed=3), loss)
     posterior = mh.PosteriorSamples(every=1, directory=tmp_path)
-    with pytest.warns(UserWarning, match="The weights are those of this step"):
+    with pytest.warns(UserWarning, match="the gradient, was not finite"):
         model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[posterior])
     lost_at = int(np.max(numpy(model.optimizer._chain._stopped_at)))
     for kept in (posterior, mh.PosteriorSamples.load(tmp_path)):
@@ -158,7 +158,9 @@ def test_other_chains_go_on_where_one_is_stopped():
     kernel.assign(broken)
     before = [numpy(v) for v in chains.trainable_variables]
     x, y = data()
-    with pytest.warns(UserWarning, match=r"Chains \[1\] of 3 were stopped .* step 1:"):
+    with pytest.warns(
+        UserWarning, match=r"Chains \[1\] of 3 were stopped .* step 1, and"
+    ):
         chains.fit(x, y, batch_size=16, verbose=0)
     for variable, old in zip(chains.trainable_variables, before, strict=True):
         np.testing.assert_array_equal(numpy(variable)[1], old[1])

@@ -56,9 +56,8 @@ def test_a_runaway_regression_gives_no_ensemble(rate):
     posterior, told = sampled(model, X, Y)
     assert "suggest_learning_rate" in told and "a constant prediction has" in told
     assert told.count("far above that of a prediction") == 1
-    with pytest.raises(ValueError, match="suggest_learning_rate") as error:
+    with pytest.raises(ValueError, match="suggest_learning_rate"):
         posterior.ensemble(model)
-    assert "noise_std" in str(error.value)
 
 
 def test_a_chain_that_stopped_says_so_with_the_remedy():
@@ -157,7 +156,7 @@ def test_a_burst_costs_its_own_samples(tmp_path):
     model = regression(mh.SGLD(0.01, **ARGUMENTS))
     posterior = mh.PosteriorSamples(42, directory=tmp_path)
     callbacks = [posterior, thrown(model.layers[-1].bias)]
-    with pytest.warns(UserWarning, match="leaves these samples out"):
+    with pytest.warns(UserWarning, match="An ensemble leaves out"):
         model.fit(X, Y, 32, 40, 0, callbacks=callbacks)
     for kept in (posterior, mh.PosteriorSamples.load(tmp_path)):
         with pytest.warns(UserWarning, match=r"of 34 samples have a mean loss"):
@@ -175,7 +174,7 @@ def test_a_network_that_ran_away_and_died_at_a_constant_gives_no_ensemble():
         thrown(last, at=1),
         thrown(hidden, value=-15.0, at=1),
     ]
-    with pytest.warns(UserWarning, match="leaves these samples out"):
+    with pytest.warns(UserWarning, match="An ensemble leaves out"):
         model.fit(X, Y, 32, 60, 0, callbacks=callbacks)
     newest = np.array([record.excess[0] for record in posterior._store.records[-9:]])
     assert (newest > 0.0).all() and (newest < 0.3).all()  # at the constant
@@ -201,7 +200,7 @@ def test_a_chain_of_several_that_ran_away_is_left_out():
     chains.build((None, 10))
     posterior = mh.PosteriorSamples(42)
     callbacks = [posterior, thrown(chains.weights[-1], row=1)]
-    with pytest.warns(UserWarning, match="leaves these samples out"):
+    with pytest.warns(UserWarning, match="An ensemble leaves out"):
         chains.fit(X, Y, 32, 12, 0, callbacks=callbacks)
     with pytest.warns(UserWarning, match="1 of 3 chains have a mean loss"):
         assert len(posterior.predictions(chains, X[:2])) == 2

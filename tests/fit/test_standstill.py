@@ -219,7 +219,7 @@ def test_a_fit_that_stops_before_the_first_sample_is_told():
     posterior = mh.PosteriorSamples(burn_in=200)
     callbacks = [posterior, stop]
     (message,) = told(model, "kept no sample", epochs=200, callbacks=callbacks)
-    assert "EarlyStopping" in message and "now 200" in message
+    assert "Lower `burn_in`, now 200, or train longer" in message
     assert len(posterior) == 0
 
 

@@ -90,7 +90,7 @@ def test_a_second_fit_goes_on():
 def test_another_run_removes_samples_with_a_warning():
     posterior = mh.PosteriorSamples(every=4)
     fit(compiled(sgld()), epochs=2, callbacks=[posterior])
-    with pytest.warns(UserWarning, match="held 3 samples from after iteration 0"):
+    with pytest.warns(UserWarning, match="removed 3 samples from after iteration 0"):
         fit(compiled(sgld()), epochs=1, callbacks=[posterior])
     assert posterior.iterations.tolist() == [4]
 

@@ -269,7 +269,7 @@ def test_a_bad_base_is_an_error_that_names_it(content, kept, folder):
     os.remove(folder / "base.h5")
     if content is not None:
         (folder / "base.h5").write_bytes(content)
-    with pytest.raises(ValueError, match="base.h5.*all samples need it"):
+    with pytest.raises(ValueError, match="base.h5.*Restore it from a copy"):
         mh.PosteriorSamples.load(folder).ensemble(kept[0])
 
 

@@ -326,7 +326,7 @@ X, Y = data()
         ({"x": X[0, 0]}, r"`x` must be arrays"),
         ({"x": [X], "y": list(Y)}, r"`y` must be arrays"),
         ({"y": None}, r"`y` must be the targets of the compiled loss"),
-        ({"x": (X, Y), "y": None}, r"`y` must be the targets.*tuple or list `x`"),
+        ({"x": (X, Y), "y": None}, r"`y` must be the targets.*apart from `x`"),
         ({"y": np.array(["a"] * N)}, r"`y` must be arrays"),
     ],
 )

@@ -10,10 +10,10 @@ def refuse_replicas(name):
     strategy = tf.distribute.get_strategy()
     if _are_several(strategy):
         raise ValueError(
-            f"`{name}` runs on one device of TensorFlow. Make it outside of "
-            "`strategy.scope()`. For chains on several devices, start a process for "
-            "each, with a seed and a `directory` of its own for `mh.PosteriorSamples`. "
-            f"Received: {_described(strategy)}."
+            f"`{name}` must be made outside of `strategy.scope()`: it runs on one "
+            "device. For chains on several devices, start a process for each, with a "
+            "seed and a `directory` of its own for `mh.PosteriorSamples`. Received: "
+            f"{_described(strategy)}."
         )
 
 
@@ -28,21 +28,17 @@ def refuse_strategy(variables):
         path = variables[made.index(False)].path
         raise ValueError(
             "A sampler and its model must be made, and the model compiled, inside of "
-            "`with strategy.scope():`. Otherwise the devices have no copies of their "
-            f"own. Received: the variable {path}, made without {_described(strategy)}."
+            f"`with strategy.scope():`. Received: the variable {path}, made without "
+            f"{_described(strategy)}."
         )
     is_mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     if is_mirrored or not _are_several(strategy):
         return
     raise ValueError(
         "A sampler runs on several devices of TensorFlow with "
-        "`tf.distribute.MirroredStrategy` alone. On `MultiWorkerMirroredStrategy`, "
-        "Keras' own `fit` fails with any optimizer "
-        "(https://github.com/keras-team/keras/issues/20585). The workers of "
-        "`ParameterServerStrategy` do not wait for each other, and each would move the "
-        "one chain. For independent chains, start several processes without a "
-        "strategy, each with a seed and a `directory` of its own for "
-        f"`mh.PosteriorSamples`. Received: {_described(strategy)}."
+        "`tf.distribute.MirroredStrategy` alone. For independent chains, start several "
+        "processes without a strategy, each with a seed and a `directory` of its own "
+        f"for `mh.PosteriorSamples`. Received: {_described(strategy)}."
     )
 
 

@@ -98,10 +98,9 @@ class CompiledStep:
         except Exception as error:
             raise RuntimeError(
                 'Argument `jit_compile` must be "auto" or False if PyTorch cannot '
-                "compile, as here. On a CPU it needs a C++ compiler such as g++, on a "
-                "GPU it needs Triton. Install what its error names, or leave "
-                f"`jit_compile` out. Received: jit_compile=True, and this error: "
-                f"{error}"
+                "compile, as here. Install what its error names, such as g++ on a CPU "
+                "or Triton on a GPU, or leave `jit_compile` out. Received: "
+                f"jit_compile=True, and this error: {error}"
             ) from error
 
 

@@ -22,7 +22,7 @@ __all__ = [
 
 _INDEPENDENT = contextvars.ContextVar("independent_processes", default=False)
 _REMEDY = (
-    "For a chain of its own in each process, make the sampler in "
+    "or, for a chain of its own in each process, make the sampler in "
     "`with mh.independent_processes():`."
 )
 
@@ -74,19 +74,18 @@ def check_processes(gradients, variables, seeds):
         raise ValueError(
             "The processes of a group must have the same gradients, those of the whole "
             "batch. Call the model by way of "
-            "`torch.nn.parallel.DistributedDataParallel(model)`, in a custom training "
-            "loop: see the page 'Scaling' of the documentation. `fully_shard` has no "
-            f"effect on Keras' variables. {_REMEDY} Received: gradients that differ "
-            f"between {count} processes."
+            "`torch.nn.parallel.DistributedDataParallel(model)` in a custom training "
+            f"loop, {_REMEDY} Received: gradients that differ between {count} "
+            "processes."
         )
     differ = _differ([variable.value for variable in variables])
     others = [v.path for v, is_other in zip(variables, differ, strict=True) if is_other]
     if others:
         raise ValueError(
             "The processes of a group must start with the same weights, and with a "
-            "sampler of the same seed and state. Give all of them the same `seed`, "
-            f"or none, or load the same file in all of them. {_REMEDY} Received: "
-            f"values that differ between {count} processes, in {', '.join(others)}."
+            "sampler of the same seed and state. Give all of them the same `seed`, or "
+            f"load the same file in all, {_REMEDY} Received: values that differ "
+            f"between {count} processes, in {', '.join(others)}."
         )
 
 

@@ -376,7 +376,7 @@ def _ranked(scores: npt.ArrayLike, positive: npt.ArrayLike) -> tuple[Array, Arra
     if set(values) != {0.0, 1.0} or flags.shape != numbers.shape:
         raise ValueError(
             f"Argument `positive` must be {len(numbers)} booleans, one for each score, "
-            "with at least one True and one False. The curve needs both. "
-            f"Received: shape {flags.shape}, with the values {values[:5]}"
+            f"with at least one True and one False. Received: shape {flags.shape}, "
+            f"with the values {values[:5]}"
         )
     return numbers, flags == 1.0

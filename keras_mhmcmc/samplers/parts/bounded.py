@@ -340,8 +340,8 @@ class BoundedTest(base.ExampleTest):
         if batch_size is not None:
             raise ValueError(
                 "Argument `batch_size` must be left out: the kernel draws mini-batches "
-                "of a random size. Its own `block_size` says how many examples are "
-                f"evaluated at once. Received: batch_size={batch_size}"
+                "of a random size. Set `block_size` of the kernel, how many examples "
+                f"are evaluated at once. Received: batch_size={batch_size}"
             )
         check_length(self.names[0], self.limits[0], train_size)
         return self

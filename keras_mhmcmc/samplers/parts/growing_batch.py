@@ -135,8 +135,8 @@ class GrowingWalk(base.ExampleTest):
         if batch_size is not None:
             raise ValueError(
                 "Argument `batch_size` must be left out: the mini-batch of the kernel "
-                "grows until its test can decide. Its own `block_size` says by how "
-                f"many examples. Received: batch_size={batch_size}"
+                "grows until its test can decide. Set `block_size` of the kernel, by "
+                f"how many examples it grows. Received: batch_size={batch_size}"
             )
         size = train_size or 1
         return base.bound(self, train_size=size, block_size=min(self.block_size, size))
