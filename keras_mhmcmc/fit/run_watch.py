@@ -160,7 +160,7 @@ class ChainWatch:
                 first, last = self._start, np.array([end])
                 falls = end < first - _DESCENT * abs(first)
             if epochs > 1 and falls and self._is_new and first is not None:
-                facts = {"kept": self._kept, "epochs": epochs}
+                facts: dict[str, Any] = {"kept": self._kept, "epochs": epochs}
                 tell("descent", first=first, last=last[0], **facts)
             return
         third = epochs // 3
