@@ -34,6 +34,7 @@ def pipeline(is_known):
 SAMPLERS = {
     "SGLD": lambda: mh.SGLD(0.1, train_size=40, seed=0),
     "CSGHMC": lambda: mh.CSGHMC(0.05, train_size=40, pilot_steps=20, seed=0),
+    "AMAGOLD": lambda: mh.AMAGOLD(0.05, train_size=40, warm_up=5, seed=0),
     "RSGLD": lambda: mh.RSGLD(0.1, train_size=40, batch_size=4, warm_up=2, seed=0),
 }
 
@@ -50,7 +51,7 @@ def run(name, is_known, chains=None, **options):
     return model, posterior
 
 
-CASES = [("SGLD", False), ("SGLD", True), ("CSGHMC", False), ("RSGLD", False)]
+CASES = [(name, False) for name in SAMPLERS] + [("SGLD", True)]
 
 
 @pytest.mark.parametrize("name, is_eager", CASES)
