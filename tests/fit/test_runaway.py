@@ -209,7 +209,6 @@ def test_a_chain_of_several_that_ran_away_is_left_out():
     assert len(members) == 12
 
 
-@pytest.mark.every_backend
 @pytest.mark.parametrize("name", ["SGLD", "PSGLD", "SGHMC", "SGNHT", "MHBT", "MINT"])
 @pytest.mark.parametrize("size", [40, 64])
 def test_three_epochs_of_each_sampler(name, size):

@@ -43,7 +43,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.every_backend
+@pytest.mark.in_turn("jax", "tensorflow")  # whose loops have types
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_kernel_draws_what_it_draws_under_float32(name):
     """JAX has a switch for float64 besides: numbers of Python are float64 then."""
