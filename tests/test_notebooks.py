@@ -27,8 +27,8 @@ def tool():
     return notebooks
 
 
-def test_there_are_six():
-    assert len(NAMES) == 6
+def test_there_are_seven():
+    assert len(NAMES) == 7
 
 
 @pytest.mark.slow_on("jax", "tensorflow")

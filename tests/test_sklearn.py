@@ -19,8 +19,8 @@ from keras_mhmcmc.sklearn import BayesianClassifier
 from keras_mhmcmc.sklearn import BayesianRegressor
 
 SMALL = {"num_members": 2, "sampling": 0, "epochs": 20, "random_state": 0}
-ESTIMATORS = [BayesianRegressor((8,), **SMALL), BayesianClassifier((8,), **SMALL)]
 LONGER = SMALL | {"epochs": 60, "batch_size": 16}
+ESTIMATORS = [BayesianRegressor((8,), **LONGER), BayesianClassifier((8,), **SMALL)]
 
 
 def line(seed, count=200):
