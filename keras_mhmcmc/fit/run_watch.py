@@ -83,10 +83,11 @@ class ChainWatch:
             self._distinct += (state != self._last).any(axis=1)
         self._kept, self._last = self._kept + 1, state
 
-    def open(self, model: keras.Model, sampler: Sampler) -> None:
-        """Look at a chain before its first step."""
-        traits = sampler.algorithm.traits
-        if traits.compares_batches and loss_terms.constant_loss(model) is not None:
+    def open(self, model: keras.Model, sampler: Sampler, epochs: int) -> None:
+        """Look at a chain before its first step, if it has few epochs."""
+        if epochs >= _FEWEST_EPOCHS or not sampler.algorithm.traits.compares_batches:
+            return
+        if loss_terms.constant_loss(model) is not None:
             self._start = _energy_of_state(model, sampler)
 
     def begin(self, sampler: Sampler, is_new: bool) -> None:
@@ -117,9 +118,8 @@ class ChainWatch:
         if not is_lost.any():  # otherwise the means are over different chains
             # At equilibrium each weight has the energy T/2 above the minimum.
             excess = 0.5 * sampler.temperature_now() * _num_weights(sampler)
-            is_short = len(self._means["energy"]) < _FEWEST_EPOCHS
             end = None
-            if is_short and self._start is not None:
+            if self._start is not None:
                 end = _energy_of_state(model, sampler)
             self._check_energies(_rate_of(sampler), excess, end)
 

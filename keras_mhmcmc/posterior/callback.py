@@ -372,7 +372,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         if self._reason is not None:
             raise ValueError(
                 "There are no samples, and the first was due at iteration "
-                f"{self._next_due(0)}: {self._reason}"
+                f"{self._next_due(0)}. {self._reason}"
             )
         raise ValueError(
             "There are no samples yet. Pass this callback to `model.fit(..., "
@@ -541,7 +541,7 @@ class PosteriorSamples(keras.callbacks.Callback):
             sampler.watch_samples()
             self._runaway.open(self.model, sampler)
             if self._started == 0:
-                self._watch.open(self.model, sampler)
+                self._watch.open(self.model, sampler, self.params["epochs"] - epoch)
             planned = sampler.planned_warm_up(self.burn_in, steps)
             self._warm_up = sampler.warm_up if planned is None else planned
         if len(self) == 0:
