@@ -1,5 +1,6 @@
 """Files of models: what they hold, and what Keras does not say while it reads them."""
 
+import re
 from typing import Any
 
 import keras
@@ -31,12 +32,16 @@ def made_again(
         return keras.saving.deserialize_keras_object(config, custom_objects)
     except (NotImplementedError, TypeError) as error:
         kind = config["registered_name"] or config["class_name"]
+        missing = re.findall(r"(Could not locate \w+ '([^']+)')", str(error))
+        said = str(error).splitlines()[0]
+        if missing:  # the class of a layer inside
+            said, kind = missing[0]
         raise ValueError(
             f"Argument `{name}` of the saved model must be a model that Keras can make "
             "again from its configuration. Decorate its class and those of its own "
             "layers with `@keras.saving.register_keras_serializable()`, and import "
             "them before the file is loaded, or load it with `custom_objects={"
-            f"{kind!r}: ...}}`. Received: class {kind!r}, and the error: {error}"
+            f"{kind!r}: ...}}`. Received: class {kind!r}, and the error: {said}"
         ) from error
 
 

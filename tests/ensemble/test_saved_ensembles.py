@@ -248,6 +248,19 @@ def test_a_class_that_keras_does_not_know(tmp_path):
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
 
 
+class OwnLayer(keras.layers.Dense):
+    pass
+
+
+def test_a_layer_that_keras_does_not_know(tmp_path):
+    """The remedy names the layer, and not the model around it."""
+    model = keras.Sequential([keras.Input((4,)), OwnLayer(2, "softmax")])
+    mh.deep_ensemble([model]).save(tmp_path / "ensemble.keras")
+    message = r"custom_objects=\{'OwnLayer'.*error: Could not locate class 'OwnLayer'$"
+    with pytest.raises(ValueError, match=message):
+        keras.models.load_model(tmp_path / "ensemble.keras")
+
+
 @pytest.mark.skipif(
     KERAS_VERSION <= (3, 10), reason="Keras 3.10 saves without a sentence"
 )
