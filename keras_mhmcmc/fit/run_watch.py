@@ -151,7 +151,9 @@ class ChainWatch:
         tell("copies", kept=self._kept, where=where, distinct=distinct)
         return True
 
-    def _check_energies(self, rate: float, excess: float, end: float | None) -> None:
+    def _check_energies(
+        self, rate: float, excess: float, end: float | None = None
+    ) -> None:
         energies, first = np.array(self._means["energy"]), self._first_energy
         epochs = len(energies)
         if epochs < _FEWEST_EPOCHS:

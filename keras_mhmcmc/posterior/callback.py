@@ -376,7 +376,9 @@ class PosteriorSamples(keras.callbacks.Callback):
             )
         raise ValueError(
             "There are no samples yet. Pass this callback to `model.fit(..., "
-            f"callbacks=[posterior])` for more than burn_in={self.burn_in} iterations."
+            f"callbacks=[posterior])` for more than burn_in={self.burn_in} iterations, "
+            "and create it where `fit` is called if a tool copies its callbacks, as "
+            "KerasTuner does."
         )
 
     def _warn_of_weights(self) -> None:
