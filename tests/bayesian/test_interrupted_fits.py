@@ -52,8 +52,19 @@ def fitted(directory=None, **options):
 
 
 @pytest.fixture(scope="module")
-def whole():
-    return fitted()
+def told():
+    """What a whole fit tells its progress of."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def whole(told):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(members, "_SAVE_EVERY", 0.0)
+        calls = stop_at(patch, 0, Killed)
+        ensemble = fitted()
+    told.extend(calls)
+    return ensemble
 
 
 def phases(ensemble):
@@ -63,11 +74,8 @@ def phases(ensemble):
 
 @pytest.mark.in_turn("jax", "tensorflow", "torch")
 @pytest.mark.parametrize("part", [0.1, 0.4, 0.8])
-def test_a_killed_fit_goes_on_to_the_same_end(whole, monkeypatch, tmp_path, part):
+def test_a_killed_fit_goes_on_to_the_same_end(whole, told, monkeypatch, tmp_path, part):
     monkeypatch.setattr(members, "_SAVE_EVERY", 0.0)
-    with monkeypatch.context() as patch:
-        told = stop_at(patch, 0, Killed)
-        fitted()
     with monkeypatch.context() as patch:
         stop_at(patch, max(int(part * len(told)), 1), Killed)
         with pytest.raises(Killed):
