@@ -157,13 +157,14 @@ class ChainWatch:
         energies, first = np.array(self._means["energy"]), self._first_energy
         epochs = len(energies)
         if epochs < _FEWEST_EPOCHS:
-            falls, last = bool((np.diff(energies) < 0.0).all()), energies[-1:]
+            if epochs < 2 or not self._is_new or first is None:
+                return
+            falls, last = bool((np.diff(energies) < 0.0).all()), energies[-1]
             if end is not None and self._start is not None:
-                first, last = self._start, np.array([end])
-                falls = end < first - _DESCENT * abs(first)
-            if epochs > 1 and falls and self._is_new and first is not None:
-                facts: dict[str, Any] = {"kept": self._kept, "epochs": epochs}
-                tell("descent", first=first, last=last[0], **facts)
+                first, last = self._start, end
+                falls = last < first - _DESCENT * abs(first)
+            if falls:
+                tell("descent", kept=self._kept, epochs=epochs, first=first, last=last)
             return
         third = epochs // 3
         early, late = energies[:third], energies[-third:]
@@ -265,7 +266,7 @@ class Runaway:
             limit = np.where(self._has_fled, -_BELOW * scale, limit)
         # A chain whose loss is not finite is lost, and gives no sample.
         excess = np.where(np.isfinite(losses), losses - base - limit, -math.inf)
-        if sampler.algorithm.traits.takes_prior:
+        if is_sample and sampler.algorithm.traits.takes_prior:
             rise = (sampler.prior_energies() - self._first_prior) / sampler.train_size
             gain = np.maximum(np.fmax(self._first, base) - self._lowest, 0.0)
             weights = _num_weights(sampler) / sampler.train_size

@@ -548,9 +548,7 @@ class Sampler(keras.optimizers.Optimizer):
         zeros = np.zeros(self.num_chains or 1)
         if not isinstance(self.prior, Prior):
             return zeros
-        bound = self._bound_prior
-        if start is not None:
-            bound = self.prior.bind(start)
+        bound = self._bound_prior if start is None else self.prior.bind(start)
         if bound is None:
             return zeros
         values = self.state_values() if start is None else [v.value for v in start]

@@ -190,8 +190,8 @@ not compiled (around_fit::a_fit_that_does_not_know_its_sampler_is_told)
 """
 _SHARED = {
     "{NOW}": "Now: learning_rate={rate:.3g}, temperature={temperature:.3g}",
-    "{LOWER}": "Lower the learning rate by `mh.suggest_learning_rate(model, x, y)`, "
-    "or, if the loss still falls, standardise the targets and keep samples later "
+    "{LOWER}": "Take the learning rate of `mh.suggest_learning_rate(model, x, y)`, or, "
+    "if the loss still falls, standardise the targets and keep samples later "
     "(`burn_in`).",
     "{SETTLE}": "Keep samples later (`burn_in`) and train longer, or, if the loss is "
     "worse than before training, lower the learning rate (now {rate:.3g}).",

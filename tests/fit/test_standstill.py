@@ -140,7 +140,7 @@ def test_an_energy_above_that_of_the_start():
     posterior = mh.PosteriorSamples(burn_in=24)
     model = compiled(sampler)
     (message,) = told(model, "ignores the inputs", epochs=20, callbacks=[posterior])
-    assert "far above that" in message and "Lower the learning rate" in message
+    assert "far above that" in message and "suggest_learning_rate" in message
 
 
 def test_the_energy_of_a_prior_is_no_sign_of_anything():
