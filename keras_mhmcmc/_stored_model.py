@@ -66,12 +66,18 @@ def rebuilt(
 ) -> keras.Model:
     """Return a new model of the same architecture, for this process alone.
 
-    Unlike a model from a file, it may have classes that are not registered, and layers
-    that hold any function: the new model has the same classes and functions.
-
     Args:
         model: a built model.
         change: of its configuration.
+    """
+    return recipe(model)(change)
+
+
+def recipe(model: keras.Model) -> Callable[..., keras.Model]:
+    """Return a function that makes new models of the architecture `model` has now.
+
+    Unlike a model from a file, they may have classes that are not registered, and
+    layers that hold any function: the new models have the same classes and functions.
     """
     known: dict[str, Any] = {}
     layers: dict[str, list[keras.layers.Layer]] = {}
@@ -117,11 +123,16 @@ def rebuilt(
     with warnings.catch_warnings():  # of lambdas, which here no file has to hold
         warnings.filterwarnings("ignore", ".* includes a `lambda`")
         config = named(architecture(model))
-    new: keras.Model = keras.saving.deserialize_keras_object(change(config), known)
-    pairs = zip(_backend.inner_layers(model), _backend.inner_layers(new), strict=True)
-    for layer, copy in pairs:  # the outer ones first, which set those inside
-        copy.trainable = layer.trainable
-    return new
+    trainable = [layer.trainable for layer in _backend.inner_layers(model)]
+
+    def make(change: Callable[[Any], Any] = lambda config: config) -> keras.Model:
+        new: keras.Model = keras.saving.deserialize_keras_object(change(config), known)
+        pairs = zip(_backend.inner_layers(new), trainable, strict=True)
+        for layer, value in pairs:  # the outer ones first, which set those inside
+            layer.trainable = value
+        return new
+
+    return make
 
 
 def _taken(config: dict[str, Any], kind: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 from keras.src.backend.common.masking import get_keras_mask as mask_of  # of padding
 from keras.src.backend.common.masking import set_keras_mask
+from keras.src.backend.common.stateless_scope import in_stateless_scope  # noqa: F401
 from keras.src.export import export_utils
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 

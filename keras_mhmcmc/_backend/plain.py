@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
+from keras_mhmcmc._backend.keras_internals import in_stateless_scope
 
 SEED_DTYPE = "int64"
 # The number of weights above which "auto" loops over chains on a CPU. This is a guess:
@@ -20,6 +21,11 @@ LOOP_ABOVE = 100_000
 
 
 # Variables and steps.
+
+
+def is_eager():
+    """Return whether new variables would have values of their own, as in no trace."""
+    return not in_stateless_scope()
 
 
 class LossObserver:

@@ -1,5 +1,6 @@
 """Checks of the samples and weights that an ensemble is filled with."""
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +9,9 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import recipe
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
@@ -34,19 +37,37 @@ def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:
     return weights
 
 
-def check_same_architecture(
-    member: keras.Model, known: Sequence[keras.Variable]
-) -> None:
-    """Raise a `ValueError` if `member` has got other weights than the `known` ones."""
-    weights = member.weights
-    if list(map(id, weights)) != list(map(id, known)):
-        raise ValueError(
-            "The model of an ensemble must keep its weights: call `enable_lora` or "
-            "`quantize` of a copy, such as `keras.models.clone_model(model)`. Make the "
-            "model again as it was sampled, and call `posterior.ensemble` with it. "
-            f"Received: a model with {len(weights)} weights, which had {len(known)} "
-            "when the ensemble was made"
-        )
+def recipe_of(member: keras.Model) -> Callable[..., keras.Model] | Exception:
+    """Return the function that makes `member` again, or why there is none."""
+    try:
+        return recipe(member)
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        return error  # which matters only if the model changes
+
+
+def copy_of_sampled(
+    changed: keras.Model,
+    known: Sequence[keras.Variable],
+    make: Callable[..., keras.Model] | Exception,
+) -> keras.Model:
+    """Return a new model with weights like the `known` ones, or raise a `ValueError`.
+
+    `changed` is the model that had them, `make` is from `recipe_of`.
+    """
+    cause: Exception | None = None
+    if isinstance(make, Exception):
+        cause = make
+    elif _backend.is_eager():
+        copy = make()
+        if [w.shape for w in copy.weights] == [w.shape for w in known]:
+            return copy
+    raise ValueError(
+        "The model of an ensemble must keep its weights where Keras cannot copy it: "
+        "call `enable_lora` or `quantize` of another model of the same class. Make the "
+        "model again as it was sampled, and call `posterior.ensemble` with it. "
+        f"Received: a model with {len(changed.weights)} weights, which had "
+        f"{len(known)} when the ensemble was made"
+    ) from cause
 
 
 def checked_values(

@@ -98,7 +98,7 @@ class Ensemble(StoredModel):
             "shared", shared, len(member.weights), "member"
         )
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
-        self._untracked = _Untracked(member, member.weights)
+        self._untracked = _Untracked(member, member.weights, checks.recipe_of(member))
         self._makes_masks = _backend.makes_masks(member)
         self._values: list[keras.Variable] = [
             self._add_stacked(*pair) for pair in enumerate(member.weights)
@@ -121,12 +121,17 @@ class Ensemble(StoredModel):
     def member(self) -> keras.Model:
         """Return the model that gives the architecture, with weights of its own.
 
+        It is the model that was sampled until that one gets or loses weights, for
+        example by `enable_lora`. From then on it is a copy of what was sampled.
+
         Raises:
-            ValueError: its weights are no longer those that the samples belong to.
+            ValueError: Keras cannot make the copy.
         """
-        member, known = self._untracked.member, self._untracked.weights
-        checks.check_same_architecture(member, known)
-        return member
+        held = self._untracked
+        if list(map(id, held.member.weights)) != list(map(id, held.weights)):
+            held.member = checks.copy_of_sampled(held.member, held.weights, held.recipe)
+            held.weights = held.member.weights
+        return held.member
 
     @property
     def averaging_weights(self) -> npt.NDArray[np.float64]:
@@ -203,6 +208,11 @@ class Ensemble(StoredModel):
 
         return predict
 
+    def predict(self, *args: Any, **options: Any) -> Any:
+        """Return the weighted mean of the members, as `keras.Model.predict` does."""
+        _ = self.member  # which no compiled function could make again
+        return super().predict(*args, **options)
+
     def predict_members(
         self, x: Any, batch_size: int | None = None, verbose: int | str = 0
     ) -> Any:
@@ -217,6 +227,7 @@ class Ensemble(StoredModel):
         """
         if self._untracked.members_second is None:
             self._untracked.members_second = _MembersSecond(self)
+        _ = self.member
         with _backend.values_kept(self):
             outputs = self._untracked.members_second.predict(
                 x, batch_size=batch_size, verbose=verbose
@@ -233,6 +244,7 @@ class Ensemble(StoredModel):
 
     def evaluate(self, *args: Any, **options: Any) -> Any:
         """Return the loss and the metrics, as `keras.Model.evaluate` does."""
+        _ = self.member
         results = super().evaluate(*args, **options)
         if self._untracked.doubt:
             warn(self._untracked.doubt)
@@ -362,7 +374,8 @@ class _Untracked:
     """A holder of models that Keras must not track as parts of the ensemble."""
 
     member: keras.Model
-    weights: list[keras.Variable]  # of the member when the ensemble was made
+    weights: list[keras.Variable]  # that the member had when it came here
+    recipe: Callable[..., keras.Model] | Exception  # of what was sampled
     members_second: "_MembersSecond | None" = None
     doubt: str | None = None  # about the loss, empty if it has been told
 

@@ -18,6 +18,7 @@ __all__ = [
     "cond",
     "dense",
     "gradient_and_more",
+    "is_eager",
     "map_members",
     "noted_weights",
     "read",
@@ -206,6 +207,11 @@ def map_members(function, stacked, chunk):
         for i in range(0, count, chunk)
     ]
     return tf.nest.map_structure(lambda *ys: tf.concat(ys, axis=0), *parts)
+
+
+def is_eager():
+    """Return whether no graph is traced."""
+    return tf.executing_eagerly()
 
 
 def accelerated():
