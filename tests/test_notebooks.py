@@ -27,8 +27,8 @@ def tool():
     return notebooks
 
 
-def test_there_are_seven():
-    assert len(NAMES) == 7
+def test_there_are_eight():
+    assert len(NAMES) == 8
 
 
 @pytest.mark.slow_on("jax", "tensorflow")
