@@ -1,0 +1,270 @@
+"""Few labels on a frozen network: what the new last layer should be.
+
+A convolutional network has learned other classes, and keeps its weights. A new last
+layer learns from 20, 100 or 500 labels:
+
+- digits: the network knows 0 to 4, and the labels are of 5 to 9 (scikit-learn's);
+- kmnist: it knows the clothes of Fashion-MNIST, and the labels are of ten hiragana (the
+  test images of KMNIST: labels from the first half, scores on the second).
+
+    python examples/few_labels.py --data-dir folder --seeds 5
+
+Everything is chosen on the labels themselves. Adam trains for as many epochs as a fifth
+of them, held out, wants, and then from all of them. The maximum a posteriori (MAP), as
+of a logistic regression, has the prior with the best five-fold cross-validation, and
+Laplace has it from there. Hamiltonian Monte Carlo has one prior, 4 in units of the
+features, and chooses nothing. The unknown classes are those that the network knows. The
+rows go to `--out` as they come, and the same command goes on where it was stopped.
+"""
+
+import argparse
+import json
+import math
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import keras
+import numpy as np
+from scipy import optimize
+from scipy import special
+
+import keras_mhmcmc as mh
+
+TASKS, LABELS = ("digits", "kmnist"), (20, 100, 500)
+PRIORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+PRIOR = 4.0
+MOST, EPOCH = 300, 10  # epochs of Adam, and steps of an epoch
+METHODS = ("Adam", "four Adam", "MAP", "Laplace", "HMC")
+
+
+def digits(folder):
+    """Images that the body learns from, images to label, to score, and unknown ones."""
+    (x, y), (x_test, y_test) = mh.datasets.load("digits")
+    known, others = y < 5, y_test < 5
+    labelled = x[~known], y[~known] - 5, x_test[~others], y_test[~others] - 5
+    return (x[known], y[known]), labelled, x_test[others]
+
+
+def kmnist(folder):
+    """The same for clothes, and for Japanese letters."""
+    clothes, (others, _) = mh.datasets.load("fashion_mnist", folder)
+    with np.load(Path(folder) / "kmnist_test.npz") as file:
+        x, y = file["x_test"], file["y_test"].astype("int64")
+    x = x[..., None].astype("float32") / 255
+    labelled = x[:5000], y[:5000], x[5000:], y[5000:]
+    return tuple(part[:20_000] for part in clothes), labelled, others[:5000]
+
+
+def features(name, folder):
+    """Features of a network that has learned other classes, of size 1."""
+    keras.utils.set_random_seed(0)
+    (x, y), (x_few, y_few, x_test, y_test), others = globals()[name](folder)
+    small = x.shape[1] < 20
+    pooling = [] if small else [keras.layers.MaxPooling2D()]
+    body = keras.Sequential(
+        [
+            keras.Input(x.shape[1:]),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            *pooling,
+            keras.layers.Conv2D(64, 3, activation="relu"),
+            *pooling,
+            keras.layers.Flatten(),
+            keras.layers.Dense(64, "relu"),
+        ]
+    )
+    network = keras.Sequential([body, keras.layers.Dense(int(y.max()) + 1)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    network.compile("adam", loss)
+    network.fit(x, y, batch_size=32, epochs=15 if small else 3, verbose=0)
+    found = [body.predict(part, verbose=0) for part in (x_few, x_test, others)]
+    size = np.sqrt(np.mean(np.square(found[0])))
+    few, test, others = (part / size for part in found)
+    return few, y_few, test, y_test, others
+
+
+def layer(inputs, classes):
+    """A new last layer."""
+    return keras.Sequential([keras.Input((inputs,)), keras.layers.Dense(classes)])
+
+
+def adam(x, y, classes, seed):
+    """Four layers by Adam, for as long as held-out labels want."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    size = max(1, len(x) // EPOCH)
+
+    def chains(x, y, epochs, callbacks=()):
+        made = mh.ParallelChains(layer(x.shape[1], classes), 4, seed=seed)
+        made.compile(keras.optimizers.Adam(0.01), loss)
+        made.fit(x, y, size, epochs, verbose=0, callbacks=list(callbacks))
+        return made
+
+    out, kept = np.split(np.random.default_rng(seed).permutation(len(x)), [len(x) // 5])
+    nlls = []
+
+    class Score(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logits = keras.ops.convert_to_numpy(self.model.predict(x[out], verbose=0))
+            log_p = special.log_softmax(logits, axis=-1)
+            nlls.append(np.mean(nll_of(log_p, y[out])))
+
+    chains(x[kept], y[kept], MOST, [Score()])
+    return chains(x, y, int(np.argmin(nlls)) + 1)
+
+
+def nll_of(log_p, y):
+    """Negative log-likelihood of each label, (..., N)."""
+    places = np.broadcast_to(y, log_p.shape[:-1])[..., None]
+    return -np.take_along_axis(log_p, places, axis=-1)[..., 0]
+
+
+def mode(x, y, classes, prior):
+    """Weights and biases of the highest posterior density, (features + 1, classes)."""
+    inputs = np.column_stack([x, np.ones(len(x))]).astype("float64")
+    hot = np.eye(classes)[y]
+
+    def energy(flat):
+        w = flat.reshape(-1, classes)
+        log_p = special.log_softmax(inputs @ w, axis=1)
+        gradient = inputs.T @ (np.exp(log_p) - hot) + w / prior**2
+        return -np.sum(log_p * hot) + 0.5 * np.sum(w**2) / prior**2, gradient.ravel()
+
+    start = np.zeros(inputs.shape[1] * classes)
+    found = optimize.minimize(energy, start, jac=True, method="L-BFGS-B")
+    return found.x.reshape(-1, classes)
+
+
+def chosen(x, y, classes, seed):
+    """The prior of the mode with the best five-fold cross-validation."""
+    folds = np.array_split(np.random.default_rng(seed).permutation(len(x)), 5)
+
+    def score(prior):
+        total = 0.0
+        for fold in folds:
+            kept = np.setdiff1d(np.arange(len(x)), fold)
+            w = mode(x[kept], y[kept], classes, prior)
+            log_p = special.log_softmax(x[fold] @ w[:-1] + w[-1], axis=1)
+            total += np.sum(nll_of(log_p, y[fold]))
+        return total
+
+    return min(PRIORS, key=score)
+
+
+def run(data, labels, seed):
+    """A row for each method."""
+    few, y_few, test, y_test, others = data
+    classes = int(y_few.max()) + 1
+    places = np.random.default_rng(seed).choice(len(few), labels, replace=False)
+    x, y = few[places], y_few[places]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def scored(method, begin, predict):
+        p, unknown = (np.asarray(predict(part), "float64") for part in (test, others))
+        log_p = np.log(np.maximum(p, 1e-30))
+        scores = np.concatenate([entropy(p), entropy(unknown)])
+        is_unknown = np.arange(len(scores)) >= len(p)
+        return {
+            "method": method,
+            "nll": round(float(np.mean(nll_of(log_p, y_test))), 4),
+            "accuracy": round(float(np.mean(p.argmax(axis=1) == y_test)), 4),
+            "ece": round(float(mh.metrics.ece(p, y_test)), 4),
+            "auroc": round(float(mh.metrics.auroc(scores, is_unknown)), 4),
+            "seconds": round(time.perf_counter() - begin, 1),
+        }
+
+    def entropy(p):
+        return -np.sum(p * np.log(np.maximum(p, 1e-30)), axis=1)
+
+    begin = time.perf_counter()
+    chains = adam(x, y, classes, seed)
+
+    def of_chains(part):
+        logits = keras.ops.convert_to_numpy(chains.predict(part, verbose=0))
+        return special.softmax(logits, axis=-1)
+
+    rows = [
+        scored("Adam", begin, lambda part: of_chains(part)[0]),
+        scored("four Adam", begin, lambda part: of_chains(part).mean(axis=0)),
+    ]
+    begin = time.perf_counter()
+    prior = chosen(x, y, classes, seed)
+    w = mode(x, y, classes, prior)
+    model = layer(x.shape[1], classes)
+    model.set_weights([w[:-1], w[-1]])
+    model.compile(loss=loss)
+    rows.append(
+        scored("MAP", begin, lambda p: special.softmax(p @ w[:-1] + w[-1], axis=1))
+    )
+    width = mh.priors.Gaussian(prior)
+    laplace = mh.last_layer_laplace(model, x, y, prior=width, members=200, seed=seed)
+    rows.append(scored("Laplace", begin, lambda p: laplace.predict(p, verbose=0)))
+    rows[-1]["prior"] = prior
+    begin = time.perf_counter()
+    width = mh.priors.Gaussian(PRIOR)
+    hmc, _ = mh.sample_last_layer(model, x, y, prior=width, seed=seed, progress=False)
+    rows.append(scored("HMC", begin, lambda p: hmc.predict(p, verbose=0)))
+    return rows
+
+
+def table(rows):
+    """Means over the seeds, and the NLL minus that of HMC with its standard error."""
+    lines = [
+        "| task | labels | method | NLL | minus HMC | accuracy | ECE | AUROC | s |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    for task in TASKS:
+        for labels in LABELS:
+            own = [r for r in rows if r["task"] == task and r["labels"] == labels]
+            if not own:
+                continue
+            by = {m: [r for r in own if r["method"] == m] for m in METHODS}
+            hmc = np.array([r["nll"] for r in by["HMC"]])
+            for method, found in by.items():
+                less = np.array([r["nll"] for r in found]) - hmc
+                error = less.std(ddof=1) / math.sqrt(len(less)) if len(less) > 1 else 0
+                keys = ("accuracy", "ece", "auroc", "seconds")
+                means = [np.mean([r[key] for r in found]) for key in keys]
+                shown = "—" if method == "HMC" else f"{less.mean():+.3f} ± {error:.3f}"
+                nll = f"{np.mean([r['nll'] for r in found]):.3f}"
+                cells = [task, labels, method, nll, shown]
+                cells += [f"{mean:.3f}" for mean in means[:3]] + [f"{means[3]:.0f}"]
+                lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def main(argv=None):
+    """Run what is missing, and print the table. Returns the rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["digits"])
+    parser.add_argument("--labels", nargs="+", type=int, default=LABELS)
+    parser.add_argument("--data-dir", help="folder with Fashion-MNIST and KMNIST")
+    parser.add_argument("--out", default="out/few_labels.jsonl", help="the rows")
+    args = parser.parse_args(argv)
+    path = Path(args.out)
+    text = path.read_text() if path.exists() else ""
+    rows = [json.loads(line) for line in text.splitlines()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for task in args.tasks:
+        data = None
+        for labels in args.labels:
+            for seed in range(args.seeds):
+                key = {"task": task, "labels": labels, "seed": seed}
+                if any(key.items() <= row.items() for row in rows):
+                    continue
+                data = data or features(task, args.data_dir)
+                found = [key | row for row in run(data, labels, seed)]
+                rows += found
+                with path.open("a") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in found)
+                print(key, {r["method"]: r["nll"] for r in found}, flush=True)
+    print(table(rows))
+    return rows
+
+
+if __name__ == "__main__":
+    main()
