@@ -33,7 +33,7 @@ SIZES = {
     "yacht": Size(55, 4, 200_000, 3000, 2000, 30),
     "digits": Size(287, 4, 60_000, 800, 1000, 20),
 }
-QUICK = Size(91, 4, 1200, 300, 120, 5, 50, 1)
+QUICK = Size(91, 4, 1200, 300, 240, 5, 50, 1)
 
 
 def size_of(name, is_quick):

@@ -51,7 +51,7 @@ def test_runs_are_scored_and_not_repeated(tmp_path):
     assert rows["HMC"]["predicted"] == 1.0
     assert rows["last-layer Laplace"]["predicted"] is None
     assert all(row["label_agreement"] > 0.9 for row in found)
-    assert rows["HMC"]["passes"] == 120 * 6  # five gradients and an energy in a path
+    assert rows["HMC"]["passes"] == 240 * 6  # five gradients and an energy in a path
     fidelity.main(command)
     assert len(path.read_text().splitlines()) == len(found)
     assert picture.stat().st_size > 10_000
