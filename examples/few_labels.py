@@ -10,11 +10,11 @@ layer learns from 20, 100 or 500 labels:
     python examples/few_labels.py --data-dir folder --seeds 5
 
 Everything is chosen on the labels themselves. Adam trains for as many epochs as a fifth
-of them, held out, wants, and then from all of them. The maximum a posteriori (MAP), as
-of a logistic regression, has the prior with the best five-fold cross-validation, and
-Laplace has it from there. Hamiltonian Monte Carlo has one prior, 4 in units of the
-features, and chooses nothing. The unknown classes are those that the network knows. The
-rows go to `--out` as they come, and the same command goes on where it was stopped.
+of them, held out, wants, and then on all of them. The maximum a posteriori (MAP), which
+is a logistic regression, has the prior with the best five-fold cross-validation. The
+Laplace approximation and Hamiltonian Monte Carlo (HMC) take the same prior. The unknown
+classes are those that the network has learned. The rows go to `--out` as they come, and
+the same command goes on where it was stopped.
 """
 
 import argparse
@@ -35,7 +35,6 @@ import keras_mhmcmc as mh
 
 TASKS, LABELS = ("digits", "kmnist"), (20, 100, 500)
 PRIORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-PRIOR = 4.0
 MOST, EPOCH = 300, 10  # epochs of Adam, and steps of an epoch
 METHODS = ("Adam", "four Adam", "MAP", "Laplace", "HMC")
 
@@ -200,12 +199,10 @@ def run(data, labels, seed):
     width = mh.priors.Gaussian(prior)
     laplace = mh.last_layer_laplace(model, x, y, prior=width, members=200, seed=seed)
     rows.append(scored("Laplace", begin, lambda p: laplace.predict(p, verbose=0)))
-    rows[-1]["prior"] = prior
     begin = time.perf_counter()
-    width = mh.priors.Gaussian(PRIOR)
     hmc, _ = mh.sample_last_layer(model, x, y, prior=width, seed=seed, progress=False)
     rows.append(scored("HMC", begin, lambda p: hmc.predict(p, verbose=0)))
-    return rows
+    return [row | {"prior": prior} for row in rows]
 
 
 def table(rows):

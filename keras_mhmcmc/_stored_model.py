@@ -135,6 +135,14 @@ def recipe(model: keras.Model) -> Callable[..., keras.Model]:
     return make
 
 
+def recipe_or_error(model: keras.Model) -> Callable[..., keras.Model] | Exception:
+    """Return `recipe(model)`, or why Keras cannot make such a model."""
+    try:
+        return recipe(model)
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        return error  # for those who need the copy
+
+
 def _taken(config: dict[str, Any], kind: Any) -> dict[str, Any]:
     """Return what the constructor of a class of the user takes of a configuration.
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
-from keras_mhmcmc._stored_model import recipe
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
@@ -37,14 +36,6 @@ def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:
     return weights
 
 
-def recipe_of(member: keras.Model) -> Callable[..., keras.Model] | Exception:
-    """Return the function that makes `member` again, or why there is none."""
-    try:
-        return recipe(member)
-    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
-        return error  # which matters only if the model changes
-
-
 def copy_of_sampled(
     changed: keras.Model,
     known: Sequence[keras.Variable],
@@ -52,12 +43,10 @@ def copy_of_sampled(
 ) -> keras.Model:
     """Return a new model with weights like the `known` ones, or raise a `ValueError`.
 
-    `changed` is the model that had them, `make` is from `recipe_of`.
+    `changed` is the model that had them, `make` is from `recipe_or_error`.
     """
-    cause: Exception | None = None
-    if isinstance(make, Exception):
-        cause = make
-    elif _backend.is_eager():
+    cause = make if isinstance(make, Exception) else None
+    if not isinstance(make, Exception) and _backend.is_eager():
         copy = make()
         if [w.shape for w in copy.weights] == [w.shape for w in known]:
             return copy
