@@ -36,6 +36,7 @@ import keras_mhmcmc as mh
 TASKS, LABELS = ("digits", "kmnist"), (20, 100, 500)
 PRIORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 MOST, EPOCH = 300, 10  # epochs of Adam, and steps of an epoch
+OUT = "examples/results/few_labels.jsonl"
 METHODS = ("Adam", "four Adam", "MAP", "Laplace", "HMC")
 
 
@@ -240,7 +241,7 @@ def main(argv=None):
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["digits"])
     parser.add_argument("--labels", nargs="+", type=int, default=LABELS)
     parser.add_argument("--data-dir", help="folder with Fashion-MNIST and KMNIST")
-    parser.add_argument("--out", default="out/few_labels.jsonl", help="the rows")
+    parser.add_argument("--out", default=OUT, help="the rows")
     args = parser.parse_args(argv)
     path = Path(args.out)
     text = path.read_text() if path.exists() else ""
