@@ -1,5 +1,6 @@
 """Models of this package that users save, and copies of the users' own."""
 
+import functools
 import inspect
 import types
 import warnings
@@ -16,6 +17,8 @@ from keras_mhmcmc._serialize import attributes
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 
+# Of a model that Keras cannot make again.
+ERRORS = AttributeError, NotImplementedError, TypeError, ValueError
 _FOREIGN = (keras.layers.TorchModuleWrapper, keras.layers.TFSMLayer)
 
 
@@ -135,12 +138,16 @@ def recipe(model: keras.Model) -> Callable[..., keras.Model]:
     return make
 
 
-def recipe_or_error(model: keras.Model) -> Callable[..., keras.Model] | Exception:
-    """Return `recipe(model)`, or why Keras cannot make such a model."""
+def recipe_if_needed(model: keras.Model) -> Callable[..., keras.Model]:
+    """Return `recipe(model)`, or a function with its error."""
     try:
         return recipe(model)
-    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
-        return error  # for those who need the copy
+    except ERRORS as error:
+        return functools.partial(_failed, error)
+
+
+def _failed(error: Exception) -> keras.Model:
+    raise error
 
 
 def _taken(config: dict[str, Any], kind: Any) -> dict[str, Any]:

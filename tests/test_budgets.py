@@ -20,14 +20,14 @@ GROUND = "__init__ _version _types _names _validate _data _inputs _serialize _wa
 GROUND += " _layer_calls _table _stored_model _laws priors schedules losses"
 BESIDE = "kernels proposals partition expansions bounds targets barker_chain citation"
 ROOMS = {
-    "ground": (GROUND, 2990, 1600),
+    "ground": (GROUND, 3000, 1600),
     "_backend": ("_backend", 3890, 2700),
     "samplers": ("samplers", 9850, 7000),
     "beside the samplers": (BESIDE, 1305, 250),
     "fit": ("fit", 3310, 1500),
-    "sampling": ("sampling", 2790, 1200),
-    "posterior": ("posterior", 1960, 1000),
-    "ensemble": ("ensemble bayesian sklearn", 4335, 2200),
+    "sampling": ("sampling", 2770, 1200),
+    "posterior": ("posterior", 1935, 1000),
+    "ensemble": ("ensemble bayesian sklearn", 4340, 2200),
     "parallel": ("parallel", 1110, 850),
     "evaluation": ("evaluation diagnostics tuning", 4140, 3000),
     "extras": ("adversarial baselines plots datasets", 6090, 3700),

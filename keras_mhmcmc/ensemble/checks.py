@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
+from keras_mhmcmc._stored_model import ERRORS
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.ensemble import activations
@@ -39,17 +40,20 @@ def checked_weights(weights: Any, num_members: int) -> npt.NDArray[np.float64]:
 def copy_of_sampled(
     changed: keras.Model,
     known: Sequence[keras.Variable],
-    make: Callable[..., keras.Model] | Exception,
+    make: Callable[..., keras.Model],
 ) -> keras.Model:
     """Return a new model with weights like the `known` ones, or raise a `ValueError`.
 
-    `changed` is the model that had them, `make` is from `recipe_or_error`.
+    `changed` is the model that had them, and `make` gives one as it was then.
     """
-    cause = make if isinstance(make, Exception) else None
-    if not isinstance(make, Exception) and _backend.is_eager():
-        copy = make()
-        if [w.shape for w in copy.weights] == [w.shape for w in known]:
-            return copy
+    cause = None
+    if _backend.is_eager():
+        try:
+            copy = make()
+            if [w.shape for w in copy.weights] == [w.shape for w in known]:
+                return copy
+        except ERRORS as error:
+            cause = error
     raise ValueError(
         "The model of an ensemble must keep its weights where Keras cannot copy it: "
         "call `enable_lora` or `quantize` of another model of the same class. Make the "

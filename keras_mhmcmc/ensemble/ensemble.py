@@ -19,7 +19,7 @@ from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._stored_model import StoredModel
 from keras_mhmcmc._stored_model import check_layers
-from keras_mhmcmc._stored_model import recipe_or_error
+from keras_mhmcmc._stored_model import recipe_if_needed
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 from keras_mhmcmc._types import Tensor
@@ -99,7 +99,7 @@ class Ensemble(StoredModel):
             "shared", shared, len(member.weights), "member"
         )
         self._own = sorted(set(range(len(member.weights))) - set(self.shared))
-        self._untracked = _Untracked(member, member.weights, recipe_or_error(member))
+        self._untracked = _Untracked(member, member.weights, recipe_if_needed(member))
         self._makes_masks = _backend.makes_masks(member)
         self._values: list[keras.Variable] = [
             self._add_stacked(*pair) for pair in enumerate(member.weights)
@@ -376,7 +376,7 @@ class _Untracked:
 
     member: keras.Model
     weights: list[keras.Variable]  # that the member had when it came here
-    recipe: Callable[..., keras.Model] | Exception  # of what was sampled
+    recipe: Callable[..., keras.Model]  # of what was sampled
     members_second: "_MembersSecond | None" = None
     doubt: str | None = None  # about the loss, empty if it has been told
 
