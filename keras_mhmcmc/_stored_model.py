@@ -125,6 +125,8 @@ def recipe(model: keras.Model) -> Callable[..., keras.Model]:
 
     with warnings.catch_warnings():  # of lambdas, which here no file has to hold
         warnings.filterwarnings("ignore", ".* includes a `lambda`")
+        # Of Keras' variables on PyTorch, in the settings of an optimizer.
+        warnings.simplefilter("ignore", DeprecationWarning)
         config = named(architecture(model))
     trainable = [layer.trainable for layer in _backend.inner_layers(model)]
 
