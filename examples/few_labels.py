@@ -33,7 +33,7 @@ from scipy import special
 
 import keras_mhmcmc as mh
 
-TASKS, LABELS = ("digits", "kmnist"), (20, 100, 500)
+LABELS = (20, 100, 500)
 PRIORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 MOST, EPOCH = 300, 10  # epochs of Adam, and steps of an epoch
 OUT = "examples/results/few_labels.jsonl"
@@ -58,10 +58,13 @@ def kmnist(folder):
     return tuple(part[:20_000] for part in clothes), labelled, others[:5000]
 
 
+TASKS = {"digits": digits, "kmnist": kmnist}
+
+
 def features(name, folder):
     """Features of a network that has learned other classes, of size 1."""
     keras.utils.set_random_seed(0)
-    (x, y), (x_few, y_few, x_test, y_test), others = globals()[name](folder)
+    (x, y), (x_few, y_few, x_test, y_test), others = TASKS[name](folder)
     small = x.shape[1] < 20
     pooling = [] if small else [keras.layers.MaxPooling2D()]
     body = keras.Sequential(
