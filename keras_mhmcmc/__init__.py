@@ -42,6 +42,7 @@ from keras_mhmcmc.samplers.amagold import AMAGOLD
 from keras_mhmcmc.samplers.barker import Barker
 from keras_mhmcmc.samplers.contour import CSGHMC
 from keras_mhmcmc.samplers.contour import CSGLD
+from keras_mhmcmc.samplers.ivon import IVON
 from keras_mhmcmc.samplers.mhbt import MHBT
 from keras_mhmcmc.samplers.mhbt import MINT
 from keras_mhmcmc.samplers.mhbt import RSGLD
@@ -73,6 +74,7 @@ __all__ = [
     "ESM",
     "EnergyPartition",
     "Ensemble",
+    "IVON",
     "MCDropout",
     "MHBT",
     "MINT",

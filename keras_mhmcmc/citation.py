@@ -28,6 +28,7 @@ _PAPERS: dict[str, tuple[str, ...]] = {
     "psgld": ("li2016preconditioned",),
     "sghmc": ("chen2014stochastic",),
     "sgnht": ("ding2014bayesian",),
+    "ivon": ("shen2024variational",),
     "amagold": ("zhang2020amagold",),
     "mhbt": ("wu2020minibatch",),
     "rsgld": ("wu2020minibatch",),

@@ -7,6 +7,7 @@ from keras_mhmcmc.samplers.contour import csgld
 from keras_mhmcmc.samplers.growing import austerity
 from keras_mhmcmc.samplers.growing import confidence
 from keras_mhmcmc.samplers.hmc import hmc
+from keras_mhmcmc.samplers.ivon import ivon
 from keras_mhmcmc.samplers.mclmc import mclmc
 from keras_mhmcmc.samplers.mhbt import mhbt
 from keras_mhmcmc.samplers.mhbt import mint
@@ -29,6 +30,7 @@ __all__ = [
     "csghmc",
     "csgld",
     "hmc",
+    "ivon",
     "mclmc",
     "mhbt",
     "mint",

@@ -20,6 +20,7 @@ WITH_TEMPERATURE = [
     name for name, row in OF_CLASSES.items() if row.takes("temperature")
 ]
 LANGEVIN = tuple(name for name in WITHOUT_BATCH if name in WITH_TEMPERATURE)
+COLD = tuple(name for name in LANGEVIN if OF_CLASSES[name].rests)
 
 
 def make(sampler, /, **arguments):
@@ -140,7 +141,7 @@ ACCEPTED = [
     ("batch_size", METROPOLIS, 100, 100),
     ("batch_size", METROPOLIS, 1, 1),
     ("batch_size", METROPOLIS, np.int64(20), 20),
-    ("temperature", LANGEVIN, 0, 0.0),
+    ("temperature", COLD, 0, 0.0),
     ("temperature", LANGEVIN, np.float32(0.25), 0.25),
     ("temperature", ("MHBT", "RSGLD"), 1e-6, 1e-6),
     ("temperature", ("MHBT",), None, 10.0),  # N/m

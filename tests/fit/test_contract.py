@@ -182,7 +182,7 @@ def test_memory_is_as_documented(name):
     assert sum(np.prod(v.shape) for v in others) < 1600
 
 
-@every_sampler
+@pytest.mark.parametrize("name", [n for n, row in SAMPLERS.items() if row.rests])
 def test_a_learning_rate_schedule_is_used(name):
     """A rate that is 0 until step 3 holds the chain still that long."""
 

@@ -101,3 +101,33 @@ def sgnht_step(
         thermostat = min(thermostat + change, 1.0)
     position = [x + v for x, v in zip(position, velocity, strict=True)]
     return position, velocity, thermostat
+
+
+def ivon_step(
+    mean,
+    noise,
+    momentum,
+    hessian,
+    slope,
+    normals,
+    number,
+    learning_rate,
+    hessian_init,
+    delta,
+    beta_1,
+    beta_2,
+    temperature,
+    train_size,
+    clip_radius=np.inf,
+):
+    """Algorithm 1 of the paper on one array, with the step's number from 0."""
+    size = train_size / temperature
+    estimate = size * (hessian + delta) * noise * slope
+    momentum = beta_1 * momentum + (1 - beta_1) * slope
+    correction = (1 - beta_2) ** 2 * (hessian - estimate) ** 2 / (2 * (hessian + delta))
+    hessian = beta_2 * hessian + (1 - beta_2) * estimate + correction
+    unbiased = momentum / (1 - beta_1 ** (number + 1))
+    change = (unbiased + delta * mean) / (hessian + delta)
+    change = np.clip(change, -clip_radius, clip_radius)
+    mean = mean - learning_rate * (hessian_init + delta) * change
+    return mean, normals / np.sqrt(size * (hessian + delta)), momentum, hessian

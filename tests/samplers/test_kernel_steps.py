@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_mhmcmc.samplers import base
+from keras_mhmcmc.samplers import ivon
 from keras_mhmcmc.samplers import psgld
 from keras_mhmcmc.samplers import sghmc
 from keras_mhmcmc.samplers import sgld
@@ -14,6 +16,7 @@ from tests.oracles import steps
 from tests.support.kernel_tools import STEP_SETTINGS
 from tests.support.kernel_tools import assert_close
 from tests.support.kernel_tools import draw
+from tests.support.kernel_tools import float32
 from tests.support.kernel_tools import moved
 from tests.support.kernel_tools import tensor
 from tests.support.kernel_tools import tensors_of
@@ -87,6 +90,44 @@ def test_sgnht_step_equals_the_oracle(settings, thermostat):
     assert_close(actual[2:], expected[2:])
     is_hot = settings["learning_rate"] * settings["temperature"] > 0.0
     assert (abs(expected[2] - thermostat) > 1e-4) == is_hot
+
+
+@pytest.mark.parametrize("radius", [None, 0.4])
+@pytest.mark.parametrize("scale", [None, 2.0])
+@pytest.mark.parametrize("settings", [s for s in STEP_SETTINGS if s["temperature"]])
+def test_ivon_step_equals_the_oracle(settings, scale, radius):
+    rng = np.random.default_rng(8)
+    position, noise, momentum, gradient, normals = (draw(rng) for _ in range(5))
+    hessian = [float32(0.1 + np.abs(v)) for v in draw(rng)]
+    precision = 0.0 if scale is None else scale**-2
+    delta = precision / settings["train_size"]
+    own = dict(hessian_init=1.5, beta_1=0.8, beta_2=0.9)
+    expected = [
+        steps.ivon_step(
+            x - e,
+            e,
+            g,
+            h,
+            slope - delta * x,
+            z,
+            0,
+            delta=delta,
+            clip_radius=np.inf if radius is None else radius,
+            **own,
+            **settings,
+        )
+        for x, e, g, h, slope, z in zip(
+            position, noise, momentum, hessian, gradient, normals, strict=True
+        )
+    ]
+    kernel = ivon.ivon(1.0, clip_radius=radius, **own)
+    kernel = base.bound(kernel, precisions=[precision] * len(position))
+    state = ivon.State(position, noise, momentum, hessian)
+    actual = moved(kernel, state, gradient, normals, **settings)
+    mean, noise, momentum, hessian = zip(*expected, strict=True)
+    points = [m + e for m, e in zip(mean, noise, strict=True)]
+    for one, other in zip(actual, (points, noise, momentum, hessian), strict=True):
+        assert_close(one, other)
 
 
 def test_a_fixed_thermostat_is_sghmc():

@@ -6,6 +6,7 @@ from keras_mhmcmc import _backend
 from keras_mhmcmc.priors import BoundGaussian
 from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers import spike_slab
+from keras_mhmcmc.samplers.ivon import ivon
 from keras_mhmcmc.samplers.parts import acceptance
 from keras_mhmcmc.samplers.parts import adam
 from keras_mhmcmc.samplers.parts import proposals
@@ -382,3 +383,17 @@ def _(monkeypatch):
         return latents._replace(spike=[1.0 - q for q in latents.spike]), weighted
 
     wrap(monkeypatch, spike_slab, "update_latents", around)
+
+
+@bug(
+    "curvature not learned",
+    "ivon.curvature",
+    ("ivon", "correlated"),
+    ("ivon", "regression"),
+    kind="missing term",
+)
+def _(monkeypatch):
+    def around(real, self, hessian, seen, delta):
+        return real(self, hessian, 0.0 * seen, delta)
+
+    wrap(monkeypatch, ivon, "curvature", around)

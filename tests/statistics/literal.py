@@ -5,6 +5,8 @@ and after each one, with its log importance weight. Of the optimizer only its ar
 are read.
 """
 
+import itertools
+
 import numpy as np
 import scipy.stats
 
@@ -95,6 +97,22 @@ def _sgnht(config, target, x, draw, every):
         x = x + v
         energy = np.mean(v**2, axis=1, keepdims=True) / heat
         xi = np.minimum(xi + rate * ((1 - xi / 2) * energy - 1), 1.0)
+
+
+def _ivon(config, target, x, draw, every):
+    common = _common(config, target)
+    common |= {name: config[name] for name in ("hessian_init", "beta_1", "beta_2")}
+    common["delta"] = target.prior_precision / target.train_size
+    noise, g = np.zeros_like(x), np.zeros_like(x)
+    h = np.full_like(x, config["hessian_init"])
+    for number in itertools.count():
+        yield x, np.zeros(len(x))
+        slope = target.slope(x, draw.batch())
+        state = (x - noise, noise, g, h)
+        (mean, noise, g, h) = oracle.ivon_step(
+            *state, slope, draw.normals(), number, **common
+        )
+        x = mean + noise
 
 
 def _contour(config, target, x, draw, every):
@@ -240,6 +258,7 @@ RULES = {
     "PSGLD": _psgld,
     "SGHMC": _sghmc,
     "SGNHT": _sgnht,
+    "IVON": _ivon,
     "CSGLD": _contour,
     "CSGHMC": _contour,
     "RSGLD": _reversible,

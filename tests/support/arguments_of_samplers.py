@@ -60,8 +60,14 @@ OF_A_START = dict(
     rate_adaptation=kinds.FLAG.or_none,
 )
 OF_A_PILOT = dict(pilot_steps=kinds.integer(20).or_none)
+OF_IVON = dict(
+    hessian_init=kinds.POSITIVE,
+    clip_radius=kinds.POSITIVE.or_none,
+    temperature=OPEN_RATE,
+)
 OF_SAMPLERS = {
     "PSGLD": dict(epsilon=kinds.POSITIVE),
+    "IVON": OF_IVON,
     "MHBT": dict(temperature=OPEN_RATE, **OF_A_START),
     "RSGLD": dict(temperature=OPEN_RATE, beta=BETA, warm_up=kinds.INTEGER.or_none),
     "MINT": dict(train_size=kinds.integer(2), **OF_A_START),  # log N must not be 0
@@ -171,6 +177,7 @@ PARTS = {
     "kernels.psgld": row(RATES, epsilon=kinds.POSITIVE),
     "kernels.sghmc": row(RATES),
     "kernels.sgnht": row(RATES),
+    "kernels.ivon": row(RATES, **OF_IVON),
     "kernels.csgld": row(RATES | OF_CONTOUR, also={"adapt": {"masses"}}, **CONTOUR),
     "kernels.csghmc": row(RATES | OF_CONTOUR, also={"adapt": {"masses"}}, **CONTOUR),
     "kernels.mhbt": row(RATES, temperature=OPEN_RATE),

@@ -45,6 +45,7 @@ class Sampler(NamedTuple):
     has_prior: bool = True  # whether it takes `prior`
     has_noise: bool = True
     noise_steps: int = 1  # in how many steps the same noise moves the weights
+    rests: bool = True  # whether a rate of 0 holds the chain still
     other_laws: dict = {}  # name -> law, of arguments that change the law
 
     @property
@@ -85,6 +86,12 @@ def psgld(target):
     # The root mean square of the gradient, since E[U'^2] = T E[U''].
     typical = (target.temperature * target.curvature) ** 0.5 / target.train_size
     return dict(learning_rate=target.rate(0.7) * typical, decay=0.9, epsilon=typical)
+
+
+def ivon(target):
+    """Newton steps of a twentieth, of a curvature that is first twice too large."""
+    first = 2.0 * float(target.curvature) / target.train_size
+    return dict(learning_rate=0.05 / first, hessian_init=first, beta_2=0.98)
 
 
 def random_walk(target):
@@ -232,6 +239,16 @@ SAMPLERS = {
         Law(rate(0.3, momentum=0.6), "simulated", ("correlated", "regression")),
         copies=1,
         other=dict(momentum=0.5, thermostat_rate=0.02, temperature=0.5),
+    ),
+    "ivon": Sampler(
+        mh.IVON,
+        mh.kernels.ivon,
+        dict(learning_rate=0.05),
+        Law(ivon, "simulated", ("correlated", "regression")),
+        copies=3,
+        other=dict(hessian_init=0.5, beta_1=0.8, beta_2=0.99, clip_radius=0.1),
+        noise_steps=2,
+        rests=False,
     ),
     "mhbt_random_walk": Sampler(
         mh.MHBT,
