@@ -77,21 +77,23 @@ class Head:
         return ensemble_of(model, stacked, np.ones(len(draws)), activation, chunk)
 
 
-def head_and_precisions(
-    model: keras.Model, x: Any, y: Any, prior: Gaussian, batch_size: int
-) -> tuple[Head, Floats]:
-    """Check the arguments, and return the head and the prior's precisions (F, C)."""
+def checked_head(
+    model: keras.Model, x: Any, y: Any, prior: Any, batch_size: int
+) -> Head:
+    """Check the arguments, and return the head."""
     _validate.instance("model", model, keras.Model, "a built `keras.Model`")
     if not model.built:
         raise ValueError(
             "Argument `model` must be a built model: call it on a batch of inputs "
             f"first. Received: model={model!r}"
         )
-    _validate.instance("prior", prior, Gaussian, "an `mh.priors.Gaussian`")
+    if not (isinstance(prior, str) and prior == "auto"):
+        hint = 'an `mh.priors.Gaussian`, or "auto" for a classification'
+        _validate.instance("prior", prior, Gaussian, hint)
     batch_size = _validate.integer("batch_size", batch_size, 1)
     head = head_of(model, x, batch_size, y)
     warn_of_regularizers(head.variables)
-    return head, head.precisions(prior.bind(head.variables).precisions)
+    return head
 
 
 def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
@@ -172,6 +174,12 @@ def checked_labels(model: keras.Model, head: Head, hint: str) -> Array:
             f"{several}"
         )
     return as_labels("y", head.targets, len(head.features), max(classes, 2), hint)
+
+
+def one_hot(labels: npt.NDArray[np.int_], classes: int) -> Floats:
+    """Return the targets of labels, (N, C); of class 1 if C is 1."""
+    rows = labels[:, None] if classes == 1 else np.eye(classes)[labels]
+    return rows.astype("float64")
 
 
 def softmax(logits: Floats) -> Floats:

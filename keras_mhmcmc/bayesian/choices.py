@@ -51,7 +51,8 @@ class Choice:
         """Return how many samples of a chain are kept."""
         most = self.max_samples
         if most is None:
-            usual, largest = (n // max(1, model.count_params()) for n in _NUMBERS_KEPT)
+            moving = sum(math.prod(v.shape) for v in model.trainable_variables)
+            usual, largest = (n // max(1, moving) for n in _NUMBERS_KEPT)
             most = min(int(np.clip(usual, *_KEPT)), largest)
         return max(1, most // chains)
 

@@ -62,6 +62,38 @@ def quietly(*args, **options):
         return mh.sample_last_layer(*args, **options)
 
 
+def width(x, y, size=1.0, **options):
+    """The width that "auto" chooses for a new layer on features of some size."""
+    model = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Dense(2)])
+    options = QUICK | {"prior": "auto", "num_steps": 20, "members": 4} | options
+    return quietly(model, size * x, y, **options)[1]["prior_scale"]
+
+
+def test_the_width_is_the_one_that_predicts_left_out_labels():
+    """Narrow for labels that features do not tell, wide for labels that they decide."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(80, 5))
+    noise, rule = rng.integers(2, size=80), (x[:, 0] > 0).astype("int32")
+    assert width(x, noise) == last_layer._SCALES[0]
+    assert width(x, rule) >= 4.0
+    chances = 1.0 / (1.0 + np.exp(-1.5 * x[:, 0]))  # weights of about 1
+    between = width(x, (rng.uniform(size=80) < chances).astype("int32"))
+    assert 0.25 <= between <= 2.0
+    # It is a width of logits, whatever the unit of the features.
+    assert width(x, rule, size=100.0) == width(x, rule)
+    # A fifth of many labels is held out once.
+    many = rng.normal(size=(600, 2))
+    assert width(many, rng.integers(2, size=600)) <= 1.0
+
+
+def test_laplace_chooses_the_width_of_a_classification_alone():
+    model = network()
+    ensemble = mh.last_layer_laplace(model, X, Y, members=2)
+    assert ensemble.predict(X, verbose=0).shape == (len(X), CLASSES)
+    with pytest.raises(ValueError, match="`prior` must be.*in a regression"):
+        mh.last_layer_laplace(network(activation=None), X, X[:, :3], noise_std=0.1)
+
+
 @pytest.mark.parametrize(
     ("units", "activation", "bias"),
     [(3, "softmax", True), (3, None, False), (1, "sigmoid", True)],
@@ -235,7 +267,12 @@ class TestConvergence:
         _, found = mh.sample_last_layer(
             model, x, y, **QUICK | {"members": 36, "burn_in": 51}
         )
-        assert set(found) == {"acceptance", "batch_size", "num_steps"}
+        assert set(found) == {
+            "acceptance",
+            "batch_size",
+            "num_steps",
+            "prior_scale",
+        }
 
 
 @pytest.mark.in_turn("jax")
