@@ -113,7 +113,7 @@ class ChainWatch:
         is_lost = np.reshape(sampler.lost_chains(), -1)
         if not self._check_states(is_lost):
             self._check_acceptances()
-            if not is_weighted:
+            if not is_weighted and not sampler.algorithm.traits.draws_afresh:
                 self._check_rates()
         if not is_lost.any():  # otherwise the means are over different chains
             # At equilibrium each weight has the energy T/2 above the minimum.

@@ -179,9 +179,9 @@ def test_how_far_an_energy_may_fall():
     assert energies_of(100.0 + noise) == []
 
 
-def rates_of(rates, weight_by=None):
+def rates_of(rates, weight_by=None, kind=mh.SGLD):
     """The warnings of samples with these rates, one for each epoch."""
-    model = compiled(mh.SGLD(rates[0], train_size=TRAIN_SIZE, seed=0))
+    model = compiled(kind(rates[0], train_size=TRAIN_SIZE, seed=0))
     schedule = keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch])
     first = TRAIN_SIZE // BATCH_SIZE  # steps of the first epoch
     posterior = mh.PosteriorSamples(burn_in=first, every=2, weight_by=weight_by)
@@ -198,6 +198,7 @@ def test_a_rate_that_ends_near_zero_is_told():
     assert rates_of([1e-3, *[1e-5] * 7]) == []  # optimise, then sample
     assert rates_of([max(rate, 1e-4) for rate in down]) == []
     assert rates_of([*down[:4], *down[:4]]) == []  # a cycle begins again
+    assert rates_of(down, kind=mh.IVON) == []  # each step draws anew
 
 
 def test_few_acceptances_are_told():
