@@ -13,8 +13,6 @@ from tests.support.minibatch_tools import Y
 from tests.support.minibatch_tools import log_likelihood
 from tests.support.minibatch_tools import run
 
-pytestmark = pytest.mark.in_turn("jax")  # long chains
-
 KERNELS = {
     "barker": mh.kernels.barker(0.5, block_size=10),
     "austerity": mh.kernels.austerity(0.5, block_size=10),
