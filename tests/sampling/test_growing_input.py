@@ -123,6 +123,7 @@ def test_the_size_of_the_batch_is_reported():
     assert (some.info["acceptance"] > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [mh.kernels.barker, mh.kernels.austerity])
 def test_a_position_of_density_zero_is_left(build):
     """The bound of a uniform distribution: small batches do not see each example."""
