@@ -277,6 +277,7 @@ def test_spikes_scores_the_samples_of_each_rate(capsys):
         assert 0.0 <= accuracy <= 1.0 and spike >= 1.0
 
 
+@pytest.mark.slow
 def test_one_member_attacks_networks_and_their_ensembles(capsys, tmp_path):
     pytest.importorskip("sklearn")
     sizes = f"--epochs 3 --steps 2 --methods SGD PSGLD --out {tmp_path / 'rows'}"
@@ -302,6 +303,7 @@ def test_processes_prints_what_machines_exchange(capsys):
     assert "bytes of a sample" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_control_variates_narrow_the_draws(capsys):
     sizes = "--rows 1000 --batch 20 --rates 0.3 --steps 300 --chains 16 --draws 500"
     found = benchmark("control_variates").main(sizes.split())

@@ -182,7 +182,14 @@ def test_what_the_tests_shorten_is_on_the_page():
             assert sum(block.count(long) for block in CODE[page]) == 1
 
 
-@pytest.mark.parametrize("name", MODULES)
+# Their examples train several networks.
+LONG = "keras_mhmcmc.sklearn", "keras_mhmcmc.baselines.last_layer"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(m, marks=pytest.mark.slow if m in LONG else ()) for m in MODULES],
+)
 def test_examples_in_docstrings_run(name):
     if name.startswith("keras_mhmcmc.plots"):
         pytest.importorskip("matplotlib").use("Agg")

@@ -49,7 +49,7 @@ def test_the_ensemble_pays(first_steps):
     assert ensemble < min(found["SGD"], found[first_steps.LAST])
 
 
-@pytest.mark.slow_on("jax", "tensorflow")
+@pytest.mark.slow
 def test_temperatures_are_compared(capsys):
     temperatures = load("temperatures")
     means = temperatures.main(["--seeds", "1", "--epochs", "20"])

@@ -61,7 +61,7 @@ for name in sys.argv[2:]:
 """
 
 
-@pytest.mark.slow_on("jax", "tensorflow")
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_each_module_can_be_imported_first():
     """One of each folder: a folder's `__init__` comes first, whatever is imported."""

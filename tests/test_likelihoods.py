@@ -82,7 +82,7 @@ def expected(density, y, outputs, parts):
     return nats(outputs), gradient
 
 
-@pytest.mark.every_backend
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_gradient_are_those_of_scipy(name):
     loss, density, y = CASES[name]
@@ -122,7 +122,7 @@ FAR = {  # outputs that no float32 density survives without care
 }
 
 
-@pytest.mark.every_backend
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
 @pytest.mark.parametrize("name", FAR)
 def test_far_from_the_data_float32_has_the_value_of_float64(name):
     loss, density, y = CASES[name]
@@ -237,7 +237,7 @@ def test_the_posterior_of_one_deviation_for_all_data(tmp_path):
     )
 
 
-@pytest.mark.every_backend
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
 def test_masked_positions_do_not_count():
     keras.utils.set_random_seed(0)
     network = keras.Sequential(

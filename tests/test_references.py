@@ -123,6 +123,7 @@ def test_full_batch_metropolis_hastings_agrees_with_nuts():
     assert score.mean_error < 3.0 and score.sd_error < 3.0
 
 
+@pytest.mark.slow
 def test_hamiltonian_monte_carlo_agrees_with_nuts():
     score = of_kernel(mh.kernels.hmc(warm_up=200), 440, burn_in=200, every=3)
     assert score.label_agreement == 1.0
@@ -137,6 +138,7 @@ def test_microcanonical_langevin_agrees_with_nuts():
     assert score.mean_error < 4.0 and score.sd_error < 4.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("energy_error", "least", "most"), [(5e-4, 0.98, 1.02), (0.1, 0.95, 0.985)]
 )
@@ -157,6 +159,7 @@ def test_the_bias_of_microcanonical_langevin_is_as_the_page_says(
     assert draws.info["returns"].sum() <= 10
 
 
+@pytest.mark.slow
 def test_a_temperature_of_two_does_not():
     langevin = mh.proposals.Langevin()
     score = of_kernel(mh.kernels.mhbt(10.0, proposal=langevin, temperature=2.0))

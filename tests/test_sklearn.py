@@ -36,6 +36,7 @@ def test_scikit_learns_own_checks_pass(estimator):
     check_estimator(estimator)
 
 
+@pytest.mark.slow
 def test_a_regression_is_in_the_unit_of_its_targets():
     X, y = line(0)
     model = BayesianRegressor((8,), **LONGER | {"sampling": 0.3}).fit(X, y)

@@ -155,7 +155,10 @@ def test_positions_that_are_not_finite_are_refused():
         mh.targets.mirrored([0.0, np.nan])
 
 
-@pytest.mark.parametrize("train_size, temperature", [(100, 100.0), (3, 1.0), (2000, 1)])
+@pytest.mark.parametrize(
+    "train_size, temperature",
+    [(100, 100.0), (3, 1.0), pytest.param(2000, 1, marks=pytest.mark.slow)],
+)
 def test_tied_means_moments_of_wide_and_of_narrow_densities(train_size, temperature):
     target = mh.targets.TiedMeans(train_size)
     reach = 8.0 if train_size == 2000 else 80.0

@@ -18,8 +18,8 @@ def test_a_test_runs_on_one_backend_a_day_and_on_each_in_time(mostly):
 
 
 def test_pytorch_has_most_of_what_compiles_elsewhere():
-    on = [turns.backend_of("a.py", number, 3) for number in range(120)]
-    assert [on.count(name) for name in turns.BACKENDS] == [10, 10, 100]
+    on = [turns.backend_of("a.py", number, 3) for number in range(360)]
+    assert [on.count(name) for name in turns.BACKENDS] == [10, 10, 340]
 
 
 def runs(backend_of, tests):

@@ -1,7 +1,7 @@
 """Which backends run a test at a landing, and the guard that each test runs on one.
 
 A test takes turns: one backend runs it at a landing. That is PyTorch, which does not
-compile, on most days, and each of the others on one day of twelve. A mark
+compile, on most days, and each of the others on one day of 36. A mark
 `in_turn("jax")` names another backend for most days, `every_backend` gives all backends
 each day. `make test-all` runs all tests on all.
 
@@ -16,7 +16,7 @@ import zlib
 from pathlib import Path
 
 BACKENDS = ("jax", "tensorflow", "torch")
-DAYS = 12
+DAYS = 36
 MOSTLY = ("torch",)
 
 

@@ -13,7 +13,7 @@ from tests.support.samplers import TRAIN_SIZE
 
 BACKEND = keras.backend.backend()
 # One of each kind of chain in the short form: each takes seconds to compile.
-SHORT = "sgld", "rsgld", "csgld", "sghmcsa"
+SHORT = "rsgld", "sghmcsa"
 WIDTH = 256  # two layers of it are more than the 2^16 weights from which on it pays
 
 

@@ -282,6 +282,7 @@ def test_half_of_the_held_out_examples_is_scored_by_the_best_on_the_other_half()
     assert abs(best.crossed.mean() - 1.0) < 3 * 0.5 / np.sqrt(8)
 
 
+@pytest.mark.slow
 def test_longer_training_stands_where_sampling_does_not_pay():
     x, y = blobs(600)
     sampler = mh.SGLD(1e3, train_size=600)

@@ -14,6 +14,11 @@ from tests.bayesian.test_bayesian_ensemble import network
 CLASSES = keras.losses.SparseCategoricalCrossentropy
 
 
+def nightly(value):
+    """A value whose whole fits cost 20 to 30 seconds where they compile."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 class Killed(Exception):
     """Stands for a process that ends."""
 
@@ -73,7 +78,7 @@ def phases(ensemble):
 
 
 @pytest.mark.in_turn("jax", "tensorflow", "torch")
-@pytest.mark.parametrize("part", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("part", [nightly(0.1), 0.4, nightly(0.8)])
 def test_a_killed_fit_goes_on_to_the_same_end(whole, told, monkeypatch, tmp_path, part):
     monkeypatch.setattr(members, "_SAVE_EVERY", 0.0)
     with monkeypatch.context() as patch:
@@ -117,7 +122,7 @@ def test_a_damaged_part_is_told(tmp_path):
 
 
 @pytest.mark.in_turn("jax", "tensorflow", "torch")
-@pytest.mark.parametrize("phase", ["members", "trial", "samples"])
+@pytest.mark.parametrize("phase", [nightly("members"), nightly("trial"), "samples"])
 def test_ctrl_c_gives_the_best_so_far(monkeypatch, phase):
     tell = Progress.tell
 

@@ -93,6 +93,7 @@ def test_a_short_run_has_the_variance_of_the_posterior():
     assert abs(difference) < 4.0 * error
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="needs a longer run for other noise"
 )

@@ -218,7 +218,16 @@ def test_a_frozen_bias_that_the_file_does_not_know_is_refused(make, sampler, tmp
 
 
 @pytest.mark.every_backend
-@pytest.mark.parametrize("first", ["predict", "evaluate", "save", "call", "goes on"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "predict",
+        "evaluate",
+        pytest.param("save", marks=pytest.mark.slow),  # half a minute on JAX
+        "call",
+        "goes on",
+    ],
+)
 def test_an_ensemble_keeps_an_architecture_of_its_own(first, tmp_path):
     """LoRA of the model after sampling changes nothing in the ensemble."""
     model, posterior = compiled(sgld()), mh.PosteriorSamples()

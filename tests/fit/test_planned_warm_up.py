@@ -95,6 +95,7 @@ def test_it_stays_as_it_is_once_the_chain_has_moved():
     assert model.optimizer.warm_up_argument == ("warm_up", SHORTEST)
 
 
+@pytest.mark.slow
 def test_a_loaded_chain_that_has_left_the_warm_up_does_not_go_back(tmp_path):
     model = compiled(make())
     fit(model, epochs=6)  # 144 steps
@@ -125,7 +126,9 @@ def test_a_refused_fit_leaves_nothing_behind():
     assert model.optimizer.get_config()["warm_up"] is None
 
 
-@pytest.mark.parametrize("burn_ins", [(0, BURN_IN), (BURN_IN, 0)])
+@pytest.mark.parametrize(
+    "burn_ins", [(0, BURN_IN), pytest.param((BURN_IN, 0), marks=pytest.mark.slow)]
+)
 def test_the_shortest_of_several_burn_ins_counts(burn_ins):
     model = compiled(make())
     samples = [mh.PosteriorSamples(burn_in=n, every=10) for n in burn_ins]
@@ -135,6 +138,7 @@ def test_the_shortest_of_several_burn_ins_counts(burn_ins):
     assert first == {0: 80, BURN_IN: 310}
 
 
+@pytest.mark.slow
 def test_chains_of_other_burn_ins_are_of_one_posterior(tmp_path):
     for seed, burn_in in enumerate((276, BURN_IN)):
         samples = mh.PosteriorSamples(burn_in, every=3, directory=tmp_path / str(seed))

@@ -68,6 +68,7 @@ def test_a_chain_that_stopped_says_so_with_the_remedy():
     assert "suggest_learning_rate" in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_remedy_holds():
     model = regression(mh.SGHMC(0.5, **ARGUMENTS))
     rate = mh.suggest_learning_rate(model, X, Y).rate

@@ -19,7 +19,7 @@ LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 N = 50
 X, Y = (array[:N] for array in data())
 COUNTED = "no data tell the number of examples"
-pytestmark = pytest.mark.every_backend
+pytestmark = pytest.mark.in_turn("jax", "tensorflow", "torch")
 
 
 class Batches(keras.utils.PyDataset):
@@ -77,6 +77,7 @@ UNKNOWN = {
 }
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("kind", DATA)
 def test_the_examples_of_fit(kind):
     make, expected = DATA[kind]

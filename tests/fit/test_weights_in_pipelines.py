@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(COUNT, 2)).astype("float32")
 Y = np.arange(COUNT) % CLASSES
 
-pytestmark = pytest.mark.every_backend
+pytestmark = pytest.mark.in_turn("jax", "tensorflow", "torch")
 
 
 class Batches(keras.utils.PyDataset):

@@ -123,7 +123,7 @@ def test_the_error_of_a_network_that_fails_in_both_ways_is_its_own(monkeypatch):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("lstm", marks=pytest.mark.every_backend),
+        pytest.param("lstm", marks=pytest.mark.in_turn("jax")),
         "gru",
         "simple_rnn",
         "bidirectional",

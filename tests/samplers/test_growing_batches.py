@@ -262,6 +262,7 @@ def bug_of_permutation(monkeypatch):
     monkeypatch.setattr(batches, "permuted", permuted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "epsilon"),
     [(bug_of_quantiles, 0.02), (bug_of_threshold, 0.0), (bug_of_permutation, 0.0)],

@@ -45,7 +45,7 @@ def run(kernel, start, density, num_steps=40, burn_in=20, **options):
     )
 
 
-@pytest.mark.every_backend
+@pytest.mark.in_turn("jax", "tensorflow", "torch")
 @pytest.mark.parametrize("name", KERNELS)
 def test_tensors_give_the_draws_of_one_vector(name):
     start = np.random.default_rng(0).normal(size=(CHAINS, 8)).astype("float32")

@@ -13,8 +13,6 @@ from tests.support.minibatch_tools import Y
 from tests.support.minibatch_tools import log_likelihood
 from tests.support.minibatch_tools import run
 
-pytestmark = pytest.mark.in_turn("jax")  # long chains
-
 KERNELS = {
     "barker": mh.kernels.barker(0.5, block_size=10),
     "austerity": mh.kernels.austerity(0.5, block_size=10),
@@ -125,6 +123,7 @@ def test_the_size_of_the_batch_is_reported():
     assert (some.info["acceptance"] > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [mh.kernels.barker, mh.kernels.austerity])
 def test_a_position_of_density_zero_is_left(build):
     """The bound of a uniform distribution: small batches do not see each example."""

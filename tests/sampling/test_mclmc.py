@@ -110,6 +110,7 @@ def test_a_planted_bug_is_found(monkeypatch, name, plant):
     assert smallest_p_value(**OPTIONS[name])[0] < LEAST
 
 
+@pytest.mark.slow
 def test_the_bias_falls_with_the_square_of_the_step():
     """The variance of a normal target in ten dimensions is too large."""
     start = np.random.default_rng(1).normal(size=(500, 10))
@@ -127,10 +128,10 @@ def test_the_bias_falls_with_the_square_of_the_step():
 @pytest.mark.parametrize(
     ("dimension", "wanted", "integrator"),
     [
-        (3, 5e-4, "leapfrog"),
+        pytest.param(3, 5e-4, "leapfrog", marks=pytest.mark.slow),
         (20, 5e-4, "leapfrog"),
-        (20, 1e-5, "leapfrog"),
-        (20, 5e-4, "minimal_norm"),
+        pytest.param(20, 1e-5, "leapfrog", marks=pytest.mark.slow),
+        pytest.param(20, 5e-4, "minimal_norm", marks=pytest.mark.slow),
     ],
 )
 def test_the_warm_up_finds_step_and_scales(dimension, wanted, integrator):
@@ -150,7 +151,9 @@ def test_the_warm_up_finds_step_and_scales(dimension, wanted, integrator):
     assert draws.info["nonfinite"].sum() == 0
 
 
-@pytest.mark.parametrize("step_size", [0.01, 30.0])
+@pytest.mark.parametrize(
+    "step_size", [0.01, pytest.param(30.0, marks=pytest.mark.slow)]
+)
 def test_the_first_step_does_not_matter(step_size):
     kernel = mh.kernels.mclmc(step_size)
     start = np.full((50, 5), 3.0)  # outside of the target

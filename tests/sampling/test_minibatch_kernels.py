@@ -40,7 +40,18 @@ def smallest_p_value(name):
     return min(posterior.p_values(end)), moved.mean()
 
 
-@pytest.mark.parametrize("name", KERNELS)
+# At a landing each kernel has one form; the others run with all tests.
+LANDING = "tuna", "poisson", "tuna of langevin", "poisson of barker", "smh", "barker"
+LANDING += "confidence", "austerity", "amagold", "hmc", "mclmc"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in LANDING else pytest.mark.slow)
+        for name in KERNELS
+    ],
+)
 def test_chains_that_start_in_the_target_stay_there(name):
     p_value, moved = smallest_p_value(name)
     assert p_value > LEAST
