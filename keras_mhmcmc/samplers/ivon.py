@@ -74,8 +74,10 @@ class ivon(base.Diffusion):
     log density.
 
     Args:
-        learning_rate: step of the mean, as in `keras.optimizers.SGD` at the first
-            step. A number of at least 0, or a schedule; a decay to 0 pays.
+        learning_rate: step of the mean, as in `keras.optimizers.SGD` while the
+            curvature is the first one. Its product with `hessian_init` is the share of
+            a Newton step; begin with 0.2. A number of at least 0, or a schedule;
+            a decay to 0 pays.
         hessian_init: first curvature of the loss, greater than 0. The first draws have
             the standard deviation sqrt(T / (N hessian_init)). Larger is safer. Defaults
             to 1.
