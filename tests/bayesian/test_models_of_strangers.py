@@ -12,6 +12,7 @@ from scipy import special
 import keras_mhmcmc as mh
 from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.chains import Setting
+from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.choices import has_fixed_rest
 from keras_mhmcmc.bayesian.choices import is_random
 from keras_mhmcmc.bayesian.data import divided
@@ -88,6 +89,22 @@ def test_only_weights_that_training_changes_stand_in_the_way(name):
 
 
 @THIRDS
+@pytest.mark.parametrize("adapt", ["freeze", "lora"])
+def test_weights_that_do_not_move_cost_no_samples(adapt):
+    """A network of 5 million weights of which some thousands move."""
+    body = layers.Dense(5000, name="body")
+    model = keras.Sequential([keras.Input((1000,)), body, layers.Dense(1)])
+    choice = Choice("auto", "auto", "auto", None)
+    before = choice.kept(model, 1)
+    if adapt == "freeze":
+        body.trainable = False
+    else:
+        body.enable_lora(1)
+        body.bias.trainable = False
+    assert before < 10
+    assert choice.kept(model, 1) >= 200
+
+
 def test_chains_on_all_data_see_the_network_without_dropout():
     ensemble = fitted(with_layers(layers.Dropout(0.5)), *line(), sampling=4.0)
     assert sampled_on_all_data(ensemble)
