@@ -22,7 +22,7 @@ BESIDE = "kernels proposals partition expansions bounds targets barker_chain cit
 ROOMS = {
     "ground": (GROUND, 3000, 1600),
     "_backend": ("_backend", 3890, 2700),
-    "samplers": ("samplers", 10045, 7000),
+    "samplers": ("samplers", 10055, 7000),
     "beside the samplers": (BESIDE, 1305, 250),
     "fit": ("fit", 3310, 1500),
     "sampling": ("sampling", 2770, 1200),

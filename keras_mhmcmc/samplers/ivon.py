@@ -54,6 +54,8 @@ from keras_mhmcmc.samplers import base
 from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.samplers.parts.tensors import ops
 
+_MOST_CHANGE, _LARGEST = 10.0, 1e30  # of h in a step, by h + delta, and of h
+
 
 class State(NamedTuple):
     """A draw of q, its distance from the mean, and the moments of the gradient."""
@@ -161,11 +163,15 @@ class ivon(base.Diffusion):
     def curvature(self, hessian: Tensor, seen: Tensor, delta: float) -> Tensor:
         """Return h' from h, with lambda (theta - m) grad(U/N) as `seen`.
 
-        The last term keeps h + delta above 0: the step follows a Riemannian metric.
+        The last term keeps h + delta above 0: the step follows a Riemannian metric. The
+        bounds are never met but by a run that explodes, which then stays finite.
         """
         precision, new = hessian + delta, 1.0 - self.beta_2
-        change = seen * precision - hessian
-        return hessian + new * change + 0.5 * new**2 * ops.square(change) / precision
+        change = new * (seen * precision - hessian)
+        most = _MOST_CHANGE * precision
+        change = ops.maximum(ops.minimum(change, most), -most)
+        curved = hessian + change + 0.5 * change * (change / precision)
+        return ops.minimum(curved, _LARGEST)
 
 
 @serializable

@@ -193,7 +193,7 @@ def test_extreme_learning_rates_leave_finite_weights(name, rate):
             loss = np.float32(0.5 * (point**2).sum())
         drive.step(loss, point)
     assert np.isfinite(drive.point()).all()
-    if rate == 1e-30:
+    if rate == 1e-30 and SAMPLERS[name].rests:
         np.testing.assert_allclose(drive.point(), 1.0, atol=1e-6)
 
 
