@@ -196,8 +196,6 @@ class IVON(Sampler):
     Reference: that of `mh.kernels.ivon`.
     """
 
-    usual_rate = 0.1
-
     def __init__(
         self,
         learning_rate: base.Rate,
