@@ -10,11 +10,12 @@ layer learns from 20, 100 or 500 labels:
     python examples/few_labels.py --data-dir folder --seeds 5
 
 Everything is chosen on the labels themselves. Adam trains for as many epochs as a fifth
-of them, held out, wants, and then on all of them. So IVON chooses its rate. The maximum
-a posteriori (MAP), which is a logistic regression, has the prior with the best
-five-fold cross-validation. The Laplace approximation, IVON and Hamiltonian Monte Carlo
-(HMC) take the same prior. "One call" is `mh.sample_last_layer(model, x, y)` with its
-defaults, on a new layer. The unknown classes are those that the network has learned.
+of them, held out, wants, and then on all of them. So IVON and Monte Carlo (MC) dropout
+choose their rates. The maximum a posteriori (MAP), which is a logistic regression, has
+the prior with the best five-fold cross-validation. The Laplace approximation, IVON and
+Hamiltonian Monte Carlo (HMC) take the same prior. "One call" is
+`mh.sample_last_layer(model, x, y)` with its defaults, on a new layer. The unknown
+classes are those that the network has learned.
 
 The rows go to `--out` as they come. The same command goes on where it was stopped.
 """
@@ -39,8 +40,10 @@ LABELS = (20, 100, 500)
 PRIORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 MOST, EPOCH = 300, 10  # epochs of Adam and IVON, and steps of an epoch
 RATES = (0.2, 1.0)  # of IVON
+DROPPED = (0.1, 0.3, 0.5)  # rates of MC dropout
 OUT = "examples/results/few_labels.jsonl"
-METHODS = ("Adam", "four Adam", "MAP", "Laplace", "IVON", "HMC", "one call")
+ADAM = ("Adam", "four Adam")
+METHODS = (*ADAM, "MC dropout", "MAP", "Laplace", "IVON", "HMC", "one call")
 
 
 def digits(folder):
@@ -118,6 +121,28 @@ def adam(x, y, classes, seed):
 
     chains(x[kept], y[kept], MOST, [Score()])
     return chains(x, y, int(np.argmin(nlls)) + 1)
+
+
+def dropout(x, y, classes, seed):
+    """A layer by Adam, with dropout of its inputs also in its predictions."""
+    out, kept = np.split(np.random.default_rng(seed).permutation(len(x)), [len(x) // 5])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def fitted(rate, x, y, epochs, held_out=None):
+        keras.utils.set_random_seed(seed)
+        stack = [keras.layers.Dropout(rate), keras.layers.Dense(classes)]
+        model = keras.Sequential([keras.Input((x.shape[1],)), *stack])
+        model.compile(keras.optimizers.Adam(0.01), loss)
+        size = max(1, len(x) // EPOCH)
+        told = model.fit(x, y, size, epochs, 0, validation_data=held_out)
+        return model, told.history.get("val_loss")
+
+    found = []
+    for rate in DROPPED:
+        nlls = fitted(rate, x[kept], y[kept], MOST, (x[out], y[out]))[1]
+        found.append((min(nlls), rate, int(np.argmin(nlls)) + 1))
+    _, rate, epochs = min(found)
+    return mh.MCDropout(fitted(rate, x, y, epochs)[0], samples=100, seed=seed)
 
 
 def ivon(x, y, classes, prior, seed):
@@ -210,7 +235,7 @@ def run(data, labels, seed, methods):
         return -np.sum(p * np.log(np.maximum(p, 1e-30)), axis=1)
 
     rows = []
-    if {"Adam", "four Adam"} & set(methods):
+    if set(ADAM) & set(methods):
         begin = time.perf_counter()
         chains = adam(x, y, classes, seed)
 
@@ -233,6 +258,7 @@ def run(data, labels, seed, methods):
     )
     options = dict(prior=mh.priors.Gaussian(prior), seed=seed)
     ways = {
+        "MC dropout": lambda: dropout(x, y, classes, seed),
         "Laplace": lambda: mh.last_layer_laplace(model, x, y, members=200, **options),
         "IVON": lambda: ivon(x, y, classes, prior, seed),
         "one call": lambda: mh.sample_last_layer(

@@ -37,7 +37,8 @@ elif keras.backend.backend() == "torch":
 
 
 NOW = turns.today()
-TURNS = "every_backend", "in_turn"
+HEAVY = json.loads(turns.HEAVY.read_text())
+TURNS = "every_backend", "eager_and_compiled", "in_turn"
 STATES = pytest.StashKey[dict]()
 
 
@@ -62,14 +63,21 @@ def pytest_collection_modifyitems(config, items):
         elif slow_on is not None:
             if backend in slow_on.args:
                 states[item.nodeid] = "turn"
-        elif next((k for k in kinds if k in TURNS), "in_turn") == "in_turn":
-            numbers[module, mostly] += 1
-            number = numbers[module, mostly]
-            if "skipif" not in kinds:
+        elif "skipif" not in kinds:
+            kind = next((k for k in kinds if k in TURNS), "in_turn")
+            numbers[module, kind, mostly] += 1
+            number, runs_on = numbers[module, kind, mostly], None
+            if kind == "in_turn":
                 runs_on = turns.backend_of(module, number, NOW, mostly)
-                if runs_on not in (backend, None):
-                    states[item.nodeid] = "turn"
-        if states[item.nodeid] == "turn":
+            elif kind == "eager_and_compiled" and backend != "torch":
+                runs_on = turns.compiled_on(module, number, NOW)
+            if runs_on not in (backend, None):
+                states[item.nodeid] = "turn"
+        if item.nodeid in HEAVY and states[item.nodeid] in ("skipped", "turn"):
+            numbers[module] += 1
+            if turns.rests(module, numbers[module], NOW):
+                states[item.nodeid] = "rests"
+        if states[item.nodeid] in ("turn", "rests"):
             item.add_marker("slow")
 
 

@@ -1,5 +1,6 @@
 """Each test runs on one backend at a landing, and on all of them within a few days."""
 
+import json
 import zlib
 
 import pytest
@@ -13,13 +14,40 @@ SOME = [("torch",), ("jax",), ("jax", "tensorflow")]
 def test_a_test_runs_on_one_backend_a_day_and_on_each_in_time(mostly):
     days = len(turns.wheel(mostly))
     for number in range(20):
-        on = {turns.backend_of("a.py", number, day, mostly) for day in range(days)}
+        on = {turns.backend_of("a.py", number, day, mostly) for day in range(5 * days)}
         assert on == set(turns.BACKENDS)
 
 
 def test_pytorch_has_most_of_what_compiles_elsewhere():
-    on = [turns.backend_of("a.py", number, 3) for number in range(360)]
-    assert [on.count(name) for name in turns.BACKENDS] == [10, 10, 340]
+    on = [turns.backend_of("a.py", number, 3) for number in range(1080)]
+    assert [on.count(name) for name in turns.BACKENDS] == [10, 10, 1060]
+
+
+def test_the_backends_that_compile_share_what_pytorch_runs_too():
+    days = [[turns.compiled_on("a.py", k, day) for k in range(10)] for day in (4, 5)]
+    for one, next_day in zip(*days, strict=True):
+        assert {one, next_day} == set(turns.COMPILED)
+    assert days[0].count("jax") == 5
+    assert turns.compiled_on("a.py", 0, "all") is None
+
+
+def test_a_heavy_test_comes_back_on_another_backend():
+    for number in range(8):
+        days = [d for d in range(16) if not turns.rests("a.py", number, d)]
+        assert len(days) == 4 and not turns.rests("a.py", number, "all")
+        on = {turns.compiled_on("a.py", number, day) for day in days}
+        assert on == set(turns.COMPILED)
+
+
+def test_the_list_of_heavy_tests_is_made_from_what_ran(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "HEAVY", tmp_path / "heavy.json")
+    turns.HEAVY.write_text('{"a::old": 9.0, "a::gone": 9.0}')
+    for name in turns.BACKENDS:
+        states = dict.fromkeys(["a::old", "a::slow", "a::quick"], "ran")
+        (tmp_path / f"{name}.json").write_text(json.dumps(states))
+        ran = {"a::slow": turns.LEAST[name], "a::quick": 0.1}
+        (tmp_path / f"{name}.seconds").write_text(json.dumps(ran))
+    assert turns.heavy_tests(tmp_path) == {"a::old": 9.0, "a::slow": 3.0}
 
 
 def runs(backend_of, tests):

@@ -1,11 +1,16 @@
 """Which backends run a test at a landing, and the guard that each test runs on one.
 
 A test takes turns: one backend runs it at a landing. That is PyTorch, which does not
-compile, on most days, and each of the others on one day of 36. A mark
-`in_turn("jax")` names another backend for most days, `every_backend` gives all backends
-each day. `make test-all` runs all tests on all.
+compile, on most days, and each of the others on one day of 108. A mark
+`in_turn("jax")` names another backend for most days. `eager_and_compiled` gives PyTorch
+and one of the two others each day, `every_backend` all three. `make test-all` runs all
+tests on all.
 
-    python tests/turns.py folder    what ran on each backend: does a test run nowhere?
+A test that takes seconds is heavy, and rests on three days of four. `tests/heavy.json`
+has the names, and the seconds on the slowest backend.
+
+    python tests/turns.py folder          what ran: does a test run nowhere?
+    python tests/turns.py folder heavy    writes the list anew, from what ran
 """
 
 import json
@@ -16,8 +21,14 @@ import zlib
 from pathlib import Path
 
 BACKENDS = ("jax", "tensorflow", "torch")
-DAYS = 36
+DAYS = 108
 MOSTLY = ("torch",)
+COMPILED = ("jax", "tensorflow")
+HEAVY = Path(__file__).parent / "heavy.json"
+HEAVY_DAYS = 4  # a heavy test runs on one of them
+LEAST = {"torch": 1.5, "jax": 3.0, "tensorflow": 3.0}  # seconds of a heavy test
+# Each sampler's contract and laws run at each landing.
+NEVER_HEAVY = ("tests/fit/test_contract.py", "tests/statistics/")
 
 
 def today():
@@ -48,7 +59,37 @@ def backend_of(module, number, day, mostly=MOSTLY):
     """
     if day == "all":
         return None
-    days = wheel(mostly)
+    return _of(wheel(mostly), module, number, day)
+
+
+def compiled_on(module, number, day):
+    """The backend that runs such a test beside PyTorch; None for each."""
+    return None if day == "all" else _of(COMPILED, module, number, day)
+
+
+def rests(module, number, day):
+    """Whether a heavy test, with its number among those of its module, rests today."""
+    if day == "all":
+        return False
+    return (number + day + zlib.crc32(module.encode())) % HEAVY_DAYS != 0
+
+
+def heavy_tests(folder):
+    """The names of the tests that are heavy, and their seconds."""
+    seconds = json.loads(HEAVY.read_text()) if HEAVY.exists() else {}
+    collected = set()
+    for name, least in LEAST.items():
+        collected |= json.loads((Path(folder) / f"{name}.json").read_text()).keys()
+        ran = json.loads((Path(folder) / f"{name}.seconds").read_text())
+        for test, now in ran.items():
+            if now >= least and not test.startswith(NEVER_HEAVY):
+                seconds[test] = max(now, seconds.get(test, 0.0))
+    return {test: seconds[test] for test in sorted(seconds) if test in collected}
+
+
+def _of(days, module, number, day):
+    # So a heavy test has not the same backend each time that it does not rest.
+    day += day // HEAVY_DAYS
     return days[(number + day + zlib.crc32(module.encode())) % len(days)]
 
 
@@ -57,7 +98,7 @@ def missing(runs):
 
     Args:
         runs: dict from a backend to a dict from a test to "ran", "skipped", "nightly",
-            or "turn", if another backend was to run it.
+            "rests", or "turn", if another backend was to run it.
     """
     tests = set().union(*runs.values())
     states = {
@@ -66,8 +107,11 @@ def missing(runs):
     return sorted(t for t, s in states.items() if "turn" in s and "ran" not in s)
 
 
-def main(folder):
+def main(folder, what="turns"):
     """Reads what `tests/conftest.py` has written, and says what ran nowhere."""
+    if what == "heavy":
+        HEAVY.write_text(json.dumps(heavy_tests(folder), indent=0) + "\n")
+        return 0
     paths = [Path(folder) / f"{name}.json" for name in BACKENDS]
     runs = {path.stem: json.loads(path.read_text()) for path in paths if path.exists()}
     if len(runs) < len(BACKENDS):
@@ -80,7 +124,11 @@ def main(folder):
         name: sum(state == "ran" for state in run.values())
         for name, run in runs.items()
     }
-    print(f"== turns of day {today()}: tests run {counts}, nowhere {len(lost)}")
+    resting = sum("rests" in runs["torch"][t] for t in runs["torch"])
+    print(
+        f"== turns of day {today()}: tests run {counts}, nowhere {len(lost)}, ", end=""
+    )
+    print(f"{resting} heavy ones rest")
     return 1 if lost else 0
 
 

@@ -18,41 +18,17 @@ Gauss-Newton matrix since the head is linear:
 L_n is diag(p) - p p^T for a softmax, p (1 - p) for a sigmoid, and 1 / sigma^2 for
 Gaussian noise.
 
-`sample_last_layer` samples exp(-U) in coordinates V in which it is nearly N(0, I). With
-p_n the probabilities at the mode W*, and tau the same in a row of W:
-
-    (1)  W <- W - B^-1 grad U(W),  B = b sum_n phi_n phi_n^T + diag(tau)
-    (2)  S = sum_n w_n phi_n phi_n^T + diag(tau) = R R^T,  w_n = mean_c p_nc (1 - p_nc)
-    (3)  W = W* + R^-T V,  psi_n = R^-1 phi_n,  W^T phi_n = W*^T phi_n + V^T psi_n
-
-With prior="auto" the standard deviation of the bias is s, and that of the kernel s over
-the root mean square of the features. s is the one of `_SCALES` whose mode (1) predicts
-labels best that it has not seen: by cross-validation, or on a fifth of many labels.
-
-(1) finds W*. b = 1/2 for a softmax and 1/4 for a sigmoid bound the curvature of log p,
-so that no step raises U (Boehning 1992); momentum makes it faster. S is the Hessian of
-U at W*, averaged over the classes, so the posterior of V has about the width 1.
-
-| symbol | name | shape | unit |
-|---|---|---|---|
-| phi | `head.features` | (N, F) | features |
-| W* | `mode` | (F, C) | weights |
-| R | `factor` | (F, F) | features |
-| V | position | (F, C) | 1 |
-| psi | `features` | (N, F) | 1 |
-| W*^T phi | `logits` | (N, C) | nats |
+`sample_last_layer` samples exp(-U) in the coordinates V of `head_posterior.py`, which
+also chooses the width of the prior.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from typing import Literal
 
 import keras
 import numpy as np
-import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _validate
@@ -63,6 +39,9 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines.head import Floats
 from keras_mhmcmc.baselines.head import Head
+from keras_mhmcmc.baselines.head_posterior import WhitenedHead
+from keras_mhmcmc.baselines.head_posterior import precisions
+from keras_mhmcmc.baselines.head_posterior import whitened
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.evaluation.regression import compiled_noise
@@ -72,15 +51,12 @@ from keras_mhmcmc.sampling.loop import Plan
 from keras_mhmcmc.sampling.run import sample
 
 LARGEST_MATRIX = 6000  # rows; a matrix of float64 then takes 288 MB
-_MOST_STEPS = 2000  # of (1)
 _SHOWN = 200  # examples whose predictions are compared between chains
 _RECORDED = 200  # draws of all chains, at least, that the diagnostics see
 _BATCHES = 5  # of a chain, for the effective sample size
 _HMC_WARM_UP, _HMC_STEPS = 300, 400
 _LEAST_WARM_UP = 200  # of paths, to find a step
 LARGEST_R_HAT, SMALLEST_ESS = 1.1, 50.0
-_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-_FOLDS, _FEW = 5, 500  # of fewer labels than these each fold is left out once
 
 
 def last_layer_laplace(
@@ -170,7 +146,7 @@ def last_layer_laplace(
         # The Hessian does not depend on the labels.
         hint = " For the targets of a regression pass `noise_std`."
         labels = heads.checked_labels(model, head, hint)
-        tau = _precisions(head, prior, labels, seed)
+        tau = precisions(head, prior, labels, seed, of_samples=False)
         hessian = hessian_of_classifier(head, tau)
         draws = _draws(head.values.ravel(), hessian, members, rng)
         draws = draws.reshape(members, *head.values.shape)
@@ -182,8 +158,8 @@ def last_layer_laplace(
                 f"Received: prior={prior!r}, noise_std={noise_std}"
             )
         tau = head.precisions(prior.bind(head.variables).precisions)
-        mean, precisions = posterior_of_regression(head, tau, targets, noise_std)
-        pairs = zip(mean.T, precisions, strict=True)
+        mean, of_columns = posterior_of_regression(head, tau, targets, noise_std)
+        pairs = zip(mean.T, of_columns, strict=True)
         draws = np.stack([_draws(*pair, members, rng) for pair in pairs], axis=2)
     return head.ensemble(model, draws, activation, chunk, is_classifier)
 
@@ -360,7 +336,7 @@ def sample_last_layer(
     head = heads.checked_head(model, x, y, prior, batch_size)
     hint = " For the targets of a regression use `mh.last_layer_laplace`."
     labels = heads.checked_labels(model, head, hint)
-    tau = _precisions(head, prior, labels, seed)
+    tau = precisions(head, prior, labels, seed, of_samples=True)
     if not np.all(tau > 0.0):
         raise ValueError(
             "Argument `prior` must have a scale for the kernel and for the bias: with "
@@ -397,113 +373,6 @@ def sample_last_layer(
     values = posterior.weights(np.asarray(chosen, "float64"))
     values = values.reshape(-1, *head.values.shape)
     return head.ensemble(model, values, activation, chunk, True), found
-
-
-def _precisions(
-    head: Head,
-    prior: Gaussian | Literal["auto"],
-    labels: npt.NDArray[np.int_],
-    seed: int,
-) -> Floats:
-    """Return tau, (F, C): that of the prior, or of the best width."""
-    if isinstance(prior, Gaussian):
-        return head.precisions(prior.bind(head.variables).precisions)
-    inputs = head.features[:, :-1] if head.layer.use_bias else head.features
-    size = max(float(np.sqrt(np.mean(np.square(inputs)))), 1e-30)
-    order = np.random.default_rng(seed).permutation(len(labels))
-    folds = np.array_split(order, _FOLDS)[: _FOLDS if len(labels) <= _FEW else 1]
-
-    def precisions(scale: float) -> Floats:
-        return head.precisions([(size / scale) ** 2, scale**-2.0])
-
-    def nats(scale: float) -> float:
-        total, tau = 0.0, precisions(scale)
-        for fold in folds:
-            kept = np.setdiff1d(order, fold)
-            part = dataclasses.replace(head, features=head.features[kept])
-            w = posterior_mode(part, tau, labels[kept], tolerance=1e-2)
-            targets = heads.one_hot(labels[fold], tau.shape[1])
-            total += _energy(head.features[fold] @ w, targets, 0.0 * tau, w)
-        return total
-
-    return precisions(min(_SCALES, key=nats))
-
-
-@dataclass(frozen=True)
-class WhitenedHead:
-    """The coordinates of (3)."""
-
-    mode: Floats
-    factor: Floats
-    tau: Floats  # (F, C)
-    features: Floats
-    logits: Floats
-    curvature: Floats  # w_n, (N,)
-
-    def weights(self, positions: Floats) -> Floats:
-        """Return W for positions V of shape (..., F, C)."""
-        return self.mode + np.linalg.solve(self.factor.T, positions)
-
-
-def whitened(head: Head, tau: Floats, labels: npt.NDArray[np.int_]) -> WhitenedHead:
-    """Return the coordinates of (3) of a posterior; the rows of `tau` are constant."""
-    phi = head.features
-    mode = posterior_mode(head, tau, labels)
-    p = heads.probabilities(phi @ mode)
-    w = (p * (1.0 - p)).mean(axis=1)
-    factor = np.linalg.cholesky((phi * w[:, None]).T @ phi + np.diag(tau[:, 0]))
-    psi = np.linalg.solve(factor, phi.T).T.astype("float64")
-    return WhitenedHead(mode, factor, tau, psi, phi @ mode, w)
-
-
-def posterior_mode(
-    head: Head, tau: Floats, labels: npt.NDArray[np.int_], tolerance: float = 1e-3
-) -> Floats:
-    """Return W*, from the trained weights by (1).
-
-    The end is a gradient of length `tolerance` in the metric of B: a distance of at
-    most `tolerance` posterior standard deviations where the posterior is as narrow as
-    b allows, and of some more elsewhere.
-    """
-    phi, classes = head.features, head.values.shape[1]
-    targets = heads.one_hot(labels, classes)
-    bound = 0.25 if classes == 1 else 0.5
-    inverse = np.linalg.inv(bound * phi.T @ phi + np.diag(tau[:, 0]))
-    # Weights that were not trained on these features may be worse than none.
-    starts = [head.values, np.zeros_like(head.values)]
-    current = point = min(starts, key=lambda w: _energy(phi @ w, targets, tau, w))
-    momentum = 1.0
-    for _ in range(_MOST_STEPS):
-        gradient = phi.T @ (heads.probabilities(phi @ point) - targets) + tau * point
-        step = inverse @ gradient
-        if math.sqrt(max(float((step * gradient).sum()), 0.0)) < tolerance:
-            break
-        new = point - step
-        if float((gradient * (new - current)).sum()) > 0.0:
-            momentum = 1.0  # U would rise: begin again
-        following = (1.0 + math.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
-        point = new + (momentum - 1.0) / following * (new - current)
-        current, momentum = new, following
-    else:
-        length = math.sqrt(max(float((step * gradient).sum()), 0.0))
-        warn(
-            f"The mode of the last layer's posterior was not found in {_MOST_STEPS} "
-            f"steps: the gradient has the length {length:.3g} instead of "
-            f"{tolerance:.3g}, with features as large as {np.abs(phi).max():.3g}. "
-            "Scale them to about 1, for example by `keras.layers.LayerNormalization`, "
-            "or pass a narrower `prior`."
-        )
-    return point
-
-
-def _energy(logits: Floats, targets: Floats, tau: Floats, w: Floats) -> float:
-    """Return U(W) without the constant of the prior, nats."""
-    if logits.shape[-1] == 1:
-        norms = np.logaddexp(0.0, logits)[:, 0]
-    else:
-        norms = np.logaddexp.reduce(logits, axis=-1)
-    losses = norms - (targets * logits).sum(axis=-1)
-    return float(losses.sum() + 0.5 * (tau * np.square(w)).sum())
 
 
 def _plan(

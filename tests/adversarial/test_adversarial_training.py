@@ -92,7 +92,7 @@ class TestExamples:
         moved = numpy(robust.attack(255.0 * x, y)) - 255.0 * x
         assert np.abs(moved).max() <= 0.1001
 
-    @pytest.mark.every_backend
+    @pytest.mark.eager_and_compiled
     def test_without_a_finite_gradient_stay(self):
         """The square root of 0 has an infinite slope, and 0 times it is NaN."""
 

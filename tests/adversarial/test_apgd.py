@@ -216,7 +216,7 @@ def test_bad_arguments_of_apgd(options, text):
         apgd(linear(np.eye(2, 3), np.zeros(3)), **GOOD, **options)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize("loss", ["dlr", "targeted_dlr"])
 def test_equal_logits_of_one_example_do_not_stop_the_attack(loss):
     """A black image, whose logits are all 0."""

@@ -17,7 +17,7 @@ from tests.support.models import fit
 from tests.support.models import sequential
 from tests.support.samplers import SAMPLERS
 
-pytestmark = pytest.mark.every_backend
+pytestmark = pytest.mark.eager_and_compiled
 
 BACKEND = keras.backend.backend()
 ROOT = str(pathlib.Path(__file__).parents[2])

@@ -14,7 +14,7 @@ from scipy import stats
 from keras_mhmcmc import _backend
 from keras_mhmcmc.samplers.parts import tensors
 
-pytestmark = pytest.mark.every_backend
+pytestmark = pytest.mark.eager_and_compiled
 
 BACKEND = keras.backend.backend()
 FILE = "generator" if BACKEND == "torch" else "random"

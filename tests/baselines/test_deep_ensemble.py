@@ -54,7 +54,7 @@ def test_chains_that_were_not_trained_are_refused():
         mh.deep_ensemble(chains)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_a_list_of_models_and_one_of_them():
     """One that was never compiled, and one with a proposal of its chain in it."""
     models, x = [sequential(seed) for seed in (1, 2)], data()[0]

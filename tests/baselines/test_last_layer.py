@@ -8,6 +8,7 @@ import pytest
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.baselines import head as heads
+from keras_mhmcmc.baselines import head_posterior
 from keras_mhmcmc.baselines import last_layer
 from keras_mhmcmc.sampling import loop
 from tests.support.example_tools import load
@@ -44,7 +45,7 @@ def coordinates(model, x=X, y=Y):
     prior = PRIOR if head.layer.use_bias else mh.priors.Gaussian(0.7)
     tau = head.precisions(prior.bind(head.variables).precisions)
     labels = heads.checked_labels(model, head, "")
-    return head, tau, last_layer.whitened(head, tau, labels)
+    return head, tau, head_posterior.whitened(head, tau, labels)
 
 
 def log_likelihoods(logits, y):
@@ -74,7 +75,7 @@ def test_the_width_is_the_one_that_predicts_left_out_labels():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(80, 5))
     noise, rule = rng.integers(2, size=80), (x[:, 0] > 0).astype("int32")
-    assert width(x, noise) == last_layer._SCALES[0]
+    assert width(x, noise) == head_posterior.WIDTHS[0]
     assert width(x, rule) >= 4.0
     chances = 1.0 / (1.0 + np.exp(-1.5 * x[:, 0]))  # weights of about 1
     between = width(x, (rng.uniform(size=80) < chances).astype("int32"))
@@ -84,6 +85,42 @@ def test_the_width_is_the_one_that_predicts_left_out_labels():
     # A fifth of many labels is held out once.
     many = rng.normal(size=(600, 2))
     assert width(many, rng.integers(2, size=600)) <= 1.0
+
+
+def scored(monkeypatch, scores, of_samples):
+    """The width that some scores of 20 labels choose, as standard deviation."""
+    x, y = np.zeros((20, 2)), np.arange(20) % 2
+    layer = keras.layers.Dense(2, use_bias=False)
+    model = keras.Sequential([keras.Input((2,)), layer])
+    head = heads.head_of(model, x + 1.0, 64, y)
+    monkeypatch.setattr(head_posterior, "left_out_scores", lambda *_: scores)
+    tau = head_posterior.precisions(head, "auto", y, 0, of_samples)
+    return tau[0, 0] ** -0.5
+
+
+@pytest.mark.parametrize("noise, expected", [(1.0, 0.5), (0.01, 8.0)])
+def test_samples_take_the_narrowest_width_within_an_error(monkeypatch, noise, expected):
+    """The last width is the best by 1 nat, the first one worse by 40."""
+    means = np.array([-40.0, -1.0, -0.9, -0.8, -0.7, 0.0])[:, None] / 20
+    signs = np.array([noise, -noise] * 10)
+    scores = means + signs * np.array([1, -1, 1, -1, 1, 0])[:, None]
+    assert scored(monkeypatch, scores, True) == pytest.approx(expected)
+    assert scored(monkeypatch, scores, False) == pytest.approx(8.0)
+
+
+def test_wide_features_choose_as_their_span_does():
+    """Of 30 examples with 200 features, 30 directions matter."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 3)), rng.integers(3, size=30)
+    turn = np.linalg.qr(rng.normal(size=(200, 3)))[0]
+    found = []
+    for phi in (x, x @ turn.T):
+        model = keras.Sequential(
+            [keras.Input(phi.shape[1:]), keras.layers.Dense(3, use_bias=False)]
+        )
+        head = heads.head_of(model, phi, 64, y)
+        found.append(head_posterior.left_out_scores(phi, head, y, 0, False))
+    np.testing.assert_allclose(*found, atol=0.02)  # the mode is found within 1e-2
 
 
 def test_laplace_chooses_the_width_of_a_classification_alone():
@@ -302,7 +339,7 @@ def test_the_mode_does_not_depend_on_the_trained_weights(scale):
 
 
 def test_a_mode_that_is_not_found_is_told(monkeypatch):
-    monkeypatch.setattr(last_layer, "_MOST_STEPS", 2)
+    monkeypatch.setattr(head_posterior, "_MOST_STEPS", 2)
     with pytest.warns(UserWarning, match="was not found in 2 steps"):
         coordinates(network())
 

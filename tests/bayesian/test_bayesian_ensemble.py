@@ -52,7 +52,7 @@ def regression():
     return fitted()
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_a_regression_is_predicted_with_its_noise(regression):
     x, y = line(400, seed=5)
     law = mh.predict_distribution(regression, x)
@@ -87,7 +87,7 @@ def test_the_report_has_each_phase(regression):
     assert len(report.to_pandas()) == 3
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_a_saved_ensemble_predicts_the_same(regression, tmp_path):
     x, _ = line(10)
     regression.save(tmp_path / "ensemble.keras")

@@ -77,7 +77,7 @@ RESTS = {
 }
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize("name", RESTS)
 def test_only_weights_that_training_changes_stand_in_the_way(name):
     make, is_fixed = RESTS[name]
@@ -370,7 +370,7 @@ def test_terms_are_those_that_neither_a_mask_nor_a_class_leaves_out():
         assert run._terms() == pytest.approx(expected)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_weights_of_examples_are_none_of_positions():
     """Here a batch has as many examples as an example has positions."""
     rng = np.random.default_rng(0)

@@ -67,7 +67,7 @@ def test_convolutions_normalisation_and_dropout():
         np.testing.assert_allclose(ensemble.predict_members(x), members, atol=1e-5)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_it_is_compiled_once():
     if keras.backend.backend() == "torch":
         pytest.skip("PyTorch runs it as it stands")

@@ -159,6 +159,62 @@ np.save(sys.argv[1] + "/y.npy", artifact.serve(x))
 _ALONE = """
 assert "keras_mhmcmc" not in sys.modules
 """
+_LOAD = """
+import sys
+import keras
+import keras_mhmcmc
+import numpy as np
+
+ensemble = keras.models.load_model(sys.argv[1] + "/ensemble.keras")
+found = ensemble.predict_members(np.load(sys.argv[1] + "/x.npy"))
+np.save(sys.argv[1] + "/members.npy", found)
+"""
+
+
+def in_a_fresh_process(script, folder, backend=BACKEND):
+    root = os.path.dirname(os.path.dirname(mh.__file__))
+    environment = {"KERAS_BACKEND": backend, "PYTHONPATH": root}
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(folder)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "between", "after"])
+def test_lora_before_between_and_after(when, tmp_path):
+    """Adapters come before training, between training and sampling, or afterwards."""
+    model, (x, y) = sequential(), data()
+    hidden = model.layers[0]
+    if when == "before":
+        hidden.enable_lora(2)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(x, y, epochs=2, verbose=0)
+    if when == "between":
+        hidden.enable_lora(2)
+    ensemble = sampled(model)
+    expected = []
+    for values in zip(*ensemble.stacked_values(), strict=True):
+        model.set_weights(values)
+        expected.append(model.predict(x, verbose=0))
+    expected = np.array(expected)
+    if when == "after":
+        hidden.enable_lora(2)
+        assert len(model.weights) > len(ensemble.member.weights)
+    np.testing.assert_allclose(ensemble.predict_members(x), expected, atol=1e-6)
+    ensemble.save(tmp_path / "ensemble.keras")
+    np.save(tmp_path / "x.npy", x)
+    in_a_fresh_process(_LOAD, tmp_path)
+    found = np.load(tmp_path / "members.npy")
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    exporting = "tensorflow" if BACKEND == "torch" else BACKEND
+    in_a_fresh_process(_EXPORT + _SERVE, tmp_path, exporting)
+    found = np.load(tmp_path / "y.npy")
+    np.testing.assert_allclose(found, expected.mean(axis=0), atol=1e-5)
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="for PyTorch")
@@ -188,16 +244,7 @@ class TestExportOnTorch:
         ensemble, (x, _) = sampled(), data()
         ensemble.save(tmp_path / "ensemble.keras")
         np.save(tmp_path / "x.npy", x)
-        root = os.path.dirname(os.path.dirname(mh.__file__))
-        environment = {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": root}
-        run = subprocess.run(
-            [sys.executable, "-c", _EXPORT + _SERVE, str(tmp_path)],
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert run.returncode == 0, run.stderr[-3000:]
+        in_a_fresh_process(_EXPORT + _SERVE, tmp_path, "tensorflow")
         expected = ensemble.predict(x, verbose=0)
         np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, atol=1e-6)
 

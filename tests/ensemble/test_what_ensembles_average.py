@@ -218,7 +218,7 @@ def regression(loss, units=2):
     return model
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize("loss", OWN)
 def test_a_mean_of_unknown_outputs_is_warnings_of(loss):
     model = regression(loss)
@@ -231,7 +231,7 @@ def test_a_mean_of_unknown_outputs_is_warnings_of(loss):
     assert warnings_of(lambda: ensemble.evaluate(INPUTS, TARGETS, verbose=0)) == []
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_the_outputs_of_a_likelihood_are_parameters_too():
     """The number of `evaluate` is not that of the mixture, which `mh.evaluate` has."""
     loss = mh.losses.GaussianNLL()
@@ -245,7 +245,7 @@ def test_the_outputs_of_a_likelihood_are_parameters_too():
     assert table.column("nll")[0] == pytest.approx(right, rel=1e-4)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize(
     ("loss", "units", "y"),
     [
@@ -261,13 +261,13 @@ def test_means_of_means_are_not_warnings_of(loss, units, y):
     assert warnings_of(lambda: ensemble.evaluate(INPUTS, y, verbose=0)) == []
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_logits_of_a_subclass_are_known():
     model = regression(WithSmoothing(from_logits=True))
     assert warnings_of(lambda: two_members(model)) == []
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_scores_of_unknown_outputs_say_what_to_do():
     ensemble = two_members(regression(nats), "linear")
     remedy = pytest.raises(ValueError, match="`mh.losses`")

@@ -16,7 +16,7 @@ def model(name, seed=0):
     return keras.Sequential([keras.Input((4, 4)), *layers], name=name)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_names_of_models():
     same = [model("net"), model("net", 1), mh.Classifier(model("other"))]
     given = {

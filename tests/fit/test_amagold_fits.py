@@ -162,7 +162,7 @@ def test_no_sample_comes_from_a_path():
     assert set(changes % EPOCH) <= {1}
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_several_steps_in_one_execution():
     if keras.backend.backend() == "torch":
         pytest.skip("Keras has no steps_per_execution on PyTorch")

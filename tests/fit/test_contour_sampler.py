@@ -150,7 +150,7 @@ def test_the_last_sample_waits_for_the_next_fit():
     assert posterior.weights[1] != log_weight
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_samples_between_the_looks_of_a_callback_have_their_own_energy():
     if keras.backend.backend() == "torch":
         pytest.skip("PyTorch has no steps_per_execution")

@@ -19,7 +19,7 @@ from tests.support.samplers import TRAIN_SIZE
 from tests.support.samplers import WITH_NOISE
 from tests.support.samplers import WITH_PRIOR
 
-pytestmark = pytest.mark.every_backend
+pytestmark = pytest.mark.eager_and_compiled
 
 BACKEND = keras.backend.backend()
 EPOCHS = 12

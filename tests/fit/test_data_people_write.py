@@ -17,7 +17,7 @@ from tests.support.data_people_write import arrays
 from tests.support.data_people_write import halved
 from tests.support.models import numpy
 
-pytestmark = pytest.mark.every_backend
+pytestmark = pytest.mark.eager_and_compiled
 
 BACKEND = keras.backend.backend()
 

@@ -8,7 +8,7 @@ import keras_mhmcmc as mh
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [
-    pytest.mark.every_backend,
+    pytest.mark.eager_and_compiled,
     pytest.mark.skipif(
         keras.backend.backend() != "tensorflow", reason="a step of TensorFlow alone"
     ),

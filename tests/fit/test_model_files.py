@@ -217,7 +217,7 @@ def test_a_frozen_bias_that_the_file_does_not_know_is_refused(make, sampler, tmp
     np.testing.assert_allclose(found, model.predict(x, verbose=0), atol=1e-5)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize(
     "first",
     [
@@ -286,7 +286,7 @@ class Broken(keras.losses.Loss):
         raise RuntimeError("broken")
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize("sampler", [sgld, rsgld])
 @pytest.mark.parametrize("callback", [False, True], ids=["alone", "samples"])
 def test_a_refused_step_leaves_the_weights(sampler, callback):
@@ -307,7 +307,7 @@ def test_a_refused_step_leaves_the_weights(sampler, callback):
     assert (numpy(model.layers[0].kernel) != before[0]).any()
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_an_error_in_the_first_step_leaves_the_weights():
     model = compiled(sgld())
     fit(model, epochs=1)

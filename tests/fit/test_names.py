@@ -13,7 +13,7 @@ RATES = dict.fromkeys(("sgld", "sghmc", "sgnht", "csgld", "csghmc"), 0.03)
 RATES["psgld"] = 0.001
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_a_model_is_compiled_with_a_name(tmp_path):
     model = compiled("psgld")
     fit(model)

@@ -77,7 +77,7 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize("kind", DATA)
 def test_the_examples_of_fit(kind):
     make, expected = DATA[kind]

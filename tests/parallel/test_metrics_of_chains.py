@@ -84,7 +84,7 @@ def test_a_callback_that_evaluates_changes_no_history(data, validates):
         np.testing.assert_allclose(chains.chain_history[name][1], values, rtol=1e-4)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize("strategy", ["vmap", "loop"])
 def test_weights_of_masked_positions_are_the_same_for_each_chain(strategy):
     """Keras multiplies weights by the mask, on PyTorch in place."""

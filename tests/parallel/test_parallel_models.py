@@ -100,7 +100,7 @@ def test_without_the_restoration_the_statistics_would_move(monkeypatch):
     assert (moved != (accepted[1:] > accepted[:-1])).any()
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_a_recurrent_network_trains_where_it_cannot_be_vectorised():
     """TensorFlow cannot vectorise the lists of a loop over time."""
     keras.utils.set_random_seed(0)

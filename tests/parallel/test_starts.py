@@ -171,7 +171,7 @@ def test_saved_chains_have_their_weights_and_no_start(tmp_path):
     assert rebuilt.num_chains == 2
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 @pytest.mark.parametrize("kind", ["never compiled", "compiled", "chains"])
 def test_models_that_were_never_trained_give_the_number_of_chains(kind):
     models = [with_state() for _ in range(2)]

@@ -69,7 +69,7 @@ def test_a_density_compiles_once(compiled):
         assert_same(draws.info, others.info)
 
 
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_the_second_run_does_not_trace():
     traced = []
 

@@ -230,7 +230,7 @@ FORMS += (
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.every_backend
+@pytest.mark.eager_and_compiled
 def test_data_as_people_give_them(form):
     given = DATA[form]
     if keras.backend.backend() not in given.backends:
