@@ -1,11 +1,14 @@
 """Few labels on a frozen network: what the new last layer should be.
 
-A convolutional network has learned other classes, and keeps its weights. A new last
-layer learns from 20, 100 or 500 labels:
+A network has learned other classes, and keeps its weights. A new last layer learns from
+20, 100 or 500 labels:
 
 - digits: the network knows 0 to 4, and the labels are of 5 to 9 (scikit-learn's);
 - kmnist: it knows the clothes of Fashion-MNIST, and the labels are of ten hiragana (the
-  test images of KMNIST: labels from the first half, scores on the second).
+  test images of KMNIST: labels from the first half, scores on the second);
+- words: a small transformer knows which module of scikit-learn or Keras a paragraph of
+  documentation is from, and the labels are modules of SciPy. The texts are the
+  docstrings of the installed versions.
 
     python examples/few_labels.py --data-dir folder --seeds 5
 
@@ -21,10 +24,15 @@ The rows go to `--out` as they come. The same command goes on where it was stopp
 """
 
 import argparse
+import collections
+import importlib
+import inspect
 import json
 import math
 import os
+import re
 import time
+import zlib
 from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -64,30 +72,104 @@ def kmnist(folder):
     return tuple(part[:20_000] for part in clothes), labelled, others[:5000]
 
 
-TASKS = {"digits": digits, "kmnist": kmnist}
+KNOWN = [
+    *(f"sklearn.{name}" for name in ("cluster", "ensemble", "linear_model", "metrics")),
+    *(f"scipy.{name}" for name in ("interpolate", "ndimage", "special")),
+    *("sklearn.preprocessing", "keras.layers", "keras.ops", "numpy", "numpy.random"),
+]
+NEW = [f"scipy.{name}" for name in ("linalg", "optimize", "signal", "sparse", "stats")]
+LENGTH, MOST_WORDS, TIMES = 64, 4000, 10  # words of a text and in all; variants
+
+
+def texts(name):
+    """(name, words) of each docstring in a module, methods included, once."""
+    module = importlib.import_module(name)
+    found = {}
+    for key in sorted(set(dir(module))):
+        thing = getattr(module, key)
+        if key.startswith("_") or inspect.ismodule(thing):
+            continue
+        methods = dir(thing) if inspect.isclass(thing) else []
+        parts = [getattr(thing, m) for m in methods if not m.startswith("_")]
+        for part in [thing, *parts]:
+            words = re.findall("[a-z]{2,}", (inspect.getdoc(part) or "").lower())
+            if len(words) >= 8:
+                found.setdefault(tuple(words[:LENGTH]), key)
+    return [(key, words) for words, key in found.items()]
+
+
+def words(folder):
+    """The same for docstrings: labels and scores are of different functions."""
+    found = {name: texts(name) for name in KNOWN + NEW}
+    counts = collections.Counter(w for k in KNOWN for _, text in found[k] for w in text)
+    places = {w: i + 2 for i, (w, _) in enumerate(counts.most_common(MOST_WORDS))}
+    rng = np.random.default_rng(0)
+
+    def table(names, fifths):
+        rows, labels = [], []
+        for label, name in enumerate(names):
+            for key, text in found[name]:
+                if zlib.crc32(key.encode()) % 5 in fifths:
+                    row = [places.get(word, 1) for word in text]
+                    rows.append(row + [0] * (LENGTH - len(row)))
+                    labels.append(label)
+        order = rng.permutation(len(rows))
+        return np.array(rows, "int32")[order], np.array(labels)[order]
+
+    known, _ = table(KNOWN, range(5))
+    whole = np.repeat(known, TIMES, axis=0)
+    kept = rng.uniform(size=whole.shape) < 0.5
+    rarest = np.where(kept, 0, whole).max(axis=1)  # of the words that are left out
+    inputs = np.where(kept, whole, np.minimum(whole, 1))
+    new = *table(NEW, (0, 1, 2)), *table(NEW, (3, 4))
+    return (inputs, rarest), new, table(KNOWN, (3,))[0]
+
+
+def reader():
+    """A transformer of two blocks, from words to features."""
+    x = keras.Input((LENGTH,), dtype="int32")
+    size, known = 64, keras.ops.not_equal(x, 0)
+    places = keras.ops.arange(LENGTH)
+    h = keras.layers.Embedding(MOST_WORDS + 2, size)(x)
+    h = h + keras.layers.Embedding(LENGTH, size)(places)
+    for _ in range(2):
+        attention = keras.layers.MultiHeadAttention(4, size // 4)
+        h = keras.layers.LayerNormalization()(h + attention(h, h, key_mask=known))
+        inner = keras.layers.Dense(2 * size, "relu")(h)
+        h = keras.layers.LayerNormalization()(h + keras.layers.Dense(size)(inner))
+    mean = keras.layers.GlobalAveragePooling1D()(h, mask=known)
+    return keras.Model(x, keras.layers.Dense(size, "relu")(mean))
+
+
+TASKS = {"digits": digits, "kmnist": kmnist, "words": words}
 
 
 def features(name, folder):
     """Features of a network that has learned other classes, of size 1."""
     keras.utils.set_random_seed(0)
     (x, y), (x_few, y_few, x_test, y_test), others = TASKS[name](folder)
-    small = x.shape[1] < 20
+    small = name == "digits"
     pooling = [] if small else [keras.layers.MaxPooling2D()]
-    body = keras.Sequential(
-        [
-            keras.Input(x.shape[1:]),
-            keras.layers.Conv2D(32, 3, activation="relu"),
-            *pooling,
-            keras.layers.Conv2D(64, 3, activation="relu"),
-            *pooling,
-            keras.layers.Flatten(),
-            keras.layers.Dense(64, "relu"),
-        ]
+    body = (
+        reader()
+        if name == "words"
+        else keras.Sequential(
+            [
+                keras.Input(x.shape[1:]),
+                keras.layers.Conv2D(32, 3, activation="relu"),
+                *pooling,
+                keras.layers.Conv2D(64, 3, activation="relu"),
+                *pooling,
+                keras.layers.Flatten(),
+                keras.layers.Dense(64, "relu"),
+            ]
+        )
     )
     network = keras.Sequential([body, keras.layers.Dense(int(y.max()) + 1)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     network.compile("adam", loss)
-    network.fit(x, y, batch_size=32, epochs=15 if small else 3, verbose=0)
+    epochs = {"digits": 15, "kmnist": 3, "words": 2}[name]
+    network.fit(x, y, batch_size=32, epochs=epochs, verbose=0)
     found = [body.predict(part, verbose=0) for part in (x_few, x_test, others)]
     size = np.sqrt(np.mean(np.square(found[0])))
     few, test, others = (part / size for part in found)

@@ -253,7 +253,7 @@ def check_use(result):
         for part in result:
             check_use(part)
     elif isinstance(result, dict | np.ndarray | float):
-        finite(list(result.values()) if isinstance(result, dict) else result)
+        finite(keras.tree.flatten(result) if isinstance(result, dict) else result)
 
 
 def is_quick(name):

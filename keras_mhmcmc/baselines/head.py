@@ -57,10 +57,12 @@ class Head:
         activation: ActivationLike,
         chunk: int | None,
         is_classifier: bool,
+        weights: Floats | None = None,
     ) -> Ensemble:
         """Return `model` with draws of its last layer, like `values`, as members.
 
-        Without an activation, the logits of a classifier become probabilities.
+        Without an activation, the logits of a classifier become probabilities. The
+        draws have equal weights, or those that are given.
         """
         if activation is None and is_classifier:
             of_logits = "sigmoid" if self.values.shape[1] == 1 else "softmax"
@@ -74,7 +76,8 @@ class Head:
                 stacked.append(drawn[id(variable)].astype(value.dtype))
             else:
                 stacked.append(np.broadcast_to(value, (len(draws), *value.shape)))
-        return ensemble_of(model, stacked, np.ones(len(draws)), activation, chunk)
+        weights = np.ones(len(draws)) if weights is None else weights
+        return ensemble_of(model, stacked, weights, activation, chunk)
 
 
 def checked_head(

@@ -20,8 +20,10 @@ With prior="auto" the standard deviation of the bias is s, and that of the kerne
 the root mean square of the features. Each s of `WIDTHS` predicts labels that it has not
 seen: by five-fold cross-validation, or a fifth of many labels. The mode takes the s of
 the best prediction. Samples of few labels are scored as samples: a short Hamiltonian
-Monte Carlo run in V draws them for each fold. They take the narrowest s whose score is
-within one standard error of the best one: of 20 labels the score is mostly noise.
+Monte Carlo run in V draws them for each fold. Their predictions are then a mixture over
+widths, with the weights that predict best (4), found by EM:
+
+    (4)  max_w sum_n log sum_s w_s p_s(y_n | other folds),  sum_s w_s = 1
 
 | symbol | name | shape | unit |
 |---|---|---|---|
@@ -32,9 +34,10 @@ within one standard error of the best one: of 20 labels the score is mostly nois
 | psi | `features` | (N, F) | 1 |
 | W*^T phi | `logits` | (N, C) | nats |
 | s | `width` | | nats |
+| w_s | weight | | 1 |
 
-Reference: Breiman, Friedman, Olshen and Stone (1984), "Classification and regression
-trees", section 3.4.3: the rule of one standard error.
+Reference: Yao, Vehtari, Simpson and Gelman (2018), "Using stacking to average Bayesian
+predictive distributions", section 3.1.
 """
 
 import dataclasses
@@ -57,32 +60,47 @@ _MOST_STEPS = 2000  # of (1)
 # Of a short run for a width: chains, warm-up, further steps, and steps of a path.
 _CHAINS, _WARM_UP, _DRAWS, _PATH = 24, 12, 18, 10
 _ACCEPTANCE = 0.8
+_EM_STEPS, _LEAST_WEIGHT = 500, 0.1
 
 
-def precisions(
+def of_prior(
     head: Head,
     prior: Gaussian | Literal["auto"],
     labels: npt.NDArray[np.int_],
     seed: int,
     of_samples: bool,
-) -> Floats:
-    """Return tau, (F, C): that of the prior, or of the width that predicts best."""
+) -> list[tuple[Floats, float]]:
+    """Return tau, (F, C), of the prior or of each width, and its weight."""
     if isinstance(prior, Gaussian):
-        return head.precisions(prior.bind(head.variables).precisions)
+        return [(head.precisions(prior.bind(head.variables).precisions), 1.0)]
     has_bias = head.layer.use_bias
     inputs = head.features[:, :-1] if has_bias else head.features
     size = max(float(np.sqrt(np.mean(np.square(inputs)))), 1e-30)
     unit = np.full(head.features.shape[1], 1.0 / size)
     unit[len(unit) - has_bias :] = 1.0
     scores = left_out_scores(head.features * unit, head, labels, seed, of_samples)
-    totals = scores.sum(axis=1)
-    best = int(totals.argmax())
     if of_samples and len(labels) <= _FEW:
-        behind = scores - scores[best]
-        errors = behind.std(axis=1, ddof=1) * math.sqrt(len(labels))
-        best = int(np.argmax(behind.sum(axis=1) >= -errors))  # the first, narrowest
-    width = WIDTHS[best]
-    return head.precisions([(size / width) ** 2, width**-2.0])
+        weights = stacked(scores)
+    else:
+        weights = np.arange(len(WIDTHS)) == scores.sum(axis=1).argmax()
+    return [
+        (head.precisions([(size / width) ** 2, width**-2.0]), float(weight))
+        for width, weight in zip(WIDTHS, weights, strict=True)
+        if weight > 0.0
+    ]
+
+
+def stacked(scores: Floats) -> Floats:
+    """Return the weights of (4) for scores (widths, labels); small ones are 0."""
+    likelihoods = np.exp(scores - scores.max(axis=0))
+    weights: Floats = np.ones(len(scores))
+    for _ in range(2):  # again without the small ones
+        weights = weights / weights.sum()
+        for _ in range(_EM_STEPS):
+            shares = weights[:, None] * likelihoods
+            weights = (shares / shares.sum(axis=0)).mean(axis=1)
+        weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
+    return weights / weights.sum()
 
 
 def left_out_scores(

@@ -29,6 +29,7 @@ from typing import Literal
 
 import keras
 import numpy as np
+import numpy.typing as npt
 from keras import ops
 
 from keras_mhmcmc import _validate
@@ -40,7 +41,7 @@ from keras_mhmcmc.baselines import head as heads
 from keras_mhmcmc.baselines.head import Floats
 from keras_mhmcmc.baselines.head import Head
 from keras_mhmcmc.baselines.head_posterior import WhitenedHead
-from keras_mhmcmc.baselines.head_posterior import precisions
+from keras_mhmcmc.baselines.head_posterior import of_prior
 from keras_mhmcmc.baselines.head_posterior import whitened
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
@@ -57,6 +58,14 @@ _BATCHES = 5  # of a chain, for the effective sample size
 _HMC_WARM_UP, _HMC_STEPS = 300, 400
 _LEAST_WARM_UP = 200  # of paths, to find a step
 LARGEST_R_HAT, SMALLEST_ESS = 1.1, 50.0
+# Of what the runs for several widths tell, what is returned.
+_WORST = {
+    "acceptance": min,
+    "batch_size": max,
+    "num_steps": max,
+    "r_hat": max,
+    "ess": min,
+}
 
 
 def last_layer_laplace(
@@ -146,7 +155,7 @@ def last_layer_laplace(
         # The Hessian does not depend on the labels.
         hint = " For the targets of a regression pass `noise_std`."
         labels = heads.checked_labels(model, head, hint)
-        tau = precisions(head, prior, labels, seed, of_samples=False)
+        ((tau, _),) = of_prior(head, prior, labels, seed, of_samples=False)
         hessian = hessian_of_classifier(head, tau)
         draws = _draws(head.values.ravel(), hessian, members, rng)
         draws = draws.reshape(members, *head.values.shape)
@@ -269,13 +278,13 @@ def sample_last_layer(
     activation: ActivationLike = None,
     chunk: int | None = None,
     progress: bool = True,
-) -> tuple[Ensemble, dict[str, float]]:
+) -> tuple[Ensemble, dict[str, Any]]:
     """Return an ensemble with exact posterior samples of the last dense layer.
 
     The sampled distribution is the posterior at temperature 1 of the kernel and the
-    bias of the last layer, given all N examples. All other weights are those of
-    `model`, which does not change. The model runs in inference mode, once for each
-    example: its features are the data of the chains.
+    bias of the last layer, given all N examples, or a mixture of such posteriors. All
+    other weights are those of `model`, which does not change. The model runs in
+    inference mode, once for each example: its features are the data of the chains.
 
     Hamiltonian Monte Carlo on all features leaves the posterior unchanged. The chains
     start near its mode, in coordinates in which it is about as wide in all directions.
@@ -285,9 +294,13 @@ def sample_last_layer(
         x: as in `mh.last_layer_laplace`.
         y: labels, integers of shape (N,) or (N, 1), or one-hot rows of shape (N, C).
             None for a data set.
-        prior: as in `mh.last_layer_laplace`. Defaults to "auto".
+        prior: `mh.priors.Gaussian` of the kernel and the bias, as in
+            `mh.last_layer_laplace`. Defaults to "auto". Up to 500 labels the members
+            are then draws under the priors of several widths, with the weights that
+            predict left-out labels best, in five-fold cross-validation. From more
+            labels on it is one width, chosen as in `mh.last_layer_laplace`.
         members: number of kept draws of all chains, at least 1, rounded up to a
-            multiple of `num_chains`. Defaults to 200.
+            multiple of `num_chains`, for each width. Defaults to 200.
         num_chains: number of chains, K, at least 1. Defaults to 4.
         num_steps: steps of each chain. Defaults to None, 700 or more.
         burn_in: number of first steps that are not kept. Defaults to None: 300, the
@@ -300,12 +313,12 @@ def sample_last_layer(
 
     Returns:
         An `mh.Ensemble`, compiled with the loss and metrics of `model`, and a dict of
-        diagnostics: `prior_scale` (of the bias, if there is one), `acceptance`,
-        `batch_size` (examples that a step evaluates), `num_steps`, and of the
-        probabilities of 200 training labels the largest `r_hat` between halves of
-        chains, and the smallest `ess`. The last two need 10 draws of each chain. They
-        see more draws than there are members, if `members` is below 200. A warning says
-        if they are poor, and what to change.
+        diagnostics: `prior_scales` (a dict from a width, of the bias if there is one,
+        to its weight), `acceptance`, `batch_size` (examples that a step evaluates),
+        `num_steps`, and of the probabilities of 200 training labels the largest `r_hat`
+        between halves of chains, and the smallest `ess`. The last two need 10 draws of
+        each chain. They see more draws than there are members, if `members` is below
+        200. A warning says if they are poor, and what to change.
 
     Raises:
         ValueError: an argument is outside its range, the model does not end in a dense
@@ -327,25 +340,58 @@ def sample_last_layer(
     >>> found["r_hat"] < 1.1
     True
 
-    Reference: Neal (2011), "MCMC using Hamiltonian dynamics".
+    Reference: Neal (2011), "MCMC using Hamiltonian dynamics". The weights: Yao,
+    Vehtari, Simpson and Gelman (2018), "Using stacking to average Bayesian predictive
+    distributions".
     """
     num_chains = _validate.integer("num_chains", num_chains, 1)
-    draws = math.ceil(_validate.integer("members", members, 1) / num_chains)
+    members = _validate.integer("members", members, 1)
     seed = _validate.seed(seed)
     _validate.choice("progress", progress, (True, False))
     head = heads.checked_head(model, x, y, prior, batch_size)
     hint = " For the targets of a regression use `mh.last_layer_laplace`."
     labels = heads.checked_labels(model, head, hint)
-    tau = precisions(head, prior, labels, seed, of_samples=True)
-    if not np.all(tau > 0.0):
+    parts = of_prior(head, prior, labels, seed, of_samples=True)
+    if not all(np.all(tau > 0.0) for tau, _ in parts):
         raise ValueError(
             "Argument `prior` must have a scale for the kernel and for the bias: with "
             "a flat prior the posterior cannot be normalised. "
             f"Received: prior={prior!r}, for {[v.path for v in head.variables]}"
         )
-    posterior = whitened(head, tau, labels)
-    between = math.ceil(_RECORDED / (draws * num_chains))
-    plan, kernel = _plan(num_steps, burn_in, draws, between)
+    told, values, weights = [], [], []
+    for tau, weight in parts:
+        draws = math.ceil(weight * members / num_chains)  # of a chain
+        between = math.ceil(_RECORDED / (draws * num_chains))
+        plan, kernel = _plan(num_steps, burn_in, draws, between)
+        posterior = whitened(head, tau, labels)
+        run = _chains(posterior, labels, kernel, plan, num_chains, seed, progress)
+        told.append(_diagnostics(run, posterior, labels, plan))
+        # The first one of every few, also of a run that was interrupted.
+        stride = (plan.num_steps - plan.burn_in) // (plan.every * draws)
+        chosen = np.asarray(run.position[:, ::stride], "float64")
+        values.append(posterior.weights(chosen).reshape(-1, *head.values.shape))
+        weights.append(np.full(len(values[-1]), weight / len(values[-1])))
+    found: dict[str, Any] = {
+        key: worst(each[key] for each in told if key in each)
+        for key, worst in _WORST.items()
+        if any(key in each for each in told)
+    }
+    found["prior_scales"] = {float(tau[-1, 0] ** -0.5): w for tau, w in parts}
+    stacked, of_draws = np.concatenate(values), np.concatenate(weights)
+    ensemble = head.ensemble(model, stacked, activation, chunk, True, of_draws)
+    return ensemble, found
+
+
+def _chains(
+    posterior: WhitenedHead,
+    labels: npt.NDArray[np.int_],
+    kernel: Any,
+    plan: Plan,
+    num_chains: int,
+    seed: int,
+    progress: bool,
+) -> Draws:
+    """Return a run in the coordinates V of a posterior, from near its mode."""
     shape = (num_chains, *posterior.mode.shape)
     start = np.random.default_rng(seed).standard_normal(shape)
     arrays = posterior.features, posterior.logits, start
@@ -365,14 +411,7 @@ def sample_last_layer(
     )
     if len(run) == 0:
         raise KeyboardInterrupt("The run ended before the first draw after the burn-in")
-    found = {"prior_scale": float(tau[-1, 0] ** -0.5)}
-    found |= _diagnostics(run, posterior, labels, plan)
-    # The first one of every few, also of a run that was interrupted.
-    stride = (plan.num_steps - plan.burn_in) // (plan.every * draws)
-    chosen = run.position[:, ::stride]
-    values = posterior.weights(np.asarray(chosen, "float64"))
-    values = values.reshape(-1, *head.values.shape)
-    return head.ensemble(model, values, activation, chunk, True), found
+    return run
 
 
 def _plan(

@@ -12,8 +12,6 @@ from keras_mhmcmc.plots.attacks import robustness
 from keras_mhmcmc.plots.attacks import shift
 from keras_mhmcmc.plots.attacks import transfer
 from keras_mhmcmc.plots.chains import contours
-from keras_mhmcmc.plots.chains import rank
-from keras_mhmcmc.plots.chains import trace
 from keras_mhmcmc.plots.predictions import interval_calibration
 from keras_mhmcmc.plots.predictions import predictive
 from keras_mhmcmc.plots.predictions import reliability
@@ -31,11 +29,9 @@ __all__ = [
     "interval_calibration",
     "learning_rates",
     "predictive",
-    "rank",
     "reliability",
     "robustness",
     "shift",
-    "trace",
     "transfer",
 ]
 

@@ -64,10 +64,12 @@ def quietly(*args, **options):
 
 
 def width(x, y, size=1.0, **options):
-    """The width that "auto" chooses for a new layer on features of some size."""
+    """The mean width that "auto" chooses for a new layer on features of some size."""
     model = keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Dense(2)])
     options = QUICK | {"prior": "auto", "num_steps": 20, "members": 4} | options
-    return quietly(model, size * x, y, **options)[1]["prior_scale"]
+    found = quietly(model, size * x, y, **options)[1]["prior_scales"]
+    assert sum(found.values()) == pytest.approx(1.0)
+    return sum(scale * weight for scale, weight in found.items())
 
 
 def test_the_width_is_the_one_that_predicts_left_out_labels():
@@ -75,37 +77,43 @@ def test_the_width_is_the_one_that_predicts_left_out_labels():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(80, 5))
     noise, rule = rng.integers(2, size=80), (x[:, 0] > 0).astype("int32")
-    assert width(x, noise) == head_posterior.WIDTHS[0]
+    assert width(x, noise) < 0.5
     assert width(x, rule) >= 4.0
     chances = 1.0 / (1.0 + np.exp(-1.5 * x[:, 0]))  # weights of about 1
     between = width(x, (rng.uniform(size=80) < chances).astype("int32"))
     assert 0.25 <= between <= 2.0
     # It is a width of logits, whatever the unit of the features.
-    assert width(x, rule, size=100.0) == width(x, rule)
+    assert width(x, rule, size=100.0) == pytest.approx(width(x, rule), rel=0.2)
     # A fifth of many labels is held out once.
     many = rng.normal(size=(600, 2))
     assert width(many, rng.integers(2, size=600)) <= 1.0
 
 
-def scored(monkeypatch, scores, of_samples):
-    """The width that some scores of 20 labels choose, as standard deviation."""
-    x, y = np.zeros((20, 2)), np.arange(20) % 2
-    layer = keras.layers.Dense(2, use_bias=False)
-    model = keras.Sequential([keras.Input((2,)), layer])
-    head = heads.head_of(model, x + 1.0, 64, y)
-    monkeypatch.setattr(head_posterior, "left_out_scores", lambda *_: scores)
-    tau = head_posterior.precisions(head, "auto", y, 0, of_samples)
-    return tau[0, 0] ** -0.5
+def test_the_weights_of_widths_predict_best():
+    """Of two widths that are right about different labels each has its share."""
+    right, wrong = np.log(0.9), np.log(0.1)
+    scores = np.full((4, 20), np.log(1e-3))
+    scores[1], scores[2] = right, right
+    scores[1, :5], scores[2, 5:] = wrong, wrong
+    weights = head_posterior.stacked(scores)
+    grid = np.linspace(0.0, 1.0, 10_001)
+    total = 15 * np.log(0.1 + 0.8 * grid) + 5 * np.log(0.9 - 0.8 * grid)
+    expected = grid[total.argmax()]
+    np.testing.assert_allclose(weights, [0, expected, 1 - expected, 0], atol=1e-3)
 
 
-@pytest.mark.parametrize("noise, expected", [(1.0, 0.5), (0.01, 8.0)])
-def test_samples_take_the_narrowest_width_within_an_error(monkeypatch, noise, expected):
-    """The last width is the best by 1 nat, the first one worse by 40."""
-    means = np.array([-40.0, -1.0, -0.9, -0.8, -0.7, 0.0])[:, None] / 20
-    signs = np.array([noise, -noise] * 10)
-    scores = means + signs * np.array([1, -1, 1, -1, 1, 0])[:, None]
-    assert scored(monkeypatch, scores, True) == pytest.approx(expected)
-    assert scored(monkeypatch, scores, False) == pytest.approx(8.0)
+def test_members_of_several_widths_have_their_weights(monkeypatch):
+    monkeypatch.setattr(
+        head_posterior, "stacked", lambda _: np.array([0.0, 0.75, 0.0, 0.0, 0.25, 0.0])
+    )
+    ensemble, found = quietly(network(), X, Y, **QUICK | {"prior": "auto"})
+    assert found["prior_scales"] == {0.5: 0.75, 4.0: 0.25}
+    weights = ensemble.averaging_weights
+    assert len(weights) == 32 + 12  # of 40, rounded up to 4 chains for each width
+    np.testing.assert_allclose(weights[:32].sum(), 0.75, atol=1e-6)
+    kernels = numpy(ensemble.weights[-2])
+    assert kernels.shape[0] == 44
+    assert kernels[32:].std() / kernels[:32].std() > 4
 
 
 def test_wide_features_choose_as_their_span_does():
@@ -308,7 +316,7 @@ class TestConvergence:
             "acceptance",
             "batch_size",
             "num_steps",
-            "prior_scale",
+            "prior_scales",
         }
 
 

@@ -12,11 +12,8 @@ from tests.support.argument_rows import row
 from tests.support.arguments_of_attacks import FIRST
 from tests.support.arguments_of_attacks import PAIR
 from tests.support.arguments_of_chains import LABELS
-from tests.support.arguments_of_chains import NO_DRAWS
-from tests.support.arguments_of_chains import NO_NAMES
 from tests.support.arguments_of_chains import NO_SCALARS
 from tests.support.arguments_of_chains import P4
-from tests.support.arguments_of_chains import THREE
 from tests.support.arguments_of_chains import Y4
 from tests.support.arguments_of_chains import log_density
 from tests.support.arguments_of_models import NO_ROWS
@@ -61,8 +58,6 @@ IMAGES_OF = dict(
     title=kinds.TEXT.or_none,
 )
 NO_RUNS = [[], mh.Draws, np.full(3, np.nan), np.full(3, np.inf), np.zeros((2, 2, 2))]
-NO_FINITE = [{"x": np.full((4, 10), value)} for value in (np.nan, np.inf)]
-DRAWN = dict(draws=NO_DRAWS | NO_FINITE, names=NO_NAMES)
 RATE = {"learning_rate": 0.1, "start": 2.0, "end": 1.0, "verdict": "passes"}
 RATE |= {"acceptance": np.nan}
 NO_CONTOURS = [1, "a", mh.CSGLD, mh.SGLD(0.1, train_size=4)]
@@ -109,8 +104,6 @@ PLOTS = {
         lambda: dict(probabilities=sparse_model().optimizer),
         probabilities=listed(*NO_INCLUSION),
     ),
-    "rank": row(dict(draws=THREE), **DRAWN),
-    "trace": row(dict(draws=THREE), **DRAWN),
     "reliability": row(
         dict(probabilities={"a": P4}, labels=Y4),
         probabilities=listed(None, 1, [], {}, P4, {"a": 2 * P4}, {"a": P4[:3]}),
