@@ -6,9 +6,9 @@ A network has learned other classes, and keeps its weights. A new last layer lea
 - digits: the network knows 0 to 4, and the labels are of 5 to 9 (scikit-learn's);
 - kmnist: it knows the clothes of Fashion-MNIST, and the labels are of ten hiragana (the
   test images of KMNIST: labels from the first half, scores on the second);
-- words: a small transformer knows which module of scikit-learn or Keras a paragraph of
-  documentation is from, and the labels are modules of SciPy. The texts are the
-  docstrings of the installed versions.
+- words: a small transformer has learned to guess words that are left out of docstrings
+  (scikit-learn, Keras, NumPy, three modules of SciPy, as installed here). The labels
+  say which of five other modules of SciPy a docstring is from.
 
     python examples/few_labels.py --data-dir folder --seeds 5
 
@@ -18,7 +18,7 @@ choose their rates. The maximum a posteriori (MAP), which is a logistic regressi
 the prior with the best five-fold cross-validation. The Laplace approximation, IVON and
 Hamiltonian Monte Carlo (HMC) take the same prior. "One call" is
 `mh.sample_last_layer(model, x, y)` with its defaults, on a new layer. The unknown
-classes are those that the network has learned.
+classes are those that the network has learned (of words: some of these docstrings).
 
 The rows go to `--out` as they come. The same command goes on where it was stopped.
 """

@@ -72,12 +72,12 @@ def pytest_collection_modifyitems(config, items):
             elif kind == "eager_and_compiled" and backend != "torch":
                 runs_on = turns.compiled_on(module, number, NOW)
             if runs_on not in (backend, None):
-                states[item.nodeid] = "turn"
-        if item.nodeid in HEAVY and states[item.nodeid] in ("skipped", "turn"):
+                states[item.nodeid] = "turn" if kind == "in_turn" else "shared"
+        if item.nodeid in HEAVY and states[item.nodeid] != "nightly":
             numbers[module] += 1
             if turns.rests(module, numbers[module], NOW):
                 states[item.nodeid] = "rests"
-        if states[item.nodeid] in ("turn", "rests"):
+        if states[item.nodeid] in ("turn", "shared", "rests"):
             item.add_marker("slow")
 
 

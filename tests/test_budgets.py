@@ -30,7 +30,7 @@ ROOMS = {
     "ensemble": ("ensemble bayesian sklearn", 4340, 2200),
     "parallel": ("parallel", 1110, 850),
     "evaluation": ("evaluation diagnostics tuning", 4140, 3000),
-    "extras": ("adversarial baselines plots datasets", 6140, 3700),
+    "extras": ("adversarial baselines plots datasets", 6155, 3700),
 }
 
 # Files below 60 lines but `__init__.py`, and why they stand alone.

@@ -42,6 +42,8 @@ predictive distributions", section 3.1.
 
 import dataclasses
 import math
+from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,7 +57,8 @@ from keras_mhmcmc.baselines.head import Head
 from keras_mhmcmc.priors import Gaussian
 
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-_FOLDS, _FEW = 5, 500  # of fewer labels than these each fold is left out once
+_FOLDS, _FEW = 5, 500  # of at most so many labels each fold is left out once
+_MOST_PRODUCTS = 2_000_000  # labels times features times classes, of short runs
 _MOST_STEPS = 2000  # of (1)
 # Of a short run for a width: chains, warm-up, further steps, and steps of a path.
 _CHAINS, _WARM_UP, _DRAWS, _PATH = 24, 12, 18, 10
@@ -78,11 +81,11 @@ def of_prior(
     size = max(float(np.sqrt(np.mean(np.square(inputs)))), 1e-30)
     unit = np.full(head.features.shape[1], 1.0 / size)
     unit[len(unit) - has_bias :] = 1.0
+    size_of_run = len(labels) * min(head.features.shape) * head.values.shape[1]
+    of_samples &= len(labels) <= _FEW and size_of_run <= _MOST_PRODUCTS
     scores = left_out_scores(head.features * unit, head, labels, seed, of_samples)
-    if of_samples and len(labels) <= _FEW:
-        weights = stacked(scores)
-    else:
-        weights = np.arange(len(WIDTHS)) == scores.sum(axis=1).argmax()
+    best = np.arange(len(WIDTHS)) == scores.sum(axis=1).argmax()
+    weights = stacked(scores) if of_samples else best
     return [
         (head.precisions([(size / width) ** 2, width**-2.0]), float(weight))
         for width, weight in zip(WIDTHS, weights, strict=True)
@@ -92,14 +95,16 @@ def of_prior(
 
 def stacked(scores: Floats) -> Floats:
     """Return the weights of (4) for scores (widths, labels); small ones are 0."""
-    likelihoods = np.exp(scores - scores.max(axis=0))
-    weights: Floats = np.ones(len(scores))
+    kept = np.arange(len(scores))
     for _ in range(2):  # again without the small ones
-        weights = weights / weights.sum()
+        likelihoods = np.exp(scores[kept] - scores[kept].max(axis=0))
+        found: Floats = np.full(len(kept), 1.0 / len(kept))
         for _ in range(_EM_STEPS):
-            shares = weights[:, None] * likelihoods
-            weights = (shares / shares.sum(axis=0)).mean(axis=1)
-        weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
+            shares = found[:, None] * likelihoods
+            found = (shares / shares.sum(axis=0)).mean(axis=1)
+        weights = np.zeros(len(scores))
+        weights[kept] = np.where(found < _LEAST_WEIGHT, 0.0, found)
+        kept = np.flatnonzero(weights)
     return weights / weights.sum()
 
 
@@ -110,7 +115,10 @@ def left_out_scores(
     seed: int,
     of_samples: bool,
 ) -> Floats:
-    """Return log p of labels that the layer has not seen, (widths, labels)."""
+    """Return log p of labels that the layer has not seen, (widths, labels).
+
+    Of many labels that are those of the first fold, and 0 for the others.
+    """
     if phi.shape[1] > len(phi):  # the span of the examples is enough
         phi = phi @ np.linalg.qr(phi.T)[0]
     rng = np.random.default_rng(seed)
@@ -124,12 +132,13 @@ def left_out_scores(
             part = dataclasses.replace(head, features=phi[kept], values=start)
             tau = np.full_like(start, width**-2.0)
             start = posterior_mode(part, tau, labels[kept], tolerance=1e-2)
-            draws = start[None]
-            if of_samples and len(phi) <= _FEW:
-                draws = _short_run(whitened(part, tau, labels[kept]), labels[kept], rng)
             targets = heads.one_hot(labels[fold], start.shape[1])
-            found = -losses(phi[fold] @ draws, targets)  # (draws, labels)
-            scores[row, fold] = np.logaddexp.reduce(found) - math.log(len(draws))
+            runs: Iterable[Floats] = [start[None]]
+            if of_samples:
+                posterior = whitened(part, tau, labels[kept])
+                runs = _short_run(posterior, labels[kept], rng)
+            found = np.concatenate([-losses(phi[fold] @ w, targets) for w in runs])
+            scores[row, fold] = np.logaddexp.reduce(found) - math.log(len(found))
     return scores
 
 
@@ -222,8 +231,8 @@ def losses(logits: Floats, targets: Floats) -> Floats:
 
 def _short_run(
     posterior: WhitenedHead, labels: npt.NDArray[np.int_], rng: np.random.Generator
-) -> Floats:
-    """Return draws of W by Hamiltonian Monte Carlo in V, shape (draws, F, C)."""
+) -> Iterator[Floats]:
+    """Draw W by Hamiltonian Monte Carlo in V, shape (chains, F, C) at a time."""
     psi, tau, mode = posterior.features, posterior.tau, posterior.mode
     targets = heads.one_hot(labels, mode.shape[1])
     back = np.linalg.inv(posterior.factor.T)
@@ -237,7 +246,7 @@ def _short_run(
         return result
 
     v = rng.standard_normal((_CHAINS, *mode.shape))
-    before, step, kept = energy(v), 0.3, []
+    before, step = energy(v), 0.3
     for t in range(_WARM_UP + _DRAWS):
         start = rng.standard_normal(v.shape)
         size = step * rng.uniform(0.8, 1.2)
@@ -255,5 +264,4 @@ def _short_run(
             rate = np.exp(np.minimum(log_ratio, 0.0)).mean()
             step *= math.exp(0.5 * (rate - _ACCEPTANCE))
         else:
-            kept.append(posterior.weights(v))
-    return np.concatenate(kept)
+            yield mode + back @ v

@@ -297,8 +297,10 @@ def sample_last_layer(
         prior: `mh.priors.Gaussian` of the kernel and the bias, as in
             `mh.last_layer_laplace`. Defaults to "auto". Up to 500 labels the members
             are then draws under the priors of several widths, with the weights that
-            predict left-out labels best, in five-fold cross-validation. From more
-            labels on it is one width, chosen as in `mh.last_layer_laplace`.
+            predict left-out labels best, in five-fold cross-validation. With more
+            labels, or more than 2,000,000 products of labels, features (or labels, if
+            they are fewer) and classes, it is one width, chosen as in
+            `mh.last_layer_laplace`.
         members: number of kept draws of all chains, at least 1, rounded up to a
             multiple of `num_chains`, for each width. Defaults to 200.
         num_chains: number of chains, K, at least 1. Defaults to 4.
@@ -348,6 +350,7 @@ def sample_last_layer(
     members = _validate.integer("members", members, 1)
     seed = _validate.seed(seed)
     _validate.choice("progress", progress, (True, False))
+    _plan(num_steps, burn_in, math.ceil(members / num_chains), 1)  # may refuse
     head = heads.checked_head(model, x, y, prior, batch_size)
     hint = " For the targets of a regression use `mh.last_layer_laplace`."
     labels = heads.checked_labels(model, head, hint)
@@ -358,25 +361,33 @@ def sample_last_layer(
             "a flat prior the posterior cannot be normalised. "
             f"Received: prior={prior!r}, for {[v.path for v in head.variables]}"
         )
-    told, values, weights = [], [], []
+    told, values, weights, scales = [], [], [], {}
     for tau, weight in parts:
         draws = math.ceil(weight * members / num_chains)  # of a chain
         between = math.ceil(_RECORDED / (draws * num_chains))
         plan, kernel = _plan(num_steps, burn_in, draws, between)
         posterior = whitened(head, tau, labels)
         run = _chains(posterior, labels, kernel, plan, num_chains, seed, progress)
+        if len(run) == 0:  # Ctrl-C
+            break
         told.append(_diagnostics(run, posterior, labels, plan))
         # The first one of every few, also of a run that was interrupted.
         stride = (plan.num_steps - plan.burn_in) // (plan.every * draws)
         chosen = np.asarray(run.position[:, ::stride], "float64")
         values.append(posterior.weights(chosen).reshape(-1, *head.values.shape))
         weights.append(np.full(len(values[-1]), weight / len(values[-1])))
+        scales[float(tau[-1, 0] ** -0.5)] = weight
+        if chosen.shape[1] < draws:
+            break
+    if not values:
+        raise KeyboardInterrupt("The run ended before the first draw after the burn-in")
     found: dict[str, Any] = {
         key: worst(each[key] for each in told if key in each)
         for key, worst in _WORST.items()
         if any(key in each for each in told)
     }
-    found["prior_scales"] = {float(tau[-1, 0] ** -0.5): w for tau, w in parts}
+    total = sum(scales.values())
+    found["prior_scales"] = {scale: w / total for scale, w in scales.items()}
     stacked, of_draws = np.concatenate(values), np.concatenate(weights)
     ensemble = head.ensemble(model, stacked, activation, chunk, True, of_draws)
     return ensemble, found
@@ -396,7 +407,7 @@ def _chains(
     start = np.random.default_rng(seed).standard_normal(shape)
     arrays = posterior.features, posterior.logits, start
     features, logits, start = (array.astype("float32") for array in arrays)
-    run = sample(
+    return sample(
         kernel,
         start,
         log_likelihood=_log_likelihood(shape[-1]),
@@ -409,9 +420,6 @@ def _chains(
         seed=seed,
         progress=bool(progress),
     )
-    if len(run) == 0:
-        raise KeyboardInterrupt("The run ended before the first draw after the burn-in")
-    return run
 
 
 def _plan(

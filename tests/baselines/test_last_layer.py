@@ -81,7 +81,7 @@ def test_the_width_is_the_one_that_predicts_left_out_labels():
     assert width(x, rule) >= 4.0
     chances = 1.0 / (1.0 + np.exp(-1.5 * x[:, 0]))  # weights of about 1
     between = width(x, (rng.uniform(size=80) < chances).astype("int32"))
-    assert 0.25 <= between <= 2.0
+    assert 0.25 <= between < 4.0
     # It is a width of logits, whatever the unit of the features.
     assert width(x, rule, size=100.0) == pytest.approx(width(x, rule), rel=0.2)
     # A fifth of many labels is held out once.
@@ -111,9 +111,33 @@ def test_members_of_several_widths_have_their_weights(monkeypatch):
     weights = ensemble.averaging_weights
     assert len(weights) == 32 + 12  # of 40, rounded up to 4 chains for each width
     np.testing.assert_allclose(weights[:32].sum(), 0.75, atol=1e-6)
-    kernels = numpy(ensemble.weights[-2])
-    assert kernels.shape[0] == 44
-    assert kernels[32:].std() / kernels[:32].std() > 4
+    (kernels,) = [numpy(v) for v in ensemble.weights if v.shape == (44, 3, CLASSES)]
+    assert kernels[32:].std() / kernels[:32].std() > 3
+
+
+def test_a_width_that_alone_knows_a_label_may_still_be_dropped():
+    scores = np.full((3, 30), -1.0)
+    scores[0, 0], scores[1:, 0], scores[0, 1:] = 0.0, -800.0, -5.0
+    weights = head_posterior.stacked(scores)
+    np.testing.assert_allclose(weights, [0.0, 0.5, 0.5], atol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [[1], [0, 2], [2] * 4, [0, 1, 0, 1, 1, 0, 1]])
+def test_a_handful_of_labels_gives_widths(labels):
+    """Folds are empty, or lack a class that they are to predict."""
+    y = np.array(labels)
+    x = np.random.default_rng(0).normal(size=(len(y), 4))
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    head = heads.head_of(model, x, 64, y)
+    parts = head_posterior.of_prior(head, "auto", y, 0, True)
+    assert sum(weight for _, weight in parts) == pytest.approx(1.0)
+    assert all(np.isfinite(tau).all() for tau, _ in parts)
+
+
+def test_large_layers_take_one_width(monkeypatch):
+    monkeypatch.setattr(head_posterior, "_MOST_PRODUCTS", 10)
+    head, *_ = coordinates(network())
+    assert len(head_posterior.of_prior(head, "auto", Y, 0, True)) == 1
 
 
 def test_wide_features_choose_as_their_span_does():
