@@ -161,7 +161,7 @@ test-oldest: $(OLDEST)/.stamp
 
 test-optimised: $(TEST)/.stamp
 	@echo "== pytest on jax, XLA's default optimisation"
-	@KERAS_BACKEND=jax TURN=all OMP_NUM_THREADS=1 $(TEST)/bin/python -m pytest -n $(JOBS) \
+	@KERAS_BACKEND=jax OMP_NUM_THREADS=1 $(TEST)/bin/python -m pytest -n $(JOBS) \
 	    --dist worksteal -m 'not slow' tests/fit/test_contract.py $(PYTEST_ARGS)
 
 demos: $(TEST)/.stamp

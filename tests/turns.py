@@ -77,21 +77,24 @@ def rests(module, number, day):
 def heavy_tests(folder):
     """The names of the tests that are heavy, and their seconds.
 
-    What ran is heavy or not by what it took on its slowest backend.
+    A test leaves the list if it has run on all backends, and was quick on each.
     """
     seconds = json.loads(HEAVY.read_text()) if HEAVY.exists() else {}
     collected, ran = set(), {}
     for name, least in LEAST.items():
-        collected |= json.loads((Path(folder) / f"{name}.json").read_text()).keys()
-        for test, now in json.loads(
-            (Path(folder) / f"{name}.seconds").read_text()
-        ).items():
+        path = Path(folder) / f"{name}.json"
+        collected |= json.loads(path.read_text()).keys()
+        found = json.loads(path.with_suffix(".seconds").read_text())
+        for test, now in found.items():
             ran.setdefault(test, []).append((now >= least, now))
-    seconds |= {test: max(now for _, now in found) for test, found in ran.items()}
-    light = {t for t, found in ran.items() if not any(is_slow for is_slow, _ in found)}
+    for test, found in ran.items():
+        if any(is_slow for is_slow, _ in found):
+            seconds[test] = max(now for _, now in found)
+        elif len(found) == len(LEAST):
+            seconds.pop(test, None)
     return {
         test: seconds[test]
-        for test in sorted(seconds.keys() & collected - light)
+        for test in sorted(seconds.keys() & collected)
         if not test.startswith(NEVER_HEAVY)
     }
 
