@@ -141,7 +141,7 @@ legend = axes[0].legend(title="digits")
 """
 **What to take from this.** With a frozen body the last layer is a small problem, and
 its exact posterior costs seconds. A logistic regression with a well-chosen prior has
-the same NLL: what the samples add are the last two columns
+the same NLL from 100 labels on: the samples add the last two columns
 ([five draws of the labels](../recipes/last_layer.md#few-labels)). If the body must
 move, too, sample its adapters: see LoRA on the page
 [Fine-tuning](../recipes/fine_tuning.md).
