@@ -131,12 +131,14 @@ def left_out_scores(
         for row, width in enumerate(WIDTHS):
             part = dataclasses.replace(head, features=phi[kept], values=start)
             tau = np.full_like(start, width**-2.0)
-            start = posterior_mode(part, tau, labels[kept], tolerance=1e-2)
             targets = heads.one_hot(labels[fold], start.shape[1])
-            runs: Iterable[Floats] = [start[None]]
+            runs: Iterable[Floats]
             if of_samples:
                 posterior = whitened(part, tau, labels[kept])
-                runs = _short_run(posterior, labels[kept], rng)
+                start, runs = posterior.mode, _short_run(posterior, labels[kept], rng)
+            else:
+                start = posterior_mode(part, tau, labels[kept], tolerance=1e-2)
+                runs = [start[None]]
             found = np.concatenate([-losses(phi[fold] @ w, targets) for w in runs])
             scores[row, fold] = np.logaddexp.reduce(found) - math.log(len(found))
     return scores

@@ -298,9 +298,8 @@ def sample_last_layer(
             `mh.last_layer_laplace`. Defaults to "auto". Up to 500 labels the members
             are then draws under the priors of several widths, with the weights that
             predict left-out labels best, in five-fold cross-validation. With more
-            labels, or more than 2,000,000 products of labels, features (or labels, if
-            they are fewer) and classes, it is one width, chosen as in
-            `mh.last_layer_laplace`.
+            labels, or thousands of weights and hundreds of labels, it is one width,
+            chosen as in `mh.last_layer_laplace`.
         members: number of kept draws of all chains, at least 1, rounded up to a
             multiple of `num_chains`, for each width. Defaults to 200.
         num_chains: number of chains, K, at least 1. Defaults to 4.
