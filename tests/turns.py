@@ -6,7 +6,7 @@ compile, on most days, and each of the others on one day of 107. A mark
 and one of the two others each day, `every_backend` all three. `make test-all` runs all
 tests on all.
 
-A test that takes seconds is heavy, and rests on three days of four. `tests/heavy.json`
+A test that takes seconds is heavy, and rests on seven days of eight. `tests/heavy.json`
 has the names, and the seconds on the slowest backend.
 
     python tests/turns.py folder          what ran: does a test run nowhere?
@@ -21,11 +21,11 @@ import zlib
 from pathlib import Path
 
 BACKENDS = ("jax", "tensorflow", "torch")
-DAYS = 107  # has no divisor in common with the turns of three and of four
+DAYS = 107  # has no divisor in common with the turns of three and of eight
 MOSTLY = ("torch",)
 COMPILED = ("jax", "tensorflow")
 HEAVY = Path(__file__).parent / "heavy.json"
-HEAVY_DAYS = 4  # a heavy test runs on one of them
+HEAVY_DAYS = 8  # a heavy test runs on one of them
 LEAST = {"torch": 1.5, "jax": 3.0, "tensorflow": 3.0}  # seconds of a heavy test
 # Each sampler's contract and laws run at each landing.
 NEVER_HEAVY = ("tests/fit/test_contract.py", "tests/statistics/")
