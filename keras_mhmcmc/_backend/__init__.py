@@ -25,6 +25,7 @@ from keras_mhmcmc._backend.keras_internals import network_of
 from keras_mhmcmc._backend.keras_internals import put_back_values
 from keras_mhmcmc._backend.keras_internals import record_loss
 from keras_mhmcmc._backend.keras_internals import return_values
+from keras_mhmcmc._backend.keras_internals import split_call
 from keras_mhmcmc._backend.keras_internals import step_outputs
 from keras_mhmcmc._backend.keras_internals import values_kept
 from keras_mhmcmc._backend.keras_internals import wrap_batches

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections.abc import Set
 from typing import Any
 
 import keras
@@ -17,6 +18,8 @@ from keras.src.backend.common.masking import get_keras_mask as mask_of  # of pad
 from keras.src.backend.common.masking import set_keras_mask
 from keras.src.backend.common.stateless_scope import in_stateless_scope  # noqa: F401
 from keras.src.export import export_utils
+from keras.src.models.functional import Functional
+from keras.src.models.functional import operation_fn
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_mhmcmc._backend.model_files import loaded_parts
@@ -46,6 +49,66 @@ def inner_layers(model: keras.Model) -> list[keras.layers.Layer]:
     The public `model.layers` has those of the first level only.
     """
     return list(model._flatten_layers())
+
+
+def split_call(
+    model: keras.Model, frozen: Set[int]
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any], list[keras.Variable]]:
+    """Return `first`, `rest`, and the variables of `rest`.
+
+    rest(first(x)) is model(x, training=False). `first` has the layers that the inputs
+    reach through frozen layers alone. Two models made of public tensors would compute
+    the same, but leave new nodes in the user's layers, whose `output` is then an error.
+    If the model has a `call` of its own, all is in `rest`.
+
+    Args:
+        model: built.
+        frozen: `id` of the weights of frozen layers.
+    """
+    graph: Any = model
+    if type(model).call is keras.Sequential.call:
+        graph = model._functional
+    known: set[int] = set()
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    if isinstance(graph, Functional) and type(graph).call is Functional.call:
+        known.update(map(id, graph.inputs))
+        for _, nodes in sorted(graph._nodes_by_depth.items(), reverse=True):
+            for node in nodes:
+                is_frozen = all(id(w) in frozen for w in _of(node, "weights"))
+                is_first = is_frozen and known.issuperset(map(id, node.input_tensors))
+                if not is_first:
+                    parts[1].append(node)
+                elif not node.is_input:
+                    known.update(map(id, node.outputs))
+                    parts[0].append(node)
+    if not parts[0]:
+        variables = model.trainable_variables + model.non_trainable_variables
+        return lambda x: x, lambda x: model(x, training=False), variables
+
+    def run(nodes: list[Any], tensors: dict[int, Any]) -> dict[int, Any]:
+        for node in nodes:
+            arguments, options = node.arguments.fill_in(tensors)
+            call = operation_fn(node.operation, training=False)
+            outputs = keras.tree.flatten(call(*arguments, **options))
+            tensors |= zip(map(id, node.outputs), outputs, strict=True)
+        return tensors
+
+    def first(x: Any) -> dict[int, Any]:
+        values = graph._standardize_inputs(x)
+        return run(parts[0], dict(zip(map(id, graph.inputs), values, strict=True)))
+
+    def rest(tensors: dict[int, Any]) -> Any:
+        tensors = run(parts[1], dict(tensors))
+        outputs = [tensors[id(output)] for output in graph.outputs]
+        return keras.tree.pack_sequence_as(graph._outputs_struct, outputs)
+
+    return first, rest, [v for node in parts[1] for v in _of(node, "variables")]
+
+
+def _of(node: Any, what: str) -> list[keras.Variable]:
+    """Return "weights" or "variables" of a node's layer; an operation has none."""
+    is_layer = isinstance(node.operation, keras.layers.Layer)
+    return getattr(node.operation, what) if is_layer else []
 
 
 def adding_layers(model: keras.Model) -> list[str]:

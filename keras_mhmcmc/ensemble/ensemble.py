@@ -189,22 +189,31 @@ class Ensemble(StoredModel):
         return self._predictor(inputs)(values)
 
     def _predictor(self, inputs: Tensor) -> Callable[[Sequence[Tensor]], Tensor]:
-        """Return a function from a member's own weights to its prediction."""
+        """Return a function from a member's own weights to its prediction.
+
+        What the first layers give, if all members share them, is computed once.
+        """
         member = self.member
         variables = member.trainable_variables + member.non_trainable_variables
-        common = {id(member.weights[i]): self._values[i].value for i in self.shared}
-        positions = {id(member.weights[i]): place for place, i in enumerate(self._own)}
+        weights = list(map(id, member.weights))
+        common = {weights[i]: self._values[i].value for i in self.shared}
+        positions = {weights[i]: place for place, i in enumerate(self._own)}
+        first, rest, read = _backend.split_call(member, set(common))
+
+        def common_value(variable: keras.Variable) -> Tensor:
+            return common.get(id(variable), variable.value)
+
+        with keras.StatelessScope([(v, common_value(v)) for v in variables]):
+            features = first(inputs)
 
         def predict(values: Sequence[Tensor]) -> Tensor:
             def value_of(variable: keras.Variable) -> Tensor:
                 place = positions.get(id(variable))
-                if place is not None:
-                    return values[place]
-                return common.get(id(variable), variable.value)
+                return common_value(variable) if place is None else values[place]
 
-            with keras.StatelessScope([(v, value_of(v)) for v in variables]):
+            with keras.StatelessScope([(v, value_of(v)) for v in read]):
                 # Not `stateless_call`, which fails if `call` has no `training`.
-                outputs = member(inputs, training=False)
+                outputs = rest(features)
             return activations.applied(self.activation, outputs)
 
         return predict
