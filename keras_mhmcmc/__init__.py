@@ -19,7 +19,6 @@ from keras_mhmcmc.baselines import deep_ensemble
 from keras_mhmcmc.baselines import last_layer_laplace
 from keras_mhmcmc.baselines import sample_last_layer
 from keras_mhmcmc.bayesian import BayesianEnsemble
-from keras_mhmcmc.citation import citation
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
 from keras_mhmcmc.ensemble import prune
@@ -91,7 +90,6 @@ __all__ = [
     "TemperatureScaled",
     "adversarial",
     "bounds",
-    "citation",
     "conformal_intervals",
     "conformal_sets",
     "corrupt",

@@ -1,10 +1,10 @@
 """Is each planted bug caught by the tests of a landing, not only by those of its own?
 
 For each bug of the statistical suite and of the attacks, plants it into a whole run of
-the tests that a landing runs, without the tests of planted bugs, until one fails. The
-turns of the backends do not matter here: one backend runs all.
+the tests that a landing runs, without the tests of planted bugs, until one fails. All
+have their turn, unless TURN names a day: then it is what one backend runs on that day.
 
-    KERAS_BACKEND=torch python tests/planted.py table.json    goes on where it stopped
+    KERAS_BACKEND=torch python -m tests.planted table.json    goes on where it stopped
 """
 
 import json
@@ -67,7 +67,7 @@ def main(path):
     """Runs each bug in a process of its own, and writes what caught it."""
     path = Path(path)
     rows = json.loads(path.read_text()) if path.exists() else {}
-    environment = os.environ | {"TURN": "all", "OMP_NUM_THREADS": "1"}
+    environment = {"TURN": "all"} | os.environ | {"OMP_NUM_THREADS": "1"}
     for room, name in bugs():
         if f"{room}: {name}" in rows:
             continue

@@ -46,7 +46,6 @@ ROOMS = [
     "fit",
     "samplers",
     "kernels",
-    "citation",
     "sampling",
     "parallel",
     "tuning",

@@ -278,7 +278,6 @@ PARTS = {
     ),
     "kernels.sgldsa": row(RATES | OF_SPARSE, **SPARSE),
     "kernels.sghmcsa": row(RATES | OF_SPARSE, **SPARSE),
-    "citation": row(dict(sampler=mh.SGLD), sampler=Kind((dict, "RSGLD", 3)).or_none),
     "suggest_partition": row(
         dict(energies=np.arange(20.0), partitions=10),
         energies=Kind(
