@@ -297,9 +297,6 @@ def test_data_that_is_not_finite_is_told():
         posterior.ensemble(model)
 
 
-def test_it_is_cited():
-
-
 def test_frozen_layers_stay():
     model = sequential()
     model.layers[0].trainable = False
