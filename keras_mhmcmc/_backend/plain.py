@@ -277,7 +277,8 @@ def is_first_process():
 
 def host_value(value):
     """Return a tensor or variable as a numpy array, from the parts of all processes."""
-    return ops.convert_to_numpy(value)
+    # TensorFlow 2.21 with NumPy 2.4 has no array of one bfloat16 number alone.
+    return ops.convert_to_numpy(ops.expand_dims(value, 0))[0, ...]
 
 
 def of_processes(number):
