@@ -90,7 +90,7 @@ def split_call(
             arguments, options = node.arguments.fill_in(tensors)
             call = operation_fn(node.operation, training=False)
             outputs = keras.tree.flatten(call(*arguments, **options))
-            tensors |= zip(map(id, node.outputs), outputs, strict=True)
+            tensors |= zip(map(id, node.outputs), outputs, strict=False)  # as Keras
         return tensors
 
     def first(x: Any) -> dict[int, Any]:
