@@ -1,8 +1,8 @@
 """Is each planted bug caught by the tests of a landing, not only by those of its own?
 
 For each bug of the statistical suite and of the attacks, plants it into a whole run of
-the tests that a landing runs, without the tests of planted bugs, until one fails. All
-have their turn, unless TURN names a day: then it is what one backend runs on that day.
+the tests that a landing runs, without the tests of planted bugs, until one fails. One
+backend runs all of them, or with TURN=20788 those of its turn on that day.
 
     KERAS_BACKEND=torch python -m tests.planted table.json    goes on where it stopped
 """

@@ -53,9 +53,9 @@ class Ensemble(StoredModel):
         chunk: number of members to evaluate side by side. Memory grows with it.
             Defaults to None: 1 on a CPU, where that is fastest, all members elsewhere.
         shared: positions in `member.weights` of the weights that all members have in
-            common, such as those of frozen layers. They are stored once, and the layers
-            before all others are computed once, unless `member` is a subclass with a
-            `call` of its own. Defaults to ().
+            common, such as those of frozen layers. They are stored once. First layers
+            with such weights alone run once for all members, unless `member` is a
+            subclass with a `call` of its own. Defaults to ().
         name: name of the model. Defaults to "ensemble".
 
     Raises:
