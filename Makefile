@@ -103,6 +103,9 @@ docs: $(TEST)/.stamp
 notebooks: $(TEST)/.stamp
 	@DATA_DIR=$(DATA_DIR) $(TEST)/bin/python docs/tools/notebooks.py
 
+# Without bytecode each process would compile all tests and the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 # JAX spends most of the tests in compiling: the short form asks for less of it.
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 

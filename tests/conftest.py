@@ -73,6 +73,8 @@ def pytest_collection_modifyitems(config, items):
                 runs_on = turns.compiled_on(module, number, NOW)
             if runs_on not in (backend, None):
                 states[item.nodeid] = "turn" if kind == "in_turn" else "shared"
+            if runs_on == turns.RESTS:
+                states[item.nodeid] = "rests"
         is_heavy = item.nodeid in HEAVY and states[item.nodeid] != "nightly"
         if is_heavy and turns.rests(item.nodeid, NOW):
             states[item.nodeid] = "rests"

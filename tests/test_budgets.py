@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.package_files import PACKAGE
 from tests.support.package_files import files
+from tests.support.package_files import parse
 
 SLACK = 60  # lines that a room may be below its number
 LONGEST, SHORTEST = 700, 60  # of a file
@@ -118,18 +119,16 @@ def asked_for(tree):
     return {getattr(x, "attr", getattr(x, "id", "")) for x in parts}
 
 
-TREES = {path: ast.parse((PACKAGE / path).read_text()) for path in LINES}
-SAMPLERS = {
-    path: classes_of(tree)
-    for path, tree in TREES.items()
-    if path.startswith("samplers/") and path.count("/") == 1 and "base" not in path
-}
-
-
 def test_no_other_file_asks_for_a_concrete_sampler():
+    samplers = {
+        path: classes_of(parse(path))
+        for path in LINES
+        if path.startswith("samplers/") and path.count("/") == 1 and "base" not in path
+    }
     found = {}
-    for path, tree in TREES.items():
-        others = set().union(*(SAMPLERS[other] for other in SAMPLERS if other != path))
+    for path in LINES:
+        tree = parse(path)
+        others = set().union(*(samplers[other] for other in samplers if other != path))
         names = asked_for(tree) & (others - classes_of(tree))
         if names:
             found[path] = names

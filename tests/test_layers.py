@@ -8,9 +8,9 @@ import keras
 import pytest
 
 from tests.support.package_files import FRAMEWORKS
-from tests.support.package_files import PACKAGE
 from tests.support.package_files import files
 from tests.support.package_files import frameworks_of
+from tests.support.package_files import parse
 
 HEAVY = {"matplotlib", "sklearn", "arviz", "pandas", "tensorflow_datasets", "scipy"}
 HEAVY |= {"art"}
@@ -80,10 +80,6 @@ def module_of(path):
     parts = path.removesuffix(".py").split("/")
     heads = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     return next((head for head in heads if head in ROOMS), parts[0])
-
-
-def parse(path):
-    return ast.parse((PACKAGE / path).read_text())
 
 
 def place_of(node):

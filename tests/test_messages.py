@@ -1,15 +1,14 @@
 """Errors and warnings say what happened, and the remedy: two sentences at most."""
 
 import ast
+import functools
 import re
 
 import pytest
 
 from keras_mhmcmc.fit import watch
-from tests.support.package_files import PACKAGE
 from tests.support.package_files import files
-
-TREES = {path: ast.parse((PACKAGE / path).read_text()) for path in files()}
+from tests.support.package_files import parse
 
 
 def named(tree):
@@ -44,12 +43,15 @@ def strings(tree):
                 yield part
 
 
-NAMES = {name: x for tree in TREES.values() for name, x in named(tree).items()}
+@functools.cache
+def names_of_all():
+    return {name: x for path in files() for name, x in named(parse(path)).items()}
 
 
-@pytest.mark.parametrize("tree", TREES.values(), ids=list(TREES))
-def test_a_message_has_at_most_two_sentences(tree):
-    names = NAMES | named(tree)
+@pytest.mark.parametrize("path", files())
+def test_a_message_has_at_most_two_sentences(path):
+    tree = parse(path)
+    names = names_of_all() | named(tree)
     told = [text(x, names) for x in strings(tree) if x is not names.get("_TABLE")]
     assert [message for message in told if sentences(message) > 2] == []
 

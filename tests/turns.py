@@ -3,10 +3,10 @@
 A test takes turns: one backend runs it at a landing. That is PyTorch, which does not
 compile, on most days, and each of the others on one day of 107. A mark
 `in_turn("jax")` names another backend for most days. `eager_and_compiled` gives PyTorch
-and one of the two others each day, `every_backend` all three. `make test-all` runs all
-tests on all.
+each day, JAX on the first of three days, TensorFlow on the second, and neither on the
+third. `every_backend` gives all three each day. `make test-all` runs all tests on all.
 
-A test that takes seconds is heavy, and rests on seven days of eight. `tests/heavy.json`
+A test that takes seconds is heavy, and rests on nine days of ten. `tests/heavy.json`
 has the names, and the seconds on the slowest backend.
 
     python tests/turns.py folder          what ran: does a test run nowhere?
@@ -21,11 +21,12 @@ import zlib
 from pathlib import Path
 
 BACKENDS = ("jax", "tensorflow", "torch")
-DAYS = 107  # has no divisor in common with the turns of three and of eight
+DAYS = 107  # has no divisor in common with the turns of three and of ten
 MOSTLY = ("torch",)
 COMPILED = ("jax", "tensorflow")
+RESTS = "rests"
 HEAVY = Path(__file__).parent / "heavy.json"
-HEAVY_DAYS = 8  # a heavy test runs on one of them
+HEAVY_DAYS = 10  # a heavy test runs on one of them
 LEAST = {"torch": 1.5, "jax": 3.0, "tensorflow": 3.0}  # seconds of a heavy test
 # Each sampler's contract and laws run at each landing.
 NEVER_HEAVY = ("tests/fit/test_contract.py", "tests/statistics/")
@@ -63,8 +64,8 @@ def backend_of(module, number, day, mostly=MOSTLY):
 
 
 def compiled_on(module, number, day):
-    """The backend that runs such a test beside PyTorch; None for each."""
-    return None if day == "all" else _of(COMPILED, module, number, day)
+    """The backend that runs such a test beside PyTorch, or `RESTS`; None for each."""
+    return None if day == "all" else _of((*COMPILED, RESTS), module, number, day)
 
 
 def rests(test, day):

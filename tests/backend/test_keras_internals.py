@@ -1,6 +1,7 @@
 """What the package takes from Keras' private interface: where, and that it is there."""
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -15,6 +16,8 @@ from keras import ops
 import keras_mhmcmc as mh
 from keras_mhmcmc import _backend
 from keras_mhmcmc._backend import keras_internals
+from tests.support.package_files import files
+from tests.support.package_files import parse
 
 pytestmark = pytest.mark.every_backend
 
@@ -26,6 +29,7 @@ def is_private(name):
     return name.startswith("_") and not name.startswith("__") and name != "_"
 
 
+@functools.cache
 def private_names_of_keras():
     """The underscored attributes and methods in the sources of Keras' classes."""
     found = set()
@@ -54,9 +58,6 @@ def private_names_of_keras():
     return found
 
 
-KERAS = private_names_of_keras()
-
-
 def is_own(node):
     """Whether an expression is `self` or `cls`."""
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
@@ -64,7 +65,7 @@ def is_own(node):
 
 def violations(tree):
     """Where a source touches what is private to Keras, other than through `self`."""
-    found = []
+    found, private = [], private_names_of_keras()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [x.name for x in node.names if x.name.startswith("keras.src")]
@@ -72,7 +73,7 @@ def violations(tree):
             if (node.module or "").startswith("keras.src"):
                 found.append(node.module)
         elif isinstance(node, ast.Attribute):
-            if node.attr in KERAS and not is_own(node.value):
+            if node.attr in private and not is_own(node.value):
                 found.append(ast.unparse(node))
             if ast.unparse(node).startswith("keras.src"):
                 found.append("keras.src")
@@ -80,21 +81,20 @@ def violations(tree):
             called = getattr(node.func, "id", getattr(node.func, "attr", ""))
             if called in ("getattr", "hasattr", "setattr", "__setattr__"):
                 names = [getattr(x, "value", "") for x in node.args]
-                found += [x for x in names if isinstance(x, str) and x in KERAS]
+                found += [x for x in names if isinstance(x, str) and x in private]
     return found
 
 
 def test_the_names_of_keras_are_found():
-    assert {"_value", "_shape", "_flatten_layers", "_symbolic_build"} <= KERAS
-    assert {"_loss_tracker", "_compile_config", "_layout", "_var_key"} <= KERAS
+    found = private_names_of_keras()
+    assert {"_value", "_shape", "_flatten_layers", "_symbolic_build"} <= found
+    assert {"_loss_tracker", "_compile_config", "_layout", "_var_key"} <= found
 
 
-@pytest.mark.parametrize(
-    "path",
-    sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")),
-)
+@pytest.mark.in_turn("torch")
+@pytest.mark.parametrize("path", files())
 def test_only_one_file_touches_what_is_private_to_keras(path):
-    found = violations(ast.parse((PACKAGE / path).read_text()))
+    found = violations(parse(path))
     assert found == [] or path == HOME
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from keras_mhmcmc.fit import watch
-from tests.support.package_files import PACKAGE
 from tests.support.package_files import files
+from tests.support.package_files import parse
 
 TESTS = Path(__file__).parent
 ROOMS = ("fit/", "samplers/")
@@ -20,7 +20,7 @@ def rows_told():
         node
         for path in files()
         if path.startswith(ROOMS)
-        for node in ast.walk(ast.parse((PACKAGE / path).read_text()))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.Call) and node.args
     )
     for call in calls:

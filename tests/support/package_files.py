@@ -1,5 +1,7 @@
 """The files of the package, and the frameworks that each may import."""
 
+import ast
+import functools
 from pathlib import Path
 
 import keras_mhmcmc
@@ -13,6 +15,12 @@ def files():
     return sorted(
         path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
     )
+
+
+@functools.cache
+def parse(path):
+    """The syntax tree of a file."""
+    return ast.parse((PACKAGE / path).read_text())
 
 
 def frameworks_of(path):
