@@ -22,13 +22,13 @@ GROUND += " _layer_calls _table _stored_model _laws priors schedules losses"
 BESIDE = "kernels proposals partition expansions bounds targets barker_chain"
 ROOMS = {
     "ground": (GROUND, 3000, 1600),
-    "_backend": ("_backend", 3940, 2700),
+    "_backend": ("_backend", 3980, 2700),
     "samplers": ("samplers", 10055, 7000),
     "beside the samplers": (BESIDE, 1215, 250),
     "fit": ("fit", 3310, 1500),
-    "sampling": ("sampling", 2770, 1200),
+    "sampling": ("sampling", 2785, 1200),
     "posterior": ("posterior", 1935, 1000),
-    "ensemble": ("ensemble bayesian sklearn", 4350, 2200),
+    "ensemble": ("ensemble bayesian sklearn", 4375, 2200),
     "parallel": ("parallel", 1110, 850),
     "evaluation": ("evaluation diagnostics tuning", 4140, 3000),
     "extras": ("adversarial baselines plots datasets", 6155, 3700),

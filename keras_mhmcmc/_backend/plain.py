@@ -129,6 +129,11 @@ def with_arrays(function):
     return function
 
 
+def can_compile():
+    """Return whether `jit_compile=True` of `mh.sample` can work here."""
+    return True
+
+
 def repeats_shuffles():
     """Return whether `fit` shuffles arrays into the same order in each epoch."""
     return False

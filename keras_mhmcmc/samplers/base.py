@@ -90,6 +90,8 @@ class Traits(NamedTuple):
     counts: tuple[str, ...] = ()  # names of what the steps add up
     # What an optimizer has no use for. Whether a step draws its data and its noise.
     draws_data: bool = False
+    # Whether its noise is `Density.normals(0)` alone, drawn before a step.
+    draws_once: bool = False
     needs_examples: bool = False  # log-likelihoods of single examples
     # Whether a step may take all tensors of a position as one, (K, d): it treats all
     # weights alike. One tensor needs a fraction of the time of many small ones.

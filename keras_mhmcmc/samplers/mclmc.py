@@ -221,6 +221,7 @@ class mclmc(step_adaptation.WarmedUp):
         return base.Traits(
             counts=(*settings, "energy_error", "measured", "nonfinite", "returns"),
             draws_data=True,
+            draws_once=True,
             is_flat=True,
             warm_up=self.warm_up,
             warm_up_argument=("warm_up", self.warm_up),
@@ -259,6 +260,7 @@ class mclmc(step_adaptation.WarmedUp):
             state.number < 1,
             lambda _: density.energies_and_gradient(state.point),
             (state.energy, list(state.gradient)),
+            at_first=True,
         )
         dimension = tensors.size(state.point, like=energy)
         length = self.decoherence_length or math.sqrt(dimension)

@@ -254,8 +254,9 @@ class StepDensity:
         number: Tensor,
         arrays: Sequence[Tensor] = (),
         is_flat: bool = False,  # whether a position is a list of one tensor (K, d)
+        draws_once: bool = False,  # whether the noise is drawn already
     ) -> None:
-        self._is_flat = is_flat
+        self._is_flat, self._draws_once = is_flat, draws_once
         self._target = target
         self._structure = structure
         self._shapes = shapes
@@ -379,13 +380,12 @@ class StepDensity:
 
     def uniforms(self, count: int, size: int, part: Tensor) -> Tensor:
         shape = (count, self._shapes[0][0], size)
-        return _backend.draw(*self._seed_of(2 * part + 1), [], shape)[1]
+        return _backend.draw(*seed_of(self.noise, 2 * part + 1), [], shape)[1]
 
     def normals(self, part: Tensor) -> Position:
-        shapes = self._shapes
-        if self._is_flat:
-            shapes = [(shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes))]
-        return _backend.draw(*self._seed_of(2 * part), shapes, (0,))[0]
+        if self._draws_once:
+            return self.noise[0]
+        return normals_of(self.noise, part, self._shapes, self._is_flat)
 
     def _energies(
         self, position: Position, index: list[Tensor], differentiate: bool
@@ -398,11 +398,6 @@ class StepDensity:
         """Return the log prior of one chain, ()."""
         return self._target.log_prior(self._packed(leaves))
 
-    def _seed_of(self, part: Tensor) -> tuple[Tensor, Tensor]:
-        """Return seed and number of a part; integers stay plain, as PyTorch needs."""
-        seed, number = self.noise
-        return seed ^ (((part + 1) * _GOLDEN) & _LARGEST), number
-
     def _leaves(self, position: Position) -> Position:
         """Return the tensors of the user's structure."""
         return tensors.unflat(position[0], self._shapes) if self._is_flat else position
@@ -413,6 +408,21 @@ class StepDensity:
 
     def _packed(self, leaves: Position) -> Any:
         return tree.pack_sequence_as(self._structure, leaves)
+
+
+def seed_of(noise: tuple[Any, Any], part: Tensor) -> tuple[Tensor, Tensor]:
+    """Return seed and number of a part; integers stay plain, as PyTorch needs."""
+    seed, number = noise
+    return seed ^ (((part + 1) * _GOLDEN) & _LARGEST), number
+
+
+def normals_of(
+    noise: tuple[Any, Any], part: Tensor, shapes: list[tuple[int, ...]], is_flat: bool
+) -> Position:
+    """Return normals like a position, from the seed and the number of a step."""
+    if is_flat:
+        shapes = [(shapes[0][0], sum(math.prod(shape[1:]) for shape in shapes))]
+    return _backend.draw(*seed_of(noise, 2 * part), shapes, (0,))[0]
 
 
 def _check_functions(functions: dict[str, Any], data: Any, batch_size: Any) -> None:

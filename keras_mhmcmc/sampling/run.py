@@ -28,6 +28,7 @@ from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import named_leaves
 from keras_mhmcmc.sampling.log_density import LogDensity
 from keras_mhmcmc.sampling.log_density import StepDensity
+from keras_mhmcmc.sampling.log_density import normals_of
 
 tree = keras.tree
 
@@ -240,11 +241,14 @@ class Program:
         """Return the noise of a step: normals, and uniforms (uniforms, K).
 
         The first uniforms are the kernel's, the others the mini-batch's. For a kernel
-        that draws its data the noise is what it is made from: the seed and the number.
+        that draws its data and more than once, the noise is the seed and the number.
         """
         if self._traits.draws_data:
             # PyTorch's generator takes plain integers.
-            return (seed if isinstance(seed, int) else ops.cast(seed, "int32")), number
+            seed = seed if isinstance(seed, int) else ops.cast(seed, "int32")
+            if not self._traits.draws_once:
+                return seed, number
+            return normals_of((seed, number), 0, self.shapes, self._is_flat), []
         count = self._traits.num_uniforms + self.target.num_uniforms
         levels = (self._traits.levels,) if self._traits.levels > 1 else ()
         shapes = [(*levels, *shape) for shape in self.shapes]
@@ -265,6 +269,7 @@ class Program:
             number,
             arrays=constants[first:last],
             is_flat=self._is_flat,
+            draws_once=self._traits.draws_once,
         )
         if self._reference is not None:
             density.correct = self._reference.corrected(constants[last:])

@@ -9,6 +9,7 @@ import pytest
 from scipy import special
 
 import keras_mhmcmc as mh
+from keras_mhmcmc.bayesian import chains
 from keras_mhmcmc.bayesian import members
 from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.chains import Setting
@@ -50,6 +51,23 @@ def fitted(**options):
 @pytest.fixture(scope="module")
 def regression():
     return fitted()
+
+
+def test_chains_that_cannot_be_compiled_run_slower_and_say_so(monkeypatch):
+    ways, sample = [], chains.sample
+
+    def without_compiler(*arguments, jit_compile="auto", **options):
+        ways.append(jit_compile)
+        if jit_compile is True:
+            raise RuntimeError("no compiler here")
+        return sample(*arguments, **options)
+
+    monkeypatch.setattr(chains, "sample", without_compiler)
+    monkeypatch.setattr(chains, "_COMPILED", 100)
+    monkeypatch.setattr(chains._backend, "can_compile", lambda: True)
+    with pytest.warns(UserWarning, match="run slower. Now: RuntimeError: no compiler"):
+        fitted(epochs=3, sampling=20.0)
+    assert True in ways and ways.count("auto") >= ways.count(True)
 
 
 @pytest.mark.eager_and_compiled

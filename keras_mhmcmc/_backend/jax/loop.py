@@ -30,8 +30,16 @@ def gather(arrays, index):
     return [array.at[index].get(mode="promise_in_bounds") for array in arrays]
 
 
-def when(condition, function, values):
-    """Return `function(values)` if the scalar `condition` holds, else `values`."""
+def when(condition, function, values, at_first=False):
+    """Return `function(values)` if the scalar `condition` holds, else `values`.
+
+    Args:
+        condition: boolean scalar.
+        function: of `values`.
+        values: what it may change.
+        at_first: whether the condition can hold at the first step of chains alone.
+            PyTorch traces a later step, and leaves the function out.
+    """
     return jax.lax.cond(condition, function, lambda values: values, values)
 
 

@@ -18,7 +18,7 @@ def gather(arrays, index):
     return [tf.gather(array, index) for array in arrays]
 
 
-def when(condition, function, values):
+def when(condition, function, values, at_first=False):
     """Return `function(values)` if the scalar `condition` holds, else `values`."""
     condition = tf.convert_to_tensor(condition)
     return tf.cond(condition, lambda: function(values), lambda: values)

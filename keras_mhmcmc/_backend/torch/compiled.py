@@ -9,6 +9,8 @@ with a key function, at numpy arrays under a gradient, and at branches. It also 
 its inputs at each call: a step of SGLD took 75 microseconds instead of 14.
 """
 
+import functools
+
 import torch
 import torch._inductor
 from keras import tree
@@ -57,7 +59,9 @@ class CompiledStep:
         number = torch.tensor(number, dtype=torch.int32, device=leaves[0].device)
         values = [*leaves, *_leaves(constants), number, *_leaves(draws)]
         if self._program is None:
-            self._program = self._compiled(values, len(leaves), draws)
+            # Two leaves that are one tensor would be one in the trace for good.
+            copies = [x.clone() if torch.is_tensor(x) else x for x in values]
+            self._program = self._compiled(copies, len(leaves), draws)
         results = self._program(*values)
         end, last = self._ends
         return results[:end], results[end:last], results[last:]
@@ -85,7 +89,8 @@ class CompiledStep:
 
         traced = _traced(flat, values)
         reversed_draws = (x.flatten().flip(0).view(x.shape) for x in values[last:])
-        others = [*traced(*values)[:size], *values[size : last - 1]]
+        leaves = [leaf.clone() for leaf in traced(*values)[:size]]
+        others = [*leaves, *values[size : last - 1]]
         others += [values[last - 1] + 1, *reversed_draws]
         other = _traced(flat, others)
         if not _are_same(traced, other):
@@ -102,6 +107,17 @@ class CompiledStep:
                 "or Triton on a GPU, or leave `jit_compile` out. Received: "
                 f"jit_compile=True, and this error: {error}"
             ) from error
+
+
+@functools.cache
+def can_compile():
+    """Return whether PyTorch finds a compiler, by a first small program."""
+    values = [torch.zeros(8)]
+    try:
+        torch._inductor.compile(make_fx(lambda x: [x + 1.0])(*values), values)
+    except Exception:  # of any kind: there is none, or it does not work
+        return False
+    return True
 
 
 def _traced(function, values):

@@ -5,10 +5,12 @@ from keras import tree
 
 from keras_mhmcmc._backend.keras_internals import any_memory_format
 from keras_mhmcmc._backend.torch.compiled import CompiledStep
+from keras_mhmcmc._backend.torch.compiled import can_compile
 from keras_mhmcmc._backend.torch.host import is_tracing
 from keras_mhmcmc._backend.torch.operands import WithArrays as with_arrays
 
 __all__ = [
+    "can_compile",
     "compile_chains",
     "compiles",
     "gather",
@@ -38,9 +40,11 @@ def gather(arrays, index):
     return [array[index] for array in arrays]
 
 
-def when(condition, function, values):
+def when(condition, function, values, at_first=False):
     """Return `function(values)` if the scalar `condition` holds, else `values`."""
     if is_tracing() and torch.is_tensor(condition):
+        if at_first:
+            return values
         return tree.map_structure(
             lambda new, old: torch.where(condition, new, old), function(values), values
         )
@@ -86,20 +90,21 @@ def compiles(jit_compile, is_faster):
 
 def compile_chains(step, noise, records, capacity, fuse=False):
     """Return a loop of many steps in Python, which keeps the records that are due."""
-    if fuse:
-        step = CompiledStep(step)
+    compiled = CompiledStep(step)
 
     @torch.no_grad()
     def run(state, constants, seed, start, steps, first, every):
-        kept, counts = [], None
-        state = step.flat(state) if fuse else state
+        kept, counts, one = [], None, step
         for number in range(steps):
             draws = noise(seed, start + number)
-            state, record, new = step(state, constants, draws, start + number)
+            # What happens at the first step of chains alone is not compiled.
+            if fuse and one is step and start + number > 0:
+                one, state = compiled, compiled.flat(state)
+            state, record, new = one(state, constants, draws, start + number)
             counts = new if counts is None else list(map(torch.add, counts, new))
             if number >= first and (number - first) % every == 0:
                 kept.append(record)
         buffers = [torch.stack(values) for values in zip(*kept, strict=True)]
-        return step.packed(state) if fuse else state, buffers, counts
+        return compiled.packed(state) if one is compiled else state, buffers, counts
 
     return run
