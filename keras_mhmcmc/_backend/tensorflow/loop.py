@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 __all__ = [
+    "can_compile",
     "compile_chains",
     "compiles",
     "gather",
@@ -63,6 +64,11 @@ def map_chains(function, constants, differentiate, auxiliary=False):
 def compiles(jit_compile, is_faster):
     """Return whether XLA compiles the loop: by default where it makes it faster."""
     return is_faster if jit_compile == "auto" else jit_compile
+
+
+def can_compile():
+    """Return True: XLA is part of TensorFlow."""
+    return True
 
 
 def compile_chains(step, noise, records, capacity, fuse=True):
