@@ -15,6 +15,7 @@ GROUPS = (
         "SGHMC",
         "SGHMC, BAOAB",
         "SGNHT",
+        "SGMCLMC",
         "CSGLD",
         "CSGHMC",
         "PSGLD",

@@ -47,6 +47,7 @@ def rate_of(name, setup):
       0.234 by the test of Metropolis. TunaMH: half of it.
     - A Langevin proposal, also a reversible one: the rate that a Gaussian accepts with
       0.574.
+    - SGMCLMC: noise turns the velocity by 0.3 in a step, whatever the posterior is.
     - The default RSGLD, which adapts its rate: half the edge of stability.
     """
     sgld = theory.SPEED * setup.n / setup.stiffest
@@ -60,6 +61,8 @@ def rate_of(name, setup):
         return sgld
     if name in ("SGHMC", "SGHMC, BAOAB", "SGNHT", "CSGHMC", "AMAGOLD"):
         return (1.0 - MOMENTUM) * sgld
+    if name == "SGMCLMC":
+        return 0.3
     if name == "RSGLD":
         return setup.n / setup.stiffest
     if name in ("MHBT, random walk", "TunaMH", "Barker's test"):
@@ -163,6 +166,7 @@ def kernel_of(name, setup):
             rate, momentum=MOMENTUM, integrator="baoab"
         ),
         "SGNHT": lambda: mh.kernels.sgnht(rate, momentum=MOMENTUM),
+        "SGMCLMC": lambda: mh.kernels.sgmclmc(rate, warm_up=size.steps // 4),
         "CSGLD": lambda: mh.kernels.csgld(rate, **pilot),
         "CSGHMC": lambda: mh.kernels.csghmc(rate, momentum=MOMENTUM, **pilot),
         "MHBT, random walk": lambda: mh.kernels.mhbt(rate),

@@ -48,6 +48,7 @@ from keras_mhmcmc.samplers.mhbt import RSGLD
 from keras_mhmcmc.samplers.psgld import PSGLD
 from keras_mhmcmc.samplers.sghmc import SGHMC
 from keras_mhmcmc.samplers.sgld import SGLD
+from keras_mhmcmc.samplers.sgmclmc import SGMCLMC
 from keras_mhmcmc.samplers.sgnht import SGNHT
 from keras_mhmcmc.samplers.spike_slab import ESM
 from keras_mhmcmc.samplers.spike_slab import SGHMCSA
@@ -85,6 +86,7 @@ __all__ = [
     "SGHMCSA",
     "SGLD",
     "SGLDSA",
+    "SGMCLMC",
     "SGNHT",
     "SWAG",
     "TemperatureScaled",

@@ -23,7 +23,7 @@ Phase = AllData | MiniBatches
 # Samplers whose rate, temperature and prior the held-out examples choose. Those with
 # weights, a pilot or tests are given as an object.
 BY_NAME: dict[str, type[Sampler]] = {
-    name: NAMED[name] for name in ("sgld", "psgld", "sghmc", "sgnht")
+    name: NAMED[name] for name in ("sgld", "psgld", "sghmc", "sgnht", "sgmclmc")
 }
 _STEPS = (3000, 8000)  # of chains on all data, the fewest and the most
 # Examples times weights, or numbers in the outputs of all layers, as of convolutions,

@@ -65,8 +65,8 @@ class BayesianEnsemble(WithEnsemble):
         sampler: "auto", a kernel of `mh.kernels`, or an optimizer of this package that
             samples. "auto" takes microcanonical Langevin dynamics for regressions where
             a gradient of all data is cheap, else "psgld". These chains and those of
-            kernels see the network without dropout. A name, "sgld", "psgld", "sghmc" or
-            "sgnht", lets `fit` choose the rate, too. Defaults to "auto".
+            kernels see the network without dropout. A name, "sgld", "psgld", "sghmc",
+            "sgnht" or "sgmclmc", lets `fit` choose the rate, too. Defaults to "auto".
         temperature: T, or "auto": 1 for regressions, chosen for classes.
         prior: standard deviation of the normal prior of each weight, or "auto": 1 for
             regressions, chosen for classes.

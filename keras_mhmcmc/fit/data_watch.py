@@ -66,6 +66,8 @@ class FitSizes:
                 batch = expected
             else:
                 self._check_batch(model, batch, expected)
+        if steps == 1 and sampler.algorithm.traits.needs_batches:
+            self.tell("whole batch", name=type(sampler).__name__, examples=seen)
         expected, length = sampler.train_size, _length_of_arrays(model)
         exact = seen if length is None else length
         factor, terms = loss_terms.terms_of_an_example(model), ""

@@ -118,6 +118,11 @@ batch_size (fit_sizes::a_batch_size_that_is_not_that_of_fit)
     batch_size={expected}, from which its temperature follows.
   > Pass the same `batch_size` to both.
 
+whole batch (fit_sizes::all_data_in_one_batch_give_no_noise)
+    {name} takes its noise from mini-batches, but `fit` has all {examples} examples in
+    one: the chain hardly turns.
+  > Pass a smaller `batch_size` to `fit`.
+
 train_size (what_a_loss_says::a_train_size_that_is_not_the_length_is_told)
     An epoch of `fit` has {examples} examples{terms}, but the sampler has
     train_size={expected}, which sets the width of the posterior.

@@ -16,6 +16,7 @@ from keras_mhmcmc.samplers.poisson import poisson
 from keras_mhmcmc.samplers.psgld import psgld
 from keras_mhmcmc.samplers.sghmc import sghmc
 from keras_mhmcmc.samplers.sgld import sgld
+from keras_mhmcmc.samplers.sgmclmc import sgmclmc
 from keras_mhmcmc.samplers.sgnht import sgnht
 from keras_mhmcmc.samplers.smh import smh
 from keras_mhmcmc.samplers.spike_slab import sghmcsa
@@ -41,6 +42,7 @@ __all__ = [
     "sghmcsa",
     "sgld",
     "sgldsa",
+    "sgmclmc",
     "sgnht",
     "smh",
     "tuna",

@@ -81,6 +81,8 @@ class Traits(NamedTuple):
     levels: int = 1
     # Whether a prior is added to energy and gradient before a step.
     takes_prior: bool = True
+    # Whether the noise of mini-batches takes the place of the noise that others add.
+    needs_batches: bool = False
     has_weights: bool = False  # whether draws have importance weights
     warm_up: int = 0  # first steps, which are burn-in
     # Name and value of the argument that sets them, for messages.

@@ -169,6 +169,12 @@ def bound_to_data(kernel: Bound, target: LogDensity, batch_size: int | None) -> 
             "its mini-batches. Received: replacement=True"
         )
     size = batch_size if traits.draws_data else target.batch_size
+    if traits.needs_batches and not target.draws_batches:
+        raise ValueError(
+            "Argument `batch_size` must be smaller than the number of examples: the "
+            "kernel takes its noise from mini-batches. With all data use "
+            f"`mh.kernels.mclmc`. Received: batch_size={batch_size}"
+        )
     kernel = kernel.bind_data_size(target.train_size, size)
     if traits.learns_noise:
         target.check_squared_errors()

@@ -267,7 +267,7 @@ def test_a_sampler_by_its_name():
     report = ensemble.fit(x, y, epochs=5, sampling=0.1, verbose=0)
     trials = repr(report)
     assert "prior=1, rate=0.03 " in trials and "prior=1, rate=0.09 " in trials
-    with pytest.raises(ValueError, match="auto, sgld, psgld, sghmc, sgnht"):
+    with pytest.raises(ValueError, match="auto, sgld, psgld, sghmc, sgnht, sgmclmc"):
         mh.BayesianEnsemble(network(2, 2), sampler="mint")
 
 

@@ -20,7 +20,7 @@ WITH_TEMPERATURE = [
     name for name, row in OF_CLASSES.items() if row.takes("temperature")
 ]
 LANGEVIN = tuple(name for name in WITHOUT_BATCH if name in WITH_TEMPERATURE)
-COLD = tuple(name for name in LANGEVIN if OF_CLASSES[name].rests)
+COLD = tuple(name for name in LANGEVIN if OF_CLASSES[name].rests and name != "SGMCLMC")
 
 
 def make(sampler, /, **arguments):

@@ -55,6 +55,13 @@ def test_a_short_last_batch_and_a_size_without_one():
     assert fit(mh.SGLD(1e-4, train_size=30, seed=1), batch_size=9) == []
 
 
+def test_all_data_in_one_batch_give_no_noise():
+    sampler = mh.SGMCLMC(0.5, train_size=30, warm_up=1, seed=1)
+    (found,) = fit(sampler, batch_size=30)
+    assert "has all 30 examples in one" in found
+    assert fit(mh.SGMCLMC(0.5, train_size=30, warm_up=1, seed=1), batch_size=10) == []
+
+
 def test_each_is_said_once():
     found = fit(rsgld(3000, 8), 32, epochs=4)
     assert len(found) == 2

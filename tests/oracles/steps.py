@@ -1,4 +1,4 @@
-"""A step of SGLD, pSGLD, SGHMC and SGNHT; a position is a list of float64 arrays."""
+"""A step of SGLD and others in float64; a position is a list of arrays."""
 
 import numpy as np
 
@@ -101,6 +101,37 @@ def sgnht_step(
         thermostat = min(thermostat + change, 1.0)
     position = [x + v for x, v in zip(position, velocity, strict=True)]
     return position, velocity, thermostat
+
+
+def sgmclmc_step(
+    position,
+    velocity,
+    noise,
+    gradient,
+    before,
+    normals,
+    number,
+    learning_rate,
+    temperature,
+    train_size,
+    warm_up,
+    added_noise=1.0,
+):
+    """Learn the noise, kick, drift; arrays (chains, weights)."""
+    count = position.shape[1]
+    if number == 0:
+        noise = gradient**2
+    elif number < warm_up:
+        noise = noise + 2 / (number + 11) * ((gradient - before) ** 2 / 2 - noise)
+    floor = 0.01 * noise.mean(axis=1, keepdims=True)
+    scale = np.maximum(noise, floor) ** -0.5
+    kick = learning_rate / np.sqrt((1 + added_noise) * count)
+    own = np.sqrt(1 + added_noise - scale**2 * noise)
+    velocity = velocity - kick * scale * gradient + kick * own * normals
+    velocity = velocity / np.linalg.norm(velocity, axis=1, keepdims=True)
+    keep = 1 / np.sqrt(1 + learning_rate**2)
+    step = kick * (count - 1) * temperature / train_size * 2 * keep / (1 + keep)
+    return position + step * scale * velocity, velocity, noise
 
 
 def ivon_step(

@@ -9,6 +9,7 @@ from keras_mhmcmc.samplers import ivon
 from keras_mhmcmc.samplers import psgld
 from keras_mhmcmc.samplers import sghmc
 from keras_mhmcmc.samplers import sgld
+from keras_mhmcmc.samplers import sgmclmc
 from keras_mhmcmc.samplers import sgnht
 from keras_mhmcmc.samplers.parts import proposals
 from tests.oracles import moves as oracle
@@ -45,6 +46,25 @@ def test_psgld_step_equals_the_oracle(settings):
     actual = moved(psgld.psgld(1.0, **own), state, gradient, normals, **settings)
     assert_close(actual[0], expected[0])
     assert_close(actual[1], expected[1])
+
+
+@pytest.mark.parametrize("number", [0, 3, 8])  # of 5 steps of warm-up
+@pytest.mark.parametrize("settings", STEP_SETTINGS[:2] + STEP_SETTINGS[3:])
+def test_sgmclmc_step_equals_the_oracle(settings, number):
+    rng = np.random.default_rng(6)
+    parts = [draw(rng) for _ in range(6)]
+    parts[2] = [0.1 * v**4 for v in parts[2]]  # some of it below the floor
+    position, velocity, noise, gradient, before, normals = parts
+    flat = [np.concatenate([v.ravel() for v in part])[None] for part in parts]
+    own = {"warm_up": 5, "added_noise": 0.2}
+    expected = steps.sgmclmc_step(*flat, number, **settings | own)
+    state = sgmclmc.State(position, velocity, before, noise, np.array(1.0))
+    kernel = sgmclmc.sgmclmc(1.0, **own)
+    actual = moved(kernel, state, gradient, normals, number=number, **settings)
+    for found, right in zip((actual[0], actual[1], actual[3]), expected, strict=True):
+        ends = np.cumsum([v.size for v in position])[:-1]
+        pairs = zip(np.split(right[0], ends), position, strict=True)
+        assert_close(found, [part.reshape(like.shape) for part, like in pairs])
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

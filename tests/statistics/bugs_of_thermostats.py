@@ -1,5 +1,6 @@
-"""Planted bugs in the thermostat of SGNHT."""
+"""Planted bugs in what keeps the temperature of SGNHT and of SGMCLMC."""
 
+from keras_mhmcmc.samplers import sgmclmc
 from keras_mhmcmc.samplers import sgnht
 from tests.statistics.planting import bug
 from tests.statistics.planting import scaled
@@ -45,3 +46,13 @@ def _(monkeypatch):
         return real(thermostat, scaled(velocity, size**0.5), heat, rate)
 
     wrap(monkeypatch, sgnht, "next_thermostat", around)
+
+
+@bug(
+    "velocity of any length",
+    "sgmclmc.normalised",
+    ("sgmclmc", "regression"),
+    kind="normalisation",
+)
+def _(monkeypatch):
+    wrap(monkeypatch, sgmclmc, "normalised", lambda real, xs, otherwise, like: xs)

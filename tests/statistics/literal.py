@@ -99,6 +99,19 @@ def _sgnht(config, target, x, draw, every):
         xi = np.minimum(xi + rate * ((1 - xi / 2) * energy - 1), 1.0)
 
 
+def _sgmclmc(config, target, x, draw, every):
+    common = _common(config, target) | {
+        k: config[k] for k in ("warm_up", "added_noise")
+    }
+    v, noise, before = (np.zeros_like(x) for _ in range(3))
+    for number in itertools.count():
+        yield x, np.zeros(len(x))
+        g = target.gradient(x, draw.batch())
+        draws = g, before, draw.normals(), number
+        x, v, noise = oracle.sgmclmc_step(x, v, noise, *draws, **common)
+        before = g
+
+
 def _ivon(config, target, x, draw, every):
     common = _common(config, target)
     common |= {name: config[name] for name in ("hessian_init", "beta_1", "beta_2")}
@@ -258,6 +271,7 @@ RULES = {
     "PSGLD": _psgld,
     "SGHMC": _sghmc,
     "SGNHT": _sgnht,
+    "SGMCLMC": _sgmclmc,
     "IVON": _ivon,
     "CSGLD": _contour,
     "CSGHMC": _contour,

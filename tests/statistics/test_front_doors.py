@@ -12,7 +12,12 @@ from tests.statistics import suite
 from tests.statistics import table
 from tests.statistics.targets import TARGETS
 
-KERNELS = {name: row for name, row in table.SAMPLERS.items() if row.sampler.kernel}
+# The target has no mini-batches, which some kernels need.
+KERNELS = {
+    name: row
+    for name, row in table.SAMPLERS.items()
+    if row.sampler.kernel and "gaussian" not in row.law.without
+}
 
 SHORT = ("sghmc", "mhbt_langevin", "csgld")
 

@@ -65,7 +65,11 @@ OF_IVON = dict(
     clip_radius=kinds.POSITIVE.or_none,
     temperature=OPEN_RATE,
 )
+OF_SGMCLMC = dict(
+    temperature=OPEN_RATE, warm_up=kinds.integer(1), added_noise=kinds.NOT_NEGATIVE
+)
 OF_SAMPLERS = {
+    "SGMCLMC": OF_SGMCLMC,
     "PSGLD": dict(epsilon=kinds.POSITIVE),
     "IVON": OF_IVON,
     "MHBT": dict(temperature=OPEN_RATE, **OF_A_START),
@@ -177,6 +181,7 @@ PARTS = {
     "kernels.psgld": row(RATES, epsilon=kinds.POSITIVE),
     "kernels.sghmc": row(RATES),
     "kernels.sgnht": row(RATES),
+    "kernels.sgmclmc": row({}, **OF_SGMCLMC),
     "kernels.ivon": row(RATES, **OF_IVON),
     "kernels.csgld": row(RATES | OF_CONTOUR, also={"adapt": {"masses"}}, **CONTOUR),
     "kernels.csghmc": row(RATES | OF_CONTOUR, also={"adapt": {"masses"}}, **CONTOUR),

@@ -240,6 +240,23 @@ SAMPLERS = {
         copies=1,
         other=dict(momentum=0.5, thermostat_rate=0.02, temperature=0.5),
     ),
+    "sgmclmc": Sampler(
+        mh.SGMCLMC,
+        mh.kernels.sgmclmc,
+        dict(learning_rate=5.0, warm_up=4),  # so large that no velocity is kept
+        # Few weights: a velocity of fixed length in three dimensions has a bias.
+        Law(
+            lambda target: dict(learning_rate=0.5, warm_up=12),
+            "simulated",
+            ("regression",),
+            without=dict.fromkeys(
+                ("gaussian", "correlated", "skewed", "logistic", "bimodal"),
+                "all data in one batch have no noise",
+            ),
+        ),
+        copies=3,
+        other=dict(temperature=0.5, warm_up=7, added_noise=0.2),
+    ),
     "ivon": Sampler(
         mh.IVON,
         mh.kernels.ivon,
