@@ -23,9 +23,9 @@ BESIDE = "kernels proposals partition expansions bounds targets barker_chain"
 ROOMS = {
     "ground": (GROUND, 3000, 1600),
     "_backend": ("_backend", 3980, 2700),
-    "samplers": ("samplers", 10055, 7000),
+    "samplers": ("samplers", 10360, 7000),
     "beside the samplers": (BESIDE, 1215, 250),
-    "fit": ("fit", 3310, 1500),
+    "fit": ("fit", 3320, 1500),
     "sampling": ("sampling", 2785, 1200),
     "posterior": ("posterior", 1935, 1000),
     "ensemble": ("ensemble bayesian sklearn", 4375, 2200),
