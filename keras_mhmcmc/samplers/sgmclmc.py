@@ -59,6 +59,7 @@ After the warm-up the state keeps a running mean of the noise in units of V, `ra
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
@@ -130,7 +131,7 @@ class sgmclmc(base.Diffusion):
             to 1.
 
     Raises:
-        ValueError: an argument is outside its range, or the position has one number.
+        ValueError: an argument is outside its range, or there is only one weight.
 
     Example:
 
@@ -166,6 +167,14 @@ class sgmclmc(base.Diffusion):
 
     def with_warm_up(self, steps: int) -> Self:
         return dataclasses.replace(self, warm_up=steps)
+
+    def bind_weights(self, weights: Sequence[Any], has_chains: bool) -> Self:
+        if sum(math.prod(w.shape[1 if has_chains else 0 :]) for w in weights) < 2:
+            raise ValueError(
+                "SGMCLMC needs at least 2 weights: in one dimension a velocity of "
+                "length 1 never turns. Use SGLD. Received: 1 weight"
+            )
+        return self
 
     def init(self, position: base.Position) -> State:
         return State(

@@ -78,3 +78,18 @@ def test_all_data_in_one_batch_are_refused():
             mh.sample(
                 mh.kernels.sgmclmc(), np.zeros(2), num_steps=9, num_chains=1, **options
             )
+
+
+def test_a_single_weight_is_refused():
+    for start in (0.0, np.zeros((3, 1))):
+        with pytest.raises(ValueError, match="at least 2 weights"):
+            mh.sample(
+                mh.kernels.sgmclmc(),
+                start,
+                log_likelihood=lambda x, batch: 0.0 * batch * ops.sum(x),
+                data=np.zeros(4),
+                batch_size=2,
+                num_steps=600,
+                burn_in=500,
+                num_chains=3,
+            )
