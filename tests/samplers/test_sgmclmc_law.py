@@ -41,7 +41,7 @@ def variances(learning_rate):
     return squares.mean(axis=0), squares.std(axis=0, ddof=1) / CHAINS**0.5
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn("jax", "tensorflow")
 @pytest.mark.parametrize(
     "learning_rate", [0.3, pytest.param(2.0, marks=pytest.mark.slow)]
 )
@@ -54,7 +54,7 @@ def test_the_law_where_noise_turns_the_velocity(learning_rate):
     assert abs(found.mean() - 1.0) < 0.03 + 4.0 * errors.mean() / WEIGHTS**0.5
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn("jax", "tensorflow")
 def test_without_the_scales_noise_heats_some_weights_and_cools_others(monkeypatch):
     real = sgmclmc.scales_of
 
