@@ -219,7 +219,7 @@ def finite(values):
 def check_use(result):
     """Raises where a result is of no use: it is finite, or can be made again."""
     if isinstance(result, Algorithm):  # it has a first state on data of 100 examples
-        weights = [keras.Variable([[1.0]], name="kernel")]
+        weights = [keras.Variable([[1.0], [1.0]], name="kernel")]
         bound = result.bind_data_size(100, 10).bind_weights(weights, False)
         bound.init([ops.zeros((2, 1))])
     elif isinstance(result, keras.Model):
