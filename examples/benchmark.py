@@ -1,12 +1,16 @@
-"""The benchmark: one call with its defaults against its peers, on eight UCI sets.
+"""The benchmark: one call with its defaults against its peers, on UCI sets and images.
 
-Each method has one setting for all sets. A network predicts a mean and its deviation:
+Each method has one setting for all sets. The network of a regression predicts a mean
+and its deviation. MNIST is 10,000 of its images. The methods:
 
-- `one call`: `mh.BayesianEnsemble(network)`, four members;
-- `4 AdamW`, `8 AdamW`: the same call without samples: the rate is tried on held-out
-  data, each member stops early;
-- `dropout`: one network with dropout after each hidden layer, early stopping, 100
-  passes; held-out data choose the rate of dropout;
+- `one call`: `mh.BayesianEnsemble(network)`: eight members and chains for regressions,
+  four for images;
+- `4 AdamW`, `8 AdamW`: the same call without samples: the rate, and for images the
+  decay, are chosen on held-out data; each member of a regression stops early;
+- `twice as long`, for images: four networks with the rate and decay that the held-out
+  examples chose, which train twice as long;
+- `dropout`, for regressions: one network with dropout after each hidden layer, early
+  stopping, 100 passes; held-out data choose the rate of dropout;
 - `bde` (PyPI: sklearn-contrib-bde, arXiv 2502.06335; only where it is installed) with
   the settings of its README: 8 members, 5,000 steps of warm-up, 2,000 of sampling; and
   `bde, long` with ten times its warm-up.
@@ -46,15 +50,23 @@ SETS = {
     "power_plant": 9568,
     "naval_propulsion": 11934,
 }  # rows
-NETWORKS = {"16-16": (16, 16), "50": (50,)}
-SCORES = "nll", "crps", "rmse", "coverage"
+IMAGES = {"digits": "64", "mnist": "200"}  # and their networks
+NETWORKS = {"16-16": (16, 16), "50": (50,), "64": (64,), "200": (200,)}
+SCORES = "nll", "accuracy", "crps", "rmse", "coverage"
 RATES = 0.02, 0.05, 0.1  # of dropout
 # One device for each member of `bde`, as its README has it.
 DEVICES = "--xla_force_host_platform_device_count=8"
 
 
 def load(name, folder, split):
-    """Standardised arrays, and the unit of the target."""
+    """Standardised arrays or images, and the unit of the target."""
+    if name in IMAGES:
+        place = folder if name == "mnist" else None
+        (x, y), (x_test, y_test) = mh.datasets.load(name, place)
+        if name == "mnist":
+            chosen = np.random.default_rng(100 + split).permutation(len(x))[:10_000]
+            x, y = x[chosen], y[chosen]
+        return x, y, x_test, y_test, 1.0
     (x, y), (x_test, y_test) = mh.datasets.load(name, folder, split=split)
     x, x_test = mh.datasets.standardized(x, x_test)
     mean, unit = np.mean(y), float(np.std(y))
@@ -64,24 +76,56 @@ def load(name, folder, split):
     return x, y, x_test, y_test, unit
 
 
-def make_network(features, hidden, dropout=0.0):
-    """A dense network with a mean and the logarithm of a deviation as outputs."""
-    body = []
+def make_network(x, hidden, dropout=0.0):
+    """A dense network with the logits of ten digits, or a mean and its deviation."""
+    is_image = x.ndim > 2
+    body = [keras.layers.Flatten()] if is_image else []
     for units in hidden:
         body.append(keras.layers.Dense(units, "relu"))
         if dropout:
             body.append(keras.layers.Dropout(dropout))
-    return keras.Sequential([keras.Input((features,)), *body, keras.layers.Dense(2)])
+    head = keras.layers.Dense(10 if is_image else 2)
+    return keras.Sequential([keras.Input(x.shape[1:]), *body, head])
 
 
-def one_call(x, y, x_test, hidden, split, quick, members=4, sampling="auto"):
+def loss_of(x):
+    """The negative log-likelihood of the network's outputs."""
+    if x.ndim > 2:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return mh.losses.GaussianNLL()
+
+
+def one_call(x, y, x_test, hidden, split, quick, members=None, sampling="auto"):
     """`mh.BayesianEnsemble` with its defaults; `sampling=0`: a deep ensemble."""
-    network = make_network(x.shape[1], hidden)
+    network = make_network(x, hidden)
     ensemble = mh.BayesianEnsemble(network, members, seed=split)
-    ensemble.compile(loss=mh.losses.GaussianNLL())
+    ensemble.compile(loss=loss_of(x))
     epochs, sampling = (5, sampling and 0.1) if quick else (None, sampling)
     ensemble.fit(x, y, epochs=epochs, sampling=sampling, verbose=0)
+    if x.ndim > 2:
+        return ensemble.predict(x_test, verbose=0)
     return mh.predict_distribution(ensemble, x_test)
+
+
+def longer(x, y, x_test, hidden, split, quick):
+    """Four networks that train twice as long as the best, with its rate and decay."""
+    network = make_network(x, hidden)
+    ensemble = mh.BayesianEnsemble(network, seed=split)
+    ensemble.compile(loss=loss_of(x))
+    report = ensemble.fit(x, y, epochs=5 if quick else None, sampling=0, verbose=0)
+    best = report.rows[-1]  # of the members that learned from all data
+    setting = dict(part.split("=") for part in best["setting"].split(", "))
+    keras.utils.set_random_seed(split)
+    chains = mh.ParallelChains(network, 4, seed=split)
+    rate = keras.optimizers.schedules.CosineDecay(
+        float(setting["rate"]), 2 * best["steps"]
+    )
+    decay = float(setting["decay"])
+    chains.compile(keras.optimizers.AdamW(rate, weight_decay=decay), loss_of(x))
+    epochs = round(2 * best["steps"] / (len(x) // 32))
+    chains.fit(x, y, batch_size=32, epochs=epochs, verbose=0)
+    logits = chains.predict(x_test, verbose=0)
+    return np.mean(keras.ops.softmax(logits), axis=0)
 
 
 def dropout(x, y, x_test, hidden, split, quick):
@@ -91,7 +135,7 @@ def dropout(x, y, x_test, hidden, split, quick):
     best = np.inf
     for rate in RATES:
         keras.utils.set_random_seed(split)
-        network = make_network(x.shape[1], hidden, rate)
+        network = make_network(x, hidden, rate)
         network.compile("adamw", mh.losses.GaussianNLL())
         stop = keras.callbacks.EarlyStopping(patience=30, restore_best_weights=True)
         network.fit(
@@ -141,10 +185,21 @@ METHODS = {
     "one call": one_call,
     "4 AdamW": lambda *data: one_call(*data, sampling=0),
     "8 AdamW": lambda *data: one_call(*data, members=8, sampling=0),
+    "twice as long": longer,
     "dropout": dropout,
     "bde": bde,
     "bde, long": lambda *data: bde(*data, warm_up=50_000),
 }
+
+
+OF_IMAGES = "one call", "4 AdamW", "8 AdamW", "twice as long"
+
+
+def is_planned(name, network, method):
+    """Whether a set has this network, and this method."""
+    if name in IMAGES:
+        return network == IMAGES[name] and method in OF_IMAGES
+    return network not in IMAGES.values() and method != "twice as long"
 
 
 def row(name, split, network, method, folder, quick):
@@ -154,12 +209,18 @@ def row(name, split, network, method, folder, quick):
     begin = time.perf_counter()
     law = METHODS[method](x, y, x_test, NETWORKS[network], split, quick)
     seconds = time.perf_counter() - begin
-    scores = {
-        "nll": law.nll(y_test) + np.log(unit),
-        "crps": unit * np.mean(law.crps(y_test)),
-        "rmse": unit * law.rmse(y_test),
-        "coverage": law.coverage(y_test, 0.9),
-    }
+    if name in IMAGES:
+        scores = {
+            "nll": mh.metrics.nll(law, y_test),
+            "accuracy": mh.metrics.accuracy(law, y_test),
+        }
+    else:
+        scores = {
+            "nll": law.nll(y_test) + np.log(unit),
+            "crps": unit * np.mean(law.crps(y_test)),
+            "rmse": unit * law.rmse(y_test),
+            "coverage": law.coverage(y_test, 0.9),
+        }
     found = {"set": name, "split": split, "network": network, "method": method}
     found |= {score: round(float(value), 5) for score, value in scores.items()}
     return found | {"backend": keras.backend.backend(), "seconds": round(seconds, 1)}
@@ -187,13 +248,14 @@ def table(rows, score):
     lines = [f"| {score} | " + " | ".join(methods) + " |", ""]
     lines[1] = "|---" * (len(methods) + 1) + "|"
     for network in NETWORKS:
-        for name in (*SETS, "diabetes"):
+        for name in (*SETS, "diabetes", *IMAGES):
             cells = []
             of = {
                 method: {
                     r["split"]: r[score]
                     for r in rows
                     if (r["set"], r["network"], r["method"]) == (name, network, method)
+                    and score in r
                 }
                 for method in methods
             }
@@ -220,7 +282,12 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sets", nargs="+", choices=(*SETS, "diabetes"), default=SETS)
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        choices=(*SETS, "diabetes", *IMAGES),
+        default=(*SETS, *IMAGES),
+    )
     parser.add_argument("--splits", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
@@ -238,6 +305,7 @@ def main(arguments=None):
         for split in asked.splits
         for name in asked.sets
         for method in asked.methods
+        if is_planned(name, network, method)
     ]
     if asked.here:
         found = row(*plan[0], asked.data_dir, asked.quick)

@@ -35,7 +35,7 @@ class _Estimator(BaseEstimator):
         hidden_layer_sizes: Sequence[int] = (16, 16),
         activation: str = "relu",
         *,
-        num_members: int = 4,
+        num_members: int | None = None,
         sampler: Any = "auto",
         sampling: float | str = "auto",
         epochs: int | None = None,
@@ -103,7 +103,8 @@ class BayesianRegressor(RegressorMixin, _Estimator):
     Args:
         hidden_layer_sizes: units of the hidden layers. Defaults to (16, 16).
         activation: of these layers. Defaults to "relu".
-        num_members: trained networks, and chains. Defaults to 4.
+        num_members: trained networks, and chains, as for `mh.BayesianEnsemble`.
+            Defaults to None.
         sampler: as for `mh.BayesianEnsemble`. Defaults to "auto".
         sampling: length of the chains, as for `mh.BayesianEnsemble.fit`; 0 is a deep
             ensemble. Defaults to "auto".

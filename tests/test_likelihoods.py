@@ -15,12 +15,16 @@ REALS = np.array([0.3, -1.2, 2.5, 0.0])
 COUNTS = np.array([0.0, 3.0, 1.0, 40.0])
 
 
+def std_of(raw):
+    return FLOOR + np.where(raw < 0, np.exp(np.minimum(raw, 0)), 1 + raw)
+
+
 def gaussian(y, mean, raw):
-    return stats.norm.logpdf(y, mean, FLOOR + np.exp(raw))
+    return stats.norm.logpdf(y, mean, std_of(raw))
 
 
 def student_t(y, centre, raw, df):
-    return stats.t.logpdf(y, 2.01 + np.exp(df), centre, FLOOR + np.exp(raw))
+    return stats.t.logpdf(y, 2.01 + np.exp(df), centre, std_of(raw))
 
 
 def mixture(y, m1, m2, s1, s2, l1, l2):

@@ -18,6 +18,7 @@ from keras_mhmcmc._serialize import architecture
 from keras_mhmcmc._serialize import serializable
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import Tensor
+from keras_mhmcmc.bayesian.chains import AllData
 from keras_mhmcmc.bayesian.choices import BY_NAME
 from keras_mhmcmc.bayesian.choices import Choice
 from keras_mhmcmc.bayesian.data import checked_weights
@@ -61,7 +62,8 @@ class BayesianEnsemble(WithEnsemble):
     Args:
         model: a `keras.Model`, which gives the architecture; the data of `fit` build
             it, if need be. Or a list of trained ones, which are the members.
-        num_members: trained networks, and chains. Defaults to 4.
+        num_members: trained networks, and chains. Defaults to None: 8 where the chains
+            take gradients of all data, else 4.
         sampler: "auto", a kernel of `mh.kernels`, or an optimizer of this package that
             samples. "auto" takes microcanonical Langevin dynamics for regressions where
             a gradient of all data is cheap, else "psgld". These chains and those of
@@ -99,7 +101,7 @@ class BayesianEnsemble(WithEnsemble):
     def __init__(
         self,
         model: keras.Model | Sequence[keras.Model],
-        num_members: int = 4,
+        num_members: int | None = None,
         *,
         sampler: Any = "auto",
         temperature: float | str = "auto",
@@ -121,7 +123,9 @@ class BayesianEnsemble(WithEnsemble):
                 )
         if given:
             model, num_members = given[0], len(given)
-        self.num_members = _validate.integer("num_members", num_members, 1)
+        if num_members is not None:
+            num_members = _validate.integer("num_members", num_members, 1)
+        self.num_members = num_members
         hint = (
             "a kernel of `mh.kernels`, an optimizer that samples, or a name: auto, "
             f"{', '.join(BY_NAME)}"
@@ -283,10 +287,13 @@ class BayesianEnsemble(WithEnsemble):
             },
         )
         progress.begin()
-        trained = self._untracked.trained
-        members = run.take(trained) if trained else run.train(self.num_members)
         choice = Choice(self.sampler, self.temperature, self.prior, self.max_samples)
-        average = run.sample(members, choice, sampling)
+        phase = run.phase(choice)
+        trained, count = self._untracked.trained, self.num_members
+        if count is None:
+            count = 8 if isinstance(phase, AllData) and sampling != 0 else 4
+        members = run.take(trained) if trained else run.train(count)
+        average = run.sample(phase, members, choice, sampling)
         self.report = run.report
         self._averaged = ensemble_of(self.model, average.stacked, average.weights, None)
         self.predict_function = self.test_function = None

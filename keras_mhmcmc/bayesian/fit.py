@@ -296,8 +296,28 @@ class Fit:
 
     # Samples.
 
+    def phase(self, choice: Choice) -> Phase:
+        """Return the chains that sample."""
+        is_fixed = has_fixed_rest(self._model, rows(self._data[0], slice(32)))
+        size = len(self._is_training)
+        sampler = sampler_of(choice, self._model, size, is_fixed)
+        if isinstance(sampler, Sampler | type):
+            return MiniBatches(
+                self._model,
+                self._compiled,
+                self._data,
+                self._is_training,
+                self._plan.batch_size,
+                self._terms(),
+                sampler,
+                self._seed,
+                self._progress,
+            )
+        data = self._data, self._is_training
+        return AllData(self._model, *data, sampler, self._seed, self._progress)
+
     def sample(
-        self, members: Members, choice: Choice, sampling: float | str
+        self, phase: Phase, members: Members, choice: Choice, sampling: float | str
     ) -> Average:
         """Return the networks that are averaged."""
         model, count = self._model, len(members.nats)
@@ -306,12 +326,9 @@ class Fit:
         if self._is_interrupted:
             _warn_of_interruption(best)
             return best
-        size = len(self._is_training)
-        few_inputs = rows(self._data[0], slice(32))
-        is_fixed = has_fixed_rest(model, few_inputs)
-        phase = self._phase(sampler_of(choice, model, size, is_fixed))
+        size, few_inputs = len(self._is_training), rows(self._data[0], slice(32))
         is_on_all = isinstance(phase, AllData) and sampling != 0
-        if is_on_all and is_fixed and is_random(model, few_inputs):
+        if is_on_all and is_random(model, few_inputs):
             self.report.notes.append(
                 "The chains sample the network as it predicts, without dropout."
             )
@@ -381,22 +398,6 @@ class Fit:
     @property
     def _members_nll(self) -> float:
         return float(np.mean(scores.mixture(self._members_nats)))
-
-    def _phase(self, sampler: Any) -> Phase:
-        if isinstance(sampler, Sampler | type):
-            return MiniBatches(
-                self._model,
-                self._compiled,
-                self._data,
-                self._is_training,
-                self._plan.batch_size,
-                self._terms(),
-                sampler,
-                self._seed,
-                self._progress,
-            )
-        data = self._data, self._is_training
-        return AllData(self._model, *data, sampler, self._seed, self._progress)
 
     def _terms(self) -> float:
         """Return the mean number of terms of an example in the loss."""

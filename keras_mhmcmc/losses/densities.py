@@ -18,6 +18,12 @@ from keras_mhmcmc.losses.likelihood import Likelihood
 from keras_mhmcmc.losses.likelihood import log_rate
 
 _LEAST_DF = 2.01  # the variance is finite above 2
+_KNEE = 0.0  # output above which a deviation grows linearly
+
+
+def _raw(std: Any) -> Any:
+    """Return the outputs that mean these deviations, up to the floor."""
+    return np.where(std < 1.0, np.log(std), std - 1.0)
 
 
 class _WithDeviation(Likelihood):
@@ -33,16 +39,21 @@ class _WithDeviation(Likelihood):
         self.min_std = _validate.number("min_std", min_std, _validate.POSITIVE)
 
     def _log_std(self, raw: Tensor) -> Tensor:
-        """Return log(min_std + exp(raw)), which is finite for all outputs."""
+        """Return the logarithm of the deviation, which is finite for all outputs.
+
+        std = min_std + exp(s) if s < 0, else min_std + 1 + s. Above the deviation of
+        all targets an exponential would let single samples, far from the data, predict
+        a deviation that no mean of samples forgets.
+        """
         floor = math.log(self.min_std)
-        return floor + ops.softplus(raw - floor)
+        return floor + ops.softplus(log_rate(ops, raw, _KNEE) - floor)
 
     def _std(self, raw: Array) -> Array:
-        return np.exp(np.logaddexp(raw, math.log(self.min_std)))
+        return self.min_std + np.exp(log_rate(np, raw, _KNEE))
 
     def _constant(self, mean: Array, std: Array) -> list[Array]:
-        log_std = np.log(np.maximum(std, self.min_std))
-        return [mean, log_std, np.zeros_like(mean)][: self._parts]
+        raw = _raw(np.maximum(std, self.min_std))
+        return [mean, raw, np.zeros_like(mean)][: self._parts]
 
 
 @serializable
@@ -52,8 +63,8 @@ class GaussianNLL(_WithDeviation):
     The targets are y = mean + std * Z with standard normal noise Z. With a known noise
     the model outputs the mean of each of D targets. Without it the noise depends on
     the input, and the last axis of the outputs has 2 D numbers: D means, then D
-    numbers s with std = min_std + exp(s). The mean squared error is no likelihood,
-    because it does not depend on the size of the noise.
+    numbers s with std = min_std + exp(s), or min_std + 1 + s if s > 0. The mean squared
+    error is no likelihood, because it does not depend on the size of the noise.
 
     Args:
         noise_std: standard deviation of the noise, in units of the target, greater
@@ -126,9 +137,9 @@ class GaussianNLL(_WithDeviation):
 class LearnedDeviation(keras.layers.Layer):
     """Append one deviation for all data to the means that a network predicts.
 
-    The outputs are those of `GaussianNLL()`: D means, then D numbers s with
-    std = min_std + exp(s). Here s is a weight of the network, so a sampler samples it
-    with the others. It suits noise that does not depend on the input.
+    The outputs are those of `GaussianNLL()`: D means, then D numbers s, which tell the
+    deviation. Here s is a weight of the network, so a sampler samples it with the
+    others. It suits noise that does not depend on the input.
 
     Args:
         initial: the deviation before training, in units of the target, greater than 0.
@@ -153,14 +164,14 @@ class LearnedDeviation(keras.layers.Layer):
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         """Make the weights, one for each mean."""
-        start = keras.initializers.Constant(math.log(self.initial))
+        start = keras.initializers.Constant(float(_raw(self.initial)))
         shape = (input_shape[-1],)
-        self.log_std = self.add_weight(shape=shape, initializer=start, name="log_std")
+        self.raw = self.add_weight(shape=shape, initializer=start, name="raw_std")
 
     def call(self, means: Tensor) -> Tensor:
-        """Return the means, then the logarithm of the deviation of each."""
-        log_std = ops.broadcast_to(self.log_std, ops.shape(means))
-        return ops.concatenate([means, ops.cast(log_std, means.dtype)], axis=-1)
+        """Return the means, then the output that tells the deviation of each."""
+        raw = ops.broadcast_to(self.raw, ops.shape(means))
+        return ops.concatenate([means, ops.cast(raw, means.dtype)], axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         return {"initial": self.initial, **super().get_config()}
@@ -171,9 +182,9 @@ class StudentTNLL(_WithDeviation):
     """Negative log-likelihood of targets with noise of Student's t distribution.
 
     The targets are y = centre + scale * T. Heavy tails make outliers cheap. The last
-    axis of the outputs has 3 D numbers for D targets: D centres, then D numbers s with
-    scale = min_std + exp(s), then D numbers t with 2.01 + exp(t) degrees of freedom. If
-    these are known, it has 2 D numbers.
+    axis of the outputs has 3 D numbers for D targets: D centres, then D numbers s that
+    give the scale as in `GaussianNLL`, then D numbers t with 2.01 + exp(t) degrees of
+    freedom. If these are known, it has 2 D numbers.
 
     Args:
         df: degrees of freedom, greater than 2: the variance is finite. Defaults to
@@ -232,8 +243,8 @@ class MixtureNLL(_WithDeviation):
 
     It suits targets with several likely values for one input. The last axis of the
     outputs has 3 K D numbers for K components of D targets: K times D means, then K
-    times D numbers s with std = min_std + exp(s), then K times D logits of the
-    components. Each target has its own components.
+    times D numbers s that give deviations as in `GaussianNLL`, then K times D logits of
+    the components. Each target has its own components.
 
     Args:
         components: number of components K, at least 1.
@@ -288,6 +299,5 @@ class MixtureNLL(_WithDeviation):
         return [parts[start : start + count] for start in (0, count, 2 * count)]
 
     def _constant(self, mean: Array, std: Array) -> list[Array]:
-        log_std = np.log(np.maximum(std, self.min_std))
-        parts = (mean, log_std, np.zeros_like(mean))
+        parts = (mean, _raw(np.maximum(std, self.min_std)), np.zeros_like(mean))
         return [part for part in parts for _ in range(self.components)]

@@ -124,7 +124,7 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
         """
         if self.noise_std is not None or len(y) < _FEW:
             return
-        for column in y.reshape(len(y), -1).T:
+        for column in np.asarray(y, "float64").reshape(len(y), -1).T:
             values = np.unique(column)
             gap = float(np.min(np.diff(values), initial=np.inf))
             if len(values) <= len(column) / 10 and 2.0 * self.min_std < gap < np.inf:
@@ -201,11 +201,12 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
         )
 
 
-def log_rate(xp: Any, raw: Any) -> Any:
-    """Return the logarithm of a rate, whose growth is linear above the knee.
+def log_rate(xp: Any, raw: Any, knee: float = _KNEE) -> Any:
+    """Return the logarithm of exp(raw), which grows linearly above the knee.
 
     Args:
         xp: `numpy` or `keras.ops`.
         raw: outputs of the model.
+        knee: where both parts meet, with one slope.
     """
-    return xp.minimum(raw, _KNEE) + xp.log1p(xp.maximum(raw - _KNEE, 0.0))
+    return xp.minimum(raw, knee) + xp.log1p(xp.maximum(raw - knee, 0.0))

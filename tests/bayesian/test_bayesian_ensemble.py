@@ -13,6 +13,7 @@ from keras_mhmcmc.bayesian import chains
 from keras_mhmcmc.bayesian import members
 from keras_mhmcmc.bayesian import scores
 from keras_mhmcmc.bayesian.chains import Setting
+from keras_mhmcmc.bayesian.fit import Fit
 
 THIRDS = pytest.mark.in_turn("jax", "tensorflow", "torch")
 CLASSES = keras.losses.SparseCategoricalCrossentropy
@@ -269,6 +270,28 @@ def test_a_sampler_by_its_name():
     assert "prior=1, rate=0.03 " in trials and "prior=1, rate=0.09 " in trials
     with pytest.raises(ValueError, match="auto, sgld, psgld, sghmc, sgnht, sgmclmc"):
         mh.BayesianEnsemble(network(2, 2), sampler="mint")
+
+
+@pytest.mark.parametrize(
+    ("loss", "sampling", "count"),
+    [
+        (mh.losses.GaussianNLL(min_std=0.5), "auto", 8),
+        (mh.losses.GaussianNLL(min_std=0.5), 0, 4),
+        (CLASSES(from_logits=True), "auto", 4),
+    ],
+)
+def test_chains_on_all_data_are_eight_and_other_networks_four(
+    loss, sampling, count, monkeypatch
+):
+    def train(run, count):
+        raise InterruptedError(f"before {count} members")
+
+    monkeypatch.setattr(Fit, "train", train)
+    x, y = blobs()
+    ensemble = mh.BayesianEnsemble(network(2, 2), seed=0)
+    ensemble.compile(loss)
+    with pytest.raises(InterruptedError, match=f"before {count} members"):
+        ensemble.fit(x, y, sampling=sampling, verbose=0)
 
 
 def test_samples_that_are_worse_are_not_averaged():

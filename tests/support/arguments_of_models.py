@@ -182,7 +182,7 @@ TABLE = {
     "BayesianEnsemble": row(
         lambda: dict(model=network(), num_members=2),
         model=listed(keras.Model, keras.layers.Dense(2), np.zeros((3, 2)), "model"),
-        num_members=kinds.COUNT,
+        num_members=kinds.COUNT.or_none,
         sampler=listed(None, 1, "mint", "AUTO", keras.optimizers.SGD(0.1), mh.SGLD),
         temperature=kinds.POSITIVE.but("auto"),
         prior=kinds.POSITIVE.but("auto"),
