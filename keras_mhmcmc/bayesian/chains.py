@@ -34,9 +34,10 @@ tree = keras.tree
 
 ENERGY_ERROR = 0.1  # per dimension, as in Sommer and others (2025)
 _RATES = (0.3, 1.0, 3.0, 10.0)  # on mini-batches, times the usual one
-# Steps from which on to compile pays. A step of four chains went from 18 to 2.6 ms on
-# PyTorch with 455 rows, and from 24 to 7 ms on TensorFlow with 7,373.
-_COMPILED = 5000
+# Steps from which on to compile pays. On PyTorch 4,000 steps of eight chains with 277
+# rows went from 71 to 31 seconds, on TensorFlow from 14 to 17; with 7,373 rows a step
+# went from 24 to 7 ms there.
+_COMPILED = 1500
 _TOO_LARGE = 10.0  # times what was asked for: such a chain gives no sample
 
 
