@@ -279,11 +279,12 @@ def by_swag(name, setup):
     size, found = setup.size, []
     epochs = max(min(size.training // 5, 200), 50)
     for group in range(size.groups):
-        model, swag = setup.first_network(group), mh.SWAG(burn_in=100)
+        model = setup.first_network(group)
+        posterior = mh.PosteriorSamples(burn_in=100)
         model.compile(keras.optimizers.SGD(rate_of(name, setup)), setup.loss())
         x, y = setup.problem.data["x"], setup.targets()
-        model.fit(x, y, size.batch_size, epochs, verbose=0, callbacks=[swag])
-        ensemble = swag.ensemble(model, members=100, seed=group)
+        model.fit(x, y, size.batch_size, epochs, verbose=0, callbacks=[posterior])
+        ensemble = mh.swag(posterior, model, members=100, seed=group)
         passes = float(size.training + epochs)
         found.append(Run(members_of(ensemble, setup), np.ones((100, 1)), passes))
     return found

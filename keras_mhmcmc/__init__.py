@@ -14,10 +14,10 @@ from keras_mhmcmc import schedules
 from keras_mhmcmc import targets
 from keras_mhmcmc._version import __version__ as __version__
 from keras_mhmcmc.barker_chain import BarkerChain
-from keras_mhmcmc.baselines import SWAG
 from keras_mhmcmc.baselines import deep_ensemble
 from keras_mhmcmc.baselines import last_layer_laplace
 from keras_mhmcmc.baselines import sample_last_layer
+from keras_mhmcmc.baselines import swag
 from keras_mhmcmc.bayesian import BayesianEnsemble
 from keras_mhmcmc.ensemble import Ensemble
 from keras_mhmcmc.ensemble import MCDropout
@@ -88,7 +88,6 @@ __all__ = [
     "SGLDSA",
     "SGMCLMC",
     "SGNHT",
-    "SWAG",
     "TemperatureScaled",
     "adversarial",
     "bounds",
@@ -119,6 +118,7 @@ __all__ = [
     "schedules",
     "suggest_learning_rate",
     "suggest_partition",
+    "swag",
     "targets",
     "temperature_scaling",
 ]

@@ -80,7 +80,6 @@ EXEMPT = {
     "PosteriorSamples.ensemble": "its arguments are those of `Ensemble`",
     "PosteriorSamples.on_*": "called by Keras",
     "PosteriorSamples.to_arviz": "takes the model that the samples are compared with",
-    "SWAG.on_*": "called by Keras",
     "*.export": AS_KERAS,
     "*.summary": AS_KERAS,
     "*.compile_from_config": AS_KERAS,

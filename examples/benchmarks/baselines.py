@@ -70,9 +70,9 @@ def train(method, x, y, settings, setting, seed):
         fit(model, optimizer, callbacks=[posterior])
         return mh.Classifier(posterior.ensemble(model))
     if method == "SWAG":
-        swag = mh.SWAG(burn_in=steps // 2)
-        fit(model, optimizers["SGD"][0], callbacks=[swag])
-        return mh.Classifier(swag.ensemble(model, members=MEMBERS, seed=seed))
+        posterior = mh.PosteriorSamples(burn_in=steps // 2)
+        fit(model, optimizers["SGD"][0], callbacks=[posterior])
+        return mh.Classifier(mh.swag(posterior, model, MEMBERS, seed=seed))
     if method == "deep ensemble":
         chains = mh.ParallelChains(model, num_chains=5, seed=seed)
         return mh.Classifier(mh.deep_ensemble(fit(chains, optimizers["Adam"][0])))

@@ -173,7 +173,7 @@ def checked_labels(model: keras.Model, head: Head, hint: str) -> Array:
     if several:
         raise ValueError(
             "Argument `model` must have a softmax, a sigmoid of one unit, or logits. "
-            "For several labels of an example use `mh.SWAG` or a sampler. Received: a "
+            "For several labels of an example use `mh.swag` or a sampler. Received: a "
             f"{several}"
         )
     return as_labels("y", head.targets, len(head.features), max(classes, 2), hint)
@@ -237,5 +237,5 @@ def _refusal(received: str) -> ValueError:
     return ValueError(
         "Argument `model` must end in a `Dense` layer, whose inputs are features of "
         "shape (N, F) and whose activation is linear, softmax or sigmoid. For a model "
-        f"of another kind use `mh.SWAG` or a sampler. Received: {received}"
+        f"of another kind use `mh.swag` or a sampler. Received: {received}"
     )

@@ -237,7 +237,7 @@ def _check_size(rows: int) -> None:
         raise ValueError(
             "Argument `model` must have a last layer whose posterior has a matrix of "
             f"at most {LARGEST_MATRIX} rows, one for each weight. Put a narrower "
-            "`Dense` layer before the last one, or use `mh.SWAG`, or a sampler with "
+            "`Dense` layer before the last one, or use `mh.swag`, or a sampler with "
             f"the other layers frozen. Received: a matrix of {rows} rows"
         )
 

@@ -322,9 +322,16 @@ class PosteriorSamples(keras.callbacks.Callback):
                 "samples do not have the names of its variables. Received: model=None"
             )
         self._warn_of_weights()
-        draws, single = reading.chains(self._store, model)
+        draws, single = self.chains(model)
         names = distinct(variable.path for variable in single.weights)
         return diagnostics.to_arviz(dict(zip(names, draws, strict=True)))
+
+    def chains(self, model: keras.Model) -> tuple[list[Array], keras.Model]:
+        """Return arrays (chain, draw, ...) of all weights, and the model of a chain.
+
+        Chains that were lost or ran away are left out.
+        """
+        return reading.chains(self._store, model)
 
     def predictions(
         self,
@@ -354,7 +361,7 @@ class PosteriorSamples(keras.callbacks.Callback):
         """
         self._check_not_empty()
         self._warn_of_weights()
-        chains, single = reading.chains(self._store, model)
+        chains, single = self.chains(model)
         count = len(chains[0]) * len(self)
         stacked = [array.reshape(count, *array.shape[2:]) for array in chains]
         ensemble = ensemble_of(single, stacked, np.ones(count), activation)
@@ -632,6 +639,6 @@ def _checked_sampler(model: keras.Model) -> Sampler | None:
         warn(
             f"The optimizer {type(optimizer).__name__} is not a sampler: the kept "
             "weights are iterates of training, not samples of a posterior. Use an "
-            "optimizer of `mh`, such as `mh.SGHMC(...)`."
+            "optimizer of `mh`, such as `mh.SGHMC(...)`, or `mh.swag` on the iterates."
         )
     return None

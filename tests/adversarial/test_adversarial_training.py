@@ -294,13 +294,13 @@ class TestModel:
 
     def test_becomes_the_members_of_an_ensemble(self, tmp_path):
         """Whose loss and activation are those of the wrapper."""
-        swag, (x, y) = mh.SWAG(), data()
+        posterior, (x, y) = mh.PosteriorSamples(), data()
         model = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(3)])
         robust = mh.adversarial.training(model, 0.1, steps=2)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         robust.compile("sgd", loss)
-        robust.fit(x, y, epochs=2, verbose=0, callbacks=[swag])
-        ensemble = swag.ensemble(robust, 3)
+        robust.fit(x, y, epochs=2, verbose=0, callbacks=[posterior])
+        ensemble = mh.swag(posterior, robust, 3)
         expected = ensemble.predict(x, verbose=0)
         np.testing.assert_allclose(expected.sum(axis=1), 1.0, atol=1e-5)
         ensemble.save(tmp_path / "ensemble.keras")
