@@ -159,11 +159,11 @@ class ChainWatch:
         if epochs < _FEWEST_EPOCHS:
             if epochs < 2 or not self._is_new or first is None:
                 return
-            falls, last = bool((np.diff(energies) < 0.0).all()), energies[-1]
+            falls = bool((np.diff(energies) < 0.0).all())
+            first, last = energies[[0, -1]]
             if end is not None and self._start is not None:
-                first, last = self._start, end
-                falls = last < first - _DESCENT * abs(first)
-            if falls:
+                falls, first, last = True, self._start, end
+            if falls and last < first - _DESCENT * abs(first):
                 tell("descent", kept=self._kept, epochs=epochs, first=first, last=last)
             return
         third = epochs // 3

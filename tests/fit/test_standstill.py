@@ -159,10 +159,10 @@ def test_an_energy_that_falls_is_told_and_one_that_stays_is_not():
     assert told(model, "The energy", epochs=12) == []
 
 
-def energies_of(values):
+def energies_of(values, is_new=False):
     """The warnings of a run with these mean energies of its epochs."""
     watch = run_watch.ChainWatch()
-    watch._first_energy = values[0]
+    watch._first_energy, watch._is_new = min(values), is_new  # of the first batch
     for value in values:
         watch.end_epoch({"energy": value}, True)
     with warnings.catch_warnings(record=True) as caught:
@@ -177,6 +177,12 @@ def test_how_far_an_energy_may_fall():
     assert energies_of(100.0 - 40.0 * falling) == []
     noise = 30.0 * np.random.default_rng(0).normal(size=12)
     assert energies_of(100.0 + noise) == []
+
+
+def test_three_epochs_that_fall_by_chance_are_no_descent():
+    (message,) = energies_of([90.0, 80.0, 70.0], is_new=True)
+    assert "fell from 90 to 70 nats" in message
+    assert energies_of([39.9, 39.8, 39.7], is_new=True) == []
 
 
 def rates_of(rates, weight_by=None, kind=mh.SGLD):
