@@ -79,6 +79,7 @@ EXEMPT = {
     "BarkerChain.fit": AS_KERAS,
     "PosteriorSamples.ensemble": "its arguments are those of `Ensemble`",
     "PosteriorSamples.on_*": "called by Keras",
+    "PosteriorSamples.chains": "takes the model that was sampled",
     "PosteriorSamples.to_arviz": "takes the model that the samples are compared with",
     "*.export": AS_KERAS,
     "*.summary": AS_KERAS,

@@ -16,8 +16,13 @@ rng = np.random.default_rng(0)
 OUTPUTS = rng.normal(size=(2, EXAMPLES, 6))
 
 
-def normals(a, b, floor=1e-3):
-    return stats.norm(a, floor + np.exp(b))
+def deviation(b, floor=1e-3):
+    """An exponential below 1, and linear above."""
+    return floor + np.where(b < 0, np.exp(np.minimum(b, 0)), 1 + b)
+
+
+def normals(a, b):
+    return stats.norm(a, deviation(b))
 
 
 class Mixed:
@@ -50,7 +55,7 @@ LAWS = {
     "normal": (mh.losses.GaussianNLL(), normals),
     "student t": (
         mh.losses.StudentTNLL(),
-        lambda a, b, c: stats.t(2.01 + np.exp(c), a, 1e-3 + np.exp(b)),
+        lambda a, b, c: stats.t(2.01 + np.exp(c), a, deviation(b)),
     ),
     "mixture": (mh.losses.MixtureNLL(2), Mixed),
     "poisson": (mh.losses.PoissonNLL(), lambda a: stats.poisson(np.exp(a))),
@@ -268,7 +273,7 @@ class TestConformal:
         rng = np.random.default_rng(seed)
         x = rng.uniform(-1, 1, size=(count, 1))
         # The noise grows with x, as the model says, but is twice as large.
-        return x, -x[:, 0] + 0.1 + 2 * np.exp(x[:, 0] + 0.1) * rng.normal(size=count)
+        return x, -x[:, 0] + 0.1 + 2 * deviation(x[:, 0] + 0.1) * rng.normal(size=count)
 
     @pytest.mark.parametrize("method", ["normalised", "quantile"])
     def test_intervals_follow_the_noise_and_cover(self, method):
@@ -279,7 +284,7 @@ class TestConformal:
         low, high = found.predict(x)
         assert np.mean((low <= y) & (y <= high)) == pytest.approx(0.8, abs=0.03)
         if method == "normalised":
-            width = 2 * found.threshold * (1e-3 + np.exp(x[:, 0] + 0.1))
+            width = 2 * found.threshold * deviation(x[:, 0] + 0.1)
             np.testing.assert_allclose(high - low, width, rtol=1e-3)
             assert found.threshold == pytest.approx(2 * stats.norm.ppf(0.9), rel=0.1)
         else:
