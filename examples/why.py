@@ -8,8 +8,6 @@ gap and elsewhere, and how sure each method is of points far away. The third pic
 shows how well ensembles predict at several temperatures, from the rows of `advice.py`.
 
     python examples/why.py --out docs/images
-
-It takes about six minutes on one CPU core with JAX.
 """
 
 import argparse

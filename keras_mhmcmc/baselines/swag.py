@@ -106,13 +106,14 @@ def swag(
     trainable = {id(variable) for variable in single.trainable_weights}
     places = [i for i, v in enumerate(single.weights) if id(v) in trainable]
     states = [kept[place].astype("float64") for place in places]
-    if not all(np.isfinite(values).all() for values in states):
+    networks = len(kept[0])  # none, if all were lost
+    if not networks or not all(np.isfinite(values).all() for values in states):
         raise ValueError(
             "The kept weights must be finite. The run has diverged: lower its learning "
             "rate, and train again with a new callback. Received: weights that are NaN "
-            "or infinite"
+            "or infinite, or chains that were all lost"
         )
-    rng, networks = np.random.default_rng(seed), len(kept[0])
+    rng = np.random.default_rng(seed)
     # Weights that never changed are views, and are stored once.
     stacked = [
         np.broadcast_to(values[0, -1], (members, *values.shape[2:]))

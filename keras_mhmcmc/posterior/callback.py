@@ -321,7 +321,6 @@ class PosteriorSamples(keras.callbacks.Callback):
                 "Argument `model` must be the model that was sampled: the files of "
                 "samples do not have the names of its variables. Received: model=None"
             )
-        self._warn_of_weights()
         draws, single = self.chains(model)
         names = distinct(variable.path for variable in single.weights)
         return diagnostics.to_arviz(dict(zip(names, draws, strict=True)))
@@ -329,8 +328,14 @@ class PosteriorSamples(keras.callbacks.Callback):
     def chains(self, model: keras.Model) -> tuple[list[Array], keras.Model]:
         """Return arrays (chain, draw, ...) of all weights, and the model of a chain.
 
-        Chains that were lost or ran away are left out.
+        Chains that were lost or ran away are left out. A warning comes if the samples
+        have importance weights, which these arrays do not.
+
+        Args:
+            model: the model that was sampled, or one of the same architecture.
         """
+        self._check_not_empty()
+        self._warn_of_weights()
         return reading.chains(self._store, model)
 
     def predictions(
@@ -359,8 +364,6 @@ class PosteriorSamples(keras.callbacks.Callback):
         Raises:
             ValueError: there are no samples, or `model` has other weights.
         """
-        self._check_not_empty()
-        self._warn_of_weights()
         chains, single = self.chains(model)
         count = len(chains[0]) * len(self)
         stacked = [array.reshape(count, *array.shape[2:]) for array in chains]
