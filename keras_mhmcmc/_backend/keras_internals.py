@@ -364,6 +364,9 @@ class TrainerHooks(BuiltBeforeSteps):
         self.template._symbolic_build(iterator=iterator, data_batch=data_batch)
         self.build_for_training()
 
+    def compile_steps(self, is_wanted: bool) -> None:
+        """Let training steps be compiled by the backend, if Keras does not do it."""
+
     def _flatten_metrics_in_order(self, logs: dict[str, Any]) -> Any:
         values = [logs[name] for name in self.log_names()]
         return values[0] if len(values) == 1 else values

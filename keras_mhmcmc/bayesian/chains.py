@@ -28,16 +28,18 @@ from keras_mhmcmc.parallel.chains import ParallelChains
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.sampling.draws import Draws
+from keras_mhmcmc.sampling.reuse import log_density
 from keras_mhmcmc.sampling.run import sample
 
 tree = keras.tree
 
+WARM_UP = 5000  # steps, or as many as come after it
 ENERGY_ERROR = 0.1  # per dimension, as in Sommer and others (2025)
 _RATES = (0.3, 1.0, 3.0, 10.0)  # on mini-batches, times the usual one
 # Steps from which on to compile pays. On PyTorch 4,000 steps of eight chains with 277
 # rows went from 71 to 31 seconds, on TensorFlow from 14 to 17; with 7,373 rows a step
 # went from 24 to 7 ms there.
-_COMPILED = 1500
+COMPILED = 1500
 _TOO_LARGE = 10.0  # times what was asked for: such a chain gives no sample
 
 
@@ -100,6 +102,8 @@ class AllData:
         self._own = [places[id(v)] for v in model.trainable_variables]
         self._others = sorted(set(places.values()) - set(self._own))
         self._log_likelihoods: dict[bytes, Callable[..., Tensor]] = {}
+        # Steps before the others, in trials too: one compiled program serves all.
+        self.warm_up = WARM_UP
 
     def run(
         self,
@@ -114,7 +118,7 @@ class AllData:
         Args:
             starts: one array (chains, ...) for each of `model.weights`.
             setting: temperature and prior.
-            steps: after the warm-up: that of the kernel, else as many, 5,000 at most.
+            steps: after the warm-up, which the kernel may have of its own.
             kept: samples of a chain.
             is_pilot: whether the held-out examples do not count.
         """
@@ -130,7 +134,8 @@ class AllData:
             own = [array[group] for array in starts]
             if key not in self._log_likelihoods:
                 others = [own[place][0] for place in self._others]
-                self._log_likelihoods[key] = self._make_log_likelihood(others)
+                function = self._make_log_likelihood(others)
+                self._log_likelihoods[key] = log_density(function)
             part = self._run(key, own, setting, steps, kept, is_pilot, group[0])
             parts.append(part)
             left_out |= {group[k]: error for k, error in part.left_out.items()}
@@ -165,10 +170,10 @@ class AllData:
         inverse = 1.0 / setting.temperature
         share = 0.5 * inverse / (setting.prior**2 * size)
         factors = np.tile(np.array([[inverse, share]], "float32"), (size, 1))
-        kernel, warm_up = self._kernel, min(steps, 5000)
+        kernel = self._kernel
         if kernel is None:
-            kernel = kernels.mclmc(warm_up=warm_up, energy_error=ENERGY_ERROR)
-        warm_up = kernel.traits.warm_up or warm_up
+            kernel = kernels.mclmc(warm_up=self.warm_up, energy_error=ENERGY_ERROR)
+        warm_up = kernel.traits.warm_up or self.warm_up
         run = functools.partial(
             sample,
             kernel,
@@ -182,7 +187,7 @@ class AllData:
             seed=self._seed + first,
             progress=self._progress.is_shown,
         )
-        is_long = self._kernel is None and warm_up + steps >= _COMPILED
+        is_long = self._kernel is None and warm_up + steps >= COMPILED
         draws = _compiled(run) if is_long and _backend.can_compile() else run()
         is_sound, left_out, returns = np.ones(count, bool), {}, {}
         if self._kernel is None:

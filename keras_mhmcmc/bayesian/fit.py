@@ -17,6 +17,8 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._warn import quiet
 from keras_mhmcmc._warn import warn
 from keras_mhmcmc.bayesian import scores
+from keras_mhmcmc.bayesian.chains import COMPILED
+from keras_mhmcmc.bayesian.chains import WARM_UP
 from keras_mhmcmc.bayesian.chains import AllData
 from keras_mhmcmc.bayesian.chains import MiniBatches
 from keras_mhmcmc.bayesian.chains import Samples
@@ -84,7 +86,7 @@ class Fit:
         self._model, self._compiled, self._optimizer = model, compiled, optimizer
         self._plan, self._seed, self._progress = plan, seed, progress
         self._saved = Saved(None, {})
-        self._is_interrupted = False
+        self._is_interrupted = self._compiles_steps = False
         self._training: Training | None = None  # of the members; None: given ones
 
     # Data.
@@ -209,6 +211,7 @@ class Fit:
             optimizer = type(optimizer).from_config(optimizer.get_config())
             rates = ()
         chains.compile(optimizer, **self._compiled)
+        chains.compile_steps(self._compiles_steps)
         trainer = Trainer(
             chains,
             rows(self._data, is_training),
@@ -313,6 +316,15 @@ class Fit:
                 self._seed,
                 self._progress,
             )
+        few, plan = rows(self._data[0], slice(32)), self._plan
+        is_long = plan.epochs is None or plan.epochs * plan.epoch >= COMPILED
+        # A compiled step draws other random numbers.
+        self._compiles_steps = (
+            is_long
+            and self._compiled.get("jit_compile") is not False
+            and _backend.can_compile()
+            and not is_random(self._model, few)
+        )
         data = self._data, self._is_training
         return AllData(self._model, *data, sampler, self._seed, self._progress)
 
@@ -333,6 +345,8 @@ class Fit:
                 "The chains sample the network as it predicts, without dropout."
             )
         steps = steps_of(phase, model, size, members.steps or self._most(), sampling)
+        if isinstance(phase, AllData):
+            phase.warm_up = min(steps, WARM_UP)
         kept = choice.kept(model, count)
         few = min(kept, max(1, _KEPT_OF_A_PILOT // count))
         pilot = min(steps, max(2 * few, int(_PILOT * steps)))

@@ -140,7 +140,7 @@ def run(
             plan.num_steps, unit_name="step", stateful_metrics=["acceptance"]
         )
     capacity = _BUFFER_BYTES // (4 * max(program.record_size, 1))
-    capacity = int(np.clip(capacity, 1, min(_BUFFER_DRAWS, max(plan.num_draws, 1))))
+    capacity = int(np.clip(capacity, 1, _BUFFER_DRAWS))
     fuse = _backend.compiles(jit_compile, program.fuse)
     compiled = compile_chains(program.step, program.noise, shapes, capacity, fuse)
     done, kept, wanted, interrupted = 0, 0, _FIRST_STEPS, False

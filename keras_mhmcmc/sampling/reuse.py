@@ -46,9 +46,9 @@ def log_density(function: Callable[..., Tensor]) -> ReusableDensity:
     that have changed. With this wrapper you promise that the function reads none. Later
     calls with the same wrapped functions begin at once, if these are the same as well:
     the kernel, the shapes of the data and of the position, `batch_size`, `replacement`,
-    the number of chains, and the number of kept draws. PyTorch compiles only with
-    `jit_compile=True`. The wrapper keeps the last eight loops, and for each loop the
-    data of the call that compiled it. Delete the wrapper to free them.
+    and the number of chains. PyTorch compiles only with `jit_compile=True`. The wrapper
+    keeps the last eight loops, and for each loop the data of the call that compiled it.
+    Delete the wrapper to free them.
 
     Args:
         function: a log density, log-likelihood or log prior, as in `mh.sample`. Its

@@ -99,3 +99,40 @@ def test_fit_with_inductor():
     plain, jitted = trained("rsgld"), trained("rsgld", jit_compile=True)
     np.testing.assert_allclose(plain[0], jitted[0], atol=1e-4)
     np.testing.assert_allclose(plain[1], jitted[1], rtol=1e-4)
+
+
+class Counted(keras.layers.Dense):
+    """A layer that counts how often Python runs it."""
+
+    calls = 0
+
+    def call(self, inputs):
+        type(self).calls += 1
+        return super().call(inputs)
+
+
+def trained_networks(*layers, **options):
+    """Weights and losses of two networks after three mini-batches of 8 and one of 6."""
+    keras.utils.set_random_seed(0)
+    network = keras.Sequential([keras.Input((3,)), *layers, Counted(2)])
+    chains = mh.ParallelChains(network, 2, seed=0)
+    chains.compile("adamw", loss=mh.losses.GaussianNLL(), **options)
+    x, before = np.linspace(-1.0, 1.0, 90).reshape(30, 3), Counted.calls
+    history = chains.fit(x, x[:, :1], 8, 5, shuffle=False, verbose=0).history
+    return chains.get_weights(), history["loss"], Counted.calls - before
+
+
+def test_steps_of_networks_side_by_side_are_compiled():
+    plain, jitted = trained_networks(), trained_networks(jit_compile=True)
+    for x, y in zip(plain[0], jitted[0], strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-6)
+    np.testing.assert_allclose(plain[1], jitted[1], rtol=1e-5)
+    assert jitted[2] <= plain[2] - 10  # of 15 steps that could be compiled
+
+
+def test_steps_that_read_a_seed_run_as_they_are():
+    plain = trained_networks(keras.layers.Dropout(0.5, seed=1))
+    with pytest.warns(UserWarning, match="could not be compiled, and run slower"):
+        jitted = trained_networks(keras.layers.Dropout(0.5, seed=1), jit_compile=True)
+    for x, y in zip(plain[0], jitted[0], strict=True):
+        np.testing.assert_array_equal(x, y)

@@ -417,6 +417,7 @@ def test_no_more_samples_are_kept_than_asked_for(kernel, steps):
     )
     run._data, run._is_training = (*line(), None), np.ones(80, bool)
     phase = run.phase(Choice(kernel, 1.0, 1.0, None))
+    phase.warm_up = steps
     starts = [np.stack([w, w]) for w in model.get_weights()]
     samples = phase.run(starts, Setting(), steps, 4, False)
     assert 0 < len(samples) <= 2 * 4

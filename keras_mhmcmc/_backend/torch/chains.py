@@ -1,10 +1,13 @@
 """PyTorch: many chains of one model on one device."""
 
+import functools
+
 import torch
 from keras import tree
 
 from keras_mhmcmc._backend.keras_internals import TrainerHooks
 from keras_mhmcmc._backend.keras_internals import stored_value
+from keras_mhmcmc._backend.torch.compiled import CompiledTraining
 from keras_mhmcmc._backend.torch.core import read
 from keras_mhmcmc._backend.torch.core import write
 from keras_mhmcmc._backend.torch.generator import SeedsOnHost
@@ -77,6 +80,15 @@ def chain_outputs(function, values):
 class ChainTrainer(TrainerHooks):
     """The step functions that Keras' trainer calls, around `_run_step`."""
 
+    _compiled_steps = None  # of the training, if asked for
+
+    def compile_steps(self, is_wanted):
+        """Trace and compile the training steps, in place of `torch.compile`."""
+        self._compiled_steps = None
+        if is_wanted:
+            step = functools.partial(self._run_step, training=True)
+            self.jit_compile, self._compiled_steps = False, CompiledTraining(step)
+
     def train_step(self, data):
         """Train all chains by one step."""
         return self._step(data, True)
@@ -87,6 +99,9 @@ class ChainTrainer(TrainerHooks):
 
     def _step(self, data, training):
         variables = self._step_variables(training)
-        logs, values = self._run_step(read(variables), data, training)
+        if training and self._compiled_steps is not None:
+            logs, values = self._compiled_steps(read(variables), data)
+        else:
+            logs, values = self._run_step(read(variables), data, training)
         write(variables, values)
         return logs

@@ -17,6 +17,7 @@ from keras import tree
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from keras_mhmcmc._backend.torch.host import tracing
+from keras_mhmcmc._warn import warn
 
 _REMEDY = (
     'Argument `jit_compile` must be "auto" or False if a step reads the value of a '
@@ -51,18 +52,22 @@ class CompiledStep:
         """Return the state of these leaves."""
         return tree.pack_sequence_as(self._state, leaves)
 
-    def __call__(self, leaves, constants, draws, number):
-        """Return the next state's leaves, records and counts, as `step` does.
-
-        All calls have tensors of the same shapes.
-        """
+    def compile(self, leaves, constants, draws=(), number=0):
+        """Compile for tensors of these shapes, and return the tensors as one list."""
         number = torch.tensor(number, dtype=torch.int32, device=leaves[0].device)
         values = [*leaves, *_leaves(constants), number, *_leaves(draws)]
         if self._program is None:
             # Two leaves that are one tensor would be one in the trace for good.
             copies = [x.clone() if torch.is_tensor(x) else x for x in values]
             self._program = self._compiled(copies, len(leaves), draws)
-        results = self._program(*values)
+        return values
+
+    def __call__(self, leaves, constants, draws=(), number=0):
+        """Return the next state's leaves, records and counts, as `step` does.
+
+        All calls have tensors of the same shapes.
+        """
+        results = self._program(*self.compile(leaves, constants, draws, number))
         end, last = self._ends
         return results[:end], results[end:last], results[last:]
 
@@ -107,6 +112,51 @@ class CompiledStep:
                 "or Triton on a GPU, or leave `jit_compile` out. Received: "
                 f"jit_compile=True, and this error: {error}"
             ) from error
+
+
+class CompiledTraining:
+    """Training steps, compiled for the shapes of the first mini-batch.
+
+    Mini-batches of other shapes, such as a short last one, run as they are. So do all
+    if the step cannot be compiled, with a warning.
+
+    Args:
+        step: function of a list of tensors and a mini-batch. It returns logs and the
+            new list.
+    """
+
+    def __init__(self, step):
+        self._step = step
+        self._program = None
+        self._shapes = None  # of the mini-batches that the program takes
+        self._names = []  # of the logs
+
+    def __call__(self, values, data):
+        """Return logs and the new values, as `step` does."""
+        arrays = [x for x in tree.flatten(data) if x is not None]
+        shapes = [x.shape for x in arrays]
+        if self._shapes is None:
+            self._shapes = shapes
+            self._program = CompiledStep(functools.partial(self._flat, data))
+            try:
+                self._program.compile(self._program.flat(values), arrays)
+            except Exception as error:
+                self._program = None
+                warn(
+                    "The training steps could not be compiled, and run slower. Now: "
+                    f"{type(error).__name__}: {str(error)[:200]}"
+                )
+        if self._program is None or shapes != self._shapes:
+            return self._step(values, data)
+        values, logs, _ = self._program(self._program.flat(values), arrays)
+        return dict(zip(self._names, logs, strict=True)), values
+
+    def _flat(self, first, values, arrays, draws, number):
+        rest = iter(arrays)
+        parts = [x if x is None else next(rest) for x in tree.flatten(first)]
+        logs, values = self._step(values, tree.pack_sequence_as(first, parts))
+        self._names = list(logs)
+        return values, list(logs.values()), []
 
 
 @functools.cache
