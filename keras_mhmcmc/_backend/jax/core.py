@@ -8,7 +8,6 @@ import keras
 from keras_mhmcmc._backend import plain
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 from keras_mhmcmc._backend.keras_internals import stored_value
-from keras_mhmcmc._backend.plain import Difference
 from keras_mhmcmc._backend.xla import total
 from keras_mhmcmc._warn import warn
 
@@ -24,7 +23,6 @@ __all__ = [
     "map_and_sum",
     "map_members",
     "read",
-    "steps_if",
     "sum_products",
 ]
 
@@ -81,34 +79,6 @@ def cond(condition, if_true, if_false):
         # Outside a trace `lax.cond` would compile both functions at each call.
         return if_true() if condition else if_false()
     return jax.lax.cond(condition, if_true, if_false)
-
-
-def steps_if(condition, step, variables):
-    """Run `step()`, which assigns `variables`, if `condition` holds.
-
-    Return True. Another backend that does not branch does nothing and returns False.
-    """
-    if not isinstance(condition, jax.core.Tracer):
-        if condition:
-            step()
-        return True
-    # A branch that returns a tensor it was given would copy the tensor. So the branches
-    # return only what `step` assigns. The second branch reads `assigned`, which is
-    # known because `cond` traces the first branch first. With another order, `cond`
-    # would say that the branches do not match.
-    old = read(variables)
-    assigned = []
-
-    def run():
-        with keras.StatelessScope(zip(variables, old, strict=True)) as scope:
-            step()
-        values = [scope.get_current_value(variable) for variable in variables]
-        assigned[:] = [i for i, v in enumerate(values) if v is not old[i]]
-        return [values[i] for i in assigned]
-
-    values = jax.lax.cond(condition, run, lambda: [old[i] for i in assigned])
-    plain.write([variables[i] for i in assigned], values)
-    return True
 
 
 compile_function = jax.jit
@@ -197,25 +167,9 @@ def sum_products(function, *lists):
     """
     rows = []
     for arrays in zip(*lists, strict=True):
-        pairs = function(*_made(arrays, 0))
-        if any(isinstance(x, Difference) for x in arrays):
-            # Each sum computes the differences again, which takes no memory.
-            pairs = [function(*_made(arrays, i))[i] for i in range(len(pairs))]
+        pairs = function(*map(_at_least_float32, arrays))
         rows.append([jnp.sum(x * y) for x, y in pairs])
     return total(rows)
-
-
-def _made(arrays, index):
-    """Return arrays in float32 at least, with differences for the sum `index`."""
-    made = []
-    for x in arrays:
-        if isinstance(x, Difference):
-            # XLA would compute one difference for all sums, and keep it in memory. This
-            # zero prevents that: XLA does not know its value, and each sum has its own.
-            zero = jnp.where(jnp.isnan(x.y.ravel()[0]), index, 0)
-            x = x.x - (x.y + zero.astype(x.y.dtype))
-        made.append(_at_least_float32(x))
-    return made
 
 
 def _at_least_float32(x):

@@ -8,14 +8,12 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from keras_mhmcmc._backend import plain
-from keras_mhmcmc._backend.plain import Difference
 from keras_mhmcmc._backend.running_fit import data_of_step
 from keras_mhmcmc._backend.xla import total
 
 __all__ = [
     "LossObserver",
     "accelerated",
-    "all_finite",
     "compile_function",
     "compiled_update",
     "cond",
@@ -27,7 +25,6 @@ __all__ = [
     "noted_weights",
     "read",
     "repeats_shuffles",
-    "steps_if",
     "sum_products",
     "with_examples",
 ]
@@ -105,20 +102,6 @@ def dense(gradients, variables):
 
 
 cond = tf.cond
-
-
-def steps_if(condition, step, variables):
-    """Run `step()`, which assigns `variables`, if `condition` holds.
-
-    In a graph, do nothing and return False. The caller then selects between old and new
-    values, which costs nothing. For a branch XLA makes copies, which cost a sixth of a
-    step.
-    """
-    if not tf.executing_eagerly():
-        return False
-    if condition:
-        step()
-    return True
 
 
 def _examples_of(data):
@@ -239,13 +222,12 @@ def sum_products(function, *lists):
 
 def _are_large(arrays):
     """Return whether tensors are summed in pieces: large ones in a graph, on a CPU."""
-    size = math.prod(tf.nest.flatten(arrays)[0].shape)
+    size = math.prod(arrays[0].shape)
     return size >= 8 * _PIECE and not tf.executing_eagerly() and not accelerated()
 
 
 def _factors(function, arrays):
-    made = [x.x - x.y if isinstance(x, Difference) else x for x in arrays]
-    return function(*map(_at_least_float32, made))
+    return function(*map(_at_least_float32, arrays))
 
 
 def _sums(function, arrays):
@@ -288,18 +270,6 @@ def _sums_in_pieces(function, arrays):
         ]
 
     return compiled(*arrays)
-
-
-def all_finite(xs):
-    """Return whether all numbers are finite."""
-    # 0 times a number is 0, and NaN if the number is not finite. So one sum decides, as
-    # fast as other sums. This zero is not a constant: with a constant, the graph's
-    # optimizer turns the product into 0 * (x * x), which is NaN if the square is too
-    # large.
-    first = tf.reshape(xs[0], [-1])[0]
-    zero = tf.cast(tf.minimum(tf.abs(first), tf.zeros_like(first)), tf.float32)
-    total = sum_products(lambda x: [(x, tf.cast(zero, x.dtype) * x)], xs)[0]
-    return tf.math.is_finite(total)
 
 
 def _at_least_float32(x):

@@ -7,7 +7,6 @@ import torch
 from keras import tree
 
 from keras_mhmcmc._backend import plain
-from keras_mhmcmc._backend.plain import Difference
 from keras_mhmcmc._backend.torch.generator import Normals
 from keras_mhmcmc._backend.torch.host import Donated
 from keras_mhmcmc._backend.torch.host import is_known
@@ -19,7 +18,6 @@ __all__ = [
     "add_product",
     "add_terms",
     "affine",
-    "all_finite",
     "between",
     "cond",
     "constant",
@@ -191,29 +189,10 @@ def sum_products(function, *lists):
     """Return sums of products over lists of tensors, float32 scalars."""
     rows = []
     for arrays in zip(*lists, strict=True):
-        for piece in zip(*map(_pieces, arrays), strict=True):
-            rows.append([_dot(x, y) for x, y in function(*piece)])
+        for piece in zip(*map(_cut, arrays), strict=True):
+            pairs = function(*map(_at_least_float32, piece))
+            rows.append([_dot(x, y) for x, y in pairs])
     return [_total(column) for column in zip(*rows, strict=True)]
-
-
-def _pieces(x):
-    """Return the pieces of a tensor or of a difference, in float32 at least."""
-    if isinstance(x, Difference):
-        pairs = zip(_pieces(x.x), _pieces(x.y), strict=True)
-        return (x - y for x, y in pairs)
-    return map(_at_least_float32, _cut(x))
-
-
-def all_finite(xs):
-    """Return whether all numbers are finite."""
-    if not xs[0].is_cuda:
-        # The sum of squares takes a tenth of the time. It cannot decide for numbers
-        # above 1e19, whose squares are infinite.
-        wide = [_at_least_float32(x.reshape(-1)) for x in xs]
-        squares = torch.stack([torch.dot(x, x) for x in wide]).sum()
-        if is_known(squares) and squares.isfinite():
-            return torch.tensor(True)
-    return torch.stack([x.isfinite().all() for x in xs]).all()
 
 
 def _at_least_float32(x):
