@@ -58,10 +58,7 @@ def split_call(
     reach through frozen layers alone. Two models made of public tensors would compute
     the same, but leave new nodes in the user's layers, whose `output` is then an error.
     If the model has a `call` of its own, all is in `rest`.
-
-    Args:
-        model: built.
-        frozen: `id` of the weights of frozen layers.
+    `frozen` has the `id` of the weights of frozen layers.
     """
     graph: Any = model
     if type(model).call is keras.Sequential.call:

@@ -235,23 +235,16 @@ def count_processes():
 def check_processes(gradients, variables, seeds):
     """Raise a `ValueError` if processes do not move the same chain in the same way.
 
-    Args:
-        gradients: gradients of this step.
-        variables: what must be equal in all processes.
-        seeds: a variable that gets the value of the first process, or None.
+    Gradients and variables must be equal in all of them. `seeds`, a variable or None,
+    gets the value of the first process.
     """
 
 
 def over_replicas(gradients, loss, changes):
-    """Return the gradients and the loss of the whole batch.
+    """Return the gradients and the loss of the whole batch, from those of a part.
 
-    Args:
-        gradients: gradients of the mean loss of this replica or process.
-        loss: its mean loss, or None.
-        changes: how often the chain was settled, or the like, since the last step.
-
-    Raises:
-        ValueError: another process has other `changes`.
+    `changes` tells how often the chain was settled, or the like, since the last step. A
+    `ValueError` tells if another process has another number.
     """
     return gradients, loss
 

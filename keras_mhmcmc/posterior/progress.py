@@ -24,10 +24,7 @@ def rate_of(model: keras.Model) -> float:
 def last_batch(executed: int, batch: int, steps: int | None) -> int:
     """Return the number of the last mini-batch that was run.
 
-    Args:
-        executed: `steps_per_execution` of the model.
-        batch: the number that Keras tells: above 1 step, Keras 3.10 tells the first.
-        steps: mini-batches in an epoch. None: unknown.
+    With several steps in an execution, Keras 3.10 tells the number of the first.
     """
     if executed > 1 and batch % executed == 0:
         batch += executed - 1

@@ -225,53 +225,6 @@ def test_a_pool_is_no_callback(kept):
         fit(compiled(SAMPLERS["csgld"].make(seed=9)), callbacks=[load(folders)])
 
 
-# The checks find faults.
-
-
-def normalised_per_chain(samples):
-    weights = np.exp(reading.log_weights(samples._store.records))
-    return weights / weights.mean(axis=0)
-
-
-def test_weights_normalised_per_chain_are_caught(kept, monkeypatch):
-    monkeypatch.setattr(mh.PosteriorSamples, "weights", property(normalised_per_chain))
-    with pytest.raises(AssertionError):
-        check_weights(kept[1], kept[0])
-
-
-def swapped_chains(monkeypatch):
-    read = reading.PooledStore.read
-    swapped = lambda store, model: [draws[:, ::-1] for draws in read(store, model)]
-    monkeypatch.setattr(reading.PooledStore, "read", swapped)
-
-
-def swapped_records(monkeypatch):
-    joined = reading._joined
-    swapped = lambda stores, records: joined(stores, records[::-1])
-    monkeypatch.setattr(reading, "_joined", swapped)
-
-
-@pytest.mark.parametrize(
-    "plant, check",
-    [
-        (swapped_chains, check_chains),
-        (swapped_records, check_chains),
-        (swapped_records, check_weights),
-    ],
-)
-def test_what_is_swapped_is_caught(kept, monkeypatch, plant, check):
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        check(kept[1], kept[0])
-
-
-def test_silent_truncation_is_caught(kept, folders, monkeypatch):
-    loaded = reading.loaded
-    monkeypatch.setattr(reading, "loaded", lambda directory, _: loaded(directory, True))
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        check_lengths(folders, kept[0])
-
-
 # Many chains in a folder, and weights that do not move.
 
 

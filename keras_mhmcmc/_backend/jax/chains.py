@@ -184,12 +184,8 @@ def gather(arrays, index):
 def when(condition, function, values, at_first=False):
     """Return `function(values)` if the scalar `condition` holds, else `values`.
 
-    Args:
-        condition: boolean scalar.
-        function: of `values`.
-        values: what it may change.
-        at_first: whether the condition can hold at the first step of chains alone.
-            PyTorch traces a later step, and leaves the function out.
+    `at_first`: the condition can hold at the first step of chains alone. PyTorch traces
+    a later step, and leaves the function out.
     """
     return jax.lax.cond(condition, function, lambda values: values, values)
 
@@ -197,14 +193,9 @@ def when(condition, function, values, at_first=False):
 def loop_while(condition, body, values, at_most=None):
     """Return `values` after `values = body(*values)`, as long as `condition(*values)`.
 
-    Args:
-        condition: function that returns a boolean scalar.
-        body: function that returns a tuple like `values`.
-        values: a tuple of integers, tensors, and structures of them. On PyTorch the
-            integers stay integers.
-        at_most: after this many repeats the condition holds no more. Then `body` must
-            return its values as they are: a compiled step on PyTorch repeats it
-            `at_most` times. None: not known.
+    After `at_most` repeats the condition holds no more, and `body` must return its
+    values as they are: a compiled step on PyTorch repeats it so many times. On PyTorch
+    integers stay integers.
     """
     return jax.lax.while_loop(
         lambda values: condition(*values), lambda values: tuple(body(*values)), values
@@ -237,9 +228,7 @@ def map_chains(function, constants, differentiate, auxiliary=False):
 def compiles(jit_compile, is_faster):
     """Return whether to compile the loop with more than the backend always does.
 
-    Args:
-        jit_compile: of the user, "auto", True or False.
-        is_faster: whether XLA makes the loop faster on TensorFlow.
+    `is_faster` tells whether XLA makes the loop faster on TensorFlow.
     """
     if jit_compile is False:
         raise ValueError(
@@ -252,22 +241,15 @@ def compiles(jit_compile, is_faster):
 def compile_chains(step, noise, records, capacity, fuse=True):
     """Return a loop of many steps, compiled once, which keeps the records that are due.
 
-    Args:
-        step: function of (state, constants, noise, number of the step). It returns the
-            next state, a list of tensors to record, and a list of counts.
-        noise: function of (seed, number of the step). It returns the noise of the step.
-        records: function of a state and constants. It returns what `step` records and
-            counts. It is only traced, for the shapes of the results.
-        capacity: how many records one call can keep.
-        fuse: whether TensorFlow compiles with XLA, and PyTorch compiles at all: the
-            result of `compiles`. JAX ignores it.
+    `step(state, constants, noise, number)` returns the next state, a list of tensors to
+    record, and a list of counts. `noise(seed, number)` makes the noise of a step.
+    `records(state, constants)` has the shapes of what a step records and counts. One
+    call can keep `capacity` records. `fuse` is the result of `compiles`.
 
-    Returns:
-        A function of (state, constants, seed, start, steps, first, every). The last
-        five are integers, and may have other values in each call. The function runs
-        `steps` steps, from the step number `start` on. It records the step that comes
-        after `first` others, and then each `every`-th step. It returns the state, the
-        records with a new first axis, and the sums of the counts over all steps.
+    The loop is a function of (state, constants, seed, start, steps, first, every). It
+    runs `steps` steps, from the step number `start` on. It records the step that comes
+    after `first` others, and then each `every`-th step. It returns the state, the
+    records with a new first axis, and the sums of the counts over all steps.
     """
 
     def run(state, constants, seed, start, steps, first, every):
