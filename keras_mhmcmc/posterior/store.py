@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -148,7 +147,7 @@ class Store:
             if self.directory:
                 self._in_first(self._read_base)
             return
-        self._base = base_of(model)
+        self._base = _base_of(model)
         if self.directory:
             path = self._path(files.BASE)
             self._in_first(lambda: files.write(path, self._base, {}))
@@ -185,16 +184,21 @@ class Store:
         """Keep the current weights of `model` as the newest sample."""
         if not self._is_ready:  # the first step has built the model
             self._prepare(model)
-        values: Iterable[Array] = values_of(model)
+        values: Iterable[Array] = map(_backend.host_value, model.weights)
         if self._is_spread:
             values = list(values)  # all processes take part
         records = [*self.records, record]
-        self._in_first(lambda: self._add(records, changes(self._base, values)))
+        self._in_first(lambda: self._add(records, values))
         self.records = records
 
-    def _add(self, records: list[Record], changed: dict[int, Array]) -> None:
+    def _add(self, records: list[Record], values: Iterable[Array]) -> None:
         """Save the newest of the records, and then list it."""
-        newest = records[-1]
+        newest, base = records[-1], self._base
+        changed = {
+            index: np.array(value)
+            for index, value in enumerate(values)
+            if index not in base or not np.array_equal(base[index], value)
+        }
         self._check_owner()
         if self.directory:
             path = self._path(records_of.file_of(newest))
@@ -378,33 +382,16 @@ def _signature(model: keras.Model) -> Signature:
     ]
 
 
-def base_of(model: keras.Model) -> dict[int, Array]:
+def _base_of(model: keras.Model) -> dict[int, Array]:
     """Return copies of the weights that are not trainable, by their positions.
 
-    Training changes some of them, such as moving statistics: see `changes`.
+    Training changes some of them, such as moving statistics.
     """
     trainable = {id(variable) for variable in model.trainable_weights}
     return {
         index: host_copy(variable)
         for index, variable in enumerate(model.weights)
         if id(variable) not in trainable
-    }
-
-
-def values_of(model: keras.Model) -> Iterator[Array]:
-    """Give the value of each weight as a numpy array, one after the other.
-
-    Parts that other processes hold are gathered: all processes must take all values.
-    """
-    return (_backend.host_value(variable) for variable in model.weights)
-
-
-def changes(base: Mapping[int, Array], values: Iterable[Array]) -> dict[int, Array]:
-    """Return copies of the weights that differ from `base`, by their positions."""
-    return {
-        index: np.array(value)
-        for index, value in enumerate(values)
-        if index not in base or not np.array_equal(base[index], value)
     }
 
 

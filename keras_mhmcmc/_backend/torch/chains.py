@@ -8,12 +8,12 @@ from keras_mhmcmc._backend.keras_internals import any_memory_format
 from keras_mhmcmc._backend.keras_internals import stored_value
 from keras_mhmcmc._backend.torch.compiled import CompiledStep
 from keras_mhmcmc._backend.torch.compiled import can_compile
+from keras_mhmcmc._backend.torch.core import is_tracing
 from keras_mhmcmc._backend.torch.core import read
 from keras_mhmcmc._backend.torch.core import write
 from keras_mhmcmc._backend.torch.generator import SeedsOnHost
 from keras_mhmcmc._backend.torch.generator import rows_of
 from keras_mhmcmc._backend.torch.generator import shaped
-from keras_mhmcmc._backend.torch.host import is_tracing
 from keras_mhmcmc._backend.torch.operands import WithArrays as with_arrays
 
 __all__ = [

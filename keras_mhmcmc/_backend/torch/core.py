@@ -1,5 +1,7 @@
 """PyTorch: variables, functions, and arithmetic on lists of tensors."""
 
+import contextlib
+import contextvars
 import functools
 import importlib.util
 
@@ -8,8 +10,6 @@ from keras import tree
 
 from keras_mhmcmc._backend import plain
 from keras_mhmcmc._backend.torch.generator import Normals
-from keras_mhmcmc._backend.torch.host import Donated
-from keras_mhmcmc._backend.torch.host import is_known
 
 __all__ = [
     "LossObserver",
@@ -35,6 +35,32 @@ __all__ = [
     "wrapped_product",
     "write",
 ]
+
+
+# Scalars that can be read, and memory that may be overwritten.
+
+_TRACING = contextvars.ContextVar("tracing", default=False)
+# Whether a step is traced, whose values a compiled program changes.
+is_tracing = _TRACING.get
+
+
+@contextlib.contextmanager
+def tracing():
+    """Trace a step in this scope: no scalar is known."""
+    token = _TRACING.set(True)
+    try:
+        yield
+    finally:
+        _TRACING.reset(token)
+
+
+def is_known(condition):
+    """Return whether a scalar is on the host, where reading it stops no queue."""
+    return condition.device.type == "cpu" and not is_tracing()
+
+
+class Donated(list):
+    """Tensors in the memory of variables, that a sum with them may overwrite."""
 
 
 class LossObserver(plain.LossObserver):
