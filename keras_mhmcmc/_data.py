@@ -47,18 +47,9 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the batches of data as NumPy arrays, in their own order.
 
-    Args:
-        x: arrays in any structure, with N examples along their first axes, or a data
-            set.
-        y: targets of arrays in `x`, or None. A data set has its own.
-        sample_weight: as `y`.
-        batch_size: number of examples in a batch of arrays. Defaults to None, all. A
-            data set has batches of its own.
-        needs_targets: whether to refuse a data set without targets.
-
-    Raises:
-        ValueError: a data set has no batches, no targets although they are needed, or
-            is given together with `y`.
+    `x` has arrays in any structure, with N examples along their first axes, or is a
+    data set, with targets and batches of its own. Without `batch_size` the arrays are
+    one batch.
     """
     if not is_dataset(x):
         arrays = as_arrays((x, y, sample_weight))
@@ -112,10 +103,7 @@ def _given(x: Any) -> Iterator[Any]:
 def read(
     x: Any, y: Any = None, sample_weight: Any = None, *, needs_targets: bool = False
 ) -> Batch:
-    """Return arrays as they are, and the batches of a data set joined in memory.
-
-    The arguments are those of `batches`.
-    """
+    """Return arrays as they are, and the batches of a data set joined in memory."""
     if not is_dataset(x):
         return Batch(x, y, sample_weight)
     parts = batches(x, y, sample_weight, needs_targets=needs_targets)
@@ -123,10 +111,7 @@ def read(
 
 
 def peeked(x: Any, y: Any = None, *, needs_targets: bool = False) -> tuple[Any, Any]:
-    """Return the first inputs, and the data in place of `x`, of which nothing is lost.
-
-    The arguments are those of `batches`.
-    """
+    """Return the first inputs, and data in place of `x`, of which nothing is lost."""
     if not is_dataset(x):
         return x, x
     walk = batches(x, y, needs_targets=needs_targets)
@@ -137,16 +122,9 @@ def peeked(x: Any, y: Any = None, *, needs_targets: bool = False) -> tuple[Any, 
 def predicted(
     predict: Callable[[Any], Any], x: Any, y: Any = None, *, needs_targets: bool = True
 ) -> tuple[Any, Any]:
-    """Return what `predict` makes of inputs, and the targets.
+    """Return what `predict` makes of inputs, and the targets if they are needed.
 
-    The inputs of a data set are read once, one batch at a time. What is made of them
-    is joined, and so are its targets.
-
-    Args:
-        predict: function from inputs to arrays in any structure.
-        x: as in `batches`.
-        y: as in `batches`.
-        needs_targets: as in `batches`. If False, no targets are returned.
+    The inputs of a data set are read once, one batch at a time, and the results joined.
     """
     if not is_dataset(x):
         return predict(x), y

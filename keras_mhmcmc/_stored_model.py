@@ -67,12 +67,7 @@ def check_layers(name: str, model: keras.Model) -> None:
 def rebuilt(
     model: keras.Model, change: Callable[[Any], Any] = lambda config: config
 ) -> keras.Model:
-    """Return a new model of the same architecture, for this process alone.
-
-    Args:
-        model: a built model.
-        change: of its configuration.
-    """
+    """Return a new model of the same architecture, for this process alone."""
     return recipe(model)(change)
 
 

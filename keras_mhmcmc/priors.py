@@ -289,12 +289,7 @@ class SpikeSlab(Configurable):
     def choose(self, weights: Sequence[Any], kernels: Sequence[int]) -> list[int]:
         """Return the indices of the kernels that `sparse` chooses, at least one.
 
-        Args:
-            weights: Keras variables, or objects with `path` and `shape`.
-            kernels: indices of the weights that may be sparse.
-
-        Raises:
-            ValueError: `sparse` chooses no kernel.
+        `kernels` are the indices of the weights that may be sparse.
         """
         found = [i for i in kernels if self._is_sparse(weights[i])]
         if not found:

@@ -42,8 +42,6 @@ SHORT = {
     "_version.py": "tools that build the package read it",
     "_warn.py": "every room warns by it",
     "_backend/data_sizes.py": "the only file that knows data sets of three frameworks",
-    "_backend/jax/algebra.py": "the three backends have the same files",
-    "_backend/torch/host.py": "two files of its folder need it, and not each other",
     "_backend/torch/random.py": "the three backends have the same files",
     "bayesian/report.py": "the table that the call prints",
     "fit/replicas.py": "what ranks share, apart from what one chain does",

@@ -85,7 +85,7 @@ def write_sample(weights, rounds):
     import numpy as np
 
     from keras_mhmcmc.posterior.record import Record
-    from keras_mhmcmc.posterior.store import DirectoryStore
+    from keras_mhmcmc.posterior.store import Store
 
     layers = [keras.Input((weights - 1,)), keras.layers.Dense(1)]
     model = keras.Sequential(layers)
@@ -93,7 +93,7 @@ def write_sample(weights, rounds):
     model.optimizer.build(model.trainable_variables)
     model.set_weights([np.random.normal(size=v.shape) for v in model.weights])
     with tempfile.TemporaryDirectory() as folder:
-        store = DirectoryStore(folder)
+        store = Store(folder)
         store.open(model, 0)
         times = [
             measuring.seconds(lambda i=i: store.append(Record(i, 0.0), model))

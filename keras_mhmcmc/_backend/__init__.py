@@ -10,8 +10,6 @@ from keras import ops  # replaced below on PyTorch
 from keras_mhmcmc._backend.data_sizes import count_examples
 from keras_mhmcmc._backend.keras_internals import adding_layers
 from keras_mhmcmc._backend.keras_internals import any_number_of_rows
-from keras_mhmcmc._backend.keras_internals import assign_after_loading
-from keras_mhmcmc._backend.keras_internals import changed_by_saving
 from keras_mhmcmc._backend.keras_internals import compile_arguments
 from keras_mhmcmc._backend.keras_internals import compile_key
 from keras_mhmcmc._backend.keras_internals import compiled_losses
@@ -42,25 +40,19 @@ from keras_mhmcmc._backend.running_fit import is_fitting
 from keras_mhmcmc._backend.running_fit import training_model
 
 if keras.backend.backend() == "jax":
-    from keras_mhmcmc._backend.jax.algebra import *  # noqa: F403
     from keras_mhmcmc._backend.jax.chains import *  # noqa: F403
     from keras_mhmcmc._backend.jax.core import *  # noqa: F403
-    from keras_mhmcmc._backend.jax.loop import *  # noqa: F403
     from keras_mhmcmc._backend.jax.random import *  # noqa: F403
     from keras_mhmcmc._backend.jax.replicas import *  # noqa: F403
 elif keras.backend.backend() == "tensorflow":
-    from keras_mhmcmc._backend.tensorflow.algebra import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.chains import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.core import *  # noqa: F403
-    from keras_mhmcmc._backend.tensorflow.loop import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.random import *  # noqa: F403
     from keras_mhmcmc._backend.tensorflow.replicas import *  # noqa: F403
 elif keras.backend.backend() == "torch":
     from keras_mhmcmc._backend.torch import ops
-    from keras_mhmcmc._backend.torch.algebra import *  # noqa: F403
     from keras_mhmcmc._backend.torch.chains import *  # noqa: F403
     from keras_mhmcmc._backend.torch.core import *  # noqa: F403
-    from keras_mhmcmc._backend.torch.loop import *  # noqa: F403
     from keras_mhmcmc._backend.torch.random import *  # noqa: F403
     from keras_mhmcmc._backend.torch.replicas import *  # noqa: F403
 else:

@@ -5,8 +5,6 @@ and sums over devices.
 """
 
 import contextlib
-from typing import Any
-from typing import NamedTuple
 
 import keras
 from keras import ops
@@ -109,6 +107,15 @@ def with_examples(step, has_chains):
     step()
 
 
+def steps_if(condition, step, variables):
+    """Run `step()`, which assigns `variables`, if `condition` holds, and return True.
+
+    Or do nothing and return False: the caller then selects between old and new values,
+    which costs nothing in a compiled step.
+    """
+    return False
+
+
 def uncompiled(function):
     """Return `function` such that a compiled step of Keras may leave it out."""
     return function
@@ -144,22 +151,6 @@ def refuse_export(format):
 
 
 # Arithmetic. XLA fuses it.
-
-
-class Difference(NamedTuple):
-    """A difference x - y that is not computed yet."""
-
-    x: Any
-    y: Any
-
-
-def lazy_difference(xs, ys):
-    """Return x - y for lists of tensors, for `sum_products` alone.
-
-    Nothing holds the difference as a whole. On a large perceptron, RSGLD's peak memory
-    on PyTorch is 1.99 times the weights, and 2.87 times with differences in memory.
-    """
-    return list(map(Difference, xs, ys))
 
 
 def add_terms(xs, *terms):
@@ -244,23 +235,16 @@ def count_processes():
 def check_processes(gradients, variables, seeds):
     """Raise a `ValueError` if processes do not move the same chain in the same way.
 
-    Args:
-        gradients: gradients of this step.
-        variables: what must be equal in all processes.
-        seeds: a variable that gets the value of the first process, or None.
+    Gradients and variables must be equal in all of them. `seeds`, a variable or None,
+    gets the value of the first process.
     """
 
 
 def over_replicas(gradients, loss, changes):
-    """Return the gradients and the loss of the whole batch.
+    """Return the gradients and the loss of the whole batch, from those of a part.
 
-    Args:
-        gradients: gradients of the mean loss of this replica or process.
-        loss: its mean loss, or None.
-        changes: how often the chain was settled, or the like, since the last step.
-
-    Raises:
-        ValueError: another process has other `changes`.
+    `changes` tells how often the chain was settled, or the like, since the last step. A
+    `ValueError` tells if another process has another number.
     """
     return gradients, loss
 

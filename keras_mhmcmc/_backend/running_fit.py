@@ -9,23 +9,21 @@ from typing import Any
 import keras
 
 
-def _callers(frame: FrameType | None = None) -> Iterator[FrameType]:
-    """Yield `frame` and its callers, from inside. By default start from here."""
-    frame = inspect.currentframe() if frame is None else frame
+def _callers() -> Iterator[FrameType]:
+    """Yield the frames of the callers, from inside."""
+    frame = inspect.currentframe()
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def fitting_frame(
-    model: keras.Model | None = None, frame: FrameType | None = None
-) -> FrameType | None:
-    """Return the frame of `model.fit` among the callers, or those of `frame`, or None.
+def fitting_frame(model: keras.Model | None = None) -> FrameType | None:
+    """Return the frame of `model.fit` among the callers, or None.
 
     None as `model` stands for any Keras model. Keras has no flag that says whether
     `fit` runs: after an error in `fit`, its callbacks are not told about the end.
     """
-    for caller in _callers(frame):
+    for caller in _callers():
         if caller.f_code.co_name == "fit":
             fitted = caller.f_locals.get("self")
             if isinstance(fitted, keras.Model) and (model is None or fitted is model):

@@ -43,12 +43,8 @@ def counted(variable):
 def normals_like(tensors, at_once, placed):
     """Return normals shaped like `tensors`, and uniforms.
 
-    Args:
-        tensors: tensors, or what has their shapes and dtypes.
-        at_once: function of the small tensors. It returns a vector of normals for each,
-            and the uniforms.
-        placed: function of the number of a large tensor and the tensor. It returns its
-            normals.
+    `at_once(small)` returns a vector of normals for each small tensor, and the
+    uniforms; `placed(number, large)` the normals of a large tensor of this number.
     """
     parts, uniform = at_once([x for x in tensors if not _is_large(x)])
     parts = iter(parts)
@@ -70,15 +66,9 @@ def _is_large(x):
 def threefry(key, counter, word, rotate_left):
     """Return two words for a key of two words and a counter of two words.
 
-    Threefry-2x32-20: Salmon et al. (2011), section 3.3. The tensors of both frameworks
-    have the same `+`, the same `^` and the same wrap-around at 2^32.
-
-    Args:
-        key: two tensors of dtype uint32.
-        counter: two tensors of dtype uint32.
-        word: function that makes a uint32 tensor from a Python integer.
-        rotate_left: function of a uint32 tensor and a number of bits, a Python
-            integer. It returns the rotated tensor.
+    Threefry-2x32-20: Salmon et al. (2011), section 3.3. All are tensors of uint32,
+    which `word` makes of an integer. The tensors of both frameworks have the same `+`,
+    the same `^` and the same wrap-around at 2^32.
     """
     keys = *key, key[0] ^ key[1] ^ word(_PARITY)
     x, y = counter[0] + keys[0], counter[1] + keys[1]

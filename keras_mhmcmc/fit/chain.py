@@ -243,9 +243,7 @@ class ProposingChain(Chain):
         """Return whether somebody else set the weights since they were settled."""
 
         def compare() -> Tensor:
-            delta = tensors.lazy_difference(
-                state.point, state.position, like=state.pending
-            )
+            delta = tensors.subtract(state.point, state.position)
             return acceptance.was_modified(delta, state.pending)
 
         is_refresh = state.pending == acceptance.REFRESH

@@ -62,12 +62,7 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
         raise NotImplementedError
 
     def _nats(self, y_true: Tensor, *parts: Tensor) -> Tensor:
-        """Return the nats of each target.
-
-        Args:
-            y_true: targets, of any shape.
-            *parts: the outputs of each target, each of this shape.
-        """
+        """Return the nats of each target. Each of its outputs has its shape."""
         raise NotImplementedError
 
     def _law(self, *parts: Array) -> _laws.Law:
@@ -204,9 +199,6 @@ class Likelihood(PrintedAsCall, keras.losses.Loss):
 def log_rate(xp: Any, raw: Any, knee: float = _KNEE) -> Any:
     """Return the logarithm of exp(raw), which grows linearly above the knee.
 
-    Args:
-        xp: `numpy` or `keras.ops`.
-        raw: outputs of the model.
-        knee: where both parts meet, with one slope.
+    `xp` is `numpy` or `keras.ops`.
     """
     return xp.minimum(raw, knee) + xp.log1p(xp.maximum(raw - knee, 0.0))

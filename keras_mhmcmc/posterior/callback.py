@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_mhmcmc import _backend
 from keras_mhmcmc import _validate
 from keras_mhmcmc import diagnostics
 from keras_mhmcmc._names import distinct
@@ -30,13 +31,12 @@ from keras_mhmcmc.fit.run_watch import Runaway
 from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.posterior import progress
 from keras_mhmcmc.posterior import reading
-from keras_mhmcmc.posterior.awaited import AwaitedSample
-from keras_mhmcmc.posterior.awaited import entries
 from keras_mhmcmc.posterior.record import Record
-from keras_mhmcmc.posterior.store import DirectoryStore
 from keras_mhmcmc.posterior.store import Store
 from keras_mhmcmc.posterior.store import chain_state_in
 from keras_mhmcmc.samplers.parts import importance
+
+_ENTRIES = 256  # numbers of each weight that are compared
 
 
 class PosteriorSamples(keras.callbacks.Callback):
@@ -120,12 +120,11 @@ class PosteriorSamples(keras.callbacks.Callback):
         _validate.choice("weight_by", weight_by, (None, "learning_rate"))
         self.weight_by = weight_by
         self.directory: PathLike | Sequence[PathLike] | None = directory
-        self._store = Store() if directory is None else DirectoryStore(directory)
+        self._store = Store(directory)
         self._sizes = FitSizes()
         self._runaway = Runaway()
         self._interrupts = progress.Interrupts()
         self._sampler: Sampler | None = None
-        self._awaited: AwaitedSample | None = None
         self._reason: str | None = None  # why there was nothing to keep
         self._is_training = self._is_open = False
         self._warm_up = 0  # of the sampler
@@ -184,7 +183,7 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle holds: the samples, and not the model of the `fit`."""
-        return self.__dict__ | {"_model": None, "_sampler": None, "_awaited": None}
+        return self.__dict__ | {"_model": None, "_sampler": None}
 
     # Questions about the samples.
 
@@ -406,10 +405,6 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._sampler = sampler = _checked_sampler(self.model)
-        if sampler is None:
-            self._awaited = None
-        elif self._awaited is None or self._awaited.sampler is not sampler:
-            self._awaited = AwaitedSample(self._store, sampler)
         self._executed = int(self.model.steps_per_execution)
         self._is_open = self._has_seen_batch = False
         self._is_training = self._is_epoch_finished = True
@@ -425,15 +420,13 @@ class PosteriorSamples(keras.callbacks.Callback):
             self._open(epoch)
         self._is_epoch_finished = False
         self._epoch_start = self._iteration
-        if self._awaited is not None:
-            self._awaited.check_weights(self.model, self._iteration)
-            self._awaited.sampler.reset_diagnostics()
-            self._awaited.sampler.propose()
+        if self._sampler is not None:
+            self._sampler.reset_diagnostics()
+            self._sampler.propose()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if batch == 0 and self.weight_by is not None and len(self) > 0:
-            # Another callback may have set the rate at the beginning of the epoch.
-            self._store.weigh_last(self.model, self._sampler)
+            self._weigh_newest()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # `batch` gives the iteration: on JAX each look at the model copies its state.
@@ -562,10 +555,10 @@ class PosteriorSamples(keras.callbacks.Callback):
             self._warm_up = sampler.plan_warm_up(self.burn_in, steps)
         self._store.open(self.model, self._iteration)
         self._is_open = True
-        if self._awaited is not None:
+        if sampler is not None:
             if len(self) > 0:
-                self._awaited.sampler.freeze()
-            self._awaited.resume(self._iteration)
+                sampler.freeze()
+            self._store.await_newest(sampler, self._iteration)
 
     def _check_reachable(self, last: float) -> None:
         """Refuse a `fit` that keeps no sample, and warn of one that is mostly warm-up.
@@ -593,7 +586,11 @@ class PosteriorSamples(keras.callbacks.Callback):
 
     def _next_due(self, passed: int) -> int:
         """Return the first iteration after `passed` that may be kept."""
-        return progress.next_due(max(passed, self._warm_up), self.burn_in, self.every)
+        passed = max(passed, self._warm_up)
+        if self.every is None:  # if an epoch ends there
+            return max(self.burn_in, passed) + 1
+        multiple = max(passed - self.burn_in, 0) // self.every + 1
+        return self.burn_in + multiple * self.every
 
     def _passed(self) -> int:
         """Return the iteration of the newest sample, or of the start of this run."""
@@ -601,25 +598,40 @@ class PosteriorSamples(keras.callbacks.Callback):
         return max(self._started, newest)
 
     def _keep(self, model: keras.Model, iteration: int) -> None:
-        awaited, sampler = self._awaited, self._sampler
+        sampler = self._sampler
         if sampler is not None and self._update_reason(sampler):
             model.stop_training |= sampler.has_stopped()
             return
-        log_rate = 0.0 if self.weight_by is None else progress.log_rate_of(model)
+        log_rate = self._log_rate()
         record = Record(iteration, log_rate, log_rate=log_rate)
-        if awaited is not None:
-            awaited.mark(iteration)
-            record = record.described_by(awaited.sampler)
-            excess = self._runaway.excess(model, awaited.sampler)
-            record = record._replace(excess=excess)
+        if sampler is not None:
+            self._store.mark(sampler, iteration)
+            record = record.described_by(sampler)
+            record = record._replace(excess=self._runaway.excess(model, sampler))
         with chain_state_in(model):
             self._store.append(record, model)
-            state = entries(model)
+            state = _entries(model)
         self._watch.keep(state, progress.rate_of(model))
-        if awaited is not None:
-            awaited.remember(state)
         if self.max_samples is not None and len(self) > self.max_samples:
             self._store.drop(0)
+
+    def _log_rate(self) -> float:
+        """Return the log of the rate, -inf if it is 0, or 0 if it does not weigh."""
+        rate = 1.0 if self.weight_by is None else progress.rate_of(self.model)
+        return math.log(rate) if rate > 0.0 else -math.inf
+
+    def _weigh_newest(self) -> None:
+        """Give the newest sample the present rate, if it is the present state.
+
+        Another callback may have set the rate at the beginning of the epoch.
+        """
+        newest, log_rate = self._store.records[-1], self._log_rate()
+        is_present = newest.iteration == progress.iteration_of(self.model)
+        if is_present and newest.log_rate != log_rate:
+            record = newest._replace(log_rate=log_rate, log_weight=log_rate)
+            if self._sampler is not None:
+                record = record.revised_by(self._sampler)
+            self._store.revise_last(record)
 
     def _update_reason(self, sampler: Sampler) -> bool:
         """Return whether all chains are lost, and remember the reason."""
@@ -645,3 +657,15 @@ def _checked_sampler(model: keras.Model) -> Sampler | None:
             "optimizer of `mh`, such as `mh.SGHMC(...)`, or `mh.swag` on the iterates."
         )
     return None
+
+
+def _entries(model: keras.Model) -> npt.NDArray[np.float32]:
+    """Return some numbers of each trainable weight, shape (chains, numbers)."""
+    rows = []
+    for variable in model.trainable_variables:
+        array = np.asarray(_backend.host_value(variable))
+        chains = len(array) if isinstance(model, StackedModel) else 1
+        row = array.reshape(chains, -1)
+        row = row[:, :: max(row.shape[1] // _ENTRIES, 1)]
+        rows.append(row.astype("float32"))
+    return np.concatenate(rows, axis=1) if rows else np.zeros((1, 0), "float32")

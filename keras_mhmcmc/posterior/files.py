@@ -90,54 +90,46 @@ def _array(file: h5py.File, name: str) -> Array:
     return values.reshape(()) if dataset.attrs.get("axes") == 0 else values
 
 
-# Of each folder that this process has locked: a descriptor, and who may write.
-_LOCKED: dict[str, tuple[int | None, "FolderLock"]] = {}
+# Of each folder that this process has locked: who may write, and a descriptor.
+_LOCKED: dict[str, tuple[object, int | None]] = {}
 
 
-class FolderLock:
-    """The right to write to a folder, until `release` or the end of the process.
+def lock(folder: str, owner: object) -> None:
+    """Let `owner` write to a folder, until `unlock` or the end of the process.
 
-    The operating system drops the lock of a process that dies. In one process, the lock
-    that was taken last may write, as when a `fit` follows one that was interrupted.
+    A `ValueError` tells if another process writes there. In one process, the last owner
+    may write, as when a `fit` follows one that was interrupted.
     """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._key: str | None = None  # of the folder, while it is taken
-
-    def acquire(self) -> None:
-        """Take the lock, or raise a `ValueError` if another process has it."""
-        key = os.path.realpath(self._folder)
-        descriptor, _ = _LOCKED.get(key, (None, None))
-        if fcntl is not None and descriptor is None:
-            descriptor = os.open(key, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                os.close(descriptor)
-                raise ValueError(
-                    "Argument `directory` must not be in use, but another process "
-                    "writes samples there. Wait until it ends, or choose another "
-                    f"directory. Received: directory={self._folder!r}"
-                ) from error
-        _LOCKED[key], self._key = (descriptor, self), key
-
-    def check(self) -> None:
-        """Raise a `ValueError` if another lock of this process took the folder."""
-        if self._key is not None and not self._may_write():
+    key = os.path.realpath(folder)
+    _, descriptor = _LOCKED.get(key, (None, None))
+    if fcntl is not None and descriptor is None:
+        descriptor = os.open(key, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
             raise ValueError(
-                "Argument `directory` must be that of one `mh.PosteriorSamples` at a "
-                "time, but a second one writes there as well. Give each its own "
-                f"directory. Received: directory={self._folder!r}"
-            )
+                "Argument `directory` must not be in use, but another process writes "
+                "samples there. Wait until it ends, or choose another directory. "
+                f"Received: directory={folder!r}"
+            ) from error
+    _LOCKED[key] = owner, descriptor
 
-    def release(self) -> None:
-        """Give the lock back, if this object has it."""
-        if self._key is not None and self._may_write():
-            descriptor, _ = _LOCKED.pop(self._key)
-            if descriptor is not None:
-                os.close(descriptor)
-        self._key = None
 
-    def _may_write(self) -> bool:
-        return self._key in _LOCKED and _LOCKED[self._key][1] is self
+def check_owner(folder: str, owner: object) -> None:
+    """Raise a `ValueError` if another owner in this process took the folder."""
+    if _LOCKED.get(os.path.realpath(folder), (owner,))[0] is not owner:
+        raise ValueError(
+            "Argument `directory` must be that of one `mh.PosteriorSamples` at a time, "
+            "but a second one writes there as well. Give each its own directory. "
+            f"Received: directory={folder!r}"
+        )
+
+
+def unlock(folder: str, owner: object) -> None:
+    """Give the folder back, if `owner` has it."""
+    key = os.path.realpath(folder)
+    if _LOCKED.get(key, (None,))[0] is owner:
+        _, descriptor = _LOCKED.pop(key)
+        if descriptor is not None:
+            os.close(descriptor)

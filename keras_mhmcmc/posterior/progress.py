@@ -1,7 +1,5 @@
 """Where a `fit` stands, as its callbacks read it, and Ctrl-C, which they put off."""
 
-import inspect
-import math
 import signal
 import threading
 import weakref
@@ -23,31 +21,14 @@ def rate_of(model: keras.Model) -> float:
     return float(ops.convert_to_numpy(model.optimizer.learning_rate))
 
 
-def log_rate_of(model: keras.Model) -> float:
-    """Return the log of the learning rate; -inf if it is 0."""
-    rate = rate_of(model)
-    return math.log(rate) if rate > 0.0 else -math.inf
-
-
 def last_batch(executed: int, batch: int, steps: int | None) -> int:
     """Return the number of the last mini-batch that was run.
 
-    Args:
-        executed: `steps_per_execution` of the model.
-        batch: the number that Keras tells: above 1 step, Keras 3.10 tells the first.
-        steps: mini-batches in an epoch. None: unknown.
+    With several steps in an execution, Keras 3.10 tells the number of the first.
     """
     if executed > 1 and batch % executed == 0:
         batch += executed - 1
     return batch if steps is None else min(batch, steps - 1)
-
-
-def next_due(passed: int, burn_in: int, every: int | None) -> int:
-    """Return the first iteration after `passed` that may be kept."""
-    if every is None:  # if an epoch ends there
-        return max(burn_in, passed) + 1
-    multiple = max(passed - burn_in, 0) // every + 1
-    return burn_in + multiple * every
 
 
 class Interrupts:
@@ -66,7 +47,7 @@ class Interrupts:
         """Handle Ctrl-C from now on, in the main thread of a single process.
 
         Several processes that make one chain would end at different mini-batches, and
-        wait for each other.
+        wait for each other. A handler that the user installed stays.
         """
         self.is_waiting = False
         is_main = threading.current_thread() is threading.main_thread()
@@ -78,27 +59,25 @@ class Interrupts:
             # have kept their samples. An error may also have ended an earlier `fit`
             # without a call to its callbacks.
             is_same = owner._fitted is not None and owner._fitted() is model
-            if is_same or not owner._is_fitting(inspect.currentframe()):
+            if is_same or not owner._is_fitting():
                 owner.end()
-        # A handler that the user installed stays.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._fitted = weakref.ref(model)
             signal.signal(signal.SIGINT, self._note)
 
     def end(self) -> None:
-        """Return Ctrl-C to Python."""
-        # Another handler may have taken over since `begin`.
+        """Return Ctrl-C to Python, unless another handler has taken over."""
         if self._fitted is not None and signal.getsignal(signal.SIGINT) == self._note:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         self._fitted = None
 
     def _note(self, signal_number: int, frame: FrameType | None) -> None:
-        if self.is_waiting or not self._is_fitting(frame):
+        if self.is_waiting or not self._is_fitting():
             self.end()
             signal.default_int_handler(signal_number, frame)
         self.is_waiting = True
 
-    def _is_fitting(self, frame: FrameType | None) -> bool:
-        """Return whether the model's `fit` is among the callers of `frame`."""
+    def _is_fitting(self) -> bool:
+        """Return whether the model's `fit` is among the callers."""
         model = None if self._fitted is None else self._fitted()
-        return model is not None and _backend.fitting_frame(model, frame) is not None
+        return model is not None and _backend.fitting_frame(model) is not None

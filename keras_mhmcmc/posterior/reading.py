@@ -1,6 +1,7 @@
 """Kept samples as arrays, of one folder or of the chains of several."""
 
 import os
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -16,7 +17,6 @@ from keras_mhmcmc._warn import warn
 from keras_mhmcmc.fit import run_watch
 from keras_mhmcmc.posterior.record import Record
 from keras_mhmcmc.posterior.record import differences
-from keras_mhmcmc.posterior.store import DirectoryStore
 from keras_mhmcmc.posterior.store import Store
 
 Floats = npt.NDArray[np.float64]
@@ -119,7 +119,7 @@ class PooledStore(Store):
     follow those of the one before it.
     """
 
-    def __init__(self, stores: Sequence[DirectoryStore], length: int) -> None:
+    def __init__(self, stores: Sequence[Store], length: int) -> None:
         super().__init__()
         self.stores = stores
         self.records = [
@@ -133,7 +133,7 @@ class PooledStore(Store):
         columns = [
             store.iterations[: len(self.records)]
             for store in self.stores
-            for _ in range(chains_of(store))
+            for _ in range(_chains_of(store))
         ]
         return np.stack(columns, axis=1)
 
@@ -146,14 +146,43 @@ class PooledStore(Store):
             f"{[store.directory for store in self.stores]}"
         )
 
-    def read(self, model: keras.Model) -> list[Array]:
+    def read(self, model: keras.Model, length: int | None = None) -> list[Array]:
         """Return one array (samples, folders, ...) for each of `model.weights`.
 
         If all samples of all folders hold the same array, it is a read-only view.
         """
-        length = len(self.records)
-        folders = [store.read(model, length) for store in self.stores]
+        folders = [store.read(model, len(self.records)) for store in self.stores]
         return [_side_by_side(arrays) for arrays in zip(*folders, strict=True)]
+
+
+def _chains_of(store: Store) -> int:
+    return store.run.chains or 1
+
+
+def _joined(stores: Sequence[Store], records: Sequence[Record]) -> Record:
+    """Return the record of a sample of all chains, with a list entry for each chain."""
+
+    def of_all(values: Iterable[float | list[float]]) -> list[float]:
+        pairs = zip(values, map(_chains_of, stores), strict=True)
+        return np.concatenate([np.broadcast_to(*pair) for pair in pairs]).tolist()
+
+    return Record(
+        max(record.iteration for record in records),
+        of_all(record.log_weight for record in records),
+        of_all(np.nan if r.energy is None else r.energy for r in records),
+        excess=of_all(-np.inf if r.excess is None else r.excess for r in records),
+    )
+
+
+def _side_by_side(arrays: Sequence[Array]) -> Array:
+    """Return arrays (samples, ...) of folders as one (samples, folders, ...)."""
+    first = arrays[0]
+    # The samples of a folder share an array along an axis with a stride of 0.
+    are_shared = all(array.strides[0] == 0 for array in arrays)
+    if are_shared and all(np.array_equal(a[0], first[0]) for a in arrays):
+        shape = (len(first), len(arrays), *first.shape[1:])
+        return np.broadcast_to(first[0], shape)
+    return np.stack(arrays, axis=1)
 
 
 def loaded(directory: PathLike | Sequence[PathLike], truncate: bool) -> Store:
@@ -170,10 +199,7 @@ def loaded(directory: PathLike | Sequence[PathLike], truncate: bool) -> Store:
     for index, store in enumerate(stores):
         for other in stores[:index]:
             _check_independent(other, store)
-    # Older folders say nothing of their sampler, and fit any.
-    known = next((s for s in stores if s.run.arguments is not None), stores[0])
-    for store in stores:
-        _check_same_law(known, store)
+        _check_same_law(stores[0], store)
     counts = {store.directory: len(store.records) for store in stores}
     if len(set(counts.values())) > 1 and not truncate:
         raise ValueError(
@@ -185,9 +211,9 @@ def loaded(directory: PathLike | Sequence[PathLike], truncate: bool) -> Store:
     return PooledStore(stores, min(counts.values()))
 
 
-def _opened(directory: PathLike) -> DirectoryStore:
+def _opened(directory: PathLike) -> Store:
     """Return the samples of a folder, of which there must be some."""
-    store = DirectoryStore(directory)
+    store = Store(directory)
     if not store.records:
         raise ValueError(
             "Argument `directory` must be a folder with samples that "
@@ -197,7 +223,7 @@ def _opened(directory: PathLike) -> DirectoryStore:
     return store
 
 
-def _check_independent(one: DirectoryStore, other: DirectoryStore) -> None:
+def _check_independent(one: Store, other: Store) -> None:
     """Refuse the same folder twice, and the same noise twice."""
     both = f"{one.directory!r} and {other.directory!r}"
     if os.path.samefile(one.directory, other.directory):
@@ -213,7 +239,7 @@ def _check_independent(one: DirectoryStore, other: DirectoryStore) -> None:
         )
 
 
-def _check_same_law(one: DirectoryStore, other: DirectoryStore) -> None:
+def _check_same_law(one: Store, other: Store) -> None:
     """Refuse samples of another model, or of another sampler."""
     if one.signature != other.signature:
         raise ValueError(
@@ -230,38 +256,3 @@ def _check_same_law(one: DirectoryStore, other: DirectoryStore) -> None:
             f"themselves. Received: {one.directory!r} and {other.directory!r}, with "
             f"{'; '.join(found)[:500]}"
         )
-
-
-def chains_of(store: DirectoryStore) -> int:
-    """Return the number of chains in a folder."""
-    if store.run.chains is not None:
-        return store.run.chains
-    # Manifests without the number have energies of all chains, if it is not 1.
-    counts = [len(r.energy) for r in store.records if isinstance(r.energy, list)]
-    return max(counts, default=1)
-
-
-def _joined(stores: Sequence[DirectoryStore], records: Sequence[Record]) -> Record:
-    """Return the record of a sample of all chains, with a list entry for each chain."""
-    log_weights: list[float] = []
-    energies: list[float] = []
-    excess: list[float] = []
-    for store, record in zip(stores, records, strict=True):
-        chains = chains_of(store)
-        energy = np.nan if record.energy is None else record.energy
-        log_weights += np.broadcast_to(record.log_weight, chains).tolist()
-        energies += np.broadcast_to(energy, chains).tolist()
-        excess += [-np.inf] * chains if record.excess is None else record.excess
-    last = max(record.iteration for record in records)
-    return Record(last, log_weights, energies, excess=excess)
-
-
-def _side_by_side(arrays: Sequence[Array]) -> Array:
-    """Return arrays (samples, ...) of folders as one (samples, folders, ...)."""
-    first = arrays[0]
-    # The samples of a folder share an array along an axis with a stride of 0.
-    are_shared = all(array.strides[0] == 0 for array in arrays)
-    if are_shared and all(np.array_equal(a[0], first[0]) for a in arrays):
-        shape = (len(first), len(arrays), *first.shape[1:])
-        return np.broadcast_to(first[0], shape)
-    return np.stack(arrays, axis=1)

@@ -1,7 +1,6 @@
 """What is known of kept samples and their run, and `manifest.json`, which lists it."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 from typing import Self
@@ -93,31 +92,9 @@ class Record(NamedTuple):
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-_LARGEST = 2**63 - 1
 
 # [name, shape, dtype] of each weight of a model, as JSON has it.
 Signature = list[list[str | list[int]]]
-
-# Examples of all entries. A tuple has several of them. An integer is the lowest one,
-# and 0.0 is any number. A list has one example for all its entries, or one for each.
-_NUMBERS = (0.0, [0.0])
-_FORMS: dict[str, Any] = {
-    "format": 1,
-    "weights": [["kernel", [0], "float32"]],
-    "samples": [{}],
-    "run": {},
-    "file": "sample-0000000001.h5",
-    "iteration": 1,
-    "log_weight": _NUMBERS,
-    "energy": (None, *_NUMBERS),
-    "log_rate": 0.0,
-    "is_final": True,
-    "excess": (None, [0.0]),
-    "seed": (None, 0),
-    "sampler": (None, "SGLD"),
-    "arguments": (None, {}),
-    "chains": (None, 1),
-}
 
 
 class Manifest(NamedTuple):
@@ -147,7 +124,7 @@ def read_manifest(path: PathLike) -> Manifest:
     try:
         with open(path, encoding="utf-8") as file:
             return parsed(json.load(file))
-    except (KeyError, ValueError, RecursionError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ValueError(
             f"The manifest {path!r} cannot be read: {reason}. Restore it from a copy, "
@@ -157,61 +134,31 @@ def read_manifest(path: PathLike) -> Manifest:
 
 def parsed(content: Any) -> Manifest:
     """Return the manifest with this content. Entries that are not ours are ignored."""
-    _check(isinstance(content, dict), "it", "an object", content)
-    names = ["format", "weights", "samples", "run"]
-    version, signature, samples, run = _entries(names, {"run": {}} | content)
-    if version > FORMAT:
+    if content["format"] > FORMAT:
         raise ValueError(
-            f"it has format {version}, newer than {FORMAT}; update keras_mhmcmc"
+            f"it has format {content['format']}, newer than {FORMAT}; update "
+            "keras_mhmcmc"
         )
-    records = []
-    for sample in samples:
-        given = Record._field_defaults | sample
-        records.append(record := Record(*_entries(Record._fields, given)))
-        # Any other name might lead out of the folder, or to a file of another kind.
-        name = file_of(record)
-        _check(sample["file"] == name, "'file'", repr(name), sample)
-        # A single weight may stand for the weights of all chains.
-        is_alike = np.shape(record.log_weight) in ((), _chains(record))
-        _check(is_alike, "'log_weight'", "for as many chains as 'energy'", sample)
-        is_log = np.less([*np.ravel(record.log_weight), record.log_rate], np.inf).all()
-        _check(is_log, "'log_weight' and 'log_rate'", "less than infinity", sample)
+    signature = [
+        [name, list(shape), dtype] for name, shape, dtype in content["weights"]
+    ]
+    records = [_record(sample) for sample in content["samples"]]
     found = [record.iteration for record in records]
-    is_ascending = found == sorted(set(found))
-    _check(is_ascending, "'samples'", "in ascending order of 'iteration'", found)
-    chains = set(map(_chains, records))
-    is_same = len(chains) < 2 and (0,) not in chains
-    _check(is_same, "'energy'", "for the same chains in all samples", chains)
-    run = Run(*_entries(Run._fields, Run._field_defaults | run))
-    return Manifest(signature, records, run)
+    if found != sorted(set(found)):
+        raise ValueError("its samples are not in ascending order of their iterations")
+    return Manifest(signature, records, _ours(Run, content.get("run", {})))
 
 
-def _entries(names: Sequence[str], owner: dict[str, Any]) -> list[Any]:
-    for name in names:
-        form = _FORMS[name]
-        wanted = " or ".join(map(repr, form if isinstance(form, tuple) else [form]))
-        _check(_fits(owner[name], form), repr(name), f"like {wanted}", owner[name])
-    return [owner[name] for name in names]
+def _record(sample: dict[str, Any]) -> Record:
+    record: Record = _ours(Record, sample)
+    # Any other name might lead out of the folder, or to a file of another kind.
+    if sample["file"] != file_of(record):
+        raise ValueError(f"{sample['file']!r} is not the file {file_of(record)!r}")
+    if not np.less(np.array(record.log_weight, float), np.inf).all():
+        raise ValueError(f"{file_of(record)!r} has the weight {record.log_weight}")
+    return record
 
 
-def _check(is_right: bool | np.bool_, name: str, wanted: str, found: object) -> None:
-    if not is_right:
-        raise ValueError(f"{name} must be {wanted}. Received: {repr(found)[:200]}")
-
-
-def _fits(value: Any, form: Any) -> bool:
-    """Return whether a value has the form of an example in `_FORMS`."""
-    if isinstance(form, tuple):
-        return any(_fits(value, one) for one in form)
-    if isinstance(form, list):
-        if not isinstance(value, list):
-            return False
-        forms = form * len(value) if len(form) == 1 else form
-        return len(value) == len(forms) and all(map(_fits, value, forms))
-    if type(form) is int:
-        return type(value) is int and form <= value <= _LARGEST
-    return isinstance(value, type(form)) or (form == 0.0 and _fits(value, -_LARGEST))
-
-
-def _chains(record: Record) -> tuple[int, ...]:
-    return () if record.energy is None else np.shape(record.energy)
+def _ours(kind: Any, entries: dict[str, Any]) -> Any:
+    """Return a named tuple of its entries. A `TypeError` names one that is missing."""
+    return kind(**{name: entries[name] for name in kind._fields if name in entries})

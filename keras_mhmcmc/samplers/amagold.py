@@ -233,7 +233,7 @@ class PathChain(Chain):
 
         def compare() -> Tensor:
             both = state.point, state.position
-            delta = tensors.lazy_difference(*both, like=state.stage)
+            delta = tensors.subtract(*both)
             return tensors.sum_squares(delta, like=state.work) > 0.0
 
         is_settled = state.stage == amagold_path.SETTLED

@@ -214,7 +214,7 @@ class Metropolis(base.Algorithm):
     ) -> tuple[base.Current, base.Info]:
         energy, temperature = evaluation.energy, evaluation.temperature
         gradient = evaluation.gradient if self.proposal.uses_gradient else []
-        delta = tensors.lazy_difference(state.point, state.position, like=energy)
+        delta = tensors.subtract(state.point, state.position)
         move = delta, state.gradient, gradient, state.scales
         distances: Any = None
         if self.adaptation is None:

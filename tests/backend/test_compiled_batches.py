@@ -18,21 +18,6 @@ def value(position, index, constants):
     return keras.ops.sum(keras.ops.sum(x * position[0], axis=1))
 
 
-def outside(function, constants, differentiate):
-    """`map_chains` with the gradient outside the map: what XLA cannot compile once."""
-    import tensorflow as tf
-
-    def evaluate(position, extra):
-        with tf.GradientTape() as tape:
-            tape.watch(position)
-            mapped = tf.vectorized_map(
-                lambda elements: function(*elements, constants), (position, extra)
-            )
-        return mapped, tape.gradient(mapped, position)
-
-    return evaluate
-
-
 def arguments_in_xla(map_chains):
     """How many arguments of a loop of steps are left in the compiled program."""
     import tensorflow as tf
@@ -57,7 +42,3 @@ def arguments_in_xla(map_chains):
 
 def test_data_and_step_are_arguments():
     assert arguments_in_xla(_backend.map_chains) == 3
-
-
-def test_a_gradient_outside_the_map_makes_them_constants():
-    assert arguments_in_xla(outside) < 3

@@ -243,43 +243,6 @@ def test_all_integers_give_finite_and_symmetric_normals(bits):
     assert 5.0 < z[-1] < 8.5
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="there numpy's generator makes the bits")
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("integer", [-(2**63), -1, 0, 2**63 - 1])
-def test_no_integer_is_infinite_on_any_way_in(integer, dtype, monkeypatch):
-    def constant(shape, dtype):
-        width = np.dtype(dtype).itemsize
-        number = np.int64(integer) >> (64 - 8 * width)
-        return ops.convert_to_tensor(
-            np.full(shape, number).astype(f"int{8 * width}").view(dtype)
-        )
-
-    if BACKEND == "jax":
-        monkeypatch.setattr(
-            draws.jax.random, "bits", lambda key, shape, dtype: constant(shape, dtype)
-        )
-    else:
-        monkeypatch.setattr(
-            draws.tf.random,
-            "stateless_uniform",
-            lambda shape, state, dtype, **_: constant(shape, dtype.name),
-        )
-    with double_precision():
-        like = ops.zeros((3, 2), dtype)
-        results = [
-            stream(3).draw([like], 2),
-            _backend.ChainsNoise(state_of([[1, 0], [2, 0], [3, 0]])).draw([like], 2),
-        ]
-        if dtype == "float32":
-            results.append(_backend.draw(3, 4, [(3, 2)], (2,)))
-        results = [[ops.convert_to_numpy(x) for x in (z, u)] for (z,), u in results]
-    for z, u in results:
-        assert np.isfinite(z).all()
-        assert len(np.unique(z)) == 1
-        assert (z > 0).all() == (integer >= 0)
-        assert (u >= 0.0).all() and (u < 1.0).all()
-
-
 @on_torch_alone
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("size", [4, 2000, 20_000])

@@ -98,22 +98,6 @@ def test_only_one_file_touches_what_is_private_to_keras(path):
     assert found == [] or path == HOME
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from keras.src.backend import x",
-        "import keras.src",
-        "import keras\nkeras.src.backend",
-        "variable._value",
-        "self.template._symbolic_build()",
-        "getattr(variable, '_layout', None)",
-        "object.__setattr__(optimizer, '_var_key', f)",
-    ],
-)
-def test_the_check_finds_private_names(source):
-    assert violations(ast.parse(source)) != []
-
-
 def bases_in_keras(each):
     return [base for base in each.__mro__ if base.__module__.startswith("keras.")]
 
@@ -240,13 +224,12 @@ def test_the_frame_of_fit_is_found_while_it_runs():
 
     class Looks(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            frame = inspect.currentframe()
-            found.append(_backend.fitting_frame(model, frame) is not None)
-            found.append(_backend.fitting_frame(keras.Sequential(), frame) is not None)
+            found.append(_backend.fitting_frame(model) is not None)
+            found.append(_backend.fitting_frame(keras.Sequential()) is not None)
 
     model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0, callbacks=[Looks()])
     assert found == [True, False]
-    assert _backend.fitting_frame(model, inspect.currentframe()) is None
+    assert _backend.fitting_frame(model) is None
 
 
 def test_a_recorded_loss_enters_the_mean_that_is_logged():

@@ -118,22 +118,3 @@ def test_the_error_of_a_network_that_fails_in_both_ways_is_its_own(monkeypatch):
     failing(monkeypatch, 1, 2)
     with pytest.raises(TypeError, match="no rule for this"):
         fitted(text_model(layers.Dense(3)), 2)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("lstm", marks=pytest.mark.in_turn("jax")),
-        "gru",
-        "simple_rnn",
-        "bidirectional",
-        "convolution",
-    ],
-)
-@pytest.mark.filterwarnings("ignore:The chains are evaluated:UserWarning")
-def test_chains_are_those_of_the_loop(name):
-    outputs = [
-        fitted(text_model(BLOCKS[name]), 2, strategy).predict(TOKENS, verbose=0)
-        for strategy in ("auto", "loop")
-    ]
-    np.testing.assert_allclose(*outputs, rtol=1e-3, atol=1e-4)

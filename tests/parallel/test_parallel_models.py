@@ -87,19 +87,6 @@ def test_a_rejection_restores_moving_statistics_and_not_generators(strategy):
     assert len(np.unique(seeds[0], axis=0)) == 4
 
 
-def test_without_the_restoration_the_statistics_would_move(monkeypatch):
-    """The planted bug that the test above must catch."""
-    from keras_mhmcmc.parallel import steps as module
-
-    monkeypatch.setattr(module, "where_accepted", lambda accepted, new, old: new)
-    chains = parallel(4, with_state(), rsgld(temperature=1.0))
-    spy = Spy()
-    fit(chains, epochs=1, callbacks=[spy])
-    means, accepted = np.array(spy.means), np.array(spy.accepted)
-    moved = (means[1:] != means[:-1]).any(axis=2)
-    assert (moved != (accepted[1:] > accepted[:-1])).any()
-
-
 @pytest.mark.eager_and_compiled
 def test_a_recurrent_network_trains_where_it_cannot_be_vectorised():
     """TensorFlow cannot vectorise the lists of a loop over time."""

@@ -15,7 +15,6 @@ from tests.support.models import compiled
 from tests.support.models import data
 from tests.support.models import fit
 from tests.support.models import sequential
-from tests.support.sample_folders import as_first_written
 from tests.support.sample_folders import edit
 from tests.support.sample_folders import keep
 from tests.support.sample_folders import manifest_of
@@ -186,20 +185,6 @@ def test_another_law_is_refused(name, options, match, kept, tmp_path):
     check_refused(f"one sampler.*chain-3.*{match}", [kept[1][0], tmp_path])
 
 
-def test_another_law_is_refused_beside_a_folder_that_says_nothing(kept, tmp_path):
-    old = shutil.copytree(kept[1][0], tmp_path / "old")
-    edit(old, as_first_written)
-    hot = shutil.copytree(kept[1][0], tmp_path / "hot")
-
-    def change(manifest):
-        manifest["run"]["seed"] = 9
-        manifest["run"]["arguments"]["temperature"] = 2.0
-        return manifest
-
-    edit(hot, change)
-    check_refused("one sampler.*temperature=1.0, not 2.0", [old, kept[1][1], hot])
-
-
 def test_another_learning_rate_is_not_another_law(folders, kept):
     def change(manifest):
         manifest["run"]["arguments"]["learning_rate"] *= 2
@@ -238,60 +223,6 @@ def test_a_pool_is_no_callback(kept):
     model, folders = kept
     with pytest.raises(ValueError, match="several directories must not be a callback"):
         fit(compiled(SAMPLERS["csgld"].make(seed=9)), callbacks=[load(folders)])
-
-
-def test_folders_that_say_nothing_of_their_run_are_loaded(kept, folders):
-    for folder in folders:
-        edit(folder, as_first_written)
-    check_chains(folders, kept[0])
-    check_weights(folders, kept[0])
-
-
-# The checks find faults.
-
-
-def normalised_per_chain(samples):
-    weights = np.exp(reading.log_weights(samples._store.records))
-    return weights / weights.mean(axis=0)
-
-
-def test_weights_normalised_per_chain_are_caught(kept, monkeypatch):
-    monkeypatch.setattr(mh.PosteriorSamples, "weights", property(normalised_per_chain))
-    with pytest.raises(AssertionError):
-        check_weights(kept[1], kept[0])
-
-
-def swapped_chains(monkeypatch):
-    read = reading.PooledStore.read
-    swapped = lambda store, model: [draws[:, ::-1] for draws in read(store, model)]
-    monkeypatch.setattr(reading.PooledStore, "read", swapped)
-
-
-def swapped_records(monkeypatch):
-    joined = reading._joined
-    swapped = lambda stores, records: joined(stores, records[::-1])
-    monkeypatch.setattr(reading, "_joined", swapped)
-
-
-@pytest.mark.parametrize(
-    "plant, check",
-    [
-        (swapped_chains, check_chains),
-        (swapped_records, check_chains),
-        (swapped_records, check_weights),
-    ],
-)
-def test_what_is_swapped_is_caught(kept, monkeypatch, plant, check):
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        check(kept[1], kept[0])
-
-
-def test_silent_truncation_is_caught(kept, folders, monkeypatch):
-    loaded = reading.loaded
-    monkeypatch.setattr(reading, "loaded", lambda directory, _: loaded(directory, True))
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        check_lengths(folders, kept[0])
 
 
 # Many chains in a folder, and weights that do not move.

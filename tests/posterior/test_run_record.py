@@ -5,7 +5,6 @@ import itertools
 import shutil
 from pathlib import Path
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -16,8 +15,6 @@ from keras_mhmcmc.posterior import files
 from tests.support.models import compiled
 from tests.support.models import fit
 from tests.support.models import sequential
-from tests.support.sample_folders import as_first_written
-from tests.support.sample_folders import edit
 from tests.support.sample_folders import keep
 from tests.support.sample_folders import manifest_of
 from tests.support.samplers import SAMPLERS
@@ -83,33 +80,6 @@ def test_arrays_of_all_kinds_come_back(tmp_path):
     for index, array in written.items():
         assert (found[index].shape, found[index].dtype) == (array.shape, array.dtype)
         np.testing.assert_array_equal(found[index], array)
-
-
-def test_a_folder_of_an_earlier_version_is_read_and_continued(kept, tmp_path):
-    """Its files have no checksums, and its manifest has those of the files."""
-    model = keep(tmp_path, SAMPLERS["sgld"].make(seed=3), frozen(), epochs=1)
-    edit(tmp_path, as_first_written)
-    for path in tmp_path.glob("*.h5"):
-        with h5py.File(path) as file:
-            attributes, arrays = dict(file.attrs), {n: file[n][()] for n in file}
-        with h5py.File(path, "w") as file:
-            file.attrs.update(attributes)
-            for name, array in arrays.items():
-                file[name] = array
-                file[name].attrs["dtype"] = array.dtype.name
-
-    def with_checksums(manifest):
-        manifest["samples"][0]["sha256"] = "0" * 64
-        return manifest | {"base_sha256": "0" * 64}
-
-    edit(tmp_path, with_checksums)
-    before = mh.PosteriorSamples.load(tmp_path)._store.read(model)
-    fit(model, epochs=2, callbacks=[mh.PosteriorSamples(directory=tmp_path)])
-    assert manifest_of(tmp_path)["run"]["seed"] is None
-    after = mh.PosteriorSamples.load(tmp_path)._store.read(model)
-    assert len(after[0]) == 3
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one[0], other[0])
 
 
 # The run.

@@ -24,14 +24,3 @@ def edit(folder, change):
     """Replaces the manifest by what a function of it returns."""
     content = json.dumps(change(manifest_of(folder)))
     (Path(folder) / "manifest.json").write_text(content)
-
-
-def as_first_written(manifest):
-    """The manifest without the entries that came later, such as the run."""
-    later = ("log_rate", "is_final")
-    samples = [
-        {name: value for name, value in entry.items() if name not in later}
-        for entry in manifest["samples"]
-    ]
-    entries = {k: v for k, v in manifest.items() if k != "run"}
-    return entries | {"samples": samples}

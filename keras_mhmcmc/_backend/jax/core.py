@@ -1,12 +1,14 @@
-"""JAX: all that the package uses besides algebra, chains, loops and noise."""
+"""JAX: variables, functions, and arithmetic on lists of tensors."""
 
 import jax
+import jax.numpy as jnp
 import jaxlib
 import keras
 
 from keras_mhmcmc._backend import plain
 from keras_mhmcmc._backend.keras_internals import BuiltBeforeSteps
 from keras_mhmcmc._backend.keras_internals import stored_value
+from keras_mhmcmc._backend.xla import total
 from keras_mhmcmc._warn import warn
 
 __all__ = [
@@ -18,9 +20,10 @@ __all__ = [
     "cond",
     "gradient_and_more",
     "hold_values",
+    "map_and_sum",
     "map_members",
     "read",
-    "steps_if",
+    "sum_products",
 ]
 
 
@@ -76,34 +79,6 @@ def cond(condition, if_true, if_false):
         # Outside a trace `lax.cond` would compile both functions at each call.
         return if_true() if condition else if_false()
     return jax.lax.cond(condition, if_true, if_false)
-
-
-def steps_if(condition, step, variables):
-    """Run `step()`, which assigns `variables`, if `condition` holds.
-
-    Return True. Another backend that does not branch does nothing and returns False.
-    """
-    if not isinstance(condition, jax.core.Tracer):
-        if condition:
-            step()
-        return True
-    # A branch that returns a tensor it was given would copy the tensor. So the branches
-    # return only what `step` assigns. The second branch reads `assigned`, which is
-    # known because `cond` traces the first branch first. With another order, `cond`
-    # would say that the branches do not match.
-    old = read(variables)
-    assigned = []
-
-    def run():
-        with keras.StatelessScope(zip(variables, old, strict=True)) as scope:
-            step()
-        values = [scope.get_current_value(variable) for variable in variables]
-        assigned[:] = [i for i, v in enumerate(values) if v is not old[i]]
-        return [values[i] for i in assigned]
-
-    values = jax.lax.cond(condition, run, lambda: [old[i] for i in assigned])
-    plain.write([variables[i] for i in assigned], values)
-    return True
 
 
 compile_function = jax.jit
@@ -182,3 +157,30 @@ def _warn_of_wrong_sums(version):
 
 
 _warn_of_wrong_sums(jaxlib.__version__)
+
+
+def sum_products(function, *lists):
+    """Return sums of products over lists of tensors, float32 scalars.
+
+    `function` takes a tensor of each list, in float32 at least, and returns pairs of
+    tensors. The products of each pair are summed.
+    """
+    rows = []
+    for arrays in zip(*lists, strict=True):
+        pairs = function(*map(_at_least_float32, arrays))
+        rows.append([jnp.sum(x * y) for x, y in pairs])
+    return total(rows)
+
+
+def _at_least_float32(x):
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def map_and_sum(function, *arrays):
+    """Return elementwise results of `function(*arrays)`, and sums of products.
+
+    `function` returns a list of results and a list of pairs of tensors. The products of
+    each pair are summed. In a pair None stands for 1. XLA needs one pass.
+    """
+    results, pairs = function(*arrays)
+    return results, [jnp.sum(x if y is None else x * y) for x, y in pairs]

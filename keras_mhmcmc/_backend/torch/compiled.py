@@ -16,7 +16,7 @@ import torch._inductor
 from keras import tree
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from keras_mhmcmc._backend.torch.host import tracing
+from keras_mhmcmc._backend.torch.core import tracing
 from keras_mhmcmc._warn import warn
 
 _REMEDY = (

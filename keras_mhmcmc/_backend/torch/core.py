@@ -1,29 +1,66 @@
-"""PyTorch: all that the package uses besides algebra, chains, loops and noise."""
+"""PyTorch: variables, functions, and arithmetic on lists of tensors."""
 
+import contextlib
+import contextvars
+import functools
 import importlib.util
 
 import torch
 from keras import tree
 
 from keras_mhmcmc._backend import plain
-from keras_mhmcmc._backend.torch.host import Donated
-from keras_mhmcmc._backend.torch.host import is_known
+from keras_mhmcmc._backend.torch.generator import Normals
 
 __all__ = [
     "LossObserver",
     "StepTrainer",
     "accelerated",
+    "add_product",
+    "add_terms",
+    "affine",
+    "between",
     "cond",
+    "constant",
     "dense",
     "donated",
     "gradient_and_more",
+    "map_and_sum",
     "map_members",
     "read",
     "refuse_export",
+    "select",
     "steps_if",
+    "sum_products",
     "uncompiled",
+    "wrapped_product",
     "write",
 ]
+
+
+# Scalars that can be read, and memory that may be overwritten.
+
+_TRACING = contextvars.ContextVar("tracing", default=False)
+# Whether a step is traced, whose values a compiled program changes.
+is_tracing = _TRACING.get
+
+
+@contextlib.contextmanager
+def tracing():
+    """Trace a step in this scope: no scalar is known."""
+    token = _TRACING.set(True)
+    try:
+        yield
+    finally:
+        _TRACING.reset(token)
+
+
+def is_known(condition):
+    """Return whether a scalar is on the host, where reading it stops no queue."""
+    return condition.device.type == "cpu" and not is_tracing()
+
+
+class Donated(list):
+    """Tensors in the memory of variables, that a sum with them may overwrite."""
 
 
 class LossObserver(plain.LossObserver):
@@ -136,3 +173,135 @@ def map_members(function, stacked, chunk):
 
 
 accelerated = torch.cuda.is_available
+
+
+def add_terms(xs, *terms):
+    """Return x + a y + b z + ... for lists of tensors and terms (a, ys), (b, zs)."""
+    sums = xs if isinstance(xs, Donated) else None
+    for a, ys in terms:
+        a = _number(a)
+        if torch.is_tensor(a):
+            ys, a = torch._foreach_mul(ys, a), 1.0
+        if isinstance(ys, Normals):
+            sums = torch._foreach_add(xs, 0.0) if sums is None else sums
+            ys.add_to_(sums, a)
+        elif sums is None:
+            sums = torch._foreach_add(xs, ys, alpha=a)
+        else:
+            torch._foreach_add_(sums, ys, alpha=a)
+    return list(sums)
+
+
+def constant(values, dtype, like):
+    """Return a tensor that is made once, since a copy to a GPU stops its queue."""
+    device = like.device if torch.is_tensor(like) else None
+    return _constant(values, dtype, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _constant(values, dtype, device):
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=getattr(torch, dtype), device=device)
+
+
+def select(condition, xs, ys):
+    """Return xs if the scalar `condition` holds, else ys."""
+    if is_known(condition):
+        return list(xs) if condition else list(ys)
+    return [torch.where(condition, x, y) for x, y in zip(xs, ys, strict=True)]
+
+
+def sum_products(function, *lists):
+    """Return sums of products over lists of tensors, float32 scalars."""
+    rows = []
+    for arrays in zip(*lists, strict=True):
+        for piece in zip(*map(_cut, arrays), strict=True):
+            pairs = function(*map(_at_least_float32, piece))
+            rows.append([_dot(x, y) for x, y in pairs])
+    return [_total(column) for column in zip(*rows, strict=True)]
+
+
+def _at_least_float32(x):
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def map_and_sum(function, *arrays):
+    """Return elementwise results of `function(*arrays)`, and sums of products."""
+    cuts = [_cut(x) for x in arrays]
+    if len(cuts[0]) == 1:
+        results, pairs = function(*arrays)
+        return results, [_total([_dot(x, y)]) for x, y in pairs]
+    # Compute in pieces: fresh memory for intermediate tensors of the whole size may
+    # cost more than the arithmetic.
+    results, sums = None, []
+    for i, piece in enumerate(zip(*cuts, strict=True)):
+        made, pairs = function(*piece)
+        if results is None:
+            results = [torch.empty(arrays[0].shape, dtype=x.dtype) for x in made]
+            into = [_cut(x) for x in results]
+        for whole, x in zip(into, made, strict=True):
+            whole[i].copy_(x)
+        sums.append([_dot(x, y) for x, y in pairs])
+    return results, [_total(column) for column in zip(*sums, strict=True)]
+
+
+def _cut(x):
+    """Return a flat tensor in pieces of `_PIECE` numbers; on a GPU it stays whole."""
+    x = x.reshape(-1)
+    return [x] if x.is_cuda or len(x) <= _PIECE else x.split(_PIECE)
+
+
+# On a CPU, `torch.dot` and `vector_norm` add up one number after the other. The sum of
+# ten million numbers loses four digits. Sums of this many numbers lose no digits that
+# matter.
+_PIECE = 2**17
+
+
+def _dot(x, y):
+    """Return the sum of the products x y. None stands for 1.
+
+    On the host the sum is a Python number. A tensor that is kept between large ones
+    leaves holes in the memory, which then grew by the size of the weights.
+    """
+    total = x.sum() if y is None else torch.dot(x.reshape(-1), y.reshape(-1))
+    return total.item() if is_known(total) else total
+
+
+def _total(values):
+    """Return the sum of results of `_dot`, float32."""
+    total = sum(values)
+    if torch.is_tensor(total):
+        return total.float()
+    return torch.tensor(total, dtype=torch.float32)
+
+
+def affine(x, slope, constant):
+    """Return slope x + constant."""
+    slope = _number(slope)
+    if torch.is_tensor(slope):
+        return torch.addcmul(torch.as_tensor(constant), x, slope)
+    return torch.add(torch.as_tensor(constant, dtype=x.dtype), x, alpha=slope)
+
+
+add_product = torch.addcmul
+
+
+def between(x, y, share):
+    """Return x + share (y - x)."""
+    return torch.lerp(x, y, _number(share))
+
+
+def wrapped_product(x, factor, constant=0):
+    """Return factor x + constant of int32 tensors, modulo 2^32.
+
+    A compiled step is a program in C++, where int32 must not overflow. With int32 some
+    indices were out of bounds.
+    """
+    return (x.long() * factor + constant).to(torch.int32)
+
+
+def _number(scalar):
+    """Return a scalar on the host as a Python number, which makes operations faster."""
+    if torch.is_tensor(scalar) and scalar.ndim == 0 and is_known(scalar):
+        return scalar.item()
+    return scalar

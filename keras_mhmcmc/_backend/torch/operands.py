@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from keras import tree
 
-from keras_mhmcmc._backend.torch.host import is_tracing
+from keras_mhmcmc._backend.torch.core import is_tracing
 
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")

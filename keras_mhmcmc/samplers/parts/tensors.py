@@ -99,11 +99,6 @@ def all_finite(xs: Tensors, like: Tensor) -> Tensor:
     return ops.isfinite(zeros)
 
 
-def lazy_difference(xs: Tensors, ys: Tensors, like: Tensor) -> list[Tensor]:
-    """Return x - y for each tensor, for `sum_products` alone: it needs less memory."""
-    return subtract(xs, ys) if has_chains(like) else _backend.lazy_difference(xs, ys)
-
-
 def sum_products(
     function: Callable[..., Pairs], *lists: Tensors, like: Tensor
 ) -> list[Tensor]:
