@@ -35,8 +35,13 @@ from keras_mhmcmc.evaluation.regression import given_likelihood
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
 
-LOWEST, HIGHEST = 1e-4, 1e4
+LOWEST, HIGHEST = 1e-4, 1e4  # temperatures
 _HALVINGS = 50  # of the logarithm of the range: the result is exact to 2e-14
+_LAST_DIGITS = 1e-5  # of a prediction, which depend on the size of the batch
+_ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
+
+Method = Literal["absolute", "normalised", "quantile"]
+METHODS: tuple[Method, ...] = ("absolute", "normalised", "quantile")
 
 
 @serializable
@@ -182,12 +187,6 @@ def _slope(excess: Array, inverse: float) -> float:
     powers = np.exp(scaled - np.max(scaled, axis=1, keepdims=True))
     means = np.sum(powers * excess, axis=1) / np.sum(powers, axis=1)
     return float(np.mean(means))
-
-
-Method = Literal["absolute", "normalised", "quantile"]
-METHODS: tuple[Method, ...] = ("absolute", "normalised", "quantile")
-_LAST_DIGITS = 1e-5  # of a prediction, which depend on the size of the batch
-_ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
 
 
 @dataclasses.dataclass(frozen=True)

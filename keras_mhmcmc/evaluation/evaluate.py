@@ -1,7 +1,6 @@
 """`evaluate`: accuracy, calibration and uncertainty of several models."""
 
 import math
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from keras_mhmcmc import _data
 from keras_mhmcmc import _table
 from keras_mhmcmc import _validate
 from keras_mhmcmc._inputs import Inputs
-from keras_mhmcmc._inputs import as_inputs
 from keras_mhmcmc._inputs import example_shapes
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
@@ -107,7 +105,6 @@ def evaluate(
     Reference: Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and
     out-of-distribution examples"; for the scores see `mh.metrics`.
     """
-    bins = _validate.integer("bins", bins, 1)
     _validate.choice("verbose", verbose, (0, 1))
     classifiers = as_classifiers(models, from_logits, batch_size)
     likelihoods = regression.likelihood_of_each(classifiers, noise_std)
@@ -175,40 +172,12 @@ def _scores(
         _, outside = _uncertainty(classifier, *of_other)
         for area, measure in (("auroc", metrics.auroc), ("aupr", metrics.aupr)):
             for kind, scores in own.items():
-                found = _area(measure, scores, outside[kind])
+                both = np.concatenate([scores, outside[kind]])
+                is_outside = np.arange(len(both)) >= len(scores)
+                is_known = not np.any(np.isnan(both))
+                found = measure(both, is_outside) if is_known else math.nan
                 row[f"{area}_{kind}{other}"] = found
     return row
-
-
-def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
-    """Return the out-of-distribution inputs as a dict, or raise a `ValueError`."""
-    if ood is None:
-        return {}
-    is_one = isinstance(x, dict) and isinstance(ood, Mapping) and set(x) <= set(ood)
-    if is_one or not isinstance(ood, Mapping):
-        ood = {"ood": ood}
-    for name in ood:
-        if f"mi_{name}" in ood:
-            raise ValueError(
-                "Argument `ood` must be a dict without two names such as 'a' and "
-                "'mi_a', whose scores would have the same column. Rename one. "
-                f"Received: {name!r} and {f'mi_{name}'!r}"
-            )
-    shape = example_shapes(x)
-    others = {}
-    for name, inputs in ood.items():
-        example, others[name] = _data.peeked(inputs)
-        if isinstance(x, np.ndarray):  # another shape has its own error
-            example = as_inputs("ood", example)
-        else:
-            example = classifier.checked_inputs(example, "ood")
-        found = example_shapes(example)
-        if found != shape:
-            raise ValueError(
-                f"Argument `ood` must have examples shaped like those of `x`, {shape}. "
-                f"Resize them first. Received: {name!r} with {found}"
-            )
-    return others
 
 
 def _uncertainty(
@@ -222,14 +191,24 @@ def _uncertainty(
     return probabilities, {"": entropy, "mi_": information}
 
 
-def _area(
-    measure: Callable[[Array, Array], float], inside: Array, outside: Array
-) -> float:
-    """Return the area under the curve of a score, or NaN if there is no score."""
-    scores = np.concatenate([inside, outside])
-    is_known = not np.any(np.isnan(scores))
-    is_outside = np.arange(len(scores)) >= len(inside)
-    return measure(scores, is_outside) if is_known else math.nan
+def _others(ood: Any, x: Inputs, classifier: Classifier) -> dict[str, Any]:
+    """Return the out-of-distribution inputs as a dict, or raise a `ValueError`."""
+    if ood is None:
+        return {}
+    is_one = isinstance(x, dict) and isinstance(ood, Mapping) and set(x) <= set(ood)
+    if is_one or not isinstance(ood, Mapping):
+        ood = {"ood": ood}
+    others = {}
+    for name, inputs in ood.items():
+        example, others[name] = _data.peeked(inputs)
+        found = example_shapes(classifier.checked_inputs(example, "ood"))
+        if found != example_shapes(x):
+            raise ValueError(
+                "Argument `ood` must have examples shaped like those of `x`, "
+                f"{example_shapes(x)}. Resize them first. Received: {name!r} with "
+                f"{found}"
+            )
+    return others
 
 
 class _ScoreTable(_table.ColumnTable):

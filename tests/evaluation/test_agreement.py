@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.diagnostics import reference as implementation
 
 agreement = mh.diagnostics.agreement
 
@@ -37,7 +36,7 @@ def autoregression(seed, coefficient, shape):
 @pytest.mark.parametrize(("n", "m"), [(7, 5), (6, 6), (4, 8), (1, 9), (1, 1)])
 def test_w1_is_that_of_scipy(n, m, block, monkeypatch):
     stats = pytest.importorskip("scipy.stats")
-    monkeypatch.setattr(implementation, "_BLOCK", block)
+    monkeypatch.setattr(mh.diagnostics, "_BLOCK", block)
     first, second = probabilities(0, n), probabilities(1, m)
     each = [
         [stats.wasserstein_distance(first[:, i, k], second[:, i, k]) for k in range(3)]

@@ -230,11 +230,7 @@ def test_an_ensemble_is_traced_once():
         ({"x": {"a": np.zeros((40, 12))}}, "several inputs"),
         (
             {"ood": np.zeros((4, 3))},
-            "`ood` must have examples shaped like",
-        ),
-        (
-            {"ood": {"x": np.zeros((9, 12)), "mi_x": np.zeros((9, 12))}},
-            "`ood` must be a dict without two names",
+            r"`ood` must have the shape .* \(12,\)",
         ),
     ],
 )

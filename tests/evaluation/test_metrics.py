@@ -112,6 +112,17 @@ class TestCalibration:
         assert metrics.ece(p, y, bins=15) < 0.0044
         assert metrics.ece(p**2, y, bins=15) > 0.05
 
+    @pytest.mark.parametrize("bins", [5, 15])
+    def test_is_that_of_torchmetrics(self, bins):
+        torch = pytest.importorskip("torch")
+        functional = pytest.importorskip("torchmetrics.functional.classification")
+        p, y = random_case()
+        expected = functional.multiclass_calibration_error(
+            torch.tensor(p), torch.tensor(y), num_classes=5, n_bins=bins
+        )
+        assert 0.05 < float(expected) < 0.5
+        assert metrics.ece(p, y, bins) == pytest.approx(float(expected), abs=1e-6)
+
     def test_reliability_by_hand(self):
         p = [[0.5, 0.5], [0.6, 0.4], [0.2, 0.8], [0.0, 1.0]]
         table = metrics.reliability(p, [0, 1, 1, 1], bins=5)

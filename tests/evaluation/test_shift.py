@@ -13,7 +13,6 @@ from matplotlib import pyplot
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.evaluation.shift import CORRUPTIONS
-from keras_mhmcmc.evaluation.shift import ShiftTable
 
 SIDE = 25  # severity 1 moves an image by one pixel of these
 
@@ -188,7 +187,9 @@ def test_corruptions_of_the_user(case):
     expected = mh.metrics.nll(models["unsure"].predict(x / 8, verbose=0), y)
     assert scores[2] == pytest.approx(expected, rel=1e-4)
     assert table.column("unsure", "nll", "files")[1] == scores[1]
-    with pytest.raises(ValueError, match=r"'files'.*\[1, 3\], without 2"):
+    with pytest.raises(
+        ValueError, match=r"the severities \[1, 2\].*'files' with \[1, 3\]"
+    ):
         mh.evaluate_shift(models, x, y, corruptions=own, severities=(1, 2))
     with pytest.raises(ValueError, match="shape of `x`.*'crop'"):
         crop = {"crop": lambda z, severity: z[:, 1:]}
@@ -207,13 +208,6 @@ def test_the_table_prints_means(case):
     ]
     assert lines[0].split() == ["accuracy", "0", "1", "2"]
     assert lines[1].split()[1] == "0.9000"
-
-
-def test_models_with_other_cases_are_refused():
-    row = {"model": "a", "corruption": "blur", "severity": 1}
-    row |= {"accuracy": 0.5, "nll": 1.0, "ece": 0.1}
-    with pytest.raises(ValueError, match="same corruptions and severities"):
-        ShiftTable([row, row | {"model": "b", "severity": 2}])
 
 
 def test_pandas_has_a_line_for_each_row(case):
