@@ -1,6 +1,5 @@
 """R-hat and effective sample sizes of chains, and agreement with a reference."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["Agreement", "agreement", "summary", "to_arviz"]
 
 TASKS = ("classification", "regression")
-_FEWEST_DRAWS = 4  # of a chain, for R-hat
-_TOLERANCE = 1e-3  # of the sum of probabilities; half precision needs half of it
+_STILL = 1e-12  # share of the mean that rounding makes the deviation of a constant
 _BLOCK = 1_000_000  # numbers that `w1` sorts at a time
+_TOLERANCE = 1e-3  # of the sum of probabilities; half precision needs half of it
 
 
 def __dir__() -> list[str]:
@@ -69,30 +68,27 @@ def to_arviz(
     return arviz.from_dict(**groups)
 
 
-def summary(
-    draws: Any, names: str | Sequence[str] | None = None, max_rows: int = 1000
-) -> "pandas.DataFrame":
-    """Return mean, standard deviation, R-hat and effective sample sizes.
+def summary(draws: Any, names: str | Sequence[str] | None = None) -> "pandas.DataFrame":
+    """Return mean, standard deviation, R-hat and effective sample sizes, by ArviZ.
 
     R-hat compares the chains, at least 2. It is near 1 if they agree; a common rule
     asks for less than 1.01. The effective sample size is the number of independent
     draws that would estimate the centre (bulk) or the 5% and 95% quantiles (tail)
     equally well. The `pandas.DataFrame` has a row for each scalar, named by its array
     and its index, and the columns `mean`, `sd`, `r_hat`, `ess_bulk` and `ess_tail`. The
-    last three are NaN, with a warning, for a scalar that never changes or is not
-    finite, and for fewer than 4 draws.
+    last three are NaN for fewer than 4 draws, and, with a warning, for a scalar that
+    never changes or is not finite.
 
     Args:
         draws: a dict from names to arrays of shape (chain, draw, ...), such as
             {"p": posterior.predictions(model, x)}; or an ArviZ object, such as
             `posterior.to_arviz()`. The result of `mh.sample` has `summary` as a method.
         names: names of the quantities to list, or None for all.
-        max_rows: largest number of scalars to list, at least 1. Defaults to 1000.
 
     Raises:
         ImportError: ArviZ is not installed.
-        ValueError: `draws` has another type, an array lacks the axes (chain, draw), a
-            name is unknown, or there are more scalars than `max_rows`.
+        ValueError: `draws` has another type, an array lacks the axes (chain, draw), or
+            a name is unknown.
 
     Example:
 
@@ -106,85 +102,21 @@ def summary(
     "Rank-normalization, folding, and localization: an improved R-hat".
     """
     arviz = _arviz()
-    import pandas
-
-    max_rows = _validate.integer("max_rows", max_rows, 1)
     arrays = _chosen(_arrays(draws), names)
-    rows = {}
-    for name, array in arrays.items():
-        # One index more than allowed is enough to show that there are too many.
-        for index in itertools.islice(np.ndindex(array.shape[2:]), max_rows + 1):
-            label = f"[{', '.join(map(str, index))}]" if index else ""
-            rows[name + label] = array[:, :, *index]
-    if len(rows) > max_rows:
-        raise ValueError(
-            f"Argument `names` must choose at most max_rows={max_rows} scalars. "
-            f"Received: names={names!r}, with {len(rows)} scalars or more. The "
-            f"quantities are: {', '.join(arrays)}"
-        )
-    table = {
-        name: {
-            "mean": values.mean(),
-            "sd": values.std(ddof=1),
-            **_convergence(arviz, values),
-        }
-        for name, values in rows.items()
-    }
-    _warn_of_what_is_unknown(rows)
-    return pandas.DataFrame.from_dict(table, orient="index")
-
-
-def _convergence(arviz: Any, values: Array) -> dict[str, float]:
-    """Return R-hat and effective sample sizes; NaN if they are not known."""
+    options = {"var_names": list(arrays), "round_to": "none"}
+    table = arviz.summary(to_arviz(arrays), **options)
+    table = table[["mean", "sd", "r_hat", "ess_bulk", "ess_tail"]].copy()
     # ArviZ gives the number of draws for a constant, and ranks infinity as a number.
-    chains, draws = values.shape
-    is_unknown = _stands_still(values) or not np.isfinite(values).all()
-    if draws < _FEWEST_DRAWS or is_unknown:
-        return dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), math.nan)
-    return {
-        "r_hat": float(arviz.rhat(values)) if chains > 1 else math.nan,
-        "ess_bulk": float(arviz.ess(values, method="bulk")),
-        "ess_tail": float(arviz.ess(values, method="tail", prob=(0.05, 0.95))),
-    }
-
-
-def _stands_still(values: Array) -> bool:
-    """Return whether each chain has only one value."""
-    return bool(np.all(values == values[:, :1]))
-
-
-def _warn_of_what_is_unknown(rows: dict[str, Array]) -> None:
-    """Name the scalars without R-hat, and draws whose axes seem exchanged."""
-    chains, draws = next(iter(rows.values())).shape
-    if chains > draws > 1:
+    lost = ~(table["sd"] > _STILL * table["mean"].abs())  # NaN is lost, too
+    table.loc[lost, ["r_hat", "ess_bulk", "ess_tail"]] = math.nan
+    if lost.any():
         warn(
-            f"The draws have {chains} chains of {draws} draws, and R-hat is wrong if "
-            f"these are {draws} chains of {chains} draws. Exchange the first two axes "
-            "in this case, as of `energies`, `weights` and `chain_history`."
+            f"{lost.sum()} of {len(table)} scalars never change or have values that "
+            f"are NaN or infinite, and no R-hat: {', '.join(table.index[lost][:3])}, "
+            "... If they are no constants of the model, look at the acceptance of the "
+            "chains, and lower the step size of chains that diverge."
         )
-    if draws < _FEWEST_DRAWS or chains == 1:
-        warn(
-            f"R-hat is NaN: it compares at least two chains, of {_FEWEST_DRAWS} draws "
-            "or more. Run several chains, such as with `num_chains=4`, or longer ones. "
-            f"Received: chains and draws {chains, draws}"
-        )
-    lost = [name for name, values in rows.items() if not np.isfinite(values).all()]
-    still = [name for name, values in rows.items() if _stands_still(values)]
-    if lost:
-        warn(
-            f"{len(lost)} of {len(rows)} scalars have values that are NaN or infinite, "
-            f"and no R-hat: {_some(lost)}. A chain has diverged: lower its step size."
-        )
-    if still and draws >= _FEWEST_DRAWS:
-        warn(
-            f"{len(still)} of {len(rows)} scalars have the same value in all draws of "
-            f"a chain, and no R-hat: {_some(still)}. If they are no constants of the "
-            "model, the chain stands still: look at its acceptance."
-        )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + ", ..." * (len(names) > 3)
+    return table
 
 
 def _arrays(draws: Any) -> dict[str, Array]:
@@ -290,7 +222,6 @@ class _Predictions(NamedTuple):
     mean: Array  # of that shape
     sd: Array | None = None  # between members
     members: Array | None = None  # (members, *shape)
-    chains: Array | None = None  # (chains, draws, *shape)
 
 
 def agreement(
@@ -322,12 +253,10 @@ def agreement(
             part of them, of shape (examples, classes) or (examples,). Defaults to None.
         reference_sd: standard deviations over all draws, likewise. Defaults to None.
         reference_ess: effective sample size of the reference, at least 1: a number, or
-            an array of the shape of `reference_mean`. Defaults to None: ArviZ finds
-            it if `reference` has chains, and otherwise `mean_error` and `sd_error` are
-            NaN. Give it with `reference_mean` and `reference_sd`.
+            an array of the shape of `reference_mean`, such as `ess_bulk` of `summary`.
+            Defaults to None: `mean_error` and `sd_error` are NaN.
 
     Raises:
-        ImportError: ArviZ is not installed, and needed.
         ValueError: an array has another shape, values that are not finite or no
             probabilities; or the reference does not vary.
 
@@ -364,15 +293,7 @@ def agreement(
         )
     mean = _as_moment("reference_mean", reference_mean, truth.mean, shape)
     sd = _as_moment("reference_sd", reference_sd, truth.sd, shape)
-    is_whole = reference_mean is None and reference_sd is None
-    if reference_ess is None and not is_whole and truth.chains is not None:
-        raise ValueError(
-            "Argument `reference_ess` must be the effective sample size of the draws "
-            "that `reference_mean` and `reference_sd` come from: that of `reference` "
-            "alone would make the errors look too small. Received: reference_ess=None"
-        )
-    sizes = _sizes(truth, reference_ess)
-    unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, sizes)
+    unit_of_mean, unit_of_sd = _monte_carlo_errors(truth, sd, reference_ess)
     distance = found.mean - mean
     is_same = found.mean.argmax(axis=-1) == mean.argmax(axis=-1)
     variation = 0.5 * np.abs(distance).sum(axis=-1)
@@ -396,16 +317,11 @@ def _as_predictions(name: str, values: Any, is_classified: bool) -> _Predictions
             f"(chains, draws, {inner}) for this task, with at least one example. "
             f"Received: shape {values.shape}"
         )
-    if values.ndim > 1 and values.shape[-1] == 1:
-        remedy = f"Drop an axis of length 1 with {name}[..., 0]."
-        if is_classified:
-            remedy = (
-                "Pass np.concatenate([1 - p, p], axis=-1) for a sigmoid p, or "
-                'task="regression" for a regression.'
-            )
+    if not is_classified and values.ndim > 1 and values.shape[-1] == 1:
         raise ValueError(
-            f"Argument `{name}` must have at least two {inner.split()[-1]} along its "
-            f"last axis. {remedy} Received: shape {values.shape}"
+            f"Argument `{name}` must have at least two examples along its last axis. "
+            f"Drop an axis of length 1 with {name}[..., 0]. "
+            f"Received: shape {values.shape}"
         )
     is_good = np.abs(values) <= _validate.LARGEST_NUMBER  # NaN is not
     if not np.all(is_good):
@@ -421,15 +337,15 @@ def _as_predictions(name: str, values: Any, is_classified: bool) -> _Predictions
     if is_classified and is_outside:
         raise ValueError(
             f"Argument `{name}` must have probabilities, which lie in [0, 1] and sum "
-            f"to 1 within {_TOLERANCE:g} over the last axis. Apply a softmax to logits "
-            'first, or pass task="regression" for a regression. Received: values '
-            f"between {low:g} and {high:g}, and a sum of {worst:.6g}"
+            f"to 1 within {_TOLERANCE:g} over the last axis. Apply a softmax to "
+            "logits, pass np.concatenate([1 - p, p], axis=-1) for a sigmoid p, or "
+            'task="regression" for a regression. Received: values between '
+            f"{low:g} and {high:g}, and a sum of {worst:.6g}"
         )
     if values.ndim == axes:
         return _Predictions(values)
     members = values.reshape(-1, *values.shape[values.ndim - axes :])
-    chains = values if values.ndim == axes + 2 else None
-    return _Predictions(members.mean(axis=0), members.std(axis=0), members, chains)
+    return _Predictions(members.mean(axis=0), members.std(axis=0), members)
 
 
 def _as_moment(name: str, values: Any, own: Any, shape: tuple[int, ...]) -> Any:
@@ -448,49 +364,21 @@ def _as_moment(name: str, values: Any, own: Any, shape: tuple[int, ...]) -> Any:
     return values
 
 
-def _sizes(truth: _Predictions, given: Any) -> tuple[Array, Array] | None:
-    """Return effective sample sizes for the mean and for the standard deviation."""
-    shape = truth.mean.shape
-    if given is not None:
-        ess = _validate.array("Argument `reference_ess`", given)
-        is_valid = np.all((ess >= 1.0) & np.isfinite(ess))
-        if ess.shape not in ((), shape) or not is_valid:
-            raise ValueError(
-                "Argument `reference_ess` must be a finite number of at least 1, or "
-                f"such numbers in the shape {shape} of the mean prediction. "
-                f"Received: reference_ess={_validate.shown(given)}"
-            )
-        return ess, ess
-    if truth.chains is None:
-        return None
-    chains = truth.chains.reshape(*truth.chains.shape[:2], -1)
-    # A standard deviation is that of the mean of squared deviations.
-    squares = np.square(chains - chains.mean(axis=(0, 1)))
-    return _ess(chains).reshape(shape), _ess(squares).reshape(shape)
-
-
-def _ess(chains: Array) -> Array:
-    """Return the effective sample size of the mean of each column."""
-    arviz = _arviz()
-    columns = np.moveaxis(chains, -1, 0)
-    ess = [
-        float(arviz.ess(x, method="mean")) if x.std() > 0.0 else float(x.size)
-        for x in columns
-    ]
-    if not np.all(np.isfinite(ess)):
-        raise ValueError(
-            "Argument `reference` must have at least four draws in each chain. Pass "
-            "`reference_ess` if the effective sample size is known otherwise. "
-            f"Received: chains and draws {chains.shape[:2]}"
-        )
-    return np.array(ess)
-
-
 def _monte_carlo_errors(
-    truth: _Predictions, sd: Array | None, sizes: tuple[Array, Array] | None
+    truth: _Predictions, sd: Array | None, ess: Any
 ) -> tuple[Array | None, Array | None]:
     """Return the standard errors of the reference's means and standard deviations."""
-    if sizes is None or sd is None:
+    if ess is None:
+        return None, None
+    sizes, shape = _validate.array("Argument `reference_ess`", ess), truth.mean.shape
+    is_valid = np.all((sizes >= 1.0) & np.isfinite(sizes))
+    if sizes.shape not in ((), shape) or not is_valid:
+        raise ValueError(
+            "Argument `reference_ess` must be a finite number of at least 1, or "
+            f"such numbers in the shape {shape} of the mean prediction. "
+            f"Received: reference_ess={_validate.shown(ess)}"
+        )
+    if sd is None:
         return None, None
     if not np.any(sd > 0.0):
         raise ValueError(
@@ -498,7 +386,7 @@ def _monte_carlo_errors(
             "without variation there is no unit for the errors. Received: a standard "
             "deviation of 0 for every prediction"
         )
-    of_mean = sd / np.sqrt(sizes[0])
+    of_mean = sd / np.sqrt(sizes)
     if truth.members is None or not np.any(truth.sd):
         return of_mean, None
     squares = np.square(truth.members - truth.mean)
@@ -507,7 +395,7 @@ def _monte_carlo_errors(
     ratio = np.divide(
         fourth, np.square(variance), np.ones_like(variance), where=variance > 0.0
     )
-    return of_mean, sd * np.sqrt((ratio - 1.0) / (4.0 * sizes[1]))
+    return of_mean, sd * np.sqrt((ratio - 1.0) / (4.0 * sizes))
 
 
 def _ratio(difference: Array | None, unit: Array | None) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
-from typing import Literal
 from typing import NamedTuple
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ from keras_mhmcmc.fit.sampler import Sampler
 from keras_mhmcmc.samplers.amagold import AMAGOLD
 from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
 
-Optimizer = keras.optimizers.Optimizer
+Optimizer: TypeAlias = keras.optimizers.Optimizer
 
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _BATCH_SIZE = 32  # the default of `fit`
@@ -65,7 +65,6 @@ def suggest_learning_rate(
     steps: int = 200,
     batch_size: int | None = None,
     seed: int = 0,
-    verbose: Literal[0, 1] = 0,
 ) -> "LearningRateTable":
     """Run a model shortly at several learning rates, and suggest the largest good one.
 
@@ -99,7 +98,6 @@ def suggest_learning_rate(
             `batch_size` of the sampler if it has one, otherwise 32.
         seed: integer in [0, 2**31) that orders the examples, and makes the noise of a
             sampler without a seed. Defaults to 0.
-        verbose: 1 shows a progress bar that counts rates. Defaults to 0.
 
     Raises:
         ValueError: the model is not compiled, an argument is outside its range, the
@@ -128,7 +126,6 @@ def suggest_learning_rate(
     steps = _validate.integer("steps", steps, 4)
     batch_size = _batch_size(batch_size, inner)
     seed = _validate.seed(seed)
-    _validate.choice("verbose", verbose, (0, 1))
     stream = _data.stream_of(x, y, batch_size, seed)
     first, targets, _ = next(stream())
     if targets is None and model.loss is not None:
@@ -144,14 +141,10 @@ def suggest_learning_rate(
         trial.find_train_size(model, x)
     elif LossScaleOptimizer in (type(given), type(own)):  # mixed_float16
         trial = LossScaleOptimizer(trial)
-    bar = keras.utils.Progbar(len(tried), verbose=verbose, unit_name="rate")
-    outcomes = []
     with _borrowed(model, trial):
         trials = _Trials(model, trial, stream, steps)
         start = trials.start()
-        for rate in tried:
-            outcomes.append(trials.run(rate))
-            bar.add(1)
+        outcomes = [trials.run(rate) for rate in tried]
     measure = "energy per example" if isinstance(inner, Sampler) else "loss"
     return LearningRateTable(
         _rows(tried, start, outcomes), type(inner).__name__, measure

@@ -221,6 +221,9 @@ class _ScoreTable(_table.ColumnTable):
 
     def _head(self, name: str) -> str:
         """Return what is printed above a column, or nothing to leave it out."""
+        for start, head in (("auroc_mi_", "AUROC MI"), ("auroc_", "AUROC")):
+            if name.startswith(start):  # such as "AUROC MI kmnist"
+                return f"{head} {name.removeprefix(start)}"
         return self._heads.get(name, "")
 
     def _printed(self) -> _table.Printed:
@@ -274,13 +277,6 @@ class EvaluationTable(_ScoreTable):
         "entropy": "entropy",
         "mutual_information": "MI",
     }
-
-    def _head(self, name: str) -> str:
-        if name.startswith("auroc_mi_"):  # such as "AUROC MI kmnist"
-            return f"AUROC MI {name.removeprefix('auroc_mi_')}"
-        if name.startswith("auroc_"):
-            return f"AUROC {name.removeprefix('auroc_')}"
-        return super()._head(name)
 
 
 class RegressionTable(_ScoreTable):
