@@ -192,11 +192,11 @@ class Agreement(NamedTuple):
 
     | score | equation |
     |---|---|
-    | `label_agreement` | mean_i [argmax_k mean(P_ik) = argmax_k mean(R_ik)] |
-    | `total_variation` | mean_i 1/2 sum_k abs(mean(P_ik) - mean(R_ik)) |
-    | `w1` | mean_i c sum_k of the first Wasserstein distance of P_ik and R_ik |
-    | `mean_error` | rms_ik(mean(P_ik) - mean(R_ik)) / rms_ik(e_ik) |
-    | `sd_error` | rms_ik(sd(P_ik) - sd(R_ik)) / rms_ik(s_ik) |
+    | `label_agreement` | `mean_i [argmax_k mean(P_ik) = argmax_k mean(R_ik)]` |
+    | `total_variation` | `mean_i 1/2 sum_k abs(mean(P_ik) - mean(R_ik))` |
+    | `w1` | `mean_i c sum_k W1(P_ik, R_ik)`, W1 the first Wasserstein distance |
+    | `mean_error` | `rms_ik(mean(P_ik) - mean(R_ik)) / rms_ik(e_ik)` |
+    | `sd_error` | `rms_ik(sd(P_ik) - sd(R_ik)) / rms_ik(s_ik)` |
 
     In a classification c is 1/2: `w1` is never below `total_variation`, and equals it
     for one member against one member. In a regression c is 1, and `w1` has the unit of

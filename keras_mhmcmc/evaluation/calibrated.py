@@ -21,17 +21,13 @@ from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.evaluation.checks import ROUNDED
-from keras_mhmcmc.evaluation.checks import SMALLEST
-from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.checks import as_targets
-from keras_mhmcmc.evaluation.checks import check_built
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
+from keras_mhmcmc.evaluation.evaluate import distribution
+from keras_mhmcmc.evaluation.evaluate import given_likelihood
 from keras_mhmcmc.evaluation.metrics.regression import LEVEL
-from keras_mhmcmc.evaluation.regression import distribution
-from keras_mhmcmc.evaluation.regression import given_likelihood
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
 
@@ -89,7 +85,7 @@ class TemperatureScaled(WrapperModel):
         name: str = "temperature_scaled",
     ) -> None:
         super().__init__(name=_validate.scope_name(name))
-        check_built("Argument `model`", model)
+        checks.check_built("Argument `model`", model)
         interval = _validate.POSITIVE
         self.temperature = _validate.number("temperature", temperature, interval)
         _validate.instance("from_logits", from_logits, bool, "True or False")
@@ -102,9 +98,9 @@ class TemperatureScaled(WrapperModel):
         outputs = ops.cast(self.model(inputs, training=False), "float32")
         is_one, logits = outputs.shape[-1] == 1, outputs
         if not self.from_logits:
-            logits = ops.log(ops.maximum(outputs, SMALLEST))
+            logits = ops.log(ops.maximum(outputs, checks.SMALLEST))
         if not self.from_logits and is_one:
-            logits = logits - ops.log(ops.maximum(1.0 - outputs, ROUNDED))
+            logits = logits - ops.log(ops.maximum(1.0 - outputs, checks.ROUNDED))
         logits = logits / self.temperature
         return ops.sigmoid(logits) if is_one else ops.softmax(logits, axis=-1)
 
@@ -152,7 +148,7 @@ def temperature_scaling(
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     outputs, y = _data.predicted(classifier.mean_outputs, x, y)
     logits = classifier.as_logits(outputs)
-    labels = as_labels("y", y, *logits.shape)
+    labels = checks.as_labels("y", y, *logits.shape)
     temperature = best_temperature(logits, labels)
     return TemperatureScaled(classifier.model, temperature, classifier.from_logits)
 
@@ -301,7 +297,7 @@ def conformal_sets(
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     outputs, y = _data.predicted(classifier.mean_outputs, x, y)
     probabilities = classifier.as_probabilities(outputs)
-    labels = as_labels("y", y, *probabilities.shape)
+    labels = checks.as_labels("y", y, *probabilities.shape)
     scores = 1.0 - probabilities[np.arange(len(labels)), labels]
     return ConformalSets(classifier, level, _threshold(scores, level))
 
@@ -377,7 +373,7 @@ def conformal_intervals(
     likelihood = likelihood or GaussianNLL(1.0)  # of which the mean is used
     outputs, y = _data.predicted(classifier.output_arrays, x, y)
     low, high, scale = _ends(classifier, outputs, likelihood, method, level)
-    y = as_targets("y", y, low.shape)
+    y = checks.as_targets("y", y, low.shape)
     threshold = _threshold(np.maximum(low - y, y - high) / scale, level)
     return ConformalIntervals(classifier, level, threshold, method, likelihood)
 

@@ -10,9 +10,7 @@ import numpy.typing as npt
 from keras_mhmcmc import _laws
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.evaluation.checks import as_finite
-from keras_mhmcmc.evaluation.checks import as_shares
-from keras_mhmcmc.evaluation.checks import as_targets
+from keras_mhmcmc.evaluation import checks
 
 LEVEL = _validate.Interval(0.0, 1.0, low_open=True)
 LEVELS = tuple(k / 20 for k in range(1, 20))  # 5%, 10%, ..., 95%
@@ -60,7 +58,7 @@ class PredictiveMixture:
     def __init__(self, law: _laws.Law, weights: npt.ArrayLike | None = None) -> None:
         self.law = law
         self.means = law.mean  # of the members, shape (S, N, D)
-        self.weights = as_shares(weights, len(self.means))
+        self.weights = checks.as_shares(weights, len(self.means))
 
     def mean(self) -> Array:
         """Return the mean of each target, shape (N, D)."""
@@ -194,7 +192,7 @@ class PredictiveMixture:
         Reference: Kuleshov, Fenner and Ermon (2018), "Accurate uncertainties for deep
         learning using calibrated regression", section 3.5.
         """
-        expected = as_finite("levels", levels, ranks=(1,), axes="(levels,)")
+        expected = checks.as_finite("levels", levels, ranks=(1,), axes="(levels,)")
         for level in expected:
             _validate.number("levels", float(level), LEVEL)
         inside = np.sort(self._central(self._targets(y)), axis=None)
@@ -211,7 +209,7 @@ class PredictiveMixture:
         return float(np.mean(np.abs(curve.observed - curve.expected)))
 
     def _targets(self, y: npt.ArrayLike) -> Array:
-        y = as_targets("y", y, self.means.shape[1:])
+        y = checks.as_targets("y", y, self.means.shape[1:])
         wrong = (y < 0.0) | (y != np.floor(y))
         if self.law.is_count and np.any(wrong):
             raise ValueError(
@@ -278,7 +276,9 @@ class NormalMixture(PredictiveMixture):
         noise_std: float,
         weights: npt.ArrayLike | None = None,
     ) -> None:
-        means = as_finite("means", means, ranks=(2, 3), axes="(members, examples)")
+        means = checks.as_finite(
+            "means", means, ranks=(2, 3), axes="(members, examples)"
+        )
         noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
         means = means.reshape(1, *means.shape[:2], -1)
         ones = np.ones_like(means)
