@@ -53,7 +53,7 @@ SHORT = {
 ASKING = {
     "barker_chain.py": {"Barker"},  # this model and that optimizer are one method
     "plots/runs.py": {"SpikeSlabOptimizer"},  # the figure of what it alone has
-    "tuning/learning_rate.py": {"AMAGOLD"},  # refused, with the remedy
+    "tuning.py": {"AMAGOLD"},  # refused, with the remedy
 }
 
 

@@ -45,7 +45,7 @@ from keras_mhmcmc.baselines.head_posterior import of_prior
 from keras_mhmcmc.baselines.head_posterior import whitened
 from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
-from keras_mhmcmc.evaluation.regression import compiled_noise
+from keras_mhmcmc.evaluation.evaluate import compiled_noise
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.loop import Plan

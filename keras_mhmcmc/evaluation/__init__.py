@@ -6,7 +6,7 @@ from keras_mhmcmc.evaluation.calibrated import conformal_sets
 from keras_mhmcmc.evaluation.calibrated import temperature_scaling
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.evaluate import evaluate
-from keras_mhmcmc.evaluation.regression import predict_distribution
+from keras_mhmcmc.evaluation.evaluate import predict_distribution
 from keras_mhmcmc.evaluation.shift import corrupt
 from keras_mhmcmc.evaluation.shift import evaluate_shift
 

@@ -21,22 +21,23 @@ from keras_mhmcmc._stored_model import WrapperModel
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc.evaluation.checks import ROUNDED
-from keras_mhmcmc.evaluation.checks import SMALLEST
-from keras_mhmcmc.evaluation.checks import as_labels
-from keras_mhmcmc.evaluation.checks import as_targets
-from keras_mhmcmc.evaluation.checks import check_built
+from keras_mhmcmc.evaluation import checks
 from keras_mhmcmc.evaluation.classifier import BATCH_SIZE
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
+from keras_mhmcmc.evaluation.evaluate import distribution
+from keras_mhmcmc.evaluation.evaluate import given_likelihood
 from keras_mhmcmc.evaluation.metrics.regression import LEVEL
-from keras_mhmcmc.evaluation.regression import distribution
-from keras_mhmcmc.evaluation.regression import given_likelihood
 from keras_mhmcmc.losses import GaussianNLL
 from keras_mhmcmc.losses import Likelihood
 
-LOWEST, HIGHEST = 1e-4, 1e4
+LOWEST, HIGHEST = 1e-4, 1e4  # temperatures
 _HALVINGS = 50  # of the logarithm of the range: the result is exact to 2e-14
+_LAST_DIGITS = 1e-5  # of a prediction, which depend on the size of the batch
+_ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
+
+Method = Literal["absolute", "normalised", "quantile"]
+METHODS: tuple[Method, ...] = ("absolute", "normalised", "quantile")
 
 
 @serializable
@@ -84,7 +85,7 @@ class TemperatureScaled(WrapperModel):
         name: str = "temperature_scaled",
     ) -> None:
         super().__init__(name=_validate.scope_name(name))
-        check_built("Argument `model`", model)
+        checks.check_built("Argument `model`", model)
         interval = _validate.POSITIVE
         self.temperature = _validate.number("temperature", temperature, interval)
         _validate.instance("from_logits", from_logits, bool, "True or False")
@@ -97,9 +98,9 @@ class TemperatureScaled(WrapperModel):
         outputs = ops.cast(self.model(inputs, training=False), "float32")
         is_one, logits = outputs.shape[-1] == 1, outputs
         if not self.from_logits:
-            logits = ops.log(ops.maximum(outputs, SMALLEST))
+            logits = ops.log(ops.maximum(outputs, checks.SMALLEST))
         if not self.from_logits and is_one:
-            logits = logits - ops.log(ops.maximum(1.0 - outputs, ROUNDED))
+            logits = logits - ops.log(ops.maximum(1.0 - outputs, checks.ROUNDED))
         logits = logits / self.temperature
         return ops.sigmoid(logits) if is_one else ops.softmax(logits, axis=-1)
 
@@ -147,7 +148,7 @@ def temperature_scaling(
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     outputs, y = _data.predicted(classifier.mean_outputs, x, y)
     logits = classifier.as_logits(outputs)
-    labels = as_labels("y", y, *logits.shape)
+    labels = checks.as_labels("y", y, *logits.shape)
     temperature = best_temperature(logits, labels)
     return TemperatureScaled(classifier.model, temperature, classifier.from_logits)
 
@@ -182,12 +183,6 @@ def _slope(excess: Array, inverse: float) -> float:
     powers = np.exp(scaled - np.max(scaled, axis=1, keepdims=True))
     means = np.sum(powers * excess, axis=1) / np.sum(powers, axis=1)
     return float(np.mean(means))
-
-
-Method = Literal["absolute", "normalised", "quantile"]
-METHODS: tuple[Method, ...] = ("absolute", "normalised", "quantile")
-_LAST_DIGITS = 1e-5  # of a prediction, which depend on the size of the batch
-_ROUNDING = 1e-9  # of (n + 1) * level: 0.9 is not exact in binary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,7 +297,7 @@ def conformal_sets(
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
     outputs, y = _data.predicted(classifier.mean_outputs, x, y)
     probabilities = classifier.as_probabilities(outputs)
-    labels = as_labels("y", y, *probabilities.shape)
+    labels = checks.as_labels("y", y, *probabilities.shape)
     scores = 1.0 - probabilities[np.arange(len(labels)), labels]
     return ConformalSets(classifier, level, _threshold(scores, level))
 
@@ -378,7 +373,7 @@ def conformal_intervals(
     likelihood = likelihood or GaussianNLL(1.0)  # of which the mean is used
     outputs, y = _data.predicted(classifier.output_arrays, x, y)
     low, high, scale = _ends(classifier, outputs, likelihood, method, level)
-    y = as_targets("y", y, low.shape)
+    y = checks.as_targets("y", y, low.shape)
     threshold = _threshold(np.maximum(low - y, y - high) / scale, level)
     return ConformalIntervals(classifier, level, threshold, method, likelihood)
 

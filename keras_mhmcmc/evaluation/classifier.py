@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -170,15 +169,17 @@ class Classifier:
         if not self.has_members:
             return self.mean_outputs(x), None
         weights = self.model.averaging_weights
-        parts = []
-        inputs = self.checked_inputs(x)
-        for outputs in self.batches(self.compiled(_EACH), inputs):
+
+        def finish(outputs: Array) -> tuple[Array, Array]:
             mean = np.tensordot(weights, outputs.astype("float64"), axes=(0, 1))
             members = self.as_probabilities(outputs.reshape(-1, outputs.shape[2]))
             members = members.reshape(*outputs.shape[:2], -1)
             members = np.moveaxis(members, 1, 0)
-            parts.append((mean, metrics.mutual_information(members, weights)))
-        pair: tuple[Array, Array] = _data.joined(parts)
+            return mean, metrics.mutual_information(members, weights)
+
+        inputs = self.checked_inputs(x)
+        pair: tuple[Array, Array]
+        pair = self.map(self.compiled(_EACH), inputs, finish=finish)
         return pair
 
     def redrawn(self, x: DataLike) -> Array:
@@ -256,17 +257,10 @@ class Classifier:
     def outputs(
         self, x: Tensor, values: Sequence[Tensor], member: Tensor | None = None
     ) -> Tensor:
-        """Return the model's outputs for given values of its variables.
+        """Return the outputs (n, columns) for given `values` of the variables.
 
-        The model's state does not change. So two calls use the same random numbers.
-
-        Args:
-            x: inputs, a tensor of shape (n, ...).
-            values: values of the trainable and then the non-trainable variables.
-            member: index of a member as a tensor, or None for the whole model.
-
-        Returns:
-            A float32 tensor of shape (n, columns).
+        They are those of the whole model, or of a member, whose index is a tensor. The
+        model's state does not change. So two calls use the same random numbers.
         """
         with self._with(values):
             if member is None:
@@ -285,29 +279,27 @@ class Classifier:
         mapping = zip(self._variables, values, strict=True)
         return keras.StatelessScope(state_mapping=mapping)
 
-    def batches(self, function: Callable[..., Any], *arrays: Inputs) -> Iterator[Any]:
-        """Yield `function(*parts, values)` for each batch, as NumPy arrays.
+    def map(
+        self,
+        function: Callable[..., Any],
+        *arrays: Inputs,
+        finish: Callable[[Any], Any] = lambda outputs: outputs,
+    ) -> Any:
+        """Return `finish(function(*parts, values))` of all batches, joined.
 
-        Args:
-            function: takes the batch of each array, and the variables' values.
-            *arrays: arrays of equal lengths, or dicts or lists of such arrays.
+        `function` takes the batch of each array, or dict or list of arrays, and the
+        variables' values. `finish` gets its results as NumPy arrays.
         """
         count = len(keras.tree.flatten(arrays[0])[0])
         size = min(self.batch_size, count)
-        values = self.values()
+        values, results = self.values(), []
         for start in range(0, count, size):
             # The last row is repeated to fill the last batch: one shape, one compile.
             rows = np.minimum(np.arange(start, start + size), count - 1)
-            parts = [_inputs.tensors(array, rows) for array in arrays]
-            outputs = function(*parts, values)
-            yield keras.tree.map_structure(
-                lambda part, stop=count - start: ops.convert_to_numpy(part)[:stop],
-                outputs,
-            )
-
-    def map(self, function: Callable[..., Any], *arrays: Inputs) -> Any:
-        """Return the concatenated results of `batches`."""
-        return _data.joined(self.batches(function, *arrays))
+            outputs = function(*(_inputs.tensors(a, rows) for a in arrays), values)
+            outputs = keras.tree.map_structure(ops.convert_to_numpy, outputs)
+            results.append(finish(_data.rows(outputs, slice(count - start))))
+        return _data.joined(results)
 
     def _over(self, function: Callable[..., Any], x: DataLike) -> Array:
         """Return `map` over inputs, or over the batches of a data set."""

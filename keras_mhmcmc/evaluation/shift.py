@@ -5,7 +5,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
-from typing import Literal
 from typing import cast
 
 import keras
@@ -24,18 +23,9 @@ from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.classifier import Models
 from keras_mhmcmc.evaluation.classifier import as_classifiers
 
-SCORES = ("accuracy", "nll", "ece")
-_OTHER_UNITS = 10.0  # times the largest number of clean inputs, or of corrupted ones
 _TITLES = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE"}
-_NOISE = (0.04, 0.08, 0.12, 0.18, 0.26)  # standard deviation, shares of the range
-_BLUR = (0.012, 0.02, 0.03, 0.04, 0.055)  # standard deviation, shares of the height
-_ROTATION = (8.0, 15.0, 25.0, 35.0, 50.0)  # degrees
-_CONTRAST = (0.75, 0.55, 0.4, 0.25, 0.15)  # share of the contrast that is left
-_TRANSLATION = (0.04, 0.08, 0.12, 0.17, 0.23)  # shares of height or width
-_NO_IMAGES = (
-    "Argument `x` must be images of shape (N, H, W) or (N, H, W, C). Reshape rows of "
-    "pixels first, or pass `image_shape` to `mh.evaluate_shift`. Received: shape "
-)
+SCORES = tuple(_TITLES)
+_OTHER_UNITS = 10.0  # times the largest number of clean inputs, or of corrupted ones
 
 
 def evaluate_shift(
@@ -51,7 +41,6 @@ def evaluate_shift(
     from_logits: bool | Mapping[str, bool] = False,
     bins: int = 15,
     batch_size: int = 256,
-    verbose: Literal[0, 1] = 0,
 ) -> "ShiftTable":
     """Score models on inputs that are corrupted more and more.
 
@@ -77,7 +66,6 @@ def evaluate_shift(
         from_logits: as in `mh.evaluate`. Defaults to False.
         bins: number of confidence bins of the calibration error. Defaults to 15.
         batch_size: number of examples computed at a time. Defaults to 256.
-        verbose: 1 shows a progress bar that counts corrupted sets. Defaults to 0.
 
     Raises:
         ImportError: SciPy is not installed, and a corruption needs it.
@@ -101,12 +89,8 @@ def evaluate_shift(
     x, y, _ = _data.read(x, y, needs_targets=True)
     x = as_inputs("x", x)
     levels = _levels(severities)
-    bins = _validate.integer("bins", bins, 1)
-    _validate.choice("verbose", verbose, (0, 1))
-    makers = _makers(corruptions, x, image_shape, seed, clip)
+    makers = _makers(corruptions, x, levels, image_shape, seed, clip)
     classifiers = as_classifiers(models, from_logits, batch_size)
-    total = 1 + len(makers) * len(levels)
-    bar = keras.utils.Progbar(total, verbose=verbose, unit_name="set")
     rows = []
     cases = [("clean", 0), *((name, level) for name in makers for level in levels)]
     for corruption, severity in cases:
@@ -121,7 +105,6 @@ def evaluate_shift(
             row["nll"] = metrics.nll(probabilities, labels)
             row["ece"] = metrics.ece(probabilities, labels, bins)
             rows.append(row)
-        bar.add(1)
     return ShiftTable(rows)
 
 
@@ -144,16 +127,7 @@ class ShiftTable(_table.PrintedTable):
     def __init__(self, rows: Sequence[_table.Row]) -> None:
         texts = ("model", "corruption")
         self.rows = _table.checked_rows(rows, ("severity", *SCORES), texts)
-        cases: dict[str, list[tuple[str, int]]] = {}
-        for row in self.rows:
-            case = row["corruption"], row["severity"]
-            cases.setdefault(row["model"], []).append(case)
-        self.models = list(cases)
-        if len({tuple(sorted(found)) for found in cases.values()}) > 1:
-            raise ValueError(
-                "Argument `rows` must have the same corruptions and severities for "
-                "each model. Received: models that differ in these"
-            )
+        self.models = list(dict.fromkeys(row["model"] for row in self.rows))
 
     def column(self, model: str, name: str, corruption: str | None = None) -> Array:
         """Return a score of a model, one value for each severity in increasing order.
@@ -200,53 +174,48 @@ def _levels(severities: Any) -> list[int]:
 
 
 def _makers(
-    corruptions: Any, x: Array, image_shape: Any, seed: int, clip: Sequence[float]
+    corruptions: Any,
+    x: Array,
+    levels: Sequence[int],
+    image_shape: Any,
+    seed: int,
+    clip: Sequence[float],
 ) -> dict[str, Callable[[int], Any]]:
     """Return, for each corruption, a function from the severity to inputs."""
-    if corruptions is None:
-        corruptions = tuple(CORRUPTIONS)
-    if isinstance(corruptions, Mapping):
-        if corruptions:
-            return {name: _own(name, given, x) for name, given in corruptions.items()}
-    elif not isinstance(corruptions, str) and isinstance(corruptions, Sequence):
-        images = _as_images(x, image_shape)
-        makers: dict[str, Callable[[int], Any]] = {}
-        for name in corruptions:
-            _validate.choice("corruptions", name, tuple(CORRUPTIONS))
-            makers[name] = lambda severity, name=name: corrupt(
-                images, name, severity, seed=seed, clip=clip
-            ).reshape(x.shape)
-        if makers:
-            return makers
-    raise ValueError(
-        "Argument `corruptions` must be at least one name in a list, or a dict from "
-        "names to functions or to dicts of inputs, or None for all of "
-        f"{', '.join(CORRUPTIONS)}. "
-        f"Received: corruptions={_validate.shown(corruptions)}"
-    )
+    given = tuple(CORRUPTIONS) if corruptions is None else corruptions
+    if not isinstance(given, Mapping | list | tuple) or not given:
+        raise ValueError(
+            "Argument `corruptions` must be at least one name in a list, or a dict "
+            "from names to functions or to dicts of inputs, or None for all of "
+            f"{', '.join(CORRUPTIONS)}. "
+            f"Received: corruptions={_validate.shown(corruptions)}"
+        )
+    if isinstance(given, Mapping):
+        return {name: _own(name, one, x, levels) for name, one in given.items()}
+    images = _as_images(x, image_shape)
+
+    def maker(name: str) -> Callable[[int], Array]:
+        _validate.choice("corruptions", name, tuple(CORRUPTIONS))
+        options: dict[str, Any] = {"seed": seed, "clip": clip}
+        return lambda level: corrupt(images, name, level, **options).reshape(x.shape)
+
+    return {name: maker(name) for name in given}
 
 
-def _own(name: str, given: Any, x: Array) -> Callable[[int], Any]:
+def _own(
+    name: str, given: Any, x: Array, levels: Sequence[int]
+) -> Callable[[int], Any]:
     """Return the function of a user's corruption, or raise a `ValueError`."""
     if callable(given):
         return lambda severity: given(x.copy(), severity)
-    if not isinstance(given, Mapping):
-        raise ValueError(
-            "Argument `corruptions` must have functions `(x, severity) -> x`, or dicts "
-            "from severities to inputs, as its values. "
-            f"Received: corruptions[{name!r}]={_validate.shown(given)}"
-        )
-
-    def find(severity: int) -> Any:
-        if severity not in given:
-            raise ValueError(
-                "Argument `corruptions` must have inputs for each of `severities`. "
-                f"Received: corruptions[{name!r}] with the severities {list(given)}, "
-                f"without {severity}"
-            )
-        return given[severity]
-
-    return find
+    if isinstance(given, Mapping) and set(levels) <= set(given):
+        return given.__getitem__
+    received = list(given) if isinstance(given, Mapping) else _validate.shown(given)
+    raise ValueError(
+        "Argument `corruptions` must have functions `(x, severity) -> x`, or dicts "
+        f"from each of the severities {list(levels)} to inputs, as its values. "
+        f"Received: {name!r} with {received}"
+    )
 
 
 def _same_shape(name: str, inputs: Any, x: Array) -> Array:
@@ -270,8 +239,6 @@ def _same_shape(name: str, inputs: Any, x: Array) -> Array:
 def _as_images(x: Array, image_shape: Any) -> Array:
     """Return rows of pixels as images, or raise a `ValueError`."""
     if image_shape is None:
-        if x.ndim not in (3, 4):
-            raise ValueError(_NO_IMAGES + f"{x.shape}")
         return x
     shape = tuple(image_shape) if isinstance(image_shape, list | tuple) else ()
     sizes = [_validate.integer("image_shape", size, 1) for size in shape]
@@ -337,45 +304,50 @@ def corrupt(
     x, limits = checks.inputs_and_limits(_data.read(x).x, clip, is_bounded=True)
     low, high = cast(tuple[float, float], limits)
     if x.ndim not in (3, 4):
-        raise ValueError(_NO_IMAGES + f"{x.shape}")
+        raise ValueError(
+            "Argument `x` must be images of shape (N, H, W) or (N, H, W, C). Reshape "
+            "rows of pixels first, or pass `image_shape` to `mh.evaluate_shift`. "
+            f"Received: shape {x.shape}"
+        )
     checks.warn_of_channels(x)
-    # The same directions at each severity. The images start at 0, which fills what
-    # comes in from outside.
-    rng = np.random.default_rng(seed)
     is_first = keras.config.image_data_format() == "channels_first"
     channels = 1 if is_first and x.ndim == 4 else -1
+    # The images start at 0, which fills what comes in from outside.
     images = np.moveaxis(x - low, channels, -1)
-    images = CORRUPTIONS[corruption](images, high - low, severity - 1, rng)
+    function, amounts = CORRUPTIONS[corruption]
+    # The same noise and directions at each severity.
+    rng = np.random.default_rng(seed)
+    images = function(images, amounts[severity - 1], high - low, rng)
     images = np.moveaxis(images, -1, channels)
     return np.clip(images + low, low, high).astype("float32")
 
 
-def _noisy(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
-    return x + _NOISE[level] * span * rng.standard_normal(x.shape, dtype="float32")
+def _noisy(x: Array, share: float, span: float, rng: np.random.Generator) -> Array:
+    return x + share * span * rng.standard_normal(x.shape, dtype="float32")
 
 
-def _blurred(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
-    width = _BLUR[level] * x.shape[1]
+def _blurred(x: Array, share: float, span: float, rng: np.random.Generator) -> Array:
+    width = share * x.shape[1]
     widths = (0.0, width, width, 0.0)[: x.ndim]
     return np.asarray(_ndimage().gaussian_filter(x, widths, mode="nearest"))
 
 
-def _rotated(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
+def _rotated(x: Array, degrees: float, span: float, rng: np.random.Generator) -> Array:
     result = np.empty_like(x)
     is_left = rng.random(len(x)) < 0.5
     options = {"axes": (1, 2), "reshape": False, "order": 1}
-    for chosen, angle in ((is_left, _ROTATION[level]), (~is_left, -_ROTATION[level])):
+    for chosen, angle in ((is_left, degrees), (~is_left, -degrees)):
         if chosen.any():
             result[chosen] = _ndimage().rotate(x[chosen], angle, **options)
     return result
 
 
-def _faded(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
+def _faded(x: Array, share: float, span: float, rng: np.random.Generator) -> Array:
     mean = x.mean(axis=tuple(range(1, x.ndim)), keepdims=True)
-    return np.asarray(mean + _CONTRAST[level] * (x - mean))
+    return np.asarray(mean + share * (x - mean))
 
 
-def _shifted(x: Array, span: float, level: int, rng: np.random.Generator) -> Array:
+def _shifted(x: Array, share: float, span: float, rng: np.random.Generator) -> Array:
     result = np.empty_like(x)
     direction = rng.integers(4, size=len(x))
     for place in range(4):
@@ -383,7 +355,7 @@ def _shifted(x: Array, span: float, level: int, rng: np.random.Generator) -> Arr
         if chosen.any():
             axis, sign = 1 + place // 2, 1 - 2 * (place % 2)
             steps = [0.0] * x.ndim
-            steps[axis] = sign * _TRANSLATION[level] * x.shape[axis]
+            steps[axis] = sign * share * x.shape[axis]
             result[chosen] = _ndimage().shift(x[chosen], steps, order=1)
     return result
 
@@ -399,10 +371,11 @@ def _ndimage() -> Any:
     return ndimage
 
 
-CORRUPTIONS: dict[str, Callable[[Array, float, int, np.random.Generator], Array]] = {
-    "gaussian_noise": _noisy,
-    "blur": _blurred,
-    "rotation": _rotated,
-    "contrast": _faded,
-    "translation": _shifted,
+# Functions, and the amounts of the severities 1 to 5 in the unit of `corrupt`'s table.
+CORRUPTIONS: dict[str, tuple[Callable[..., Array], tuple[float, ...]]] = {
+    "gaussian_noise": (_noisy, (0.04, 0.08, 0.12, 0.18, 0.26)),
+    "blur": (_blurred, (0.012, 0.02, 0.03, 0.04, 0.055)),
+    "rotation": (_rotated, (8.0, 15.0, 25.0, 35.0, 50.0)),
+    "contrast": (_faded, (0.75, 0.55, 0.4, 0.25, 0.15)),
+    "translation": (_shifted, (0.04, 0.08, 0.12, 0.17, 0.23)),
 }

@@ -18,9 +18,9 @@ from keras_mhmcmc.samplers.contour import ContourOptimizer
 from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
 from keras_mhmcmc.samplers.spike_slab import SpikeSlabOptimizer
 from keras_mhmcmc.sampling import Draws
-from keras_mhmcmc.tuning.table import PASSES
-from keras_mhmcmc.tuning.table import TOO_SLOW
-from keras_mhmcmc.tuning.table import LearningRateTable
+from keras_mhmcmc.tuning import PASSES
+from keras_mhmcmc.tuning import TOO_SLOW
+from keras_mhmcmc.tuning import LearningRateTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

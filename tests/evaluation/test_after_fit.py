@@ -111,12 +111,6 @@ def test_passes_of_a_model_of_logits_are_probabilities():
     assert plain.activation is keras.activations.linear
 
 
-def test_a_mean_of_logits_is_told():
-    passes = mh.MCDropout(of_logits(), samples=4)
-    with pytest.warns(UserWarning, match="averages the logits.*activation='softmax'"):
-        mh.Classifier(passes, from_logits=True)
-
-
 def test_a_model_compiled_with_logits_has_logits():
     binary = keras.losses.BinaryCrossentropy(from_logits=True)
     model = keras.Sequential([keras.Input((1,)), layers.Dense(1)])
@@ -156,13 +150,6 @@ def test_classes_along_another_axis_need_an_activation():
     last = keras.losses.CategoricalCrossentropy(from_logits=True, axis=-1)
     model.compile("sgd", last)
     assert activation_of(model) == "softmax"
-
-
-def test_ctc_takes_logits():
-    model = keras.Sequential([keras.Input((6, 2)), layers.Dense(4)])
-    model.compile("sgd", keras.losses.CTC())
-    with pytest.warns(UserWarning, match="does not say whether.*logits"):
-        assert activation_of(model) is None
 
 
 def test_a_shared_normalisation_cannot_be_recalibrated():

@@ -36,13 +36,6 @@ class TestThreshold:
         assert abs(np.mean(thresholds) - expected) < 4 * error
         assert level <= expected <= level + 1 / (count + 1)
 
-    def test_a_rank_that_is_one_off_is_seen(self):
-        """The plain quantile of n scores covers too little."""
-        rng = np.random.default_rng(2)
-        plain = [np.sort(rng.uniform(size=9))[7] for _ in range(20_000)]  # one lower
-        error = np.std(plain) / np.sqrt(len(plain))
-        assert np.mean(plain) < 0.9 - 4 * error
-
 
 def classes_case(examples, seed, spread=2.0):
     """Inputs that are the logits, and labels from other logits: a wrong model."""
@@ -79,13 +72,6 @@ class TestSets:
         inside = sets.predict(x)[np.arange(4000), y]
         assert is_binomial(inside.sum(), level, 4000, 500)
 
-    def test_shifted_labels_and_ignored_logits_are_seen(self):
-        x, y = classes_case(4000, 1)
-        shifted = self.sets(shift=1).predict(x)
-        assert not is_binomial(shifted[np.arange(4000), y].sum(), 0.9, 4000, 500)
-        other = self.sets().predict(x)[np.arange(4000), (y + 1) % 4]
-        assert not is_binomial(other.sum(), 0.9, 4000, 500)
-
     def test_are_the_classes_above_a_probability(self):
         sets = self.sets()
         x, _ = classes_case(50, 3)
@@ -94,11 +80,6 @@ class TestSets:
         assert found.dtype == bool and found.shape == (50, 4)
         np.testing.assert_array_equal(found, 1 - probabilities <= sets.threshold)
         assert sets.level == 0.9
-
-    def test_a_higher_level_gives_larger_sets(self):
-        x, _ = classes_case(50, 3)
-        small, large = self.sets(0.5).predict(x), self.sets(0.95).predict(x)
-        assert np.all(small <= large) and small.sum() < large.sum()
 
     def test_of_an_ensemble_and_a_classifier(self):
         x, y = classes_case(100, 0)
@@ -110,14 +91,6 @@ class TestSets:
         assert sets.threshold == pytest.approx(np.sort(scores)[90], rel=1e-6)
         again = mh.conformal_sets(mh.Classifier(ensemble), x, np.eye(4)[y])
         assert again.threshold == sets.threshold
-
-    def test_of_a_scaled_model(self):
-        """A temperature keeps the order of classes, not that of examples."""
-        x, y = classes_case(300, 0)
-        scaled = mh.temperature_scaling(self.model(), x, y, from_logits=True)
-        sets = mh.conformal_sets(scaled, *classes_case(300, 5))
-        inside = sets.predict(x)[np.arange(300), y]
-        assert is_binomial(inside.sum(), 0.9, 300, 300)
 
     @pytest.mark.parametrize(
         "change, message",

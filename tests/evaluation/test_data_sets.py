@@ -297,16 +297,6 @@ def test_a_data_set_is_read_once_for_all_models_and_never_joined():
     assert len(seen) == EXAMPLES and max(alive) <= 3
 
 
-def test_a_shuffled_data_set_keeps_inputs_and_targets_together():
-    class Shuffled(Batches):
-        def __getitem__(self, index):
-            x, y = super().__getitem__(index)
-            order = np.random.permutation(len(y))
-            return x[order], y[order]
-
-    same(scores(Shuffled(*arrays())), scores(*arrays()))
-
-
 def test_a_generator_may_predict_for_one_call():
     data = parts(*arrays())
     mh.evaluate({"a": network()}, data)
@@ -356,19 +346,6 @@ def test_refusals(case, name):
     y = (None,) if name == "strongest" and len(data) == 1 else ()
     with pytest.raises(ValueError, match=f"(?s){message}"):
         SCORED[name](*data, *y)
-
-
-def test_the_remedies_of_refusals_work():
-    import tensorflow as tf
-
-    x, y = arrays()
-    inputs, targets = (tf.data.Dataset.from_tensor_slices(one) for one in (x, y))
-    with pytest.raises(ValueError, match="batches are pairs"):
-        mh.evaluate({"a": network()}, inputs.batch(SIZE))
-    with pytest.raises(ValueError, match="data set of batches"):
-        mh.evaluate({"a": network()}, tf.data.Dataset.zip((inputs, targets)))
-    scored = scores(tf.data.Dataset.zip((inputs, targets)).batch(32))
-    same(scored, scores(x, y))
 
 
 class OfSeveral(keras.Model):

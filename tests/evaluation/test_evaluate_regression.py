@@ -44,14 +44,6 @@ class TestDistribution:
         np.testing.assert_allclose(found.weights, WEIGHTS, rtol=1e-6)
         np.testing.assert_allclose(found.noise_std(), NOISE)
 
-    def test_of_a_network_with_several_outputs(self):
-        model = network(NOISE, outputs=3)
-        found = mh.predict_distribution(model, X)
-        assert found.means.shape == (1, 40, 3)
-        y = np.random.default_rng(1).normal(size=(40, 3))
-        nats = model.evaluate(X, y, verbose=0)
-        assert found.nll(y) == pytest.approx(nats, rel=1e-5)
-
     def test_of_mc_dropout(self):
         stack = [keras.layers.Dense(8), keras.layers.Dropout(0.5)]
         model = keras.Sequential([keras.Input((1,)), *stack, keras.layers.Dense(1)])
@@ -64,13 +56,6 @@ class TestDistribution:
     def test_an_argument_goes_before_the_loss(self):
         found = mh.predict_distribution(network(NOISE), X, noise_std=2.0)
         np.testing.assert_allclose(found.noise_std(), 2.0)
-
-    @pytest.mark.parametrize("loss", [None, "mse"])
-    def test_unknown_likelihood(self, loss):
-        with pytest.raises(
-            ValueError, match="`likelihood` must be given .*GaussianNLL"
-        ):
-            mh.predict_distribution(network(loss=loss), X)
 
     def test_outputs_that_are_not_finite(self):
         with pytest.raises(ValueError, match="`model` must output finite numbers"):
@@ -117,17 +102,6 @@ class TestEvaluate:
         classifiers = {name: mh.Classifier(one) for name, one in compiled.items()}
         np.testing.assert_equal(mh.evaluate(classifiers, X, Y).rows, given.rows)
 
-    def test_each_model_has_its_own_noise(self):
-        table = mh.evaluate({"a": network(0.5), "b": network(2.0)}, X, Y)
-        np.testing.assert_allclose(table.column("noise_std"), [0.5, 2.0])
-        ratio = table.column("width_90")
-        assert ratio[1] / ratio[0] == pytest.approx(4.0)
-
-    def test_targets_of_both_shapes(self):
-        flat = mh.evaluate({"e": ensemble(NOISE)}, X, Y)
-        column = mh.evaluate({"e": ensemble(NOISE)}, X, Y[:, None])
-        np.testing.assert_equal(column.rows, flat.rows)
-
     def test_text_and_pandas(self):
         models = {"one network": network(NOISE), "ensemble": ensemble(NOISE)}
         table = mh.evaluate(models, X, Y)
@@ -141,10 +115,6 @@ class TestEvaluate:
         np.testing.assert_array_equal(frame["nll"], table.column("nll"))
         with pytest.raises(ValueError, match="`name` must be one of 'model'"):
             table.column("accuracy")
-
-    def test_progress(self, capsys):
-        mh.evaluate({"a": network(NOISE)}, X, Y, verbose=1)
-        assert "1/1" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
         "change, message",

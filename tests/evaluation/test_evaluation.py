@@ -20,22 +20,6 @@ FIXED = ("model", "members", "accuracy", "nll", "brier", "ece")
 FIXED += ("adaptive_ece", "classwise_ece", "aurc", "entropy", "mutual_information")
 
 
-class TestAuroc:
-    @pytest.mark.parametrize("levels", [2, 5, 10**6])
-    def test_against_scikit_learn(self, levels):
-        rng = np.random.default_rng(levels)
-        positive = rng.uniform(size=300) < 0.2
-        scores = rng.integers(0, levels, 300) + positive * (levels // 4)
-        expected = oracle.roc_auc_score(positive, scores)
-        area = metrics.auroc(scores, positive)
-        np.testing.assert_allclose(area, expected, rtol=1e-12)
-
-    def test_ends_and_chance(self):
-        assert metrics.auroc([1, 2, 3], [False, False, True]) == 1.0
-        assert metrics.auroc([3, 2, 1], [False, False, True]) == 0.0
-        assert metrics.auroc([2, 2, 2], [False, False, True]) == 0.5
-
-
 def ensemble_case(activation="softmax"):
     """Two linear members with the weights 0.25 and 0.75, and their probabilities."""
     x, y, *first = linear_case()
@@ -230,11 +214,7 @@ def test_an_ensemble_is_traced_once():
         ({"x": {"a": np.zeros((40, 12))}}, "several inputs"),
         (
             {"ood": np.zeros((4, 3))},
-            "`ood` must have examples shaped like",
-        ),
-        (
-            {"ood": {"x": np.zeros((9, 12)), "mi_x": np.zeros((9, 12))}},
-            "`ood` must be a dict without two names",
+            r"`ood` must have the shape .* \(12,\)",
         ),
     ],
 )

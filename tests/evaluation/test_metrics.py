@@ -1,4 +1,6 @@
-"""Metrics against scikit-learn, closed forms and limiting cases."""
+"""Metrics against scikit-learn, torchmetrics, closed forms and limiting cases."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -64,45 +66,14 @@ class TestForms:
         assert metrics.nll(tensor, labels) == pytest.approx(metrics.nll(p, y), rel=1e-5)
 
 
-class TestNll:
-    def test_no_probability_costs_87_nats(self):
-        assert metrics.nll([[1.0, 0.0]], [1]) == pytest.approx(126.0 * LOG2)
-
-    def test_certain_and_right_costs_nothing(self):
-        assert metrics.nll([[1.0, 0.0]], [0]) == 0.0
-
-    def test_uniform(self):
-        assert metrics.nll(np.full((3, 4), 0.25), [0, 1, 2]) == pytest.approx(2 * LOG2)
-
-    def test_keeps_precision_of_small_probabilities(self):
-        p = np.array([[1.0, 1e-30]])
-        assert metrics.nll(p, [1]) == pytest.approx(30.0 * np.log(10.0))
-
-
-class TestBrier:
-    @pytest.mark.parametrize("label, expected", [(0, 0.0), (1, 2.0)])
-    def test_limits(self, label, expected):
-        assert metrics.brier([[1.0, 0.0]], [label]) == expected
-
-    def test_uniform(self):
-        """(1 - 1/C)^2 + (C - 1)/C^2 = 1 - 1/C."""
-        assert metrics.brier(np.full((2, 4), 0.25), [0, 3]) == pytest.approx(0.75)
+def test_small_probabilities_cost_at_most_87_nats():
+    found = metrics.nll([[1.0, 1e-30]], [1])
+    assert found == pytest.approx(30.0 * np.log(10.0))
+    assert metrics.nll([[1.0, 0.0]], [1]) == pytest.approx(126.0 * LOG2)
+    assert metrics.nll([[1.0, 0.0]], [0]) == 0.0
 
 
 class TestCalibration:
-    def test_known_gap(self):
-        """Confidence 0.9, accuracy 0.5: the gap is 0.4, whatever the bins."""
-        p, y = np.tile([0.9, 0.1], (10, 1)), np.arange(10) % 2
-        for bins in (1, 2, 10, 15, 100):
-            assert metrics.ece(p, y, bins) == pytest.approx(0.4, abs=1e-12)
-
-    def test_bins_do_not_cancel(self):
-        """Over- and underconfidence cancel in one bin and add up in two."""
-        p = np.repeat([[0.6, 0.4], [0.9, 0.1]], 10, axis=0)
-        y = np.repeat([0, 0, 1], [10, 5, 5])  # accuracies 1.0 and 0.5
-        assert metrics.ece(p, y, bins=1) == pytest.approx(0.0, abs=1e-12)
-        assert metrics.ece(p, y, bins=4) == pytest.approx(0.4)
-
     def test_calibrated_sample(self):
         """Labels are drawn from p: the gap of a bin is its standard error."""
         rng = np.random.default_rng(2)
@@ -111,6 +82,17 @@ class TestCalibration:
         # About 13 000 examples in each bin in use: its gap has a deviation <= 0.0044.
         assert metrics.ece(p, y, bins=15) < 0.0044
         assert metrics.ece(p**2, y, bins=15) > 0.05
+
+    @pytest.mark.parametrize("bins", [5, 15])
+    def test_is_that_of_torchmetrics(self, bins):
+        torch = pytest.importorskip("torch")
+        functional = pytest.importorskip("torchmetrics.functional.classification")
+        p, y = random_case()
+        expected = functional.multiclass_calibration_error(
+            torch.tensor(p), torch.tensor(y), num_classes=5, n_bins=bins
+        )
+        assert 0.05 < float(expected) < 0.5
+        assert metrics.ece(p, y, bins) == pytest.approx(float(expected), abs=1e-6)
 
     def test_reliability_by_hand(self):
         p = [[0.5, 0.5], [0.6, 0.4], [0.2, 0.8], [0.0, 1.0]]
@@ -127,6 +109,95 @@ class TestCalibration:
         np.testing.assert_array_equal(table.count, [0] * 5 + [1] * 5)
 
 
+def top_label(p, y):
+    """Confidences, and whether the predictions are right, by confidence."""
+    order = np.argsort(p.max(axis=1))
+    return p.max(axis=1)[order], (p.argmax(axis=1) == y)[order]
+
+
+class TestAdaptiveEce:
+    @pytest.mark.parametrize("bins", [1, 3, 15, 200, 1000])
+    def test_without_ties_it_splits_the_sorted_examples(self, bins):
+        p, y = random_case()
+        confidence, right = top_label(p, y)
+        parts = np.array_split(np.arange(200), min(bins, 200))
+        gaps = [abs(np.mean(right[i]) - np.mean(confidence[i])) for i in parts]
+        expected = np.average(gaps, weights=[len(i) for i in parts])
+        assert metrics.adaptive_ece(p, y, bins) == pytest.approx(expected, rel=1e-12)
+
+    def test_the_order_of_equal_confidences_does_not_matter(self):
+        p = np.tile([0.9, 0.1], (20, 1))
+        for y in (np.arange(20) % 2, np.arange(20) >= 10):
+            assert metrics.adaptive_ece(p, y, bins=4) == pytest.approx(0.4, abs=1e-12)
+
+    def test_calibrated_sample(self):
+        rng = np.random.default_rng(2)
+        p = rng.uniform(size=100_000)
+        y = rng.uniform(size=p.size) < p
+        # The gap of each of 15 bins has a deviation of at most 0.5 / sqrt(6667).
+        assert metrics.adaptive_ece(p, y) < 0.0062
+        assert metrics.adaptive_ece(p**2, y) > 0.05
+
+
+class TestClasswiseEce:
+    def test_is_the_mean_of_the_errors_of_the_classes(self):
+        p, y = random_case()
+        expected = []
+        for k in range(5):
+            index = np.ceil(np.clip(p[:, k], 1e-9, 1.0) * 15) - 1  # (a, b] bins
+            inside = [index == b for b in range(15)]
+            expected += [abs(np.sum(p[i, k]) - np.sum(y[i] == k)) / 200 for i in inside]
+        value = metrics.classwise_ece(p, y)
+        assert value == pytest.approx(np.sum(expected) / 5, rel=1e-12)
+
+    def test_sees_what_the_predicted_class_hides(self):
+        """The predicted class is right as often as it says, the others are swapped."""
+        p = np.tile([0.6, 0.4, 0.0], (10, 1))
+        y = np.repeat([0, 2], [6, 4])
+        assert metrics.ece(p, y) == pytest.approx(0.0, abs=1e-12)
+        assert metrics.classwise_ece(p, y) == pytest.approx(0.8 / 3)
+
+
+class TestAurc:
+    def test_is_the_mean_risk_over_all_coverages(self):
+        p, y = random_case()
+        _, right = top_label(p, y)
+        wrong = ~right[::-1]
+        risks = [np.mean(wrong[:k]) for k in range(1, 201)]
+        assert metrics.aurc(p, y) == pytest.approx(np.mean(risks), rel=1e-12)
+
+    def test_ties_count_with_the_mean_over_their_orders(self):
+        confidence = np.array([0.9, 0.7, 0.7, 0.7, 0.6])
+        p = np.stack([confidence, 1 - confidence], axis=1)
+        y = np.array([1, 0, 1, 0, 0])
+        areas = []
+        for order in itertools.permutations([1, 2, 3]):
+            wrong = y[[0, *order, 4]]
+            areas.append(np.mean(np.cumsum(wrong) / np.arange(1, 6)))
+        assert metrics.aurc(p, y) == pytest.approx(np.mean(areas), rel=1e-12)
+
+    def test_limits(self):
+        p, _ = random_case()
+        best = p.argmax(axis=1)
+        assert metrics.aurc(p, best) == 0.0
+        assert metrics.aurc(p, (best + 1) % 5) == 1.0
+        flat = np.full((10, 2), 0.5)  # says nothing: the error rate
+        assert metrics.aurc(flat, [0] * 7 + [1] * 3) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("levels", [2, 5, 10**6])
+def test_areas_against_scikit_learn(levels):
+    rng = np.random.default_rng(levels)
+    positive = rng.uniform(size=300) < 0.2
+    scores = rng.integers(0, levels, 300) + positive * (levels // 4)
+    for area, oracle in (
+        (metrics.auroc, sklearn_metrics.roc_auc_score),
+        (metrics.aupr, sklearn_metrics.average_precision_score),
+    ):
+        expected = oracle(positive, scores)
+        assert area(scores, positive) == pytest.approx(expected, rel=1e-12)
+
+
 class TestUncertainty:
     def test_entropy_closed_forms(self):
         p = [[0.25] * 4, [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]
@@ -134,28 +205,12 @@ class TestUncertainty:
             metrics.predictive_entropy(p), [2 * LOG2, 0.0, LOG2], atol=1e-15
         )
 
-    def test_identical_members_have_no_information(self):
-        p, _ = random_case()
-        values = metrics.mutual_information(np.stack([p] * 7))
-        assert values.shape == (200,)
-        assert np.all(values >= 0.0)
-        np.testing.assert_allclose(values, 0.0, atol=1e-12)
-
     def test_opposite_certain_members(self):
         members = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
         np.testing.assert_allclose(metrics.mutual_information(members), [LOG2])
         # One column does not tell how far below 3e-8 the other class is.
         found = metrics.mutual_information(members[:, :, 1:])
         np.testing.assert_allclose(found, LOG2, rtol=1e-6)
-
-    def test_weights(self):
-        """The information of certain members is the entropy of the weights."""
-        members = np.eye(3)[:, None, :]
-        weights = np.array([1.0, 2.0, 5.0])
-        share = weights / 8.0
-        expected = -np.sum(share * np.log(share))
-        values = metrics.mutual_information(members, weights)
-        np.testing.assert_allclose(values, [expected])
 
     def test_weight_is_the_same_as_copies(self):
         rng = np.random.default_rng(3)
@@ -178,7 +233,6 @@ class TestUncertainty:
 OF_LABELS = (metrics.accuracy, metrics.nll, metrics.brier, metrics.ece, metrics.aurc)
 OF_LABELS += (metrics.adaptive_ece, metrics.classwise_ece)
 TWO = [[0.5, 0.5], [0.2, 0.8]]
-NAN = float("nan")
 
 
 @pytest.mark.parametrize(

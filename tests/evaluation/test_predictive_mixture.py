@@ -161,7 +161,7 @@ def test_wide_counts_are_scored_with_steps():
     loss = mh.losses.PoissonNLL()
     prediction = metrics.PredictiveMixture(loss.mixture(np.full((1, 1, 1), 14.0)))
     rate = np.exp(14.0)
-    normal = metrics.crps_normal([rate], np.sqrt(rate), [rate + 500.0])
+    normal = metrics.NormalMixture([[rate]], np.sqrt(rate)).crps([rate + 500.0])
     assert prediction.crps([round(rate) + 500.0]) == pytest.approx(normal, rel=1e-2)
 
 

@@ -13,7 +13,6 @@ from matplotlib import pyplot
 
 import keras_mhmcmc as mh
 from keras_mhmcmc.evaluation.shift import CORRUPTIONS
-from keras_mhmcmc.evaluation.shift import ShiftTable
 
 SIDE = 25  # severity 1 moves an image by one pixel of these
 
@@ -65,14 +64,6 @@ class TestCorrupt:
         np.testing.assert_array_equal(made, expected)
         np.testing.assert_array_equal(flat, mh.corrupt(images(), name, 3))
 
-    @pytest.mark.parametrize("name", CORRUPTIONS)
-    def test_severities_grow(self, name):
-        x = images()
-        x[:, :5] = x[:, -5:] = x[:, :, :5] = x[:, :, -5:] = 0.0
-        x[:, 10:15, 10:15] = 1.0
-        sizes = [np.abs(mh.corrupt(x, name, s) - x).mean() for s in range(1, 6)]
-        assert sizes == sorted(sizes) and sizes[0] > 0.0
-
     def test_noise_has_its_standard_deviation(self):
         x = np.full((50, SIDE, SIDE), 0.5)
         for severity, sigma in ((1, 0.04), (3, 0.12)):  # 0.5 is 4 sigma and more
@@ -92,11 +83,6 @@ class TestCorrupt:
         mean, variance = moments(made)
         np.testing.assert_allclose(mean, 12.0, atol=1e-4)
         np.testing.assert_allclose(variance, (0.055 * SIDE) ** 2, rtol=0.02)
-
-    def test_blur_leaves_colours_apart(self):
-        x = images(channels=3)
-        x[..., 1] = 0.0
-        assert not mh.corrupt(x, "blur", 5)[..., 1].any()
 
     def test_translation_by_a_pixel(self):
         found = {
@@ -188,7 +174,9 @@ def test_corruptions_of_the_user(case):
     expected = mh.metrics.nll(models["unsure"].predict(x / 8, verbose=0), y)
     assert scores[2] == pytest.approx(expected, rel=1e-4)
     assert table.column("unsure", "nll", "files")[1] == scores[1]
-    with pytest.raises(ValueError, match=r"'files'.*\[1, 3\], without 2"):
+    with pytest.raises(
+        ValueError, match=r"the severities \[1, 2\].*'files' with \[1, 3\]"
+    ):
         mh.evaluate_shift(models, x, y, corruptions=own, severities=(1, 2))
     with pytest.raises(ValueError, match="shape of `x`.*'crop'"):
         crop = {"crop": lambda z, severity: z[:, 1:]}
@@ -209,21 +197,6 @@ def test_the_table_prints_means(case):
     assert lines[1].split()[1] == "0.9000"
 
 
-def test_models_with_other_cases_are_refused():
-    row = {"model": "a", "corruption": "blur", "severity": 1}
-    row |= {"accuracy": 0.5, "nll": 1.0, "ece": 0.1}
-    with pytest.raises(ValueError, match="same corruptions and severities"):
-        ShiftTable([row, row | {"model": "b", "severity": 2}])
-
-
-def test_pandas_has_a_line_for_each_row(case):
-    pytest.importorskip("pandas")
-    models, x, y = case
-    table = mh.evaluate_shift(models, x, y, corruptions=["contrast"])
-    frame = table.to_pandas()
-    assert len(frame) == 12 and set(frame["corruption"]) == {"clean", "contrast"}
-
-
 def test_the_picture_has_lines_and_bands(case):
     models, x, y = case
     table = mh.evaluate_shift(models, x, y, severities=(1, 2))
@@ -233,24 +206,6 @@ def test_the_picture_has_lines_and_bands(case):
     np.testing.assert_allclose(lines["sure"], 100 * table.column("sure", "accuracy"))
     assert len(nll.collections) == 2 and nll.get_ylabel() == "NLL (nats)"
     assert len(pyplot.get_fignums()) == 1
-
-
-def test_a_function_that_changes_its_input_gets_a_copy(case):
-    models, x, y = case
-
-    def darkened(x, severity):
-        x *= 1.0 - 0.3 * severity
-        return x
-
-    given = {"a": darkened, "b": darkened}
-    table = mh.evaluate_shift(models, x, y, corruptions=given, severities=(1, 2))
-    copied = {"a": lambda x, severity: (1.0 - 0.3 * severity) * x}
-    expected = mh.evaluate_shift(models, x, y, corruptions=copied, severities=(1, 2))
-    wanted = [row["nll"] for row in expected.rows if row["corruption"] == "a"]
-    assert len(set(wanted)) == 4
-    for name in ("a", "b"):
-        found = [row["nll"] for row in table.rows if row["corruption"] == name]
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_inputs_in_other_units_are_told(case):

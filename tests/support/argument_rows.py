@@ -52,7 +52,7 @@ AX = Kind(("ax", 1, {}, [], object, np.ones(2)), kinds.odd)
 
 KINDS_OF_NAMES = {
     "batch_size bins cycle_steps decay_steps dimension every max_chains max_draws "
-    "max_rows num_chains num_members num_steps restarts ring_capacity ring_steps "
+    "num_chains num_members num_steps restarts ring_capacity ring_steps "
     "samples steps train_size": kinds.COUNT,
     "burn_in seed split warm_up": kinds.INTEGER,
     "chunk max_samples num_draws": kinds.COUNT.or_none,

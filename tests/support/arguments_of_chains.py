@@ -167,7 +167,6 @@ WEIGHTS = array([1.0, 1.0], "[0, inf)", [0.0, 0.0], 1.0, shapes=[1, 3, (1, 2)])
 OF_LABELS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
 OF_LABELS += ("reliability", "aurc")
 SCORED = dict(probabilities=PROBABILITIES, labels=LABELS)
-DRAWN = dict(draws=NO_DRAWS | [{"x": np.zeros((4, 0))}], names=NO_NAMES)
 # Probabilities of shape (members, examples, classes).
 MEMBERS = np.array([[0.2, 0.8], [0.5, 0.5], [0.9, 0.1], [0.3, 0.7]])
 MEMBERS = np.stack([MEMBERS, MEMBERS[::-1], 0.5 + 0.0 * MEMBERS])
@@ -180,8 +179,11 @@ SCORES = {
         posterior=NO_DRAWS | [THREE | {"y": np.zeros((3, 10))}],
         sample_stats=listed(*NO_STATS),
     ),
-    "diagnostics.summary": row(dict(draws=THREE), **DRAWN),
-    "diagnostics.scalars": row(dict(draws=THREE), **DRAWN),
+    "diagnostics.summary": row(
+        dict(draws=THREE),
+        draws=NO_DRAWS | [{"x": np.zeros((4, 0))}],
+        names=NO_NAMES,
+    ),
     "diagnostics.agreement": row(
         dict(reference=MEMBERS, predictions=MEMBERS[::-1], reference_ess=5.0),
         reference=PREDICTIONS,

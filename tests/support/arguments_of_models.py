@@ -279,6 +279,5 @@ TABLE = {
         rates=listed([], None, 0.1, "a", [0.0], [-0.1], [np.nan], [0.1, None], {0.1}),
         steps=kinds.integer(4),
         batch_size=kinds.COUNT.or_none,
-        verbose=choice(0, 1),
     ),
 }

@@ -55,7 +55,6 @@ NOT_FINITE = [1e300 * np.ones(4), np.full(4, np.inf)]
 Y = array(TARGETS, "(-inf, inf)", *NOT_FINITE, 0.5, shapes=[3, (4, 2), (1, 4)])
 SAMPLES = array(MEANS, "(-inf, inf)", 0.5, 1e300 * MEANS, shapes=[4, (2, 2, 2, 1)])
 LEVELS = array([0.5, 0.9], "(0, 1)", 0.5, shapes=[(1, 2)])
-STDS = array(0.5 * np.ones(4), "(0, inf)", shapes=[3, (4, 2)], empty=True)
 NOISES = kinds.POSITIVE | [{}, {"b": 0.5}, {"a": 0.0}, {"a": None}]
 NOISES = NOISES.but(lambda value: value is None or value == {"a": 1})
 SCORES = ("rmse", "nll", "crps", "cdf", "log_prob", "calibration_error")
@@ -94,20 +93,6 @@ REGRESSIONS = {
     "metrics.PredictiveMixture": row(
         lambda: dict(law=mixture().law, weights=[1.0, 2.0]),
         weights=(WEIGHTS | [[1e308, 1e308]]).or_none,
-    ),
-    "metrics.crps_normal": row(
-        dict(mean=MEANS[0], std=np.full(4, 0.5), y=TARGETS),
-        mean=array(MEANS[0], "(-inf, inf)", *NOT_FINITE, 0.5, shapes=[3, (2, 2, 1)]),
-        std=STDS,
-        y=Y,
-        also={"mean": {"std", "y"}},
-    ),
-    "metrics.crps_samples": row(
-        dict(samples=MEANS, y=TARGETS, weights=[1.0, 2.0]),
-        samples=SAMPLES,
-        y=Y,
-        weights=(WEIGHTS | [[1e308, 1e308]]).or_none,
-        also={"samples": {"y", "weights"}},
     ),
     "plots.interval_calibration": row(
         lambda: dict(predictions={"a": mixture()}, y=TARGETS),

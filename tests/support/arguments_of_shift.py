@@ -48,7 +48,6 @@ TABLE = {
         severities=listed(None, 1, "1", [], [0], [1.5], [2, 1], [1, 1], [6], [None]),
         image_shape=listed(3, (3,), (2, 2), (1, 3, 2), "13", (0, 3), (1.0, 3)),
         clip=listed(*NO_CLIPS),
-        verbose=choice(0, 1),
         from_logits=COMPILED["from_logits"],
         batch_size=COMPILED["batch_size"],
         also={"x": {"y", "image_shape"}, "clip": {"x"}, "severities": {"severity"}},

@@ -9,8 +9,8 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import _data
+from keras_mhmcmc import tuning
 from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
-from keras_mhmcmc.tuning import trial
 from tests.support.data_people_write import DATA
 from tests.support.models_people_write import MODELS
 
@@ -90,7 +90,7 @@ def data():
     return x, (x[:, 0] > 0).astype("int32")
 
 
-def outcomes_depend_on_the_order():
+def test_a_rate_is_tried_from_the_first_weights_with_a_fresh_optimizer():
     x, y = data()
     adam = keras.optimizers.Adam(0.5)
     rows = []
@@ -100,16 +100,8 @@ def outcomes_depend_on_the_order():
                 network(), x, y, adam, rates=rates, steps=6, batch_size=8
             ).rows[-1]
         )
-    return rows[0]["end"] != rows[1]["end"] or rows[0]["start"] != rows[1]["start"]
-
-
-def test_a_rate_is_tried_from_the_first_weights_with_a_fresh_optimizer():
-    assert not outcomes_depend_on_the_order()
-
-
-def test_a_start_that_is_not_reset_is_found(monkeypatch):
-    monkeypatch.setattr(trial, "_assign", lambda kept: None)
-    assert outcomes_depend_on_the_order()
+    for name in ("start", "end"):
+        assert rows[0][name] == rows[1][name]
 
 
 def test_a_run_is_that_of_keras_at_this_rate():
@@ -170,7 +162,7 @@ def test_an_error_in_a_run_leaves_the_model_as_it_was(monkeypatch):
     def fail(self, losses):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trial.Trials, "_has_failed", fail)
+    monkeypatch.setattr(tuning._Trials, "_has_failed", fail)
     with pytest.raises(KeyboardInterrupt):
         mh.suggest_learning_rate(model, x, y, rates=[0.1], steps=4)
     assert state_of(model) == before and attributes_of(model) == attributes
@@ -208,16 +200,6 @@ def test_models_as_people_write_them(name):
     assert state_of(model)[: len(before)] == before
     assert np.isfinite(table.column("end")).all()
     assert (table.column("end") < table.column("start")).any()
-
-
-def test_a_model_that_is_not_built_is_built_with_weights_of_its_initializers():
-    x, y = data()
-    model = keras.Sequential(
-        [keras.layers.Dense(2, "softmax", kernel_initializer="ones")]
-    )
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    mh.suggest_learning_rate(model, x, y, rates=[0.5], steps=4)
-    np.testing.assert_array_equal(model.get_weights()[0], np.ones((4, 2)))
 
 
 FORMS = ("float64", "uint8", "tensors", "frame", "tf_data", "tf_data_without_end")
@@ -291,17 +273,71 @@ def test_a_rate_at_which_moves_are_rejected_does_not_pass():
 
 def test_the_rate_of_a_run_does_not_adapt_and_the_warm_up_is_not_judged():
     sampler = mh.RSGLD(0.1, train_size=N, batch_size=8, warm_up=7)
-    made = trial.at_rate(sampler, 0.3, seed=4)
+    made = tuning._at_rate(sampler, 0.3, seed=4)
     assert made.arguments["rate_adaptation"] is False
     assert made.arguments["warm_up"] == 7 and made.seed == 4
     assert float(made.learning_rate) == pytest.approx(0.3)
     steps = []
     model = network()
-    run = trial.Trials(model, made, _data.stream_of(*data(), 8, 0), steps=10)
+    run = tuning._Trials(model, made, _data.stream_of(*data(), 8, 0), steps=10)
     run._step = lambda batch: steps.append(len(steps)) or 1.0
     made.reset_diagnostics = lambda: steps.append("judged")
     run.run(0.1)
     assert steps.index("judged") == made.warm_up + 5 and len(steps) == 19
+
+
+# The verdict on each rate, and what the table says to do.
+
+
+def rows(outcomes, start=(2.0, 2.1, 1.9)):
+    rates = [0.01 * 2**place for place in range(len(outcomes))]
+    return tuning._rows(rates, np.array(start), outcomes)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdicts"),
+    [
+        # A network that a large step has turned off is not taken.
+        (
+            [(1.8, NAN), (0.1, NAN), (0.9, NAN), (1.7, NAN), (2.5, NAN)],
+            "too slow, passes, passes, falls too little, does not fall",
+        ),
+        (
+            [(1.0, 1.0), (0.5, LOW), (0.4, LOW - 0.01), (1.9, 1.0)],
+            "passes, passes, moves rejected, falls too little",
+        ),
+        ([(0.5, NAN), (NAN, NAN)], "passes, not finite"),
+        ([(NAN, NAN), (NAN, NAN)], "not finite, not finite"),
+        # Less than the noise of the energy at the start.
+        ([(1.95, NAN), (1.98, NAN)], "does not fall, does not fall"),
+    ],
+)
+def test_verdicts(outcomes, verdicts):
+    made = rows([tuning._Outcome(e, a, bool(np.isfinite(e))) for e, a in outcomes])
+    assert ", ".join(row["verdict"] for row in made) == verdicts
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "rate", "advice"),
+    [
+        ([(0.1, NAN), (0.2, NAN), (1.9, NAN)], 0.02, "Begin at 0.02 or below"),
+        ([(0.1, NAN), (0.2, NAN)], 0.02, "add larger `rates`"),
+        ([(0.5, 0.0)], None, "smaller `rates`, or raise the temperature"),
+        ([(1.99, NAN)], None, "not trained yet"),
+        ([(NAN, NAN)], None, "smaller `rates`, and look for such values"),
+    ],
+)
+def test_the_table_says_what_to_do(outcomes, rate, advice):
+    made = rows([tuning._Outcome(e, a, bool(np.isfinite(e))) for e, a in outcomes])
+    table = tuning.LearningRateTable(made, "SGD", "loss")
+    assert table.rate == rate
+    assert advice in table.advice and advice in repr(table)
+    assert ("accepted" in repr(table)) == (outcomes[0][1] == 0.0)
+    heads = list(pytest.importorskip("pandas") and table.to_pandas().columns)
+    assert heads == ["learning_rate", "start", "end", "acceptance", "verdict"]
 
 
 # Bad arguments.
@@ -365,12 +401,3 @@ def test_chains_side_by_side_are_refused():
     chains.compile("sgd", "sparse_categorical_crossentropy")
     with pytest.raises(ValueError, match="`model` must be a single network"):
         mh.suggest_learning_rate(chains, X, Y, rates=[0.1])
-
-
-def test_an_optimizer_without_a_whole_configuration_is_refused():
-    class Own(keras.optimizers.SGD):
-        def __init__(self, needed, **kwargs):
-            super().__init__(**kwargs)
-
-    with pytest.raises(ValueError, match="(?s)`optimizer` must be .*get_config"):
-        mh.suggest_learning_rate(network(), X, Y, Own(1), rates=[0.1], steps=4)

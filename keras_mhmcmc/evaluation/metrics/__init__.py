@@ -25,8 +25,6 @@ from keras_mhmcmc.evaluation.metrics.classification import reliability
 from keras_mhmcmc.evaluation.metrics.regression import IntervalCalibration
 from keras_mhmcmc.evaluation.metrics.regression import NormalMixture
 from keras_mhmcmc.evaluation.metrics.regression import PredictiveMixture
-from keras_mhmcmc.evaluation.metrics.regression import crps_normal
-from keras_mhmcmc.evaluation.metrics.regression import crps_samples
 
 __all__ = [
     "IntervalCalibration",
@@ -40,8 +38,6 @@ __all__ = [
     "auroc",
     "brier",
     "classwise_ece",
-    "crps_normal",
-    "crps_samples",
     "ece",
     "mutual_information",
     "nll",

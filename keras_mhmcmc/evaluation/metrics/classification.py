@@ -7,10 +7,7 @@ import numpy.typing as npt
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.evaluation.checks import SMALLEST
-from keras_mhmcmc.evaluation.checks import as_probabilities
-from keras_mhmcmc.evaluation.checks import as_scored
-from keras_mhmcmc.evaluation.checks import as_shares
+from keras_mhmcmc.evaluation import checks
 
 
 def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -30,7 +27,7 @@ def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     >>> accuracy([[0.9, 0.1], [0.4, 0.6]], [0, 0])
     0.5
     """
-    rows, classes = as_scored(probabilities, labels)
+    rows, classes = checks.as_scored(probabilities, labels)
     return float(np.mean(np.argmax(rows, axis=1) == classes))
 
 
@@ -46,9 +43,9 @@ def nll(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     >>> round(nll([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 4)
     0.5108
     """
-    rows, classes = as_scored(probabilities, labels)
+    rows, classes = checks.as_scored(probabilities, labels)
     likelihood = rows[np.arange(len(classes)), classes]
-    return float(-np.mean(np.log(np.clip(likelihood, SMALLEST, 1.0))))
+    return float(-np.mean(np.log(np.clip(likelihood, checks.SMALLEST, 1.0))))
 
 
 def brier(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -66,7 +63,7 @@ def brier(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     Reference: Brier (1950), "Verification of forecasts expressed in terms of
     probability".
     """
-    rows, classes = as_scored(probabilities, labels)
+    rows, classes = checks.as_scored(probabilities, labels)
     one_hot = np.eye(rows.shape[1])[classes]
     return float(np.mean(np.sum((rows - one_hot) ** 2, axis=1)))
 
@@ -189,7 +186,7 @@ def classwise_ece(
 
     Reference: Kull et al. (2019), "Beyond temperature scaling", section 2.
     """
-    rows, labels = as_scored(probabilities, labels)
+    rows, labels = checks.as_scored(probabilities, labels)
     bins = _validate.integer("bins", bins, 1)
     count, classes = rows.shape
     excess = rows - np.eye(classes)[labels]
@@ -215,7 +212,7 @@ def aurc(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     Reference: Geifman, Uziel and El-Yaniv (2019), "Bias-reduced uncertainty estimation
     for deep neural classifiers", section 3.
     """
-    rows, classes = as_scored(probabilities, labels)
+    rows, classes = checks.as_scored(probabilities, labels)
     wrong = np.argmax(rows, axis=1) != classes
     _, shares, sizes = _shares(-np.max(rows, axis=1), wrong)
     errors = np.repeat(shares, sizes)
@@ -286,7 +283,7 @@ def predictive_entropy(probabilities: npt.ArrayLike) -> Array:
     >>> predictive_entropy([[0.5, 0.5], [1.0, 0.0]]).round(4)
     array([0.6931, 0.    ])
     """
-    return _entropy(as_probabilities("Argument `probabilities`", probabilities))
+    return _entropy(checks.as_probabilities("Argument `probabilities`", probabilities))
 
 
 def mutual_information(
@@ -329,9 +326,9 @@ def mutual_information(
             f"Received: shape {values.shape}"
         )
     members, examples, columns = values.shape
-    flat = as_probabilities(subject, values.reshape(-1, columns))
+    flat = checks.as_probabilities(subject, values.reshape(-1, columns))
     values = flat.reshape(members, examples, -1)
-    shares = as_shares(weights, members)
+    shares = checks.as_shares(weights, members)
     entropy_of_mean = _entropy(np.tensordot(shares, values, axes=1))
     mean_entropy = np.tensordot(shares, _entropy(values), axes=1)
     return np.maximum(entropy_of_mean - mean_entropy, 0.0)
@@ -347,7 +344,7 @@ def _confidence(
     probabilities: npt.ArrayLike, labels: npt.ArrayLike
 ) -> tuple[Array, Array]:
     """Return the probability of each predicted class, and whether it is right."""
-    rows, classes = as_scored(probabilities, labels)
+    rows, classes = checks.as_scored(probabilities, labels)
     return np.minimum(np.max(rows, axis=1), 1.0), np.argmax(rows, axis=1) == classes
 
 

@@ -10,14 +10,16 @@ import numpy.typing as npt
 from keras_mhmcmc import _laws
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.evaluation.checks import as_finite
-from keras_mhmcmc.evaluation.checks import as_shares
-from keras_mhmcmc.evaluation.checks import as_targets
-from keras_mhmcmc.evaluation.metrics import mixtures
+from keras_mhmcmc.evaluation import checks
 
 LEVEL = _validate.Interval(0.0, 1.0, low_open=True)
 LEVELS = tuple(k / 20 for k in range(1, 20))  # 5%, 10%, ..., 95%
 _BLOCK = 2**18  # numbers that are computed at a time
+_PRECISION = 1e-10  # of quantiles, in deviations
+_NODES = 384  # of the integral over a mixture that has no closed form
+_COUNTS = 1024  # terms of a sum over counts
+_LOGITS = np.linspace(-27.0, 27.0, 48)  # of the quantiles that it is split at
+_GAUSS = ((0.0, 8 / 9), (-math.sqrt(0.6), 5 / 9), (math.sqrt(0.6), 5 / 9))
 
 
 class IntervalCalibration(NamedTuple):
@@ -56,7 +58,7 @@ class PredictiveMixture:
     def __init__(self, law: _laws.Law, weights: npt.ArrayLike | None = None) -> None:
         self.law = law
         self.means = law.mean  # of the members, shape (S, N, D)
-        self.weights = as_shares(weights, len(self.means))
+        self.weights = checks.as_shares(weights, len(self.means))
 
     def mean(self) -> Array:
         """Return the mean of each target, shape (N, D)."""
@@ -121,7 +123,7 @@ class PredictiveMixture:
 
         def score(law: _laws.Law, y: Array) -> Array:
             away = np.tensordot(self.weights, law.distance(y), axes=1)
-            return away - mixtures.half_distance(law, self.weights)
+            return away - _half_distance(law, self.weights)
 
         return self._map(score, self._targets(y))
 
@@ -132,7 +134,7 @@ class PredictiveMixture:
         least this probability up to it.
         """
         q = _validate.number("q", q, LEVEL)
-        return self._map(lambda law: mixtures.quantile(law, self.weights, q))
+        return self._map(lambda law: _quantile(law, self.weights, q))
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Return `(low, high)`, the ends (N, D) of the central interval of each target.
@@ -190,7 +192,7 @@ class PredictiveMixture:
         Reference: Kuleshov, Fenner and Ermon (2018), "Accurate uncertainties for deep
         learning using calibrated regression", section 3.5.
         """
-        expected = as_finite("levels", levels, ranks=(1,), axes="(levels,)")
+        expected = checks.as_finite("levels", levels, ranks=(1,), axes="(levels,)")
         for level in expected:
             _validate.number("levels", float(level), LEVEL)
         inside = np.sort(self._central(self._targets(y)), axis=None)
@@ -207,7 +209,7 @@ class PredictiveMixture:
         return float(np.mean(np.abs(curve.observed - curve.expected)))
 
     def _targets(self, y: npt.ArrayLike) -> Array:
-        y = as_targets("y", y, self.means.shape[1:])
+        y = checks.as_targets("y", y, self.means.shape[1:])
         wrong = (y < 0.0) | (y != np.floor(y))
         if self.law.is_count and np.any(wrong):
             raise ValueError(
@@ -242,7 +244,7 @@ class PredictiveMixture:
         )
 
     def _below(self, law: _laws.Law, y: Array) -> Array:
-        return mixtures.below(law, self.weights, y)
+        return _below(law, self.weights, y)
 
 
 class NormalMixture(PredictiveMixture):
@@ -274,77 +276,104 @@ class NormalMixture(PredictiveMixture):
         noise_std: float,
         weights: npt.ArrayLike | None = None,
     ) -> None:
-        means = as_finite("means", means, ranks=(2, 3), axes="(members, examples)")
+        means = checks.as_finite(
+            "means", means, ranks=(2, 3), axes="(members, examples)"
+        )
         noise_std = _validate.number("noise_std", noise_std, _validate.POSITIVE)
         means = means.reshape(1, *means.shape[:2], -1)
         ones = np.ones_like(means)
         super().__init__(_laws.NormalLaw(means, noise_std * ones, ones), weights)
 
 
-def crps_normal(mean: npt.ArrayLike, std: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Return the mean CRPS of normal predictions, in units of `y`.
-
-    Args:
-        mean: predicted means, shape (N,) or (N, D).
-        std: standard deviations, greater than 0, of the shape of `mean`, or one number.
-        y: finite targets, shape (N,) or (N, D).
-
-    Raises:
-        ValueError: an argument is outside its range or has another shape.
-
-    Example:
-
-    >>> round(crps_normal([0.0, 1.0], 1.0, [0.0, 2.0]), 4)
-    0.4181
-
-    Reference: Gneiting and Raftery (2007), "Strictly proper scoring rules, prediction,
-    and estimation", eq. (21).
-    """
-    mean = as_finite("mean", mean, ranks=(1, 2), axes="(examples,)")
-    std = _validate.array("Argument `std`", std)
-    if std.shape not in ((), mean.shape) or not np.all((std > 0.0) & (std < np.inf)):
-        raise ValueError(
-            "Argument `std` must be finite and greater than 0: one number, or an array "
-            f"of the shape of `mean`, {mean.shape}. Received: shape {std.shape}, with "
-            f"values between {np.min(std, initial=np.inf):g} and "
-            f"{np.max(std, initial=-np.inf):g}"
-        )
-    z = (as_targets("y", y, mean.shape) - mean) / std
-    scores = z * (2.0 * _laws.normal_cdf(z) - 1.0) + 2.0 * _laws.normal_density(z)
-    return float(np.mean(std * (scores - 1.0 / math.sqrt(math.pi))))
+def _below(law: _laws.Law, weights: Array, y: Array) -> Array:
+    """Return the probabilities of at most `y`."""
+    return np.tensordot(weights, law.cdf(y), axes=1)
 
 
-def crps_samples(
-    samples: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike | None = None
-) -> float:
-    """Return the mean CRPS of predictions given by weighted samples, in units of `y`.
+def _quantile(law: _laws.Law, weights: Array, q: float) -> Array:
+    """Return the smallest values with a probability of at least `q` up to them."""
+    law, weights = law.members(weights > 0.0), weights[weights > 0.0]
+    # The quantile of a mixture lies between those of its members.
+    ends = law.bracket(q)
+    low, high = np.min(ends[0], axis=0), np.max(ends[1], axis=0)
+    if law.is_count:
+        low, high = np.maximum(np.floor(low), 0.0) - 1.0, np.ceil(high) + 1.0
+        while np.any(high - low > 1.0 + np.spacing(high)):
+            middle = np.floor(0.5 * (low + high))
+            is_above = _below(law, weights, middle) >= q
+            low = np.where(is_above, low, middle)
+            high = np.where(is_above, middle, high)
+        return high
+    digits = 4.0 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
+    precision = np.maximum(_PRECISION * np.sqrt(np.min(law.variance, axis=0)), digits)
+    halvings = math.ceil(math.log2(max(np.max((high - low) / precision), 1.0)))
+    value = 0.5 * (low + high)
+    for step in range(8 * (halvings + 1)):
+        excess = _below(law, weights, value) - q
+        low = np.where(excess < 0.0, value, low)
+        high = np.where(excess < 0.0, high, value)
+        density = np.tensordot(weights, np.exp(law.log_prob(value)), axes=1)
+        newton = value - excess / np.maximum(density, np.finfo("float64").tiny)
+        is_found = np.abs(newton - value) <= precision
+        # Each eighth step halves the bracket, so that it always closes.
+        is_newton = (newton >= low) & (newton <= high) & (step % 8 < 7)
+        value = np.where(is_newton | is_found, newton, 0.5 * (low + high))
+        if np.all(is_found | (high - low <= precision)):
+            break
+    return np.clip(value, low, high)
 
-    The prediction is the discrete distribution on the samples. Its score,
-    E|X - y| - E|X - X'| / 2, is exact and takes a sort of the samples. Draw samples
-    with noise: means alone say nothing about it. `NormalMixture.crps` needs no draws.
 
-    Args:
-        samples: samples of each prediction, shape (S, N) or (S, N, D).
-        y: finite targets, shape (N,) or (N, D).
-        weights: as in `mutual_information`.
+def _half_distance(law: _laws.Law, weights: Array) -> Array:
+    """Return E|X - X'| / 2 of two independent draws, the integral of F (1 - F)."""
+    law, weights = law.members(weights > 0.0), weights[weights > 0.0]
+    if law.is_count:
+        return _sum_of_counts(law, weights)
+    normals = law.normals()
+    if normals is None:
+        return _integral(law, weights)
+    shares, means, stds = normals
+    shares = shares * np.repeat(weights, len(shares) // len(weights))[:, None, None]
+    own = _laws.normal_distance(np.zeros_like(means), math.sqrt(2.0) * stds)
+    apart = np.sum(np.square(shares) * own, axis=0)
+    for i in range(1, len(means)):
+        both = np.hypot(stds[:i], stds[i])
+        distances = _laws.normal_distance(means[:i] - means[i], both)
+        apart += 2.0 * np.sum(shares[i] * shares[:i] * distances, axis=0)
+    return 0.5 * apart
 
-    Raises:
-        ValueError: an argument is outside its range or has another shape.
 
-    Example:
+def _sum_of_counts(law: _laws.Law, weights: Array) -> Array:
+    """Return the sum of F (1 - F); over a wide range by the trapezoidal rule."""
+    low, high = (_quantile(law, weights, q) for q in (1e-12, 1.0 - 1e-12))
+    span = high - low
+    counts = np.arange(min(np.max(span), _COUNTS) + 1.0)[:, None, None]
+    if np.max(span) <= _COUNTS:
+        nodes = low + np.minimum(counts, span)
+    else:  # even steps, and steps that grow: the law may be narrow or very skew
+        share = counts[::2] / _COUNTS
+        growing = np.expm1(share * np.log1p(span))
+        nodes = low + np.floor(np.concatenate([share * span, growing]))
+        nodes = np.sort(nodes, axis=0)
+    shares = np.stack([_below(law, weights, y) for y in nodes])
+    parts = shares * (1.0 - shares)
+    left, right = parts[:-1], parts[1:]
+    width = np.diff(nodes, axis=0)
+    # Sums over the counts from each node on, up to the next one.
+    return 0.5 * np.sum(width * (left + right) + left - right, axis=0)
 
-    >>> crps_samples([[0.0], [2.0]], [1.0])
-    0.5
 
-    Reference: Gneiting and Raftery (2007), eq. (21).
-    """
-    samples = as_finite("samples", samples, ranks=(2, 3), axes="(samples, examples)")
-    shares = as_shares(weights, len(samples))
-    y = as_targets("y", y, samples.shape[1:])
-    away = np.tensordot(shares, np.abs(samples - y), axes=1)
-    order = np.argsort(samples, axis=0)
-    values = np.take_along_axis(samples, order, axis=0)
-    below = np.cumsum(shares[order], axis=0)[:-1]
-    # Between neighbours the distribution function is constant.
-    apart = 2.0 * np.sum(below * (1.0 - below) * np.diff(values, axis=0), axis=0)
-    return float(np.mean(away - 0.5 * apart))
+def _integral(law: _laws.Law, weights: Array) -> Array:
+    """Return the integral of F (1 - F), by Gauss's rule between members' quantiles."""
+    ends = np.sort(
+        np.concatenate([law.bracket(1.0 / (1.0 + math.exp(-x)))[0] for x in _LOGITS]),
+        axis=0,
+    )
+    if len(ends) > _NODES:
+        ends = ends[np.linspace(0, len(ends) - 1, _NODES).astype("int64")]
+    total = np.zeros(ends.shape[1:])
+    for left, right in zip(ends[:-1], ends[1:], strict=True):
+        middle, half = 0.5 * (left + right), 0.5 * (right - left)
+        for node, weight in _GAUSS:
+            part = _below(law, weights, middle + half * node)
+            total += weight * half * part * (1.0 - part)
+    return total
