@@ -94,6 +94,7 @@ UNCHECKED = {
     "Classifier": {"subject"},  # how the package names the model
     "ParallelChains.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
     "metrics.PredictiveMixture": {"law"},  # what a likelihood makes
+    "plots.contours": {"color"},  # as for matplotlib
     "priors.Gaussian.bind": {"variables"},  # called by the optimizers
     "prune": {"x", "y", "batch_size"},  # as for `keras.Model.evaluate`
     "suggest_learning_rate": {"x", "y"},  # as for `keras.Model.fit`
@@ -101,7 +102,6 @@ UNCHECKED = {
 NEEDS = {
     "adversarial.art_classifier*": ["art"],
     "plots.*": ["matplotlib"],
-    "plots.[rt][ra][na][kc]*": ["arviz", "pandas"],
     "di*": ["arviz", "pandas"],
     "Draws.summary": ["arviz", "pandas"],
 }

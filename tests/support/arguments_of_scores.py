@@ -109,11 +109,6 @@ REGRESSIONS = {
         weights=(WEIGHTS | [[1e308, 1e308]]).or_none,
         also={"samples": {"y", "weights"}},
     ),
-    "plots.interval_calibration": row(
-        lambda: dict(predictions={"a": mixture()}, y=TARGETS),
-        predictions=listed(None, 1, [], {}, MEANS, {"a": MEANS}, {"a": None}),
-        y=Y,
-    ),
     "predict_distribution": row(
         lambda: dict(model=line(), x=X4, noise_std=0.5),
         x=INPUTS,
