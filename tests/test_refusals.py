@@ -93,6 +93,7 @@ UNCHECKED = {
     "BayesianEnsemble.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
     "Classifier": {"subject"},  # how the package names the model
     "ParallelChains.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
+    "datasets.standardized": {"axis"},  # as for `numpy.mean`
     "metrics.PredictiveMixture": {"law"},  # what a likelihood makes
     "plots.contours": {"color"},  # as for matplotlib
     "priors.Gaussian.bind": {"variables"},  # called by the optimizers

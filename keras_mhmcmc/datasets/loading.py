@@ -99,10 +99,7 @@ def load(
         test = _test_rows(path, len(x), split)
         train = np.setdiff1d(np.arange(len(x)), test)
         return (x[train], y[train]), (x[test], y[test])
-    if split > 0:
-        raise ValueError(
-            f"Argument `split` must be 0: {name!r} has one split. Received: {split=}"
-        )
+    _validate.integer("split", split, 0, f"{name!r} has one split.", high=0)
     if name == "digits":
         return _digits()
     train_part, test_part = _images(name, data_dir, PARTS)
@@ -155,12 +152,7 @@ def rows(name: str, data_dir: PathLike | None = None) -> Pair:
     """
     _validate.choice("name", name, REGRESSIONS)
     if name == "diabetes":
-        try:
-            from sklearn.datasets import load_diabetes
-        except ImportError as error:
-            raise _no_sklearn(name) from error
-        x, y = load_diabetes(return_X_y=True, scaled=False)
-        return x, y
+        return _of_sklearn(name)
     path = _table(name, data_dir)
     x, y = _read(path, "X", "y")
     if y.ndim == 2 and y.shape[1] == 1:
@@ -172,13 +164,12 @@ def rows(name: str, data_dir: PathLike | None = None) -> Pair:
             f"least 2. Received: shapes {x.shape} and {y.shape}, dtypes {x.dtype} and "
             f"{y.dtype}, from {path!r}"
         )
-    for letter, array in (("X", x), ("y", y)):
-        if not np.isfinite(array).all():
-            raise ValueError(
-                "The arrays X and y must be finite. Remove the other rows. Received: "
-                f"{np.sum(~np.isfinite(array))} values of {letter} that are NaN or "
-                f"infinite, from {path!r}"
-            )
+    are_finite = np.isfinite(x).all(axis=1) & np.isfinite(y)
+    if not are_finite.all():
+        raise ValueError(
+            "The arrays X and y must be finite. Remove the other rows. Received: "
+            f"{np.sum(~are_finite)} rows with NaN or infinity, from {path!r}"
+        )
     return x.astype("float64"), y.astype("float64")
 
 
@@ -195,12 +186,8 @@ def _test_rows(path: str | None, count: int, split: int) -> Array:
             f"(splits, test rows). Received: shape {listed.shape} and dtype "
             f"{listed.dtype}, from {path!r}"
         )
-    if split >= len(listed):
-        raise ValueError(
-            f"Argument `split` must be less than {len(listed)}, the number of splits "
-            f"in {path!r}. Received: split={split}"
-        )
-    return listed[split]
+    hint = f"{path!r} has {len(listed)} splits."
+    return listed[_validate.integer("split", split, 0, hint, high=len(listed) - 1)]
 
 
 def _table(name: str, data_dir: PathLike | None) -> str:
@@ -216,12 +203,9 @@ def _table(name: str, data_dir: PathLike | None) -> str:
 
 def _digits() -> tuple[Pair, Pair]:
     """Return scikit-learn's digits as `(x_train, y_train), (x_test, y_test)`."""
-    try:
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-    except ImportError as error:
-        raise _no_sklearn("digits") from error
-    x, y = load_digits(return_X_y=True)
+    x, y = _of_sklearn("digits")
+    from sklearn.model_selection import train_test_split
+
     x = (x / 16.0).astype("float32").reshape(-1, 8, 8, 1)
     x_train, x_test, y_train, y_test = train_test_split(
         x, y.astype("int32"), test_size=0.2, random_state=0, stratify=y
@@ -229,10 +213,21 @@ def _digits() -> tuple[Pair, Pair]:
     return (x_train, y_train), (x_test, y_test)
 
 
-def _no_sklearn(name: str) -> ImportError:
-    return ImportError(
-        f"The data set {name!r} comes with scikit-learn: pip install keras-mhmcmc[data]"
-    )
+def _of_sklearn(name: str) -> Pair:
+    """Return the inputs and targets of a data set that comes with scikit-learn."""
+    try:
+        from sklearn.datasets import load_diabetes
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ImportError(
+            f"The data set {name!r} comes with scikit-learn: "
+            "pip install keras-mhmcmc[data]"
+        ) from error
+    if name == "digits":
+        x, y = load_digits(return_X_y=True)
+    else:
+        x, y = load_diabetes(return_X_y=True, scaled=False)
+    return x, y
 
 
 def _images(name: str, data_dir: PathLike | None, parts: Sequence[str]) -> list[Pair]:
@@ -329,22 +324,21 @@ def _find(data_dir: Any, names: Sequence[str], contents: str, remedy: str) -> st
 
     Errors say what the file holds, its `contents`, and what to do without it.
     """
-    wanted = f"a folder with {' or '.join(names)}, which holds {contents}"
-    hint = f"{wanted}. {remedy}"
-    _validate.instance("data_dir", data_dir, (str, os.PathLike), hint)
+    wanted = f"a folder with {' or '.join(names)}, which holds {contents}. {remedy}"
+    _validate.instance("data_dir", data_dir, (str, os.PathLike), wanted)
     paths = [os.path.join(os.fspath(data_dir), name) for name in names]
-    found = [path for path in paths if os.path.isfile(path)]
-    if not found:
+    found = next(filter(os.path.isfile, paths), None)
+    if found is None:
         raise ValueError(
-            f"Argument `data_dir` must be {wanted}. {remedy}. "
+            f"Argument `data_dir` must be {wanted}. "
             f"Received: no such file in {_validate.shown(os.fspath(data_dir))}"
         )
-    if not zipfile.is_zipfile(found[0]):
+    if not zipfile.is_zipfile(found):
         raise ValueError(
-            f"Argument `data_dir` must be {wanted}. Write the file with "
-            f"`numpy.savez_compressed`. Received: {found[0]!r}, not an .npz file"
+            f"The file {found!r} must be an .npz file, with {contents}. Write it with "
+            "`numpy.savez_compressed`. Received: another format"
         )
-    return found[0]
+    return found
 
 
 def _names(path: str) -> list[str]:
