@@ -72,9 +72,8 @@ def suggest_learning_rate(
     at the best rate. For a Metropolis-Hastings sampler, a quarter of the forward moves
     must also be accepted. The suggestion is the largest rate that passes. It is an
     upper edge: begin there or below. A short run shows whether a rate moves the
-    weights. It does not show how well the samples predict. Print the result, draw it
-    with `mh.plots.learning_rates`, or use its `rate`, which is None if no rate passes,
-    and its `advice`.
+    weights. It does not show how well the samples predict. Print the result, or use its
+    `rate`, which is None if no rate passes, and its `advice`.
 
     Each run begins with the weights of the model and sees the same mini-batches of
     arrays. The second half of its steps is judged. A Metropolis-Hastings sampler makes

@@ -93,7 +93,9 @@ UNCHECKED = {
     "BayesianEnsemble.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
     "Classifier": {"subject"},  # how the package names the model
     "ParallelChains.compile": {"loss", "metrics"},  # as for `keras.Model.compile`
+    "datasets.standardized": {"axis"},  # as for `numpy.mean`
     "metrics.PredictiveMixture": {"law"},  # what a likelihood makes
+    "plots.contours": {"color"},  # as for matplotlib
     "priors.Gaussian.bind": {"variables"},  # called by the optimizers
     "prune": {"x", "y", "batch_size"},  # as for `keras.Model.evaluate`
     "suggest_learning_rate": {"x", "y"},  # as for `keras.Model.fit`
@@ -101,7 +103,6 @@ UNCHECKED = {
 NEEDS = {
     "adversarial.art_classifier*": ["art"],
     "plots.*": ["matplotlib"],
-    "plots.[rt][ra][na][kc]*": ["arviz", "pandas"],
     "di*": ["arviz", "pandas"],
     "Draws.summary": ["arviz", "pandas"],
 }

@@ -16,10 +16,10 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._layer_calls import called
 from keras_mhmcmc._layer_calls import noted
 from keras_mhmcmc._types import Array
-from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
 from keras_mhmcmc.ensemble.ensemble import ensemble_of
 from keras_mhmcmc.evaluation.checks import as_labels
+from keras_mhmcmc.evaluation.checks import check_built
 from keras_mhmcmc.fit import compiled_loss
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.priors import warn_of_regularizers
@@ -54,17 +54,16 @@ class Head:
         self,
         model: keras.Model,
         draws: Floats,
-        activation: ActivationLike,
-        chunk: int | None,
+        weights: Floats,
         is_classifier: bool,
-        weights: Floats | None = None,
+        chunk: int | None,
     ) -> Ensemble:
         """Return `model` with draws of its last layer, like `values`, as members.
 
-        Without an activation, the logits of a classifier become probabilities. The
-        draws have equal weights, or those that are given.
+        The logits of a classifier become probabilities.
         """
-        if activation is None and is_classifier:
+        activation = None
+        if is_classifier:
             of_logits = "sigmoid" if self.values.shape[1] == 1 else "softmax"
             activation = of_logits if self.link == "linear" else "linear"
         parts = [draws[:, :-1], draws[:, -1]] if self.layer.use_bias else [draws]
@@ -76,7 +75,6 @@ class Head:
                 stacked.append(drawn[id(variable)].astype(value.dtype))
             else:
                 stacked.append(np.broadcast_to(value, (len(draws), *value.shape)))
-        weights = np.ones(len(draws)) if weights is None else weights
         return ensemble_of(model, stacked, weights, activation, chunk)
 
 
@@ -84,17 +82,11 @@ def checked_head(
     model: keras.Model, x: Any, y: Any, prior: Any, batch_size: int
 ) -> Head:
     """Check the arguments, and return the head."""
-    _validate.instance("model", model, keras.Model, "a built `keras.Model`")
-    if not model.built:
-        raise ValueError(
-            "Argument `model` must be a built model: call it on a batch of inputs "
-            f"first. Received: model={model!r}"
-        )
+    check_built("Argument `model`", model)
     if not (isinstance(prior, str) and prior == "auto"):
         hint = 'an `mh.priors.Gaussian`, or "auto" for a classification'
         _validate.instance("prior", prior, Gaussian, hint)
-    batch_size = _validate.integer("batch_size", batch_size, 1)
-    head = head_of(model, x, batch_size, y)
+    head = head_of(model, x, _validate.integer("batch_size", batch_size, 1), y)
     warn_of_regularizers(head.variables)
     return head
 
@@ -115,8 +107,7 @@ def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
     # With LoRA or quantisation, `kernel` is no weight of the model.
     if id(layer.kernel) not in {id(variable) for variable in model.weights}:
         raise _refusal(f"{len(dense)} `Dense` layers, the last with LoRA or quantised")
-    known = [getattr(keras.activations, name) for name in _LINKS]
-    if layer.activation not in known:
+    if layer.activation not in [getattr(keras.activations, name) for name in _LINKS]:
         raise _refusal(
             f"a last `Dense` layer with the activation {layer.activation.__name__!r}"
         )
@@ -147,8 +138,7 @@ def head_of(model: keras.Model, x: Any, batch_size: int, y: Any = None) -> Head:
     if layer.use_bias:
         inputs = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
         values = np.concatenate([values, _float64(layer.bias)[None]])
-    link = _link(inputs @ values, outputs)
-    return Head(layer, inputs, values, link, targets)
+    return Head(layer, inputs, values, _link(inputs @ values, outputs), targets)
 
 
 def checked_labels(model: keras.Model, head: Head, hint: str) -> Array:
@@ -157,9 +147,9 @@ def checked_labels(model: keras.Model, head: Head, hint: str) -> Array:
     An error that may be about a regression ends with `hint`.
     """
     classes = head.values.shape[1]
-    several = "" if head.link == "linear" else f"{head.link} of {classes} units"
-    if (head.link == "sigmoid") == (classes == 1):
-        several = ""
+    refused = ""
+    if head.link != "linear" and (head.link == "sigmoid") != (classes == 1):
+        refused = f"{head.link} of {classes} units"
     for loss in keras.tree.flatten(model.loss):
         name = compiled_loss.name_of(loss)
         if name in compiled_loss.OF_REGRESSIONS:
@@ -169,20 +159,14 @@ def checked_labels(model: keras.Model, head: Head, hint: str) -> Array:
                 f"with the loss {name!r}"
             )
         if name == compiled_loss.OF_LABELS and classes > 1:
-            several = f"binary cross-entropy of {classes} units"
-    if several:
+            refused = f"binary cross-entropy of {classes} units"
+    if refused:
         raise ValueError(
             "Argument `model` must have a softmax, a sigmoid of one unit, or logits. "
             "For several labels of an example use `mh.swag` or a sampler. Received: a "
-            f"{several}"
+            f"{refused}"
         )
     return as_labels("y", head.targets, len(head.features), max(classes, 2), hint)
-
-
-def one_hot(labels: npt.NDArray[np.int_], classes: int) -> Floats:
-    """Return the targets of labels, (N, C); of class 1 if C is 1."""
-    rows = labels[:, None] if classes == 1 else np.eye(classes)[labels]
-    return rows.astype("float64")
 
 
 def softmax(logits: Floats) -> Floats:
@@ -211,21 +195,16 @@ def probabilities(logits: Floats) -> Floats:
 def _link(logits: Floats, outputs: Floats) -> str:
     """Return which function turns the layer's logits into the model's outputs.
 
-    What the model gives says it, whether the function is the layer's own activation or
-    a layer after it.
+    It may be the activation of the layer or a layer after it: the outputs tell.
     """
     # Of each example by itself: a large output must not hide the errors of others.
     scale = np.abs(outputs).max(axis=-1)
     scale = np.maximum(scale, min(float(scale.max()), 1.0))
-    errors = {
-        name: (np.abs(link(logits) - outputs).max(axis=-1) / scale).max()
-        for name, link in _LINKS.items()
-        if logits.shape == outputs.shape
-    }
-    nearest = min(errors, key=lambda name: errors[name], default="linear")
-    # Half precision has errors of 1%.
-    if errors and errors[nearest] <= 0.02:
-        return nearest
+    if logits.shape == outputs.shape:
+        for name, link in _LINKS.items():
+            errors = np.abs(link(logits) - outputs).max(axis=-1) / scale
+            if errors.max() <= 0.02:  # half precision has 1%
+                return name
     raise _refusal("a model whose outputs differ from those of its last `Dense` layer")
 
 

@@ -42,7 +42,6 @@ predictive distributions", section 3.1.
 
 import dataclasses
 import math
-from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -73,7 +72,7 @@ def of_prior(
     seed: int,
     of_samples: bool,
 ) -> list[tuple[Floats, float]]:
-    """Return tau, (F, C), of the prior or of each width, and its weight."""
+    """Return pairs of tau, (F, C), and its weight: of the prior, or of each width."""
     if isinstance(prior, Gaussian):
         return [(head.precisions(prior.bind(head.variables).precisions), 1.0)]
     has_bias = head.layer.use_bias
@@ -131,14 +130,13 @@ def left_out_scores(
         for row, width in enumerate(WIDTHS):
             part = dataclasses.replace(head, features=phi[kept], values=start)
             tau = np.full_like(start, width**-2.0)
-            targets = heads.one_hot(labels[fold], start.shape[1])
-            runs: Iterable[Floats]
+            targets = one_hot(labels[fold], start.shape[1])
             if of_samples:
                 posterior = whitened(part, tau, labels[kept])
                 start, runs = posterior.mode, _short_run(posterior, labels[kept], rng)
             else:
                 start = posterior_mode(part, tau, labels[kept], tolerance=1e-2)
-                runs = [start[None]]
+                runs = iter([start[None]])
             found = np.concatenate([-losses(phi[fold] @ w, targets) for w in runs])
             scores[row, fold] = np.logaddexp.reduce(found) - math.log(len(found))
     return scores
@@ -153,7 +151,6 @@ class WhitenedHead:
     tau: Floats  # (F, C)
     features: Floats
     logits: Floats
-    curvature: Floats  # w_n, (N,)
 
     def weights(self, positions: Floats) -> Floats:
         """Return W for positions V of shape (..., F, C)."""
@@ -168,7 +165,13 @@ def whitened(head: Head, tau: Floats, labels: npt.NDArray[np.int_]) -> WhitenedH
     w = (p * (1.0 - p)).mean(axis=1)
     factor = np.linalg.cholesky((phi * w[:, None]).T @ phi + np.diag(tau[:, 0]))
     psi = np.linalg.solve(factor, phi.T).T.astype("float64")
-    return WhitenedHead(mode, factor, tau, psi, phi @ mode, w)
+    return WhitenedHead(mode, factor, tau, psi, phi @ mode)
+
+
+def one_hot(labels: npt.NDArray[np.int_], classes: int) -> Floats:
+    """Return the targets of labels, (N, C); of class 1 if C is 1."""
+    rows = labels[:, None] if classes == 1 else np.eye(classes)[labels]
+    return rows.astype("float64")
 
 
 def posterior_mode(
@@ -181,7 +184,7 @@ def posterior_mode(
     b allows, and of some more elsewhere.
     """
     phi, classes = head.features, head.values.shape[1]
-    targets = heads.one_hot(labels, classes)
+    targets = one_hot(labels, classes)
     bound = 0.25 if classes == 1 else 0.5
     inverse = np.linalg.inv(bound * phi.T @ phi + np.diag(tau[:, 0]))
     # Weights that were not trained on these features may be worse than none.
@@ -236,7 +239,7 @@ def _short_run(
 ) -> Iterator[Floats]:
     """Draw W by Hamiltonian Monte Carlo in V, shape (chains, F, C) at a time."""
     psi, tau, mode = posterior.features, posterior.tau, posterior.mode
-    targets = heads.one_hot(labels, mode.shape[1])
+    targets = one_hot(labels, mode.shape[1])
     back = np.linalg.inv(posterior.factor.T)
 
     def energy(v: Floats) -> Floats:

@@ -5,10 +5,7 @@ redux: effortless Bayesian deep learning", section 2; Kristiadi, Hein and Hennig
 "Being Bayesian, even just a bit, fixes overconfidence in ReLU networks", section 2.3;
 Neal (2011), "MCMC using Hamiltonian dynamics".
 
-With the features phi of an example, the head's weights W, shape (F, C), and the prior
-N(0, 1/tau) of each, the energy of the head is
-
-    U(W) = -sum_n log p(y_n | W^T phi_n) + sum tau W^2 / 2
+`head_posterior.py` has the energy U(W) of the head, and its letters.
 
 `last_layer_laplace` draws from N(W*, H^-1). H is the Hessian of U, which is its
 Gauss-Newton matrix since the head is linear:
@@ -18,8 +15,7 @@ Gauss-Newton matrix since the head is linear:
 L_n is diag(p) - p p^T for a softmax, p (1 - p) for a sigmoid, and 1 / sigma^2 for
 Gaussian noise.
 
-`sample_last_layer` samples exp(-U) in the coordinates V of `head_posterior.py`, which
-also chooses the width of the prior.
+`sample_last_layer` samples exp(-U) in the coordinates V.
 """
 
 import math
@@ -43,8 +39,8 @@ from keras_mhmcmc.baselines.head import Head
 from keras_mhmcmc.baselines.head_posterior import WhitenedHead
 from keras_mhmcmc.baselines.head_posterior import of_prior
 from keras_mhmcmc.baselines.head_posterior import whitened
-from keras_mhmcmc.ensemble.activations import ActivationLike
 from keras_mhmcmc.ensemble.ensemble import Ensemble
+from keras_mhmcmc.evaluation.checks import as_targets
 from keras_mhmcmc.evaluation.evaluate import compiled_noise
 from keras_mhmcmc.priors import Gaussian
 from keras_mhmcmc.sampling.draws import Draws
@@ -78,7 +74,6 @@ def last_layer_laplace(
     members: int = 30,
     seed: int = 0,
     batch_size: int = 256,
-    activation: ActivationLike = None,
     chunk: int | None = None,
 ) -> Ensemble:
     """Return an ensemble whose last dense layer is drawn from its Laplace posterior.
@@ -114,14 +109,12 @@ def last_layer_laplace(
             Defaults to 0.
         batch_size: number of examples to compute features of at a time, at least 1.
             Defaults to 256.
-        activation: function that turns the model's outputs into the quantity to
-            average, as in `keras.activations.get`. Defaults to None: the softmax or
-            sigmoid of logits in a classification, the identity otherwise.
         chunk: number of members to evaluate side by side, as in `mh.Ensemble`.
 
     Returns:
-        An `mh.Ensemble`, compiled with the loss and metrics of `model`. All weights
-        but those of the head are stored once.
+        An `mh.Ensemble`, compiled with the loss and metrics of `model`. In a
+        classification it averages probabilities, also those of logits. All weights but
+        those of the head are stored once.
 
     Raises:
         ValueError: an argument is outside its range, the model does not end in such a
@@ -150,7 +143,7 @@ def last_layer_laplace(
     head = heads.checked_head(model, x, y, prior, batch_size)
     if noise_std is None:
         noise_std = compiled_noise(model)
-    rng, is_classifier = np.random.default_rng(seed), noise_std is None
+    rng = np.random.default_rng(seed)
     if noise_std is None:
         # The Hessian does not depend on the labels.
         hint = " For the targets of a regression pass `noise_std`."
@@ -160,26 +153,31 @@ def last_layer_laplace(
         draws = _draws(head.values.ravel(), hessian, members, rng)
         draws = draws.reshape(members, *head.values.shape)
     else:
-        targets = _checked_targets(head, noise_std)
-        if isinstance(prior, str):
+        if not isinstance(prior, Gaussian):
             raise ValueError(
                 "Argument `prior` must be an `mh.priors.Gaussian` in a regression. "
                 f"Received: prior={prior!r}, noise_std={noise_std}"
             )
+        if head.link != "linear":
+            raise ValueError(
+                "Argument `noise_std` must be None for a model that gives "
+                "probabilities: it is the noise of a regression. "
+                f"Received: noise_std={noise_std!r}, and a head with a {head.link}"
+            )
+        shape = len(head.features), head.values.shape[1]
+        targets = as_targets("y", head.targets, shape)
         tau = head.precisions(prior.bind(head.variables).precisions)
         mean, of_columns = posterior_of_regression(head, tau, targets, noise_std)
         pairs = zip(mean.T, of_columns, strict=True)
         draws = np.stack([_draws(*pair, members, rng) for pair in pairs], axis=2)
-    return head.ensemble(model, draws, activation, chunk, is_classifier)
+    weights = np.ones(members)
+    return head.ensemble(model, draws, weights, noise_std is None, chunk)
 
 
 def posterior_of_regression(
     head: Head, tau: Floats, targets: Floats, noise_std: float
 ) -> tuple[Floats, list[Floats]]:
-    """Return the mean of the weights (F, C), and the precision (F, F) of each column.
-
-    The shapes of `tau` and `targets` are (F, C) and (N, C).
-    """
+    """Return the mean of the weights (F, C), and a precision (F, F) of each column."""
     _check_size(len(tau))
     phi = head.features
     likelihood = phi.T @ phi / noise_std**2
@@ -191,10 +189,7 @@ def posterior_of_regression(
 
 
 def hessian_of_classifier(head: Head, tau: Floats) -> Floats:
-    """Return the Hessian of the head's energy at its weights, shape (F C, F C).
-
-    Its rows are in the order of `values.ravel()`.
-    """
+    """Return H, shape (F C, F C), with rows in the order of `values.ravel()`."""
     features, classes = head.values.shape
     _check_size(features * classes)
     phi = head.features
@@ -242,27 +237,6 @@ def _check_size(rows: int) -> None:
         )
 
 
-def _checked_targets(head: Head, noise_std: float) -> Floats:
-    """Return the targets of a regression, shape (N, C), or raise a `ValueError`."""
-    if head.link != "linear":
-        raise ValueError(
-            "Argument `noise_std` must be None for a model that gives probabilities: "
-            "it is the noise of a regression. "
-            f"Received: noise_std={noise_std!r}, and a head with a {head.link}"
-        )
-    shape = (len(head.features), head.values.shape[1])
-    targets = _validate.array("Argument `y`", head.targets)
-    if targets.shape == shape[:1] and shape[1] == 1:
-        targets = targets[:, None]
-    if targets.shape != shape or not np.isfinite(targets).all():
-        raise ValueError(
-            f"Argument `y` must be finite and have the shape {shape}: one target for "
-            f"each example and output. Received: shape {targets.shape}, "
-            f"{np.sum(~np.isfinite(targets))} values that are NaN or infinite"
-        )
-    return targets
-
-
 def sample_last_layer(
     model: keras.Model,
     x: Any,
@@ -272,10 +246,8 @@ def sample_last_layer(
     members: int = 200,
     num_chains: int = 4,
     num_steps: int | None = None,
-    burn_in: int | None = None,
     seed: int = 0,
     batch_size: int = 256,
-    activation: ActivationLike = None,
     chunk: int | None = None,
     progress: bool = True,
 ) -> tuple[Ensemble, dict[str, Any]]:
@@ -303,12 +275,10 @@ def sample_last_layer(
         members: number of kept draws of all chains, at least 1, rounded up to a
             multiple of `num_chains`, for each width. Defaults to 200.
         num_chains: number of chains, K, at least 1. Defaults to 4.
-        num_steps: steps of each chain. Defaults to None, 700 or more.
-        burn_in: number of first steps that are not kept. Defaults to None: 300, the
-            warm-up. At most as many as leave a step for each draw.
+        num_steps: steps of each chain, of which the first 300 are the warm-up, or half
+            of fewer than 600. Defaults to None, 700 or more.
         seed: integer that makes the draws repeatable. Defaults to 0.
         batch_size: as in `mh.last_layer_laplace`. Defaults to 256.
-        activation: as in `mh.last_layer_laplace`. Defaults to None.
         chunk: as in `mh.Ensemble`.
         progress: whether to show a bar. Defaults to True.
 
@@ -348,13 +318,13 @@ def sample_last_layer(
     num_chains = _validate.integer("num_chains", num_chains, 1)
     members = _validate.integer("members", members, 1)
     seed = _validate.seed(seed)
-    _validate.choice("progress", progress, (True, False))
-    _plan(num_steps, burn_in, math.ceil(members / num_chains), 1)  # may refuse
+    progress = _validate.choice("progress", progress, (True, False))
+    _plan(num_steps, math.ceil(members / num_chains), 1)  # may refuse
     head = heads.checked_head(model, x, y, prior, batch_size)
     hint = " For the targets of a regression use `mh.last_layer_laplace`."
     labels = heads.checked_labels(model, head, hint)
     parts = of_prior(head, prior, labels, seed, of_samples=True)
-    if not all(np.all(tau > 0.0) for tau, _ in parts):
+    if any((tau == 0.0).any() for tau, _ in parts):
         raise ValueError(
             "Argument `prior` must have a scale for the kernel and for the bias: with "
             "a flat prior the posterior cannot be normalised. "
@@ -363,39 +333,30 @@ def sample_last_layer(
     told, values, weights, scales = [], [], [], {}
     for tau, weight in parts:
         draws = math.ceil(weight * members / num_chains)  # of a chain
-        between = math.ceil(_RECORDED / (draws * num_chains))
-        plan, kernel = _plan(num_steps, burn_in, draws, between)
+        plan = _plan(num_steps, draws, math.ceil(_RECORDED / (draws * num_chains)))
         posterior = whitened(head, tau, labels)
-        run = _chains(posterior, labels, kernel, plan, num_chains, seed, progress)
-        if len(run) == 0:  # Ctrl-C
-            break
+        run = _chains(posterior, labels, plan, num_chains, seed, progress)
+        if len(run) < plan.num_draws:
+            raise KeyboardInterrupt("The chains of the last layer were interrupted")
         told.append(_diagnostics(run, posterior, labels, plan))
-        # The first one of every few, also of a run that was interrupted.
-        stride = (plan.num_steps - plan.burn_in) // (plan.every * draws)
-        chosen = np.asarray(run.position[:, ::stride], "float64")
+        # The first one of every few.
+        chosen = np.asarray(run.position[:, :: plan.num_draws // draws], "float64")
         values.append(posterior.weights(chosen).reshape(-1, *head.values.shape))
         weights.append(np.full(len(values[-1]), weight / len(values[-1])))
         scales[float(tau[-1, 0] ** -0.5)] = weight
-        if chosen.shape[1] < draws:
-            break
-    if not values:
-        raise KeyboardInterrupt("The run ended before the first draw after the burn-in")
     found: dict[str, Any] = {
         key: worst(each[key] for each in told if key in each)
         for key, worst in _WORST.items()
         if any(key in each for each in told)
     }
-    total = sum(scales.values())
-    found["prior_scales"] = {scale: w / total for scale, w in scales.items()}
-    stacked, of_draws = np.concatenate(values), np.concatenate(weights)
-    ensemble = head.ensemble(model, stacked, activation, chunk, True, of_draws)
-    return ensemble, found
+    found["prior_scales"] = scales
+    members_of_all = np.concatenate(values), np.concatenate(weights)
+    return head.ensemble(model, *members_of_all, True, chunk), found
 
 
 def _chains(
     posterior: WhitenedHead,
     labels: npt.NDArray[np.int_],
-    kernel: Any,
     plan: Plan,
     num_chains: int,
     seed: int,
@@ -406,48 +367,45 @@ def _chains(
     start = np.random.default_rng(seed).standard_normal(shape)
     arrays = posterior.features, posterior.logits, start
     features, logits, start = (array.astype("float32") for array in arrays)
+    # A short warm-up ends at a step that accepts nothing: better the step as it is. The
+    # default of 0.1 is far below the width 1 of these coordinates.
+    warm_up = _warm_up(plan.num_steps)
     return sample(
-        kernel,
+        kernels.hmc(step_size=0.3, warm_up=warm_up if warm_up >= _LEAST_WARM_UP else 0),
         start,
         log_likelihood=_log_likelihood(shape[-1]),
         log_prior=_log_prior(posterior),
         data=(features, logits, labels.astype("int32")),
-        num_steps=plan.num_steps,
         num_chains=num_chains,
-        burn_in=plan.burn_in,
-        every=plan.every,
         seed=seed,
-        progress=bool(progress),
+        progress=progress,
+        **plan._asdict(),
     )
 
 
-def _plan(
-    num_steps: int | None, burn_in: int | None, draws: int, between: int
-) -> tuple[Plan, Any]:
-    """Return how long to run and what to record, and the kernel.
+def _plan(num_steps: int | None, draws: int, between: int) -> Plan:
+    """Return how long to run and what to record.
 
     Each chain records up to `between` draws for each of its `draws` members.
     """
-    steps, default_burn_in = _HMC_WARM_UP + max(_HMC_STEPS, draws), _HMC_WARM_UP
+    steps = _HMC_WARM_UP + max(_HMC_STEPS, draws)
     if num_steps is not None:
         steps = _validate.integer("num_steps", num_steps, 1)
-        default_burn_in = min(default_burn_in, steps // 2)
-    burn_in = default_burn_in if burn_in is None else burn_in
-    burn_in = _validate.integer("burn_in", burn_in, 0)
-    every = (steps - burn_in) // draws
+    every = (steps - _warm_up(steps)) // draws
     if every < 1:
         raise ValueError(
-            "Argument `num_steps` must be at least `burn_in` plus one step for each "
-            "draw of a chain: raise it, or ask for fewer `members`. Received: "
-            f"num_steps={steps}, burn_in={burn_in}, {draws} draws of each chain"
+            "Argument `num_steps` must leave a step after the warm-up for each draw of "
+            "a chain: raise it, or ask for fewer `members`. Received: "
+            f"num_steps={steps}, {_warm_up(steps)} of them the warm-up, {draws} draws "
+            "of each chain"
         )
     between = min(between, every)
     every //= between
-    plan = Plan(steps, steps - draws * between * every, every)
-    # The default of 0.1 is far below the width 1 of these coordinates. A short warm-up
-    # ends at a step that accepts nothing: better the step as it is.
-    warm_up = burn_in if burn_in >= _LEAST_WARM_UP else 0
-    return plan, kernels.hmc(step_size=0.3, warm_up=warm_up)
+    return Plan(steps, steps - draws * between * every, every)
+
+
+def _warm_up(steps: int) -> int:
+    return min(_HMC_WARM_UP, steps // 2)
 
 
 def _log_likelihood(classes: int) -> Callable[..., Tensor]:
@@ -507,11 +465,10 @@ def convergence(values: Floats) -> tuple[float, float]:
     """Return the largest R-hat and the smallest effective sample size of columns.
 
     R-hat compares the halves of all chains. The effective sample size comes from the
-    variance of the means of batches, `_BATCHES` for each chain. Both need NumPy alone;
-    `mh.diagnostics.summary` is more precise, and needs ArviZ. The shape of `values` is
-    (chains, draws, columns), with at least 2 `_BATCHES` draws.
+    variance of the means of batches, `_BATCHES` for each chain. Unlike the estimates of
+    ArviZ, which are more precise, both need NumPy alone.
     """
-    chains, draws, columns = values.shape
+    chains, draws, columns = values.shape  # at least 2 `_BATCHES` draws
 
     def parts(count: int) -> Floats:
         length = draws // count

@@ -1,28 +1,24 @@
-"""`load`: every data set by its name, in one format.
-
-Images come from scikit-learn, from files, or from tensorflow-datasets; regressions from
-scikit-learn or from files.
-"""
+"""`load`: every data set by its name, in one format."""
 
 import io
 import os
 import zipfile
-from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
-from typing import Literal
 
+import keras
 import numpy as np
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import PathLike
 
-Part = Literal["train", "test"]
 Pair = tuple[Array, Array]  # inputs and targets
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+PARTS = ("train", "test")
 CHANNELS = {"mnist": 1, "fashion_mnist": 1, "kmnist": 1, "cifar10": 3, "cifar100": 3}
+DOWNLOADED = ("mnist", "fashion_mnist", "cifar10", "cifar100")  # by `keras.datasets`
 REGRESSIONS = (
     "diabetes",
     "boston_housing",
@@ -50,9 +46,9 @@ def load(
     - "digits": images of 8 x 8 pixels, 1,437 for training and 360 for testing; comes
       with scikit-learn. The one split has the same share of each class in both parts.
     - "mnist", "fashion_mnist", "kmnist": images of 28 x 28 pixels, 60,000 and 10,000;
-      from a file or from tensorflow-datasets.
+      from a file, and the first two also from `keras.datasets`.
     - "cifar10", "cifar100": colour images of 32 x 32 pixels, 50,000 and 10,000; from a
-      file or from tensorflow-datasets.
+      file or from `keras.datasets`.
     - "diabetes": regression with 442 rows of 10 numbers; comes with scikit-learn.
     - "boston_housing", "concrete", "energy", "kin8nm", "naval_propulsion",
       "power_plant", "protein", "wine_quality_red", "yacht": regression with 308 to
@@ -72,9 +68,8 @@ def load(
 
     Args:
         name: one of the names above.
-        data_dir: folder with the file. Defaults to None: images are downloaded with
-            tensorflow-datasets on the first use. It needs TensorFlow, whatever the
-            Keras backend is.
+        data_dir: folder with the file. Defaults to None: `keras.datasets` downloads
+            images on the first use.
         split: index of the split, an integer that is at least 0. Only regression data
             has more than split 0. It is a row of `test_index`. If the file has none,
             it is the seed of a random test set of a tenth of the rows. Defaults to 0.
@@ -100,17 +95,15 @@ def load(
     split = _validate.integer("split", split, 0)
     if name in REGRESSIONS:
         x, y = (array.astype("float32") for array in rows(name, data_dir))
-        test = _test_rows(name, data_dir, len(x), split)
+        path = None if name == "diabetes" else _table(name, data_dir)
+        test = _test_rows(path, len(x), split)
         train = np.setdiff1d(np.arange(len(x)), test)
         return (x[train], y[train]), (x[test], y[test])
-    if split > 0:
-        raise ValueError(
-            f"Argument `split` must be 0: {name!r} has one split. Received: {split=}"
-        )
+    _validate.integer("split", split, 0, f"{name!r} has one split.", high=0)
     if name == "digits":
         return _digits()
-    first, second = _images(name, data_dir, ("train", "test"))
-    return first, second
+    train_part, test_part = _images(name, data_dir, PARTS)
+    return train_part, test_part
 
 
 def load_test(name: str, data_dir: PathLike | None = None) -> Pair:
@@ -159,12 +152,7 @@ def rows(name: str, data_dir: PathLike | None = None) -> Pair:
     """
     _validate.choice("name", name, REGRESSIONS)
     if name == "diabetes":
-        try:
-            from sklearn.datasets import load_diabetes
-        except ImportError as error:
-            raise _no_sklearn(name) from error
-        x, y = load_diabetes(return_X_y=True, scaled=False)
-        return x, y
+        return _of_sklearn(name)
     path = _table(name, data_dir)
     x, y = _read(path, "X", "y")
     if y.ndim == 2 and y.shape[1] == 1:
@@ -176,19 +164,17 @@ def rows(name: str, data_dir: PathLike | None = None) -> Pair:
             f"least 2. Received: shapes {x.shape} and {y.shape}, dtypes {x.dtype} and "
             f"{y.dtype}, from {path!r}"
         )
-    for letter, array in (("X", x), ("y", y)):
-        if not np.isfinite(array).all():
-            raise ValueError(
-                "The arrays X and y must be finite. Remove the other rows. Received: "
-                f"{np.sum(~np.isfinite(array))} values of {letter} that are NaN or "
-                f"infinite, from {path!r}"
-            )
+    are_finite = np.isfinite(x).all(axis=1) & np.isfinite(y)
+    if not are_finite.all():
+        raise ValueError(
+            "The arrays X and y must be finite. Remove the other rows. Received: "
+            f"{np.sum(~are_finite)} rows with NaN or infinity, from {path!r}"
+        )
     return x.astype("float64"), y.astype("float64")
 
 
-def _test_rows(name: str, data_dir: PathLike | None, count: int, split: int) -> Array:
+def _test_rows(path: str | None, count: int, split: int) -> Array:
     """Return the test rows of a split: the file's own, or a random tenth."""
-    path = None if name == "diabetes" else _table(name, data_dir)
     if path is None or "test_index" not in _names(path):
         order = np.random.default_rng(split).permutation(count)
         return order[: max(round(TEST_SHARE * count), 1)]
@@ -200,12 +186,8 @@ def _test_rows(name: str, data_dir: PathLike | None, count: int, split: int) -> 
             f"(splits, test rows). Received: shape {listed.shape} and dtype "
             f"{listed.dtype}, from {path!r}"
         )
-    if split >= len(listed):
-        raise ValueError(
-            f"Argument `split` must be less than {len(listed)}, the number of splits "
-            f"in {path!r}. Received: split={split}"
-        )
-    return listed[split]
+    hint = f"{path!r} has {len(listed)} splits."
+    return listed[_validate.integer("split", split, 0, hint, high=len(listed) - 1)]
 
 
 def _table(name: str, data_dir: PathLike | None) -> str:
@@ -221,12 +203,9 @@ def _table(name: str, data_dir: PathLike | None) -> str:
 
 def _digits() -> tuple[Pair, Pair]:
     """Return scikit-learn's digits as `(x_train, y_train), (x_test, y_test)`."""
-    try:
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-    except ImportError as error:
-        raise _no_sklearn("digits") from error
-    x, y = load_digits(return_X_y=True)
+    x, y = _of_sklearn("digits")
+    from sklearn.model_selection import train_test_split
+
     x = (x / 16.0).astype("float32").reshape(-1, 8, 8, 1)
     x_train, x_test, y_train, y_test = train_test_split(
         x, y.astype("int32"), test_size=0.2, random_state=0, stratify=y
@@ -234,21 +213,35 @@ def _digits() -> tuple[Pair, Pair]:
     return (x_train, y_train), (x_test, y_test)
 
 
-def _no_sklearn(name: str) -> ImportError:
-    return ImportError(
-        f"The data set {name!r} comes with scikit-learn: pip install keras-mhmcmc[data]"
-    )
+def _of_sklearn(name: str) -> Pair:
+    """Return the inputs and targets of a data set that comes with scikit-learn."""
+    try:
+        from sklearn.datasets import load_diabetes
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ImportError(
+            f"The data set {name!r} comes with scikit-learn: "
+            "pip install keras-mhmcmc[data]"
+        ) from error
+    if name == "digits":
+        x, y = load_digits(return_X_y=True)
+    else:
+        x, y = load_diabetes(return_X_y=True, scaled=False)
+    return x, y
 
 
-def _images(name: str, data_dir: PathLike | None, parts: Sequence[Part]) -> list[Pair]:
+def _images(name: str, data_dir: PathLike | None, parts: Sequence[str]) -> list[Pair]:
     """Return the images and labels of each part of a data set."""
     channels = CHANNELS[name]
-    if data_dir is None:
-        source, pairs = "tensorflow-datasets", _downloaded(name, parts)
+    if data_dir is None and name in DOWNLOADED:
+        source, both = "keras.datasets", _downloaded(name)
+        pairs = [both[PARTS.index(part)] for part in parts]
     else:
         keys = [key for key in KEYS if key.partition("_")[2] in parts]
         names = [f"{name}.npz"]
-        remedy = "Omit it to download the set with tensorflow-datasets"
+        remedy = "Omit it to download the set with Keras"
+        if name not in DOWNLOADED:
+            remedy = "Get the images from codh.rois.ac.jp/kmnist"
         if "train" in parts:
             remedy += ", or read the test part alone with `mh.datasets.load_test`"
         else:
@@ -265,7 +258,7 @@ def _images(name: str, data_dir: PathLike | None, parts: Sequence[Part]) -> list
     ]
 
 
-def _decoded(path: str, part: Part) -> Pair:
+def _decoded(path: str, part: str) -> Pair:
     """Return the images and labels of an archive of concatenated JPEG files."""
     try:
         from PIL import Image
@@ -289,33 +282,22 @@ def _decoded(path: str, part: Part) -> Pair:
     return np.stack(images), labels
 
 
-def _downloaded(name: str, parts: Sequence[Part]) -> list[Pair]:
-    """Return the images and labels of each part from tensorflow-datasets."""
-    remedy = f"or pass `data_dir`, a folder with {name}.npz"
+def _downloaded(name: str) -> list[Pair]:
+    """Return the images and labels of both parts from `keras.datasets`."""
     try:
-        import tensorflow_datasets as tfds
-
-        splits = tfds.load(name, split=list(parts), batch_size=1024, as_supervised=True)
-        return [_joined(tfds.as_numpy(split)) for split in splits]
-    except ImportError as error:
-        raise ImportError(
-            f"To download the data set {name!r}, install tensorflow-datasets and "
-            f"TensorFlow: pip install keras-mhmcmc[data] tensorflow, {remedy}"
-        ) from error
-    except OSError as error:  # the errors of `requests` are of this type, too
+        both = getattr(keras.datasets, name).load_data()
+    except Exception as error:  # no narrower type: `keras.utils.get_file` raises it
         raise OSError(
-            f"tensorflow-datasets could not download the data set {name!r}. "
-            f"Try again with a connection to the internet, {remedy}. "
-            f"Received: {type(error).__name__}: {error}"
+            f"Keras could not download the data set {name!r}. Try again with a "
+            f"connection to the internet, or pass `data_dir`, a folder with {name}.npz."
+            f" Received: {type(error).__name__}: {error}"
         ) from error
+    if CHANNELS[name] > 1 and keras.config.image_data_format() == "channels_first":
+        both = [(np.moveaxis(x, 1, -1), y) for x, y in both]
+    return [(x, y.ravel()) for x, y in both]
 
 
-def _joined(batches: Iterable[Pair]) -> Pair:
-    x, y = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    return x, y
-
-
-def _checked(part: Part, x: Array, y: Array, channels: int, source: str) -> Pair:
+def _checked(part: str, x: Array, y: Array, channels: int, source: str) -> Pair:
     """Return images in [0, 1] and labels, or raise a `ValueError`."""
     x, y = np.asarray(x), np.asarray(y)
     shapes = f"(N, H, W, {channels})"
@@ -342,22 +324,21 @@ def _find(data_dir: Any, names: Sequence[str], contents: str, remedy: str) -> st
 
     Errors say what the file holds, its `contents`, and what to do without it.
     """
-    wanted = f"a folder with {' or '.join(names)}, which holds {contents}"
-    hint = f"{wanted}. {remedy}"
-    _validate.instance("data_dir", data_dir, (str, os.PathLike), hint)
+    wanted = f"a folder with {' or '.join(names)}, which holds {contents}. {remedy}"
+    _validate.instance("data_dir", data_dir, (str, os.PathLike), wanted)
     paths = [os.path.join(os.fspath(data_dir), name) for name in names]
-    found = [path for path in paths if os.path.isfile(path)]
-    if not found:
+    found = next(filter(os.path.isfile, paths), None)
+    if found is None:
         raise ValueError(
-            f"Argument `data_dir` must be {wanted}. {remedy}. "
+            f"Argument `data_dir` must be {wanted}. "
             f"Received: no such file in {_validate.shown(os.fspath(data_dir))}"
         )
-    if not zipfile.is_zipfile(found[0]):
+    if not zipfile.is_zipfile(found):
         raise ValueError(
-            f"Argument `data_dir` must be {wanted}. Write the file with "
-            f"`numpy.savez_compressed`. Received: {found[0]!r}, not an .npz file"
+            f"The file {found!r} must be an .npz file, with {contents}. Write it with "
+            "`numpy.savez_compressed`. Received: another format"
         )
-    return found[0]
+    return found
 
 
 def _names(path: str) -> list[str]:

@@ -7,18 +7,15 @@ package. A `ValueError` names an argument that has another type, is outside its 
 does not fit the others.
 """
 
-from keras_mhmcmc.plots.attacks import adversarial_grid
-from keras_mhmcmc.plots.attacks import robustness
-from keras_mhmcmc.plots.attacks import shift
-from keras_mhmcmc.plots.attacks import transfer
-from keras_mhmcmc.plots.chains import contours
-from keras_mhmcmc.plots.predictions import interval_calibration
-from keras_mhmcmc.plots.predictions import predictive
-from keras_mhmcmc.plots.predictions import reliability
+from keras_mhmcmc.plots.models import adversarial_grid
+from keras_mhmcmc.plots.models import predictive
+from keras_mhmcmc.plots.models import reliability
+from keras_mhmcmc.plots.models import robustness
+from keras_mhmcmc.plots.models import shift
 from keras_mhmcmc.plots.runs import acceptance
+from keras_mhmcmc.plots.runs import contours
 from keras_mhmcmc.plots.runs import energy
 from keras_mhmcmc.plots.runs import inclusion
-from keras_mhmcmc.plots.runs import learning_rates
 
 __all__ = [
     "acceptance",
@@ -26,13 +23,10 @@ __all__ = [
     "contours",
     "energy",
     "inclusion",
-    "interval_calibration",
-    "learning_rates",
     "predictive",
     "reliability",
     "robustness",
     "shift",
-    "transfer",
 ]
 
 

@@ -1,5 +1,6 @@
-"""Plots of runs: energies, acceptance, learning rates, and weights that matter."""
+"""Pictures of runs: energies, acceptance, weights that matter, draws on contours."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Any
@@ -7,20 +8,18 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
+from keras import ops
 
 from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
+from keras_mhmcmc._types import Tensor
 from keras_mhmcmc.partition import EnergyPartition
 from keras_mhmcmc.partition import checked_energy_partition
 from keras_mhmcmc.plots import style
 from keras_mhmcmc.posterior.callback import PosteriorSamples
 from keras_mhmcmc.samplers.contour import ContourOptimizer
-from keras_mhmcmc.samplers.parts.rate_adaptation import LOW
 from keras_mhmcmc.samplers.spike_slab import SpikeSlabOptimizer
 from keras_mhmcmc.sampling import Draws
-from keras_mhmcmc.tuning import PASSES
-from keras_mhmcmc.tuning import TOO_SLOW
-from keras_mhmcmc.tuning import LearningRateTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,14 +31,15 @@ SHARES = {
     "backward_acceptance": "backward, up the gradient",
 }
 FEW = 60  # a kernel with at most this many weights gets a marker for each
+MASSES = (0.99, 0.9, 0.5, 0.1)  # of a target inside contours, the outer line first
+CHUNK = 1000  # points of contours to evaluate at once
+MARGIN = 0.15  # of contours on each side, as a share of the draws' range
 
 
 def energy(
     run: "PosteriorSamples | Draws | Any",
     optimizer: ContourOptimizer | None = None,
     partition: EnergyPartition | None = None,
-    masses: Any = None,
-    visits: Any = None,
     axes: Any = None,
 ) -> "Figure":
     """Draw the energies of a run, and the learned masses of their subregions.
@@ -53,42 +53,43 @@ def energy(
     Args:
         run: `mh.PosteriorSamples`, `mh.Draws`, or energies U in nats of shape (draws,)
             or (chains, draws).
-        optimizer: the `mh.CSGLD` or `mh.CSGHMC` that ran. Without `optimizer` and
-            `partition` there is no second panel.
-        partition: `mh.EnergyPartition`, instead of `optimizer`, for draws of
-            `mh.kernels.csgld` and `csghmc` and for plain energies.
-        masses: learned mass of each subregion, with `partition` only: shape
-            (partitions,) or (chains, partitions). None takes `run.info["masses"]` of
-            `mh.Draws`.
-        visits: steps in each subregion, as `masses`; None takes `run.info["visits"]`.
+        optimizer: the `mh.CSGLD` or `mh.CSGHMC` that ran, with one partition for all
+            chains. Without `optimizer` and `partition` there is no second panel.
+        partition: the `mh.EnergyPartition` of `mh.kernels.csgld` or `csghmc`, whose
+            `mh.Draws` are `run`.
         axes: one or two matplotlib `Axes`, one for each panel. None makes a figure.
 
     Example:
 
-    >>> import numpy as np
-    >>> import keras_mhmcmc as mh
-    >>> figure = energy(
-    ...     np.array([4.0, 2.5, 3.5]),
-    ...     partition=mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=4),
-    ...     masses=[0.1, 0.5, 0.3, 0.1],
-    ...     visits=[0, 1, 2, 0],
-    ... )
-    >>> [round(bar.get_height()) for bar in figure.axes[1].patches]
-    [0, 33, 67, 0]
+    >>> figure = energy([[4.0, 2.5, 3.5], [3.0, 4.5, 2.0]])
+    >>> figure.axes[0].get_title()
+    'Energies along the run, 2 chains'
 
     Reference: Deng, Lin and Liang (2020), "A contour stochastic gradient Langevin
     dynamics algorithm for simulations of multi-modal distributions", Fig. 1.
     """
-    steps, energies, unit = _energies(run)
-    regions = _regions(run, optimizer, partition, masses, visits)
+    if isinstance(run, PosteriorSamples):
+        energies, steps, unit = run.energies.T, run.iterations.T, "iteration"
+    else:
+        values = run.info["energy"] if isinstance(run, Draws) else run
+        energies = _validate.array("Argument `run`", values)
+        steps, unit = np.arange(1, energies.shape[-1] + 1), "draw"
+    energies = np.atleast_2d(energies)
+    if energies.ndim != 2 or not np.isfinite(energies).any():
+        raise ValueError(
+            "Argument `run` must be `mh.PosteriorSamples`, `mh.Draws` or an array of "
+            "energies in nats, of shape (draws,) or (chains, draws), with finite "
+            f"energies. Received: energies of shape {energies.shape} from "
+            f"{type(run).__name__}"
+        )
+    regions = _regions(run, optimizer, partition)
     count = 1 if regions is None else 2
     figure, [panels] = style.many_axes(axes, (1, count), size=(5.2, 3.6))
     ax = panels[0]
+    steps = np.broadcast_to(steps, energies.shape)
     for index, chain in enumerate(energies):
-        marker = "." if len(chain) < 100 else None
-        looks: dict[str, Any] = dict(
-            color=style.colour(index), linewidth=0.8, marker=marker
-        )
+        looks: dict[str, Any] = {"marker": "." if len(chain) < 100 else None}
+        looks |= {"color": style.colour(index), "linewidth": 0.8}
         ax.plot(steps[index], chain, **looks)
     ax.set_title("Energies along the run" + _chains(len(energies)))
     ax.set_xlabel(unit)
@@ -99,101 +100,34 @@ def energy(
     return figure
 
 
-def _energies(run: Any) -> tuple[Array, Array, str]:
-    """Return steps and energies (chains, draws), and the name of a step."""
-    unit, steps = "draw", None
-    if isinstance(run, PosteriorSamples):
-        energies, steps, unit = run.energies.T, run.iterations.T, "iteration"
-    elif isinstance(run, Draws):
-        energies = run.info["energy"]
-    else:
-        energies = _validate.array("Argument `run`", run)
-    energies = np.atleast_2d(energies)
-    if energies.ndim != 2 or not np.isfinite(energies).any():
-        raise ValueError(
-            "Argument `run` must be `mh.PosteriorSamples`, `mh.Draws` or an array of "
-            "energies in nats, of shape (draws,) or (chains, draws), with finite "
-            f"energies. Received: energies of shape {energies.shape} from "
-            f"{type(run).__name__}"
-        )
-    if steps is None:
-        steps = np.arange(1, energies.shape[1] + 1)
-    return np.broadcast_to(steps, energies.shape), energies, unit
-
-
 def _regions(
-    run: Any,
-    optimizer: ContourOptimizer | None,
-    partition: EnergyPartition | None,
-    masses: Any,
-    visits: Any,
+    run: Any, optimizer: ContourOptimizer | None, partition: EnergyPartition | None
 ) -> tuple[EnergyPartition, Array, Array] | None:
     """Return (partition, masses, visits), or None without a contour sampler."""
-    if optimizer is not None and partition is not None:
-        raise ValueError(
-            "At most one of the arguments `optimizer` and `partition` may be given. "
-            "Received: both"
-        )
-    given = {"masses": masses, "visits": visits}
-    if partition is not None:
-        checked_energy_partition(partition)
-        info = run.info if isinstance(run, Draws) else {}
-        masses, visits = (_counted(n, given[n], info, partition) for n in given)
-    else:
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(
-                    f"Argument `{name}` must be None without `partition`. Give the "
-                    f"partition too. Received: {name}={_validate.shown(value)}"
-                )
-        if optimizer is None:
-            return None
-        partition = _found_partition(optimizer)
+    if optimizer is not None:
+        hint = "the `mh.CSGLD` or `mh.CSGHMC` that ran, such as `model.optimizer`"
+        _validate.instance("optimizer", optimizer, ContourOptimizer, hint)
+        found = optimizer.partition if optimizer.built else None
+        if not isinstance(found, EnergyPartition):
+            raise ValueError(
+                "Argument `optimizer` must have run past its `pilot_steps`, with one "
+                "partition: call `model.fit` first, and pass a `partition` to the "
+                f"optimizer of several chains. Received: {optimizer=!r}"
+            )
         masses, visits = optimizer.learned_masses(), optimizer.visits()
-    masses, visits = np.atleast_2d(masses), np.atleast_2d(visits)
-    if masses.shape != visits.shape or visits.sum() == 0:
-        raise ValueError(
-            "Arguments `masses` and `visits` must have the same shape, with at least "
-            f"one visit. Received: shapes {masses.shape} and {visits.shape}, "
-            f"{visits.sum():g} visits"
-        )
-    return partition, masses, visits.sum(0)
-
-
-def _found_partition(optimizer: ContourOptimizer) -> EnergyPartition:
-    """Return the partition of a run, or raise a `ValueError`."""
-    hint = "the `mh.CSGLD` or `mh.CSGHMC` that ran, such as `model.optimizer`"
-    _validate.instance("optimizer", optimizer, ContourOptimizer, hint)
-    found = optimizer.partition if optimizer.built else None
-    if isinstance(found, EnergyPartition):
-        return found
-    if not optimizer.built:
-        fix = "have run: call `model.fit` first. "
-    elif found is None:
-        fix = "have one partition, but its pilot has not ended. Train for more than "
-        fix += "`pilot_steps` steps. "
+    elif partition is not None:
+        found = checked_energy_partition(partition)
+        info = run.info if isinstance(run, Draws) else {}
+        masses, visits = (np.asarray(info.get(n, ())) for n in ("masses", "visits"))
+        if masses.shape[-1:] != (found.partitions,):
+            raise ValueError(
+                "Argument `partition` must be that of the contour kernel whose "
+                f"`mh.Draws` are `run`. Received: partition={found}, and masses of "
+                f"shape {masses.shape} from {type(run).__name__}"
+            )
     else:
-        fix = "have one partition, but each of its chains has found its own. Give "
-        fix += "`partition`, `masses` and `visits` of one chain instead. "
-    raise ValueError(f"Argument `optimizer` must {fix}Received: {optimizer=!r}")
-
-
-def _counted(
-    name: str, values: Any, info: dict[str, Any], partition: EnergyPartition
-) -> Array:
-    """Return checked values of each subregion. None takes them from `info`."""
-    found = info.get(name) if values is None else values
-    array = _validate.array(f"Argument `{name}`", [] if found is None else found)
-    has_shape = array.ndim in (1, 2) and array.shape[-1] == partition.partitions
-    if not has_shape or not (np.isfinite(array).all() and (array >= 0).all()):
-        raise ValueError(
-            f"Argument `{name}` must have the shape ({partition.partitions},) or "
-            f"(chains, {partition.partitions}), to fit `partition`, and finite values "
-            "of at least 0. Give it with `partition`, unless `run` is `mh.Draws` of a "
-            f"contour kernel. Received: shape {array.shape}, "
-            f"{name}={_validate.shown(found)}"
-        )
-    return array
+        return None
+    return found, np.atleast_2d(masses), np.atleast_2d(visits).sum(0)
 
 
 def _regions_panel(
@@ -233,8 +167,8 @@ def acceptance(
         history: the result of `fit` with `mh.PosteriorSamples` among the callbacks, or
             its dict `history.history`. For an `mh.ParallelChains` pass
             `model.chain_history`, which plots a line for each chain. The entries
-            `acceptance`, `forward_acceptance`, `backward_acceptance` and `beta` are
-            used if they exist. Their shape is (epochs,) or (epochs, chains).
+            `acceptance`, `forward_acceptance`, `backward_acceptance` and `beta`, of
+            shape (epochs,) or (epochs, chains), are used if they exist.
         axes: matplotlib `Axes`, two if there is a `beta`, otherwise one; or None for a
             new figure.
 
@@ -258,17 +192,14 @@ def acceptance(
             "`mh.PosteriorSamples` among the callbacks. Received: "
             f"{_validate.shown(received)}"
         )
-    names = [name for name in (*SHARES, "beta") if name in logs]
-    values = {name: _by_epoch(name, logs[name]) for name in names}
-    lengths = {name: len(value) for name, value in values.items()}
-    epochs = np.arange(1, lengths["acceptance"] + 1)
+    values = {
+        name: _validate.array(f"The entry {name!r} of `history`", logs[name])
+        for name in (*SHARES, "beta")
+        if name in logs
+    }
+    epochs = np.arange(1, len(values["acceptance"]) + 1)
     if isinstance(history, keras.callbacks.History):
         epochs = np.array(history.epoch) + 1
-    if set(lengths.values()) != {len(epochs)}:
-        raise ValueError(
-            f"Argument `history` must have a value for each of {len(epochs)} epochs. "
-            f"Received: {lengths}"
-        )
     count = 2 if "beta" in values else 1
     figure, [panels] = style.many_axes(axes, (1, count), size=(4.6, 3.8))
     for index, (name, label) in enumerate(SHARES.items()):
@@ -288,107 +219,15 @@ def acceptance(
     return figure
 
 
-def _by_epoch(name: str, values: npt.ArrayLike) -> Array:
-    """Return the values as floats of shape (epochs, chains), or raise."""
-    array = _validate.array(f"The entry {name!r} of `history`", values)
-    if array.ndim not in (1, 2) or len(array) == 0:
-        raise ValueError(
-            "Argument `history` must have entries of shape (epochs,) or (epochs, "
-            f"chains). Received: {name!r} of shape {array.shape}"
-        )
-    return array if array.ndim == 2 else array[:, None]
-
-
 def _lines(
     ax: "Axes", epochs: Array, values: Array, index: int, label: str | None
 ) -> None:
     looks = style.of_line(index) | {"markersize": 4}
     if len(epochs) > 30:
         looks["marker"] = None
-    width = 1.8 if values.shape[1] == 1 else 0.8
+    width = 1.8 if values.ndim == 1 else 0.8
     lines = ax.plot(epochs, values, linewidth=width, **looks)
     lines[0].set_label(label)
-
-
-def learning_rates(table: LearningRateTable, axes: Any = None) -> "Figure":
-    """Plot the energy after short runs against the learning rate.
-
-    A vertical line marks the suggested rate. A second panel, for a
-    Metropolis-Hastings sampler, has the share of accepted forward moves. Triangles at
-    the upper edge stand for energies that are higher or not finite.
-
-    Args:
-        table: result of `mh.suggest_learning_rate`.
-        axes: matplotlib `Axes`, two for a Metropolis-Hastings sampler, otherwise one;
-            or None for a new figure.
-
-    Example:
-
-    >>> from keras_mhmcmc.tuning import LearningRateTable
-    >>> row = {"learning_rate": 0.1, "start": 2.3, "end": 0.4}
-    >>> row |= {"acceptance": float("nan"), "verdict": "passes"}
-    >>> figure = learning_rates(LearningRateTable([row], "SGD", "loss"))
-    >>> figure.axes[0].get_ylabel()
-    'loss'
-
-    Reference: Smith (2017), "Cyclical learning rates for training neural networks",
-    Fig. 3.
-    """
-    hint = "a result of `mh.suggest_learning_rate`"
-    _validate.instance("table", table, LearningRateTable, hint)
-    percent = 100 * table.column("acceptance")
-    count = 1 if np.isnan(percent).all() else 2
-    figure, [panels] = style.many_axes(axes, (1, count), size=(5.4, 4.0))
-    _energy_panel(panels[0], table)
-    if count == 2:
-        ax, least = panels[1], 100 * LOW
-        _points(ax, table, percent, np.zeros(len(percent), bool))
-        ax.axhline(least, color="black", linestyle=":", label=f"least: {least:g}%")
-        ax.set_ylim(-2, 102)
-        ax.set_ylabel("accepted forward moves (%)")
-        ax.set_title("Accepted moves")
-    for ax in panels:
-        ax.set_xscale("log")
-        ax.set_xlabel("learning rate")
-        style.grid(ax)
-        if table.rate is not None:
-            looks: dict[str, Any] = dict(color=style.COLOURS[2], linestyle="--")
-            ax.axvline(table.rate, **looks, label=f"suggested rate: {table.rate:g}")
-        style.legend_below(ax, columns=2)
-    return figure
-
-
-def _energy_panel(ax: "Axes", table: LearningRateTable) -> None:
-    start, end = table.rows[0]["start"], table.column("end")
-    lowest = np.min(end[np.isfinite(end)], initial=start)
-    margin = 0.25 * (start - lowest) or 1.0
-    high, low = start + margin, lowest - 0.4 * margin
-    is_above = ~(end <= high)
-    _points(ax, table, np.where(is_above, high, end), is_above)
-    ax.axhline(start, color="black", linestyle=":", label="before the run")
-    ax.set_ylim(low, high + 0.2 * margin)
-    ax.set_ylabel(table.measure)
-    ax.set_title(f"{table.optimizer}: {table.measure} after a short run")
-
-
-def _points(
-    ax: "Axes", table: LearningRateTable, values: Array, is_above: Array
-) -> None:
-    """Draw a line through the values, and a marker for what a rate is."""
-    rates, verdicts = table.column("learning_rate"), table.column("verdict")
-    passes, is_slow = verdicts == PASSES, verdicts == TOO_SLOW
-    fails = ~passes & ~is_slow
-    kinds = {
-        "passes": (passes, style.COLOURS[0], "o"),
-        "too slow": (is_slow, style.COLOURS[1], "s"),
-        "does not pass": (fails & ~is_above, style.WRONG, "X"),
-        "does not pass, higher or not finite": (fails & is_above, style.WRONG, "^"),
-    }
-    ax.plot(rates, values, color=style.GREY, zorder=1)
-    for label, (chosen, colour, marker) in kinds.items():
-        if chosen.any():
-            looks: dict[str, Any] = dict(color=colour, marker=marker, s=45, zorder=2)
-            ax.scatter(rates[chosen], values[chosen], **looks, label=label)
 
 
 def inclusion(
@@ -430,9 +269,10 @@ def inclusion(
             "step, or its `inclusion_probabilities()`, a dict from names to arrays. "
             f"Received: probabilities={probabilities!r}"
         )
-    kernels = {name: _sorted(name, values) for name, values in probabilities.items()}
     ax = style.one_axes(ax)
-    for index, (name, values) in enumerate(kernels.items()):
+    for index, (name, given) in enumerate(probabilities.items()):
+        subject = f"The entry {name!r} of `probabilities`"
+        values = np.sort(_validate.array(subject, given), axis=None)[::-1]
         count, included = len(values), int(np.sum(values > 0.5))
         looks = style.of_line(index) | {"markersize": 4, "linewidth": 2}
         if count > FEW:
@@ -450,14 +290,158 @@ def inclusion(
     return ax
 
 
-def _sorted(name: str, values: npt.ArrayLike) -> Array:
-    """Return the probabilities sorted, the largest first, shape (weights,)."""
-    array = _validate.array(f"The entry {name!r} of `probabilities`", values)
-    array = np.sort(array, axis=None)[::-1]
-    if array.size == 0 or not (array[-1] >= 0.0 and array[0] <= 1.0):
-        raise ValueError(
-            "Argument `probabilities` must have values in [0, 1], one for each weight. "
-            f"Received: the entry {name!r}, with {array.size} values"
-            + (f" from {array[-1]:g} to {array[0]:g}" if array.size else "")
+def contours(
+    log_density: Any,
+    draws: Draws | npt.ArrayLike | None = None,
+    *,
+    extent: npt.ArrayLike | None = None,
+    temperature: float = 1.0,
+    points: int = 100,
+    max_draws: int = 3000,
+    color: Any = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Plot contours of a two-dimensional target, with draws on top.
+
+    The lines enclose 10%, 50%, 90% and 99% of the target's mass within the plot. A
+    good sampler places the same shares of its draws inside them. Draws with importance
+    weights are resampled.
+
+    Args:
+        log_density: function that returns the log density of one position, a tensor of
+            shape (2,), up to a constant. It uses `keras.ops`, as for `mh.sample`. Or
+            an object with the method `log_density`, such as one of `mh.targets`.
+        draws: `mh.Draws` whose position is a tensor of shape (2,), or an array of shape
+            (..., 2) with the draws of all chains. None plots no draws.
+        extent: ((low, high), (low, high)) of the two coordinates. Defaults to None: the
+            range of the central 99.8% of the draws, and 15% more on each side.
+        temperature: the target is exp(log_density / temperature). Greater than 0.
+            Defaults to 1.
+        points: number of grid points along each axis, at least 2. Defaults to 100.
+        max_draws: largest number of draws to plot. More draws are thinned. Defaults to
+            3000.
+        color: matplotlib colour of the draws. Defaults to None, light blue.
+        ax: matplotlib `Axes`. None makes a figure.
+
+    Example:
+
+    >>> from keras import ops
+    >>> ax = contours(
+    ...     lambda x: -0.5 * ops.sum(ops.square(x)), extent=((-3, 3), (-3, 3))
+    ... )
+    >>> ax.get_xlabel()
+    'first coordinate'
+    """
+    temperature = _validate.number("temperature", temperature, _validate.POSITIVE)
+    points = _validate.integer("points", points, 2)
+    max_draws = _validate.integer("max_draws", max_draws, 1)
+    dots = None if draws is None else _positions(draws)
+    sides = _sides(extent, dots)
+    ax = style.one_axes(ax)
+    grid = [np.linspace(low, high, points) for low, high in sides]
+    values = _on_grid(_function(log_density), grid) / temperature
+    if dots is not None:
+        dots = dots[:: max(-(-len(dots) // max_draws), 1)]
+        looks: dict[str, Any] = dict(
+            color=color or style.COLOURS[4], markersize=3, alpha=0.6
         )
-    return array
+        ax.plot(*dots.T, ".", **looks, label=f"{len(dots):,} draws")
+    levels = _levels(values)
+    black: dict[str, Any] = {"colors": "black", "linestyles": "solid"}
+    drawn = ax.contour(*grid, values.T, list(levels), linewidths=0.9, **black)
+    ax.clabel(drawn, fmt=levels, fontsize=8)
+    label = "lines enclose these shares of the target"
+    ax.plot([], [], color="black", linewidth=0.9, label=label)
+    ax.set_xlim(*sides[0])
+    ax.set_ylim(*sides[1])
+    ax.set_xlabel("first coordinate")
+    ax.set_ylabel("second coordinate")
+    ax.set_title("Draws and the target" if draws is not None else "The target")
+    style.legend_below(ax, columns=2)
+    return ax
+
+
+def _function(log_density: Any) -> Callable[[Tensor], Tensor]:
+    if callable(log_density):
+        return log_density
+    try:
+        function: Callable[[Tensor], Tensor] = log_density.log_density
+    except AttributeError as error:
+        raise ValueError(
+            "Argument `log_density` must be a function of a position, or an object "
+            "with the method `log_density`. "
+            f"Received: log_density={_validate.shown(log_density)}"
+        ) from error
+    return function
+
+
+def _positions(draws: Any) -> Array:
+    """Return draws with equal weights, shape (draws, 2), or raise a `ValueError`."""
+    position, shape = draws, "a structure"
+    if isinstance(draws, Draws):
+        position = draws.resample() if np.ptp(draws.weights) > 0 else draws.position
+    if not isinstance(draws, Draws) or not isinstance(position, dict | list | tuple):
+        position = _validate.array("Argument `draws`", position)
+        shape = f"shape {position.shape}"
+        if position.ndim >= 2 and position.shape[-1] == 2 and position.size > 0:
+            if np.isfinite(position).all():
+                return position.reshape(-1, 2)
+            shape += f", {np.sum(~np.isfinite(position))} values that are not finite"
+    raise ValueError(
+        "Argument `draws` must be `mh.Draws` with positions of shape (2,), or an array "
+        f"of shape (..., 2), and be finite. Received: {shape}"
+    )
+
+
+def _sides(extent: npt.ArrayLike | None, draws: Array | None) -> Array:
+    """Return the limits of both axes, ((low, high), (low, high)), shape (2, 2)."""
+    if extent is None and draws is not None:
+        low, high = np.quantile(draws, [0.001, 0.999], axis=0)
+        margin = np.where(high > low, MARGIN * (high - low), 1.0)
+        return np.stack([low - margin, high + margin], axis=1)
+    sides = _validate.array("Argument `extent`", [] if extent is None else extent)
+    is_range = sides.shape == (2, 2) and np.isfinite(sides).all()
+    if not is_range or not (sides[:, 0] < sides[:, 1]).all():
+        raise ValueError(
+            "Argument `extent` must be ((low, high), (low, high)), low less than high, "
+            f"also if there are no `draws`. Received: extent={extent!r}"
+        )
+    return sides
+
+
+def _on_grid(function: Callable[[Tensor], Tensor], grid: list[Array]) -> Array:
+    """Return the log density on a grid, float64, shape (points, points)."""
+    first, second = np.meshgrid(*grid, indexing="ij")
+    positions = np.stack([first.ravel(), second.ravel()], 1).astype("float32")
+    value = function(ops.convert_to_tensor(positions[0]))
+    shape = tuple(ops.shape(value)) if ops.is_tensor(value) else None
+    if shape != ():
+        given = _validate.shown(value) if shape is None else f"shape {shape}"
+        raise ValueError(
+            "Argument `log_density` must return one number for a position of shape "
+            f"(2,), as a tensor. Received: a function that returns {given}"
+        )
+    chunks = [positions[i : i + CHUNK] for i in range(0, len(positions), CHUNK)]
+    parts = [
+        ops.convert_to_numpy(ops.vectorized_map(function, ops.convert_to_tensor(chunk)))
+        for chunk in chunks
+    ]
+    values = np.concatenate(parts).astype("float64").reshape(first.shape)
+    values = np.where(np.isnan(values), -np.inf, values)
+    if not np.isfinite(values).any():
+        raise ValueError(
+            "Argument `log_density` must be finite somewhere in the plot. Choose "
+            "another `extent`. Received: a function that is not finite at any of "
+            f"{values.size} points"
+        )
+    return values
+
+
+def _levels(values: Array) -> dict[float, str]:
+    """Return the log densities whose contours enclose `MASSES`, and these as text."""
+    falling = np.sort(values, axis=None)[::-1]
+    mass = np.cumsum(np.exp(falling - falling[0]))
+    places = np.searchsorted(mass, np.array(MASSES) * mass[-1])
+    levels = falling[np.minimum(places, falling.size - 1)].tolist()
+    # A target narrower than a grid cell has several shares at one level; one is kept.
+    return {level: f"{share:.0%}" for level, share in zip(levels, MASSES, strict=True)}

@@ -92,19 +92,6 @@ def grid(ax: "Axes") -> None:
     ax.grid(color=GREY, linewidth=0.6)
 
 
-def check_color(name: str, value: Any) -> None:
-    """Raise a `ValueError` unless `value` is a matplotlib colour or None."""
-    import_pyplot()
-    from matplotlib.colors import is_color_like
-
-    if value is not None and not is_color_like(value):
-        raise ValueError(
-            f"Argument `{name}` must be a colour that matplotlib knows, such as "
-            '"tab:blue" or "#56B4E9", or None. '
-            f"Received: {name}={_validate.shown(value)}"
-        )
-
-
 def _checked_axes(name: str, ax: "Axes") -> "Axes":
     from matplotlib.axes import Axes
 

@@ -80,32 +80,15 @@ def test_members_of_a_regression_follow_the_gaussian_process():
     assert abs(correlation) < 4.5 / np.sqrt(members)
 
 
-def test_the_trained_head_does_not_matter_for_a_regression():
-    x, y = data()
-    model = network(2)
-    options = dict(prior=scales(), noise_std=NOISE, members=3)
-    first = mh.last_layer_laplace(model, x, y, **options).predict(x, verbose=0)
-    model.layers[-1].set_weights([np.ones((WIDTH, 2)), np.ones(2)])
-    again = mh.last_layer_laplace(model, x, y, **options).predict(x, verbose=0)
-    np.testing.assert_allclose(first, again, atol=1e-5)
-
-
 def test_the_noise_of_the_compiled_loss_is_the_default():
+    """Targets of one output may be flat."""
     model, (x, y) = network(1), data(1)
     options = dict(prior=scales(), members=3)
     expected = mh.last_layer_laplace(model, x, y, noise_std=NOISE, **options)
     model.compile("sgd", mh.losses.GaussianNLL(NOISE))
-    found = mh.last_layer_laplace(model, x, y, **options)
+    found = mh.last_layer_laplace(model, x, y[:, 0], **options)
     pair = [ensemble.predict(x, verbose=0) for ensemble in (found, expected)]
     np.testing.assert_array_equal(*pair)
-
-
-def test_targets_of_one_output_may_be_flat():
-    model, (x, y) = network(1), data(1)
-    options = dict(prior=scales(), noise_std=NOISE, members=3)
-    first = mh.last_layer_laplace(model, x, y, **options).predict(x, verbose=0)
-    again = mh.last_layer_laplace(model, x, y[:, 0], **options).predict(x, verbose=0)
-    np.testing.assert_array_equal(first, again)
 
 
 # Classification.
@@ -123,21 +106,15 @@ def energy(values, phi, labels, tau):
 
 def differences(function, point, step=1e-3):
     """The matrix of second derivatives at a point, by central differences."""
-    shape, size = point.shape, point.size
-    unit = step * np.eye(size)
+    unit = step * np.eye(point.size)
 
     def at(move):
-        return function(point + move.reshape(shape))
+        return function(point + move.reshape(point.shape)) / (4 * step**2)
 
-    return np.array(
-        [
-            [
-                (at(a + b) - at(a - b) - at(b - a) + at(-a - b)) / (4 * step**2)
-                for b in unit
-            ]
-            for a in unit
-        ]
-    )
+    def second(a, b):
+        return at(a + b) - at(a - b) - at(b - a) + at(-a - b)
+
+    return np.array([[second(a, b) for b in unit] for a in unit])
 
 
 def check_hessian(units=CLASSES):
@@ -157,7 +134,7 @@ def test_the_hessian_is_that_of_the_energy(units):
     check_hessian(units)
 
 
-def check_members():
+def test_members_have_the_inverse_hessian_as_covariance():
     """The error of a covariance S from n draws: (S_ii S_jj + S_ij^2) / n squared."""
     model, (x, _), members = network(CLASSES), data(), 4000
     labels = np.arange(len(x)) % CLASSES
@@ -174,10 +151,6 @@ def check_members():
     assert (np.abs(np.cov(draws.T) - covariance) < 4.5 * tolerance).all()
 
 
-def test_members_have_the_inverse_hessian_as_covariance():
-    check_members()
-
-
 @pytest.mark.parametrize(
     ("units", "last", "activation"),
     [(3, (), "softmax"), (3, (layers.Softmax,), None), (1, (), "sigmoid")],
@@ -189,45 +162,13 @@ def test_a_softmax_or_sigmoid_may_be_in_the_model(units, last, activation):
     options = dict(prior=mh.priors.Gaussian(1.0), members=4)
     logits = mh.last_layer_laplace(network(units), x, labels, **options)
     model = network(units, activation, *(make() for make in last))
+    if units > 1:  # by mistake: the outputs tell better
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss)
     found = mh.last_layer_laplace(model, x, labels, **options)
     expected = logits.predict(x, verbose=0)
     np.testing.assert_allclose(found.predict(x, verbose=0), expected, atol=1e-5)
     assert expected.min() >= 0.0 and expected.max() <= 1.0
-
-
-def test_probabilities_get_no_second_softmax():
-    """The loss says logits by mistake; the outputs tell better."""
-    x, labels = data()[0], np.arange(30) % 3
-    options = dict(prior=mh.priors.Gaussian(1.0), members=4)
-    plain = mh.last_layer_laplace(network(3, "softmax"), x, labels, **options)
-    model = network(3, "softmax")
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    found = mh.last_layer_laplace(model, x, labels, **options).predict(x, verbose=0)
-    np.testing.assert_allclose(found, plain.predict(x, verbose=0), atol=1e-6)
-
-
-def test_far_from_the_data_the_ensemble_is_less_confident():
-    """Kristiadi et al. (2020), theorem 2.4: no arbitrarily high confidence."""
-    keras.utils.set_random_seed(0)
-    rng = np.random.default_rng(0)
-    y = np.arange(100) % 2
-    x = (rng.normal(size=(100, 2)) + 2.0 * (2 * y - 1)[:, None]).astype("float32")
-    stack = [keras.Input((2,)), layers.Dense(10, "relu"), layers.Dense(2, "softmax")]
-    model = keras.Sequential(stack)
-    model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy")
-    model.fit(x, y, epochs=20, verbose=0)
-    ensemble = mh.last_layer_laplace(
-        model, x, y, prior=mh.priors.Gaussian(3.0), members=200
-    )
-    angles = np.linspace(0.0, 2.0 * np.pi, 20)
-    far = 100.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    plain = model.predict(far, verbose=0).max(axis=1).mean()
-    assert ensemble.predict(far, verbose=0).max(axis=1).mean() < plain - 0.02
-    assert np.mean(ensemble.predict(x, verbose=0).argmax(axis=1) == y) > 0.95
-
-
-def no_prior(self, of_variables):
-    return np.full_like(self.values, 1e-6)
 
 
 def the_kernels_prior_for_the_bias(self, of_variables):
@@ -241,28 +182,20 @@ def independent_classes(head, tau):
 
 
 REAL_HESSIAN = last_layer.hessian_of_classifier
-
-
-def plant(monkeypatch, fault):
-    if fault is independent_classes:
-        monkeypatch.setattr(last_layer, "hessian_of_classifier", fault)
-    else:
-        monkeypatch.setattr(heads.Head, "precisions", fault)
+BIAS = heads.Head, "precisions", the_kernels_prior_for_the_bias
+CLASSES_ALONE = last_layer, "hessian_of_classifier", independent_classes
 
 
 @pytest.mark.parametrize(
     ("fault", "check"),
     [
-        (no_prior, check_hessian),
-        (no_prior, check_regression_is_exact),
-        (no_prior, check_members),
-        (the_kernels_prior_for_the_bias, check_hessian),
-        (the_kernels_prior_for_the_bias, check_regression_is_exact),
-        (independent_classes, check_hessian),
+        (BIAS, check_hessian),
+        (BIAS, check_regression_is_exact),
+        (CLASSES_ALONE, check_hessian),
     ],
 )
 def test_a_planted_fault_is_caught(monkeypatch, fault, check):
-    plant(monkeypatch, fault)
+    monkeypatch.setattr(*fault)
     with pytest.raises(AssertionError):
         check()
 
@@ -292,28 +225,22 @@ def test_models_as_people_write_them(name):
 
 
 class HeadBeforeBody(keras.Model):
-    """Lists its head before the nested body, which ends in a `Dense` layer as well."""
+    """Lists its head before the body, which is a `Dense` layer as well."""
 
     def __init__(self):
         super().__init__()
         self.head = keras.layers.Dense(3, "softmax")
-        self.body = keras.Sequential(
-            [keras.layers.Dense(5, "tanh"), keras.layers.Dense(4, "relu")]
-        )
+        self.body = keras.layers.Dense(4, "relu")
 
     def call(self, inputs):
         return self.head(self.body(inputs))
 
 
 def test_the_head_is_the_layer_that_is_called_last():
-    x = np.random.default_rng(0).normal(size=(24, 2)).astype("float32")
-    y = np.arange(24) % 3
-    model = HeadBeforeBody()
-    model.compile("adam", "sparse_categorical_crossentropy")
-    model.fit(x, y, verbose=0)
-    ensemble = mh.last_layer_laplace(
-        model, x, y, prior=mh.priors.Gaussian(1.0), members=4
-    )
+    x, model = data()[0], HeadBeforeBody()
+    model(x)
+    options = dict(prior=mh.priors.Gaussian(1.0), members=4)
+    ensemble = mh.last_layer_laplace(model, x, np.arange(30) % 3, **options)
     kept = set(ensemble.shared)
     moved = [tuple(v.shape) for i, v in enumerate(model.weights) if i not in kept]
     assert moved == [(4, 3), (3,)]
@@ -354,15 +281,8 @@ def test_models_that_are_refused(build, message):
 
 
 def test_a_wide_regression_has_small_matrices():
-    x, _ = data()
-    mh.last_layer_laplace(
-        network(2000),
-        x,
-        np.zeros((30, 2000)),
-        prior=mh.priors.Gaussian(1.0),
-        noise_std=1.0,
-        members=1,
-    )
+    options = dict(prior=mh.priors.Gaussian(1.0), noise_std=1.0, members=1)
+    mh.last_layer_laplace(network(2000), data()[0], np.zeros((30, 2000)), **options)
 
 
 def test_a_prior_that_leaves_a_direction_free_is_refused():
@@ -406,5 +326,5 @@ def test_a_loss_of_another_task(function, units, loss, message):
 @pytest.mark.parametrize("fault", [np.zeros((30, 3)), np.full((30, 2), np.nan)])
 def test_targets_that_are_refused(fault):
     options = dict(prior=mh.priors.Gaussian(1.0), noise_std=1.0)
-    with pytest.raises(ValueError, match=r"`y` must be finite and have the shape"):
+    with pytest.raises(ValueError, match=r"`y` must (have one target|be finite)"):
         mh.last_layer_laplace(network(2), data()[0], fault, **options)

@@ -115,13 +115,6 @@ def test_members_of_several_widths_have_their_weights(monkeypatch):
     assert kernels[32:].std() / kernels[:32].std() > 3
 
 
-def test_a_width_that_alone_knows_a_label_may_still_be_dropped():
-    scores = np.full((3, 30), -1.0)
-    scores[0, 0], scores[1:, 0], scores[0, 1:] = 0.0, -800.0, -5.0
-    weights = head_posterior.stacked(scores)
-    np.testing.assert_allclose(weights, [0.0, 0.5, 0.5], atol=1e-6)
-
-
 @pytest.mark.parametrize("labels", [[1], [0, 2], [2] * 4, [0, 1, 0, 1, 1, 0, 1]])
 def test_a_handful_of_labels_gives_widths(labels):
     """Folds are empty, or lack a class that they are to predict."""
@@ -206,8 +199,9 @@ class TestCoordinates:
 
     def test_the_posterior_has_about_the_width_one(self, units, activation, bias):
         """The curvature at the mode, averaged over the classes, is the identity."""
-        _, tau, posterior, _ = self.model(units, activation, bias)
-        psi, w = posterior.features, posterior.curvature
+        head, tau, posterior, _ = self.model(units, activation, bias)
+        psi, p = posterior.features, heads.probabilities(posterior.logits)
+        w = (p * (1.0 - p)).mean(axis=1)
         inverse = np.linalg.inv(posterior.factor)
         curvature = (psi * w[:, None]).T @ psi
         curvature += inverse @ np.diag(tau[:, 0]) @ inverse.T
@@ -235,6 +229,7 @@ def test_members_have_their_own_head_and_the_body_of_the_model():
         logits = head.features[:, :-1] @ kernels[member] + biases[member]
         np.testing.assert_allclose(members[member], heads.softmax(logits), atol=1e-4)
     assert found["batch_size"] == len(X) and found["num_steps"] == 60
+    assert found["acceptance"] > 0.5  # of a step that a short warm-up leaves as it is
 
 
 def test_logits_are_averaged_as_probabilities_and_draws_repeat():
@@ -248,39 +243,13 @@ def test_logits_are_averaged_as_probabilities_and_draws_repeat():
     assert np.abs(first - other).max() > 0.01
 
 
-def small(units):
-    """A head of few weights, its data, in a classifier."""
-    keras.utils.set_random_seed(1)
+def small():
+    """A softmax of few weights, and its data."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(400, 2)).astype("float32")
     logits = np.stack([x[:, 0], x[:, 1], -x[:, 0]], axis=1) + rng.gumbel(size=(400, 3))
-    y = logits.argmax(axis=1)
-    activation = "softmax" if units > 1 else "sigmoid"
-    layers = [keras.Input((2,)), keras.layers.Dense(units, activation)]
-    return keras.Sequential(layers), x, y if units > 1 else (y > 0).astype("int32")
-
-
-def score(one, other, x, units):
-    """Agreement of two ensembles, in standard errors of the second."""
-    found, reference = (each.predict_members(x[:50]) for each in (one, other))
-    if units == 1:
-        found, reference = (np.concatenate([1 - p, p], -1) for p in (found, reference))
-    return mh.diagnostics.agreement(
-        reference=reference, predictions=found, reference_ess=len(reference)
-    )
-
-
-@pytest.mark.slow_on("torch", "tensorflow")
-def test_a_forgotten_prior_is_seen(monkeypatch):
-    model, x, y = small(3)
-    x, y = x[:40], y[:40]
-    common = {"prior": PRIOR, "members": 800, "num_chains": 16, "progress": False}
-    right, _ = mh.sample_last_layer(model, x, y, **common)
-    again, _ = mh.sample_last_layer(model, x, y, seed=1, **common)
-    monkeypatch.setattr(last_layer, "_log_prior", lambda posterior: None)
-    wrong, _ = mh.sample_last_layer(model, x, y, **common)
-    assert score(again, right, x, 3).sd_error < 3.0
-    assert score(wrong, right, x, 3).sd_error > 5.0
+    layers = [keras.Input((2,)), keras.layers.Dense(3, "softmax")]
+    return keras.Sequential(layers), x, logits.argmax(axis=1)
 
 
 @pytest.mark.slow
@@ -311,37 +280,29 @@ def test_the_stored_reference_of_nuts():
 class TestConvergence:
     rng = np.random.default_rng(0)
 
-    def test_independent_draws(self):
-        r_hat, ess = last_layer.convergence(self.rng.normal(size=(4, 200, 10)))
+    def test_independent_draws_and_a_chain_elsewhere(self):
+        values = self.rng.normal(size=(4, 200, 10))
+        r_hat, ess = last_layer.convergence(values)
         assert r_hat < 1.03 and 250 < ess <= 800
-
-    def test_a_chain_elsewhere(self):
-        values = self.rng.normal(size=(4, 100, 1))
         values[2] += 2.0
         r_hat, ess = last_layer.convergence(values)
         assert r_hat > 1.2 and ess < 60
 
     def test_slow_chains(self):
         """An AR(1) with 0.9: the effective size is (1 - 0.9) / (1 + 0.9) of all."""
-        noise = self.rng.normal(size=(16, 2000, 1))
-        values = np.zeros_like(noise)
+        values = self.rng.normal(size=(16, 2000, 1))
         for t in range(1, 2000):
-            values[:, t] = 0.9 * values[:, t - 1] + np.sqrt(1 - 0.81) * noise[:, t]
+            values[:, t] = 0.9 * values[:, t - 1] + np.sqrt(1 - 0.81) * values[:, t]
         _, ess = last_layer.convergence(values)
         assert 0.6 < ess / (32000 / 19) < 1.6
 
     def test_what_does_not_move_and_what_is_too_short(self):
         assert last_layer.convergence(np.ones((4, 20, 2))) == (np.inf, 1.0)
-        model, x, y = small(3)
+        model, x, y = small()
         _, found = mh.sample_last_layer(
-            model, x, y, **QUICK | {"members": 36, "burn_in": 51}
+            model, x, y, **QUICK | {"members": 36, "num_steps": 18}
         )
-        assert set(found) == {
-            "acceptance",
-            "batch_size",
-            "num_steps",
-            "prior_scales",
-        }
+        assert set(found) == {"acceptance", "batch_size", "num_steps", "prior_scales"}
 
 
 @pytest.mark.in_turn("jax")
@@ -376,26 +337,17 @@ def test_a_mode_that_is_not_found_is_told(monkeypatch):
         coordinates(network())
 
 
-def test_a_short_burn_in_has_a_step_that_is_accepted():
-    options = QUICK | {"num_steps": 60, "burn_in": 20}
-    _, found = quietly(network(), X, Y, **options)
-    assert found["acceptance"] > 0.5
-
-
-@pytest.mark.parametrize("where", ["in the layer", "after it"])
-def test_clipped_logits_are_refused(where):
+def test_clipped_logits_are_refused():
     """One large row of outputs does not hide that others are clipped."""
-    model = network(activation="relu" if where == "in the layer" else None)
-    if where == "after it":
-        model.add(keras.layers.ReLU())
-    x = X.copy()
+    model, x = network(activation=None), X.copy()
+    model.add(keras.layers.ReLU())
     x[0] = 300.0
     with pytest.raises(ValueError, match="Argument `model`"):
         heads.head_of(model, x, 64)
 
 
 def test_a_short_run_gives_numbers_and_a_remedy():
-    model, x, y = small(3)
+    model, x, y = small()
     match = r"R-hat is \d+\.\d+.*size \d+.*Raise `num_steps`, now 20"
     with pytest.warns(UserWarning, match=match):
         mh.sample_last_layer(model, x, y, **QUICK | {"num_steps": 20})
@@ -411,39 +363,20 @@ class TestRefused:
         self.refuse("`prior` must have a scale for the kernel and", prior=prior)
 
     def test_too_few_steps(self):
-        match = "`num_steps` must be .*num_steps=60, burn_in=55, 10 draws of each"
-        self.refuse(match, burn_in=55)
+        match = "`num_steps` must .*num_steps=18, 9 of them the warm-up, 10 draws of"
+        self.refuse(match, num_steps=18)
 
 
-# Ctrl-C: what comes back of a run that is not whole.
-
-
-def stop_after(steps, monkeypatch):
-    """Send Ctrl-C once as many steps are done."""
+def test_ctrl_c_ends_the_call(monkeypatch):
+    """Though `mh.sample` returns what it has."""
     piece = loop.Plan.piece
 
     def interrupted(plan, done, *others):
-        if done >= steps:
+        if done >= 45:  # of 60 steps
             raise KeyboardInterrupt
         return piece(plan, done, *others)
 
     monkeypatch.setattr(loop.Plan, "piece", interrupted)
     monkeypatch.setattr(loop, "_SECONDS", 1e-9)  # one step at a time
-
-
-def test_ctrl_c_gives_the_members_until_then(monkeypatch):
-    model = network()
-    stop_after(45, monkeypatch)  # of 60 steps, 30 of them burn-in
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        half, found = mh.sample_last_layer(model, X, Y, **QUICK)
-    assert any("Interrupted after 4" in str(w.message) for w in caught)
-    assert 4 <= half.num_members < QUICK["members"]
-    assert np.isfinite(found["acceptance"])
-    assert half.predict(X, verbose=0).shape == (len(X), CLASSES)
-
-
-def test_ctrl_c_before_the_first_member_is_ctrl_c(monkeypatch):
-    stop_after(10, monkeypatch)
-    with pytest.raises(KeyboardInterrupt, match="before the first draw"):
-        mh.sample_last_layer(network(), X, Y, **QUICK)
+    with pytest.raises(KeyboardInterrupt, match="were interrupted"):
+        quietly(network(), X, Y, **QUICK)

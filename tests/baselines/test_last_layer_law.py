@@ -17,7 +17,7 @@ RNG = np.random.default_rng(6)
 X = RNG.normal(size=(SIZE, 2)).astype("float32") * np.array([1.0, 0.6], "float32")
 Y = (X @ [1.5, -1.0] + RNG.logistic(size=SIZE) > 0).astype("int32")
 # Many chains that begin near the posterior, so that a run is short.
-STEPS = dict(num_steps=40, burn_in=20)
+STEPS = dict(num_steps=40)
 
 
 def moments_of_a_grid():

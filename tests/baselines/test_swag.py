@@ -83,12 +83,9 @@ def check_draws(diagonal=False, scale=1.0, members=4000):
 
 
 class TestDraws:
-    @pytest.mark.parametrize("diagonal", [False, True])
-    def test_have_the_moments_of_the_gaussian(self, diagonal):
-        check_draws(diagonal)
-
-    def test_scale_is_a_factor_of_the_covariance(self):
-        check_draws(scale=4.0)
+    @pytest.mark.parametrize(("diagonal", "scale"), [(False, 4.0), (True, 1.0)])
+    def test_have_the_moments_of_the_gaussian(self, diagonal, scale):
+        check_draws(diagonal, scale)
 
     def test_a_scale_of_zero_gives_the_mean(self):
         posterior, rows, model = trained()
@@ -123,26 +120,18 @@ def from_the_final_mean(real, states, rank):
     return (states - states.mean(axis=0))[-rank:]
 
 
-def without_the_half(real, states, rank, rng, members, scale, diagonal):
-    return real(states, rank, rng, members, 2.0 * scale, diagonal)
-
-
 def without_correlations(real, states, rank, rng, members, scale, diagonal):
     return real(states, rank, rng, members, 0.5 * scale, True)
 
 
 @pytest.mark.parametrize(
-    ("name", "fault", "check"),
-    [
-        ("last_deviations", from_the_final_mean, check_draws),
-        ("draws", without_the_half, check_draws),
-        ("draws", without_correlations, check_draws),
-    ],
+    ("name", "fault"),
+    [("last_deviations", from_the_final_mean), ("draws", without_correlations)],
 )
-def test_a_planted_fault_is_caught(monkeypatch, name, fault, check):
+def test_a_planted_fault_is_caught(monkeypatch, name, fault):
     wrap(monkeypatch, SWAG_FILE, name, fault)
     with pytest.raises(AssertionError):
-        check()
+        check_draws()
 
 
 @pytest.mark.parametrize("name", ["unbuilt", "functional", "subclass", "frozen"])

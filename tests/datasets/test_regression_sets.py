@@ -50,7 +50,9 @@ def test_splits_of_the_file_are_used(tmp_path, file):
     np.testing.assert_array_equal(y_test, y[[0, 19]])
     np.testing.assert_array_equal(x_train, x[1:19])
     np.testing.assert_array_equal(y_train, y[1:19])
-    with pytest.raises(ValueError, match="`split` must be less than 2.*split=2"):
+    with pytest.raises(
+        ValueError, match="`split` must .* at most 1.*has 2 splits.*split=2"
+    ):
         datasets.load("energy", tmp_path, split=2)
 
 
@@ -86,7 +88,10 @@ def test_a_set_that_has_to_be_a_file_says_where_to_get_it():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "digits", "split": 1}, "`split` must be 0: 'digits'"),
+        (
+            {"name": "digits", "split": 1},
+            "`split` must .* at most 0. 'digits' has one split",
+        ),
         ({"name": "diabetes", "split": -1}, "`split` must be an integer"),
         ({"name": "mnist", "data_dir": 3}, "`data_dir` must be a folder.*3"),
     ],
@@ -134,18 +139,10 @@ def test_parts_that_do_not_fit_are_refused(train, test):
         datasets.standardized(train, test)
 
 
-def test_half_precision_is_standardized():
-    """Squares of 500 and of 0.0001 do not fit into float16."""
-    rows = np.array([[0.0, 0.0], [1000.0, 1e-4], [500.0, 3e-4]], "float16")
-    train, _ = datasets.standardized(rows, rows)
-    np.testing.assert_allclose(train.mean(axis=0), 0.0, atol=1e-6)
-    np.testing.assert_allclose(train.std(axis=0), 1.0, rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["X", "y"])
 def test_a_file_with_missing_numbers_is_refused(tmp_path, name):
     contents = table_contents(with_splits=False)
     contents[name][3, 0] = np.nan
     np.savez(tmp_path / "yacht.npz", **contents)
-    with pytest.raises(ValueError, match=f"must be finite.*1 values of {name}"):
+    with pytest.raises(ValueError, match="must be finite.*1 rows with NaN"):
         datasets.load("yacht", tmp_path)

@@ -1,4 +1,4 @@
-"""The pictures: what is drawn where, and which arguments are refused."""
+"""Pictures of models: what is drawn where."""
 
 import sys
 
@@ -12,7 +12,6 @@ from matplotlib import pyplot
 
 from keras_mhmcmc import plots
 from keras_mhmcmc.adversarial import RobustnessTable
-from keras_mhmcmc.adversarial import TransferTable
 from keras_mhmcmc.evaluation import metrics
 
 EPSILONS = (0.0, 0.1, 0.2)
@@ -42,20 +41,16 @@ def texts(legend):
 
 
 def test_robustness_draws_a_line_for_each_model():
+    """They differ without colour."""
     ax = plots.robustness(robustness_table())
     assert [line.get_label() for line in ax.lines] == list(ACCURACY)
     for line, accuracies in zip(ax.lines, ACCURACY.values(), strict=True):
         np.testing.assert_allclose(line.get_xdata(), EPSILONS)
         np.testing.assert_allclose(line.get_ydata(), 100 * np.array(accuracies))
     assert texts(ax.get_legend()) == list(ACCURACY)
-    assert "FGSM" in ax.get_title()
-    assert "%" in ax.get_ylabel() and "unit" in ax.get_xlabel()
-
-
-def test_robustness_lines_differ_without_colour():
-    ax = plots.robustness(robustness_table())
-    styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
-    assert len(styles) == len(ACCURACY)
+    looks = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
+    assert len(looks) == len(ACCURACY)
+    assert "FGSM" in ax.get_title() and "%" in ax.get_ylabel()
 
 
 def test_reliability_has_a_panel_for_each_model():
@@ -113,28 +108,6 @@ def test_reliability_keeps_its_layout_when_a_group_of_dots_is_empty(confidence):
         assert ax.get_position().width > 0.25
 
 
-def interval_case():
-    rng = np.random.default_rng(0)
-    means = rng.normal(size=(2, 50))
-    mixtures = {n: metrics.NormalMixture(means, s) for n, s in (("a", 1.0), ("b", 0.1))}
-    return mixtures, means.mean(axis=0) + rng.normal(size=50)
-
-
-def test_interval_calibration_draws_a_curve_for_each_model():
-    mixtures, y = interval_case()
-    ax = plots.interval_calibration(mixtures, y)
-    drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
-    np.testing.assert_array_equal(drawn["ideal"][:, 0], drawn["ideal"][:, 1])
-    for name, mixture in mixtures.items():
-        np.testing.assert_array_equal(drawn[name], np.transpose(mixture.calibration(y)))
-    # The noise of "b" is too small: its intervals hold too few targets.
-    assert np.all(drawn["b"][9:, 1] < drawn["b"][9:, 0])
-    assert {"ideal", "a", "b"} < set(texts(ax.get_legend()))
-    (band,) = ax.collections
-    top = band.get_paths()[0].vertices.max(axis=0)
-    assert tuple(top) == (1.0, 1.0)
-
-
 def test_binary_probabilities_are_read_as_those_of_class_1():
     figure = plots.reliability({"binary": np.array([[0.9], [0.2]])}, [1, 1])
     assert "accuracy 50.0%" in figure.axes[0].get_title()
@@ -171,7 +144,7 @@ def test_the_grid_has_an_image_for_each_strength_and_example(shape):
 
 def test_the_grid_tells_predictions_and_marks_the_wrong_ones():
     arguments = grid_arguments()
-    figure = plots.adversarial_grid(**arguments)
+    figure = plots.adversarial_grid(**arguments, title="Attacks")
     rows = arguments["probabilities"].reshape(6, 4)
     marks = []
     for i, (ax, row) in enumerate(zip(figure.axes, rows, strict=True)):
@@ -181,13 +154,8 @@ def test_the_grid_tells_predictions_and_marks_the_wrong_ones():
         assert ax.get_xlabel() == (f"✗ {text}" if is_wrong else text)
         assert (ax.spines["top"].get_linewidth() > 1) == is_wrong
     assert not any(marks[:2]) and any(marks)  # the case has both kinds
-
-
-def test_the_grid_explains_itself():
-    figure = plots.adversarial_grid(**grid_arguments(), title="Attacks")
     lines = figure.get_suptitle().split("\n")
-    assert lines[0] == "Attacks"
-    assert "probability" in lines[1] and "✗" in lines[1]
+    assert lines[0] == "Attacks" and "probability" in lines[1] and "✗" in lines[1]
 
 
 def test_a_missing_matplotlib_names_the_extra(monkeypatch):
@@ -197,45 +165,11 @@ def test_a_missing_matplotlib_names_the_extra(monkeypatch):
         plots.robustness(robustness_table())
 
 
-def transfer_table():
-    scores = {"a": {"a": 0.2, "b": 0.75}, "e": {"a": 0.5, "b": 0.6}}
-    clean = {"a": 0.95, "b": 1.0}
-    return TransferTable(
-        [
-            {"source": s, "target": t, "accuracy": v, "nll": 1.0}
-            | {"clean_accuracy": clean[t]}
-            for s, row in scores.items()
-            for t, v in row.items()
-        ],
-        attack="APGD",
-    )
-
-
-def test_transfer_draws_a_cell_for_each_pair_and_the_clean_inputs():
-    ax = plots.transfer(transfer_table())
-    drawn = {text.get_position(): text.get_text() for text in ax.texts}
-    rows = [["95", "100"], ["20", "75"], ["50", "60"]]
-    expected = {(c, r): rows[r][c] for r in range(3) for c in range(2)}
-    assert drawn == expected
-    np.testing.assert_allclose(ax.images[0].get_array()[1], [20.0, 75.0])
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b"]
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["clean inputs", "a", "e"]
-    assert ax.get_title() == "Accuracy (%) under APGD attacks"
-
-
-@pytest.mark.parametrize(
-    ("plot", "table"),
-    [(plots.robustness, robustness_table()), (plots.transfer, transfer_table())],
-)
-def test_one_plot_is_drawn_into_given_axes(plot, table):
-    _, (other, ax) = pyplot.subplots(1, 2)
-    assert plot(table, ax=ax) is ax and ax.get_title()
-    assert not other.lines and not other.images
-    assert len(pyplot.get_fignums()) == 1
-
-
-def test_several_plots_are_drawn_into_given_axes():
+def test_plots_are_drawn_into_given_axes():
     figure, axes = pyplot.subplots(3, 2)
+    ax = axes[0, 0]
+    assert plots.robustness(robustness_table(), ax=ax) is ax and ax.get_title()
+    assert not any(other.lines for other in axes.flat[1:])
     assert plots.adversarial_grid(**grid_arguments(), axes=axes) is figure
     assert all(len(ax.images) == 1 for ax in axes.flat)
     assert figure.get_suptitle() == ""
@@ -262,7 +196,7 @@ def test_predictive_draws_intervals_and_the_parts_of_the_deviation():
     squares = parts["noise"] ** 2 + parts["members"] ** 2
     np.testing.assert_allclose(parts["total"] ** 2, squares)
     for change, message in (
-        ({"target": 2}, "`target` must be less than 2"),
+        ({"target": 2}, "`target` must be an integer that is at most 1"),
         ({"x": x[:5]}, "`x` must have one number for each of 20"),
         ({"prediction": y}, "`prediction` must be a result"),
     ):

@@ -11,9 +11,6 @@ from keras import ops
 
 import keras_mhmcmc as mh
 from keras_mhmcmc import plots
-from keras_mhmcmc.tuning import LearningRateTable
-from tests.support.plot_tools import chains
-from tests.support.plot_tools import draws_of
 from tests.support.samplers import AT_ONCE
 
 PARTITION = mh.EnergyPartition(energy_min=10.0, energy_gap=2.0, partitions=4)
@@ -35,21 +32,6 @@ def test_energies_are_drawn_along_the_run():
         np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
         np.testing.assert_array_equal(line.get_ydata(), chain)
     assert ax.get_xlabel() == "draw" and "nats" in ax.get_ylabel()
-
-
-def test_subregions_have_their_visits_and_masses():
-    masses, visits = np.array([0.1, 0.2, 0.4, 0.3]), np.array([0, 6, 3, 1])
-    _, ax, density = plots.energy(
-        np.ones(5), partition=PARTITION, masses=masses, visits=visits
-    ).axes
-    # Subregion 1 ends at energy_min, the others follow.
-    assert [bar.get_x() for bar in ax.patches] == [8.0, 10.0, 12.0, 14.0]
-    assert {bar.get_width() for bar in ax.patches} == {2.0}
-    np.testing.assert_allclose([b.get_height() for b in ax.patches], 10 * visits)
-    (line,) = density.lines
-    np.testing.assert_allclose(line.get_xdata(), [11.0, 13.0, 15.0])  # what was seen
-    np.testing.assert_allclose(line.get_ydata(), np.log(masses[1:]))
-    assert texts(density.get_legend()) == ["visits", r"log $\theta$"]
 
 
 def regression():
@@ -80,14 +62,23 @@ def test_a_contour_sampler_and_its_samples_are_drawn():
             seed=0,
         )
     )
-    trace, ax, _ = plots.energy(posterior, model.optimizer).axes
+    trace, ax, density = plots.energy(posterior, model.optimizer).axes
     np.testing.assert_array_equal(trace.lines[0].get_xdata(), [2, 4, 6, 8])
     np.testing.assert_array_equal(trace.lines[0].get_ydata(), posterior.energies)
     assert trace.get_xlabel() == "iteration"
     visits = model.optimizer.visits()
     shares = [bar.get_height() for bar in ax.patches]
     np.testing.assert_allclose(shares, 100 * visits / visits.sum())
-    assert ax.patches[0].get_x() + ax.patches[0].get_width() == 60.0
+    # Subregion 1 ends at energy_min, the others follow.
+    assert ax.patches[0].get_x() == 50.0
+    assert {bar.get_width() for bar in ax.patches} == {10.0}
+    (line,) = density.lines
+    seen = np.flatnonzero(visits)
+    shown = slice(seen[0], seen[-1] + 1)
+    np.testing.assert_allclose(line.get_xdata(), 55.0 + 10.0 * np.arange(20)[shown])
+    masses = model.optimizer.learned_masses()[shown]
+    np.testing.assert_allclose(line.get_ydata(), np.log(masses))
+    assert texts(density.get_legend()) == ["visits", r"log $\theta$"]
 
 
 def test_each_chain_of_several_directories_has_its_own_iterations(tmp_path):
@@ -121,6 +112,9 @@ def test_contour_draws_bring_their_masses():
     shares = [bar.get_height() for bar in ax.patches]
     np.testing.assert_allclose(shares, 100 * visits / visits.sum())
     assert len(density.lines) == 2 and "2 chains" in ax.get_title()
+    other = mh.EnergyPartition(energy_min=10.0, energy_gap=2.0, partitions=5)
+    with pytest.raises(ValueError, match="`partition` must be that of the contour"):
+        plots.energy(draws, partition=other)
 
 
 # Acceptance.
@@ -188,8 +182,8 @@ def test_axes_of_the_contours_are_not_swapped():
 
 
 def test_draws_lie_on_the_contours():
-    position = chains((4, 500, 2))
-    ax = plots.contours(normal, draws_of(position), max_draws=100)
+    position = np.random.default_rng(0).normal(size=(4, 500, 2))
+    ax = plots.contours(normal, mh.Draws(position, None, {}, None), max_draws=100)
     (dots,) = [line for line in ax.lines if line.get_marker() == "."]
     np.testing.assert_array_equal(dots.get_xydata(), position.reshape(-1, 2)[::20])
     low, high = ax.get_xlim()
@@ -202,7 +196,7 @@ def test_weighted_draws_are_resampled():
         1, -1, 2
     )
     log_weights = np.where(position[..., 0] > 0, 0.0, -np.inf)
-    ax = plots.contours(normal, draws_of(position, log_weights))
+    ax = plots.contours(normal, mh.Draws(position, log_weights, {}, None))
     (dots,) = [line for line in ax.lines if line.get_marker() == "."]
     assert np.all(dots.get_xydata() == 1.0)
 
@@ -265,39 +259,3 @@ def test_each_chain_has_inclusion_probabilities_of_its_own():
         np.testing.assert_allclose(line.get_ydata(), np.sort(chain, axis=None)[::-1])
     for number, text in enumerate(texts(ax.get_legend())):
         assert f"head/kernel, chain {number}:" in text
-
-
-def rate_rows(acceptance):
-    ends = [1.8, 0.2, 0.5, 1e9, np.nan]
-    verdicts = ["too slow", "passes", "passes", "does not fall", "not finite"]
-    return [
-        {
-            "learning_rate": 10.0 ** (place - 3),
-            "start": 2.0,
-            "end": end,
-            "acceptance": acceptance,
-            "verdict": verdict,
-        }
-        for place, (end, verdict) in enumerate(zip(ends, verdicts, strict=True))
-    ]
-
-
-def test_learning_rates_are_drawn_with_the_suggested_one():
-    table = LearningRateTable(rate_rows(np.nan), "SGHMC", "energy per example")
-    (ax,) = plots.learning_rates(table).axes
-    low, high = ax.get_ylim()
-    assert low < 0.2 and 2.0 < high < 4.0  # whatever diverges
-    points = np.concatenate([group.get_offsets() for group in ax.collections])
-    assert sorted(points[:, 0]) == [row["learning_rate"] for row in table.rows]
-    assert (points[:, 1] < high).all()
-    lines = {line.get_label(): line for line in ax.lines}
-    assert lines["suggested rate: 0.1"].get_xdata()[0] == 0.1
-    assert lines["before the run"].get_ydata()[0] == 2.0
-    assert ax.get_xscale() == "log" and "SGHMC" in ax.get_title()
-
-
-def test_learning_rates_of_a_metropolis_sampler_have_a_second_panel():
-    rows = rate_rows(0.4)
-    _, ax = plots.learning_rates(LearningRateTable(rows, "RSGLD", "loss")).axes
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), 40.0)
-    assert "least: 25%" in texts(ax.get_legend())

@@ -235,7 +235,6 @@ TABLE = {
         ),
         noise_std=listed(0.0, -1.0, np.nan, "1", [1.0], 0.1),  # of probabilities
         members=kinds.COUNT,
-        activation=ACTIVATION.or_none,
         also={"x": {"y"}},
     ),
     "sample_last_layer": row(
@@ -247,7 +246,6 @@ TABLE = {
             members=2,
             num_chains=2,
             num_steps=4,
-            burn_in=2,
             progress=False,
         ),
         x=inputs("(-inf, inf)"),
@@ -257,14 +255,7 @@ TABLE = {
         ),
         members=kinds.COUNT,
         num_steps=kinds.COUNT.or_none,
-        burn_in=kinds.INTEGER.or_none,
-        activation=ACTIVATION.or_none,
-        also={
-            "x": {"y"},
-            "members": {"num_steps"},
-            "num_chains": {"num_steps"},
-            "burn_in": {"num_steps"},
-        },
+        also={"x": {"y"}, "members": {"num_steps"}, "num_chains": {"num_steps"}},
     ),
     "deep_ensemble": row(
         lambda: dict(chains=chains()),

@@ -5,12 +5,10 @@ import numpy as np
 from keras import ops
 
 import keras_mhmcmc as mh
-from keras_mhmcmc.tuning import LearningRateTable
 from tests.support import kinds
 from tests.support.argument_rows import NO_MODELS
 from tests.support.argument_rows import row
 from tests.support.arguments_of_attacks import FIRST
-from tests.support.arguments_of_attacks import PAIR
 from tests.support.arguments_of_chains import LABELS
 from tests.support.arguments_of_chains import NO_SCALARS
 from tests.support.arguments_of_chains import P4
@@ -25,17 +23,10 @@ from tests.support.kinds import array
 from tests.support.kinds import listed
 
 HISTORY = [None, 1, [], {}, {"loss": [1.0]}, {"": 0, 0: 0}, keras.callbacks.History()]
-HISTORY += [
-    keras.callbacks.History,
-    np.zeros(3),
-    {"acceptance": [0.5] * 2, "beta": [1]},
-]
-NO_EPOCHS = [[], None, "abc", 0.5, np.zeros((2, 2, 2)), [1j], [[0.5], [0.5, 0.5]]]
-HISTORY += [{"acceptance": epochs} for epochs in NO_EPOCHS]
+HISTORY += [keras.callbacks.History, np.zeros(3)]
+HISTORY += [{"acceptance": epochs} for epochs in (None, "abc", [1j])]
 TWO = mh.EnergyPartition(energy_min=2.0, energy_gap=1.0, partitions=2)
-VISITS = dict(partition=TWO, masses=[0.5, 0.5], visits=[1, 2])
-NO_COUNTS = ["a", [0.5], [0.5, np.nan], [0.5, -0.5], np.ones((2, 2))]
-ENTRIES = [None, "b", [], [1.5], [-0.5], [np.nan], [1j]]
+ENTRIES = [None, "b", [1j]]
 NO_INCLUSION = [
     None,
     1,
@@ -47,7 +38,6 @@ NO_INCLUSION = [
     *({"a": v} for v in ENTRIES),
 ]
 SIDES = [((3, -3), (-3, 3)), ((-3, 3), (0, 0))]
-COLOURS = ["no such colour", 1, [], {}, (2.0, 0.0, 0.0), True, b"red"]
 PREDICTION = mh.metrics.NormalMixture(np.zeros((2, 4)), 0.5)
 IMAGES = np.zeros((2, 4, 3, 3))
 IMAGES_OF = dict(
@@ -58,8 +48,6 @@ IMAGES_OF = dict(
     title=kinds.TEXT.or_none,
 )
 NO_RUNS = [[], mh.Draws, np.full(3, np.nan), np.full(3, np.inf), np.zeros((2, 2, 2))]
-RATE = {"learning_rate": 0.1, "start": 2.0, "end": 1.0, "verdict": "passes"}
-RATE |= {"acceptance": np.nan}
 NO_CONTOURS = [1, "a", mh.CSGLD, mh.SGLD(0.1, train_size=4)]
 PLOTS = {
     "acceptance": row(
@@ -86,20 +74,13 @@ PLOTS = {
         ).or_none,
         temperature=kinds.POSITIVE,
         points=kinds.integer(2),
-        color=listed(*COLOURS),
     ),
     "energy": row(
-        dict(run=[4.0, 2.5, 3.5]) | VISITS,
+        dict(run=[4.0, 2.5, 3.5]),
         run=Kind(tuple(NO_RUNS), kinds.no_array),
-        partition=listed(1, "a", [], {}, np.ones(3), TWO.get_config()),
-        masses=listed(*NO_COUNTS),
-        visits=listed(*NO_COUNTS, [0, 0]),
-        optimizer=listed(
-            mh.CSGLD(0.1, train_size=4, **OF_CONTOUR)
-        ),  # beside a partition
-        also={name: set(VISITS) - {name} for name in VISITS},
+        optimizer=listed(*NO_CONTOURS, mh.CSGLD(0.1, train_size=4, **OF_CONTOUR)),
+        partition=listed(1, "a", [], {}, np.ones(3), TWO.get_config(), TWO),
     ),
-    "energy of an optimizer": row(dict(run=[4.0, 2.5]), optimizer=listed(*NO_CONTOURS)),
     "inclusion": row(
         lambda: dict(probabilities=sparse_model().optimizer),
         probabilities=listed(*NO_INCLUSION),
@@ -110,17 +91,9 @@ PLOTS = {
         labels=LABELS,
         also={"probabilities": {"labels"}},
     ),
-    "learning_rates": row(
-        dict(table=LearningRateTable([RATE], "SGD", "loss")),
-        table=listed(*NO_ROWS, *NO_MODELS, LearningRateTable),
-    ),
     "robustness": row(
         dict(table=mh.adversarial.RobustnessTable([FIRST])),
         table=listed(*NO_ROWS, *NO_MODELS, mh.adversarial.RobustnessTable),
-    ),
-    "transfer": row(
-        dict(table=mh.adversarial.TransferTable([PAIR])),
-        table=listed(*NO_ROWS, mh.adversarial.RobustnessTable([FIRST])),
     ),
 }
 TABLE = {f"plots.{name}": made for name, made in PLOTS.items()}

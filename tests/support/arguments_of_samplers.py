@@ -341,8 +341,7 @@ SETS = {
         dict(train=TABLE, test=np.ones((2, 2)), axis=0),
         train=array(TABLE, "(-inf, inf)", [], shapes=[(3, 3)]),
         test=array(np.ones((2, 2)), "(-inf, inf)", [], shapes=[(2, 3), 2], empty=True),
-        axis=listed(2, -3, (0, 5), "0", 0.5, [[0]], None, {}, 1j, True, (0, 0)),
-        also={"train": {"test"}, "axis": {"test"}},
+        also={"train": {"test"}},
     ),
 }
 TABLE = dict(of_samplers()) | PARTS | SETS

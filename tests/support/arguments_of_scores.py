@@ -94,11 +94,6 @@ REGRESSIONS = {
         lambda: dict(law=mixture().law, weights=[1.0, 2.0]),
         weights=(WEIGHTS | [[1e308, 1e308]]).or_none,
     ),
-    "plots.interval_calibration": row(
-        lambda: dict(predictions={"a": mixture()}, y=TARGETS),
-        predictions=listed(None, 1, [], {}, MEANS, {"a": MEANS}, {"a": None}),
-        y=Y,
-    ),
     "predict_distribution": row(
         lambda: dict(model=line(), x=X4, noise_std=0.5),
         x=INPUTS,

@@ -182,8 +182,6 @@ class PredictiveMixture:
     ) -> IntervalCalibration:
         """Return the observed share of targets in central intervals of many levels.
 
-        `mh.plots.interval_calibration` draws the curve.
-
         Args:
             y: finite targets, shape (N, D), or (N,) if D is 1.
             levels: probabilities of the intervals, shape (levels,), in (0, 1).
