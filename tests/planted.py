@@ -1,8 +1,8 @@
 """Is each planted bug caught by the tests of a landing, not only by those of its own?
 
-For each bug of the statistical suite and of the attacks, plants it into a whole run of
-the tests that a landing runs, without the tests of planted bugs, until one fails. One
-backend runs all of them, or with TURN=20788 those of its turn on that day.
+For each bug of the statistical suite, plants it into a whole run of the tests that a
+landing runs, without the tests of planted bugs, until one fails. One backend runs all
+of them, or with TURN=20788 those of its turn on that day.
 
     KERAS_BACKEND=torch python -m tests.planted table.json    goes on where it stopped
 """
@@ -29,19 +29,14 @@ ROOMS = {
         ),
         ("samplers", "statistics", "fit", "sampling", "posterior"),
     ),
-    "attacks": (("adversarial",), ("evaluation",)),
 }
 
 
 def bugs():
     """A dict from a room and a name to the function that plants the bug."""
-    from tests.adversarial import test_planted_bugs as attacks
     from tests.statistics import test_planted_bugs as statistics
 
-    return {
-        **{("statistics", name): bug.plant for name, bug in statistics.BUGS.items()},
-        **{("attacks", p.__name__): p for p, _ in attacks.BUGS.values()},
-    }
+    return {("statistics", name): bug.plant for name, bug in statistics.BUGS.items()}
 
 
 class Planted:

@@ -175,8 +175,8 @@ def _estimator_class() -> type:
 def _gradient_of_logits(classifier: Classifier) -> Callable[..., Tensor]:
     def chosen(x: Tensor, labels: Tensor, values: Any) -> tuple[Tensor, Tensor]:
         outputs = classifier.outputs(x, values)
-        case = objective.case_of(outputs, labels, None, classifier.from_logits)
-        logits = case.logit(labels)
+        logits = objective.outputs_and_logits(outputs, classifier.from_logits)[1]
+        logits = ops.sum(ops.where(objective.is_class(logits, labels), logits, 0.0), 1)
         # The second term makes the gradient zero, not None, if outputs ignore x.
         return ops.sum(logits) + 0.0 * ops.sum(x), logits
 

@@ -112,11 +112,8 @@ def random_start(
 
 
 def feature_axes(x: Tensor) -> tuple[int, ...]:
-    """Return all axes but that of the examples.
-
-    They count from the last on: on PyTorch, Keras 3.10 reduces one axis after the
-    other.
-    """
+    """Return all axes but that of the examples, the last one first."""
+    # On PyTorch, Keras 3.10 reduces one axis after the other.
     return tuple(range(len(x.shape) - 1, 0, -1))
 
 

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,9 +18,13 @@ from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import doubts
-from keras_mhmcmc.adversarial import named_attacks
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_attacks import signs
+from keras_mhmcmc.adversarial.named_attacks import Attack
+from keras_mhmcmc.adversarial.named_attacks import AttackLike
+from keras_mhmcmc.adversarial.named_attacks import known
+from keras_mhmcmc.adversarial.named_attacks import run
+from keras_mhmcmc.adversarial.named_attacks import strongest_and_each
 from keras_mhmcmc.adversarial.objective import Given
 from keras_mhmcmc.evaluation import metrics
 from keras_mhmcmc.evaluation.checks import as_labels
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     import pandas
 
 CONFIDENCE = _validate.Interval(0.0, 1.0, low_open=True)
-Attack = named_attacks.Attack | Literal["strongest"]
+TableAttack = AttackLike | Literal["strongest"]
 
 
 def robustness_curve(
@@ -43,7 +46,7 @@ def robustness_curve(
     y: npt.ArrayLike | None,
     epsilons: Sequence[float],
     *,
-    attack: Attack = "fgsm",
+    attack: TableAttack = "fgsm",
     true_label: bool = True,
     member: int | None = None,
     abstain_below: float | None = None,
@@ -113,46 +116,39 @@ def robustness_curve(
     interval = _validate.NOT_NEGATIVE
     strengths = [_validate.number("epsilons", value, interval) for value in epsilons]
     classifiers = as_classifiers(models, from_logits, batch_size)
-    options = checked_options(attack, options)
-    if member is not None and callable(attack):
-        raise ValueError(
-            "Argument `member` must be None if `attack` is a function, which chooses "
-            f"what it attacks. Received: member={member!r}"
-        )
+    chosen = known("attack", attack, options, member)
     _validate.instance("true_label", true_label, bool, "True or False")
     if abstain_below is not None:
         abstain_below = _validate.number("abstain_below", abstain_below, CONFIDENCE)
     _validate.choice("verbose", verbose, (0, 1, 2))
-    attacks = parts_of(attack, options)
     for classifier in classifiers.values():
         classifier.check_member(member)
-        if any(known.name for known in attacks):  # a user's function may move words
+        if not callable(attack):  # a user's function may move words
             objective.refuse_integers(classifier)
     count, shown = len(classifiers) * len(strengths), int(verbose == 1)
     bar = keras.utils.Progbar(count, verbose=shown, unit_name="attack")
     rows: list[dict[str, Any]] = []
-    warnings = doubts.of_units(max(strengths), limits)
+    warnings: list[str] = []
     for name, classifier in classifiers.items():
         begin = time.perf_counter()
-        clean = classifier.probabilities(x)
-        labels = as_labels("y", y, *clean.shape)
-        attacked = labels if true_label else np.argmax(clean, axis=1)
-        if max(strengths) > 0.0:
-            given = Given(classifier, x, 0.0, attacked, clean, limits, member)
-            longer = with_twice_the_steps(attack, given, options)
-            watch = doubts.Watch(name, attacks, given, labels, longer)
-            make = attacker(attack, given, options, watch.gradients)
+        given = objective.given_of(classifier, x, y, 0.0, limits, member)
+        labels = given.labels
+        if not true_label:
+            own = np.argmax(given.clean, axis=1).astype("int32")
+            given = given._replace(labels=own)
+        watch = doubts.Watch(chosen, given, labels) if max(strengths) > 0.0 else None
         for epsilon in strengths:
-            probabilities = clean
-            if epsilon > 0.0:
-                moved, misled = make(epsilon)
+            probabilities = given.clean
+            if watch is not None and epsilon > 0.0:
+                stronger = given._replace(epsilon=epsilon)
+                moved, misled = attacked(chosen, stronger, watch.gradients)
                 probabilities = classifier.probabilities(moved)
                 watch.add(epsilon, probabilities, misled)
             scores = _scores(probabilities, labels, abstain_below)
             rows.append({"model": name, "epsilon": epsilon, **scores})
             bar.add(1)
-        if max(strengths) > 0.0:
-            warnings += watch.warnings()
+        if watch is not None:
+            warnings += [f"{name}: {text}" for text in watch.warnings()]
         if verbose == 2:
             seconds = time.perf_counter() - begin
             sizes = f"{len(strengths)} epsilons, {len(x)} inputs"
@@ -160,9 +156,8 @@ def robustness_curve(
     whose = "the true labels" if true_label else "each model's own predictions"
     if member is not None:
         whose += f" by its member {member}"
-    title, caption = names_of(attack, options)
-    caption = f"{caption} on {whose}, by strength epsilon"
-    return RobustnessTable(rows, title, caption, abstain_below, warnings)
+    caption = f"{chosen.details} on {whose}, by strength epsilon"
+    return RobustnessTable(rows, chosen.title, caption, abstain_below, warnings)
 
 
 def transfer(
@@ -172,7 +167,7 @@ def transfer(
     y: npt.ArrayLike | None,
     epsilon: float,
     *,
-    attack: Attack = "pgd",
+    attack: TableAttack = "pgd",
     from_logits: bool | Mapping[str, bool] = False,
     clip: Sequence[float] | None = (0.0, 1.0),
     batch_size: int = 256,
@@ -223,93 +218,48 @@ def transfer(
     """
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     x, y, limits = objective.examples(x, y, clip, needs_targets=True)
-    options = checked_options(attack, options)
+    chosen = known("attack", attack, options)
     sources, targets = named(sources, "sources"), named(targets, "targets")
     both = "sources` and `targets"
     flags = of_each(
         "from_logits", from_logits, {**sources, **targets}, "True, False", both
     )
-    made = [
+    attacked_ones, scored_ones = (
         as_classifiers(group, {name: flags[name] for name in group}, batch_size, whose)
         for whose, group in (("sources", sources), ("targets", targets))
-    ]
+    )
     rows = []
-    clean = {name: target.probabilities(x) for name, target in made[1].items()}
+    clean = {name: target.probabilities(x) for name, target in scored_ones.items()}
     labels = {name: as_labels("y", y, *p.shape) for name, p in clean.items()}
-    for source, classifier in made[0].items():
-        own, moved = classifier.probabilities(x), x
+    for source, classifier in attacked_ones.items():
+        moved = x
         if epsilon > 0.0:
-            attacked = as_labels("y", y, *own.shape)
-            given = Given(classifier, x, epsilon, attacked, own, limits, None)
-            moved, _ = attacker(attack, given, options)(epsilon)
-        for target, scored in made[1].items():
+            given = objective.given_of(classifier, x, y, epsilon, limits, None)
+            moved, _ = attacked(chosen, given)
+        for target, scored in scored_ones.items():
             scores = _scores(scored.probabilities(moved), labels[target], None)
             before = metrics.accuracy(clean[target], labels[target])
             row = {"source": source, "target": target, **scores}
             del row["entropy"]
             rows.append(row | {"clean_accuracy": before})
-    title, caption = names_of(attack, options)
-    caption = f"{caption} of strength {epsilon:g} on the true labels"
-    return TransferTable(rows, title, caption)
+    caption = f"{chosen.details} of strength {epsilon:g} on the true labels"
+    return TransferTable(rows, chosen.title, caption)
 
 
-def checked_options(attack: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of an attack with their defaults, or raise a `ValueError`."""
-    named_attacks.check("attack", attack, named_attacks.WITH_STRONGEST)
-    named_attacks.check_options(attack, options)
-    return {} if callable(attack) else named_attacks.options_of(attack) | options
+def attacked(
+    attack: Attack, given: Given, gradients: Array | None = None
+) -> tuple[Array, Array | None]:
+    """Return adversarial inputs (N, ...), and what each of several attacks misleads.
 
-
-def parts_of(attack: Attack, options: dict[str, Any]) -> list[named_attacks.Known]:
-    """Return what is known of an attack, or of each of the strongest's."""
-    if attack != "strongest":
-        return [named_attacks.known(attack, options)]
-    several = named_attacks.checked_attacks(options["attacks"], None)
-    return [named_attacks.known(inner, {}) for inner in several]
-
-
-def attacker(
-    attack: Attack,
-    given: Given,
-    options: dict[str, Any],
-    gradients: Array | None = None,
-) -> Callable[[float], tuple[Array, Array | None]]:
-    """Return the function from strengths above 0 to adversarial inputs (N, ...).
-
-    It also tells which examples each of several attacks misleads, (attacks, N). FGSM
-    uses the gradients (N, ...) of the clean inputs if they are known.
+    The second result has the shape (attacks, N). FGSM uses the gradients (N, ...) of
+    the clean inputs if they are known.
     """
-
-    def at(epsilon: float) -> Given:
-        return given._replace(epsilon=epsilon)
-
-    if attack == "fgsm":
+    if attack.parts:
+        return strongest_and_each(given, attack.parts)
+    if attack.is_named and attack.name == "fgsm":
         fixed = signs(given, gradients), given.limits
-        return lambda epsilon: (balls.move(given.x, epsilon, *fixed), None)
-    run, together = named_attacks.run, named_attacks.strongest_and_each
-    if attack == "strongest":
-        several = named_attacks.checked_attacks(options["attacks"], given.member)
-        seed = _validate.seed(options["seed"])
-        return lambda epsilon: together(at(epsilon), several, seed)
-    return lambda epsilon: (run("attack", attack, at(epsilon), options), None)
-
-
-def with_twice_the_steps(
-    attack: Attack, given: Given, options: dict[str, Any]
-) -> Callable[[float, Array], Array] | None:
-    """Return the function from a strength and indices to what a longer attack makes.
-
-    It is None for functions of users and for attacks without the option `steps`.
-    """
-    if "steps" not in options:
-        return None
-    more = options | {"steps": 2 * _validate.integer("steps", options["steps"], 1)}
-
-    def attacked(epsilon: float, chosen: Array) -> Array:
-        some = given._replace(x=given.x[chosen], labels=given.labels[chosen])
-        return attacker(attack, some, more)(epsilon)[0]
-
-    return attacked
+        return balls.move(given.x, given.epsilon, *fixed), None
+    return run("attack", attack, given), None
 
 
 def _scores(
@@ -327,25 +277,6 @@ def _scores(
         right = np.argmax(probabilities, axis=1) == labels
         scores["kept_accuracy"] = float(right[kept].mean()) if any(kept) else math.nan
     return scores
-
-
-def names_of(attack: Attack, options: dict[str, Any]) -> tuple[str, str]:
-    """Return the attack's name, and this with details, to begin a caption."""
-    if not isinstance(attack, str):
-        return named_attacks.title(attack), named_attacks.title(attack)
-    if attack == "strongest":
-        titles = [named_attacks.title(inner) for inner in options["attacks"]]
-        return "the strongest", f"The strongest of {', '.join(titles)}"
-    details = f" of {options['queries']} queries" if "queries" in options else ""
-    if "steps" in options:
-        start = "a random" if options["random_start"] else "the clean"
-        details = f" of {options['steps']} steps from {start} input"
-        if options["restarts"] > 1:
-            details += f", {options['restarts']} runs"
-    if options.get("norm") == "l2":
-        details += ", in the L2 ball,"
-    title = named_attacks.title(attack)
-    return title, title + details
 
 
 class RobustnessTable(_table.PrintedTable):

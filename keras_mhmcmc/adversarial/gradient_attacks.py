@@ -74,8 +74,8 @@ def fgsm(
         batch_size: number of examples attacked at a time, at least 1. Defaults to 256.
 
     Raises:
-        ValueError: an argument is outside its range, or the model's outputs are not
-            probabilities.
+        ValueError: an argument is outside its range, the model's outputs are not
+            probabilities, or it has no gradient.
 
     Example:
 
@@ -183,16 +183,7 @@ def pgd(
     """
     steps = _validate.integer("steps", steps, 1)
     norm = _validate.choice("norm", norm, balls.NORMS)
-    restarts = _validate.integer("restarts", restarts, 1)
-    _validate.instance("random_start", random_start, bool, "True or False")
-    _validate.instance("keep_strongest", keep_strongest, bool, "True or False")
-    if restarts > 1 and not (random_start and keep_strongest):
-        raise ValueError(
-            "Argument `restarts` must be 1 unless `random_start` and `keep_strongest` "
-            "are True: other runs would be the same, or be forgotten. "
-            f"Received: restarts={restarts}, random_start={random_start}, "
-            f"keep_strongest={keep_strongest}"
-        )
+    restarts = _checked_restarts(restarts, random_start, keep_strongest)
     seed = _validate.seed(seed)
     given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
     if step_size is None:
@@ -218,9 +209,24 @@ def pgd(
             _, best = take(point, size, best)
         return point, best
 
-    starts = restarts, random_start, norm, seed
-    last, strongest = _runs(attack, given, [given.labels], *starts)
+    last, strongest = _runs(attack, given, restarts, random_start, norm, seed)
     return strongest if keep_strongest else last
+
+
+def _checked_restarts(
+    restarts: int, random_start: bool, keep_strongest: bool = True
+) -> int:
+    """Return the number of runs, or raise a `ValueError` if some are of no use."""
+    restarts = _validate.integer("restarts", restarts, 1)
+    _validate.instance("random_start", random_start, bool, "True or False")
+    _validate.instance("keep_strongest", keep_strongest, bool, "True or False")
+    if restarts > 1 and not (random_start and keep_strongest):
+        raise ValueError(
+            "Argument `restarts` must be 1 unless `random_start` is True and the "
+            "strongest point is kept: other runs would be the same, or be forgotten. "
+            f"Received: restarts={restarts}, random_start={random_start}"
+        )
+    return restarts
 
 
 class Fixed(NamedTuple):
@@ -228,7 +234,6 @@ class Fixed(NamedTuple):
 
     x: Tensor  # (n, ...): the clean inputs
     labels: Tensor  # (n,)
-    targets: Tensor  # (n,)
     member: Tensor
     values: Sequence[Tensor]  # of the model's variables
 
@@ -242,7 +247,7 @@ def _step(
     def step(
         point: Tensor, best: Best, fixed: Fixed, numbers: Tensor
     ) -> tuple[Tensor, Best]:
-        x, labels, _, *model = fixed
+        x, labels, *model = fixed
         gradient, score, fooled = evaluate(point, labels, *model)
         best = balls.remember(best, point, gradient, score, fooled)
         epsilon, low, high, size = (numbers[i] for i in range(4))
@@ -261,18 +266,12 @@ def _numbers(given: objective.Given, *more: float) -> Tensor:
 def _runs(
     attack: Callable[..., tuple[Tensor, Best]],
     given: objective.Given,
-    targets: Sequence[Array],
     restarts: int,
     random_start: bool,
     norm: balls.Norm,
     seed: int,
-    may_be_stuck: bool = False,
 ) -> tuple[Array, Array]:
-    """Return the last points, and the strongest ones of several runs of an attack.
-
-    The runs aim at the `targets`, each of shape (N,), one after the other. Gradients of
-    zero are told, unless points that fool the model `may_be_stuck`.
-    """
+    """Return the last points, and the strongest ones of several runs of an attack."""
     classifier, x, epsilon, labels, *_ = given
     index = objective.index(given.member)
     best, rng, start = balls.start(x), np.random.default_rng(seed), x
@@ -280,17 +279,16 @@ def _runs(
     def one(
         is_first: bool, x: Tensor, start: Tensor, labels: Tensor, *rest: Any
     ) -> tuple[Tensor, Best]:
-        targets, *fields, values = rest
-        fixed = Fixed(x, labels, targets, index, values)
+        *fields, values = rest
+        fixed = Fixed(x, labels, index, values)
         return attack(is_first, Best(*fields), start, fixed)
 
     for run in range(restarts):
         if random_start:
             start = balls.random_start(rng, x, epsilon, given.limits, norm)
-        arrays = x, start, labels, targets[run % len(targets)], *best
-        last, best = classifier.map(functools.partial(one, run == 0), *arrays)
-    stuck = best.stuck & (best.fooled == 0) if may_be_stuck else best.stuck
-    counts = int(np.sum(stuck)), int(np.sum(best.broken))
+        run_one = functools.partial(one, run == 0)
+        last, best = classifier.map(run_one, x, start, labels, *best)
+    counts = int(np.sum(best.stuck)), int(np.sum(best.broken))
     objective.check_gradients(classifier, x, labels, *counts)
     return last, best.point
 
@@ -327,14 +325,9 @@ def apgd(
         y: as in `fgsm`.
         steps: number of steps of a run, at least 1. Defaults to 100.
         loss: what the attack raises. "cross_entropy" is -log p(y | x). "margin" is the
-            largest other logit less that of the label. "dlr" is the margin over the
-            distance of the largest and the third largest logit, and needs 3 classes.
-            "targeted_dlr" is the same towards one other class, and needs 4 classes.
-            Defaults to "cross_entropy".
+            largest other logit less that of the label. Defaults to "cross_entropy".
         norm: as in `pgd`.
-        restarts: as in `pgd`. With "targeted_dlr" the first run aims at the most
-            probable other class, the next at the second, and so on, and `random_start`
-            is not needed. Defaults to 1.
+        restarts: as in `pgd`.
         random_start: as in `pgd`.
         seed: as in `pgd`.
         member: as in `fgsm`.
@@ -343,8 +336,7 @@ def apgd(
         batch_size: as in `fgsm`.
 
     Raises:
-        ValueError: as in `fgsm`, or the model has no gradient, or too few classes for
-            the loss.
+        ValueError: as in `fgsm`.
 
     Example:
 
@@ -355,35 +347,14 @@ def apgd(
     array([[0.5 , 0.75]], dtype=float32)
 
     Reference: Croce and Hein (2020), "Reliable evaluation of adversarial robustness
-    with an ensemble of diverse parameter-free attacks", algorithm 1 and equations (6)
-    and (7).
+    with an ensemble of diverse parameter-free attacks", algorithm 1.
     """
     steps = _validate.integer("steps", steps, 1)
-    loss = _validate.choice("loss", loss, tuple(objective.LOSSES))
+    loss = _validate.choice("loss", loss, objective.LOSSES)
     norm = _validate.choice("norm", norm, balls.NORMS)
-    restarts = _validate.integer("restarts", restarts, 1)
-    _validate.instance("random_start", random_start, bool, "True or False")
+    restarts = _checked_restarts(restarts, random_start)
     seed = _validate.seed(seed)
     given = objective.given(model, x, epsilon, y, member, from_logits, clip, batch_size)
-    classes, needed = given.clean.shape[1], objective.CLASSES.get(loss, 2)
-    if classes < needed:
-        raise ValueError(
-            "Argument `loss` must be 'cross_entropy' or 'margin' for a model of "
-            f"{classes} classes. {loss!r} compares {needed} classes. "
-            f"Received: loss={loss!r}"
-        )
-    targets = [given.labels]
-    if loss == "targeted_dlr":  # the other classes, the most probable first
-        others = given.clean.copy()
-        others[np.arange(len(others)), given.labels] = -1.0
-        others = np.argsort(-others, axis=1, kind="stable")[:, :-1]
-        targets = list(others.astype("int32").T)
-    if restarts > len(targets) and not random_start:
-        raise ValueError(
-            f"Argument `restarts` must be at most {len(targets)} unless `random_start` "
-            "is True: further runs would be the same. "
-            f"Received: restarts={restarts}, random_start=False"
-        )
     if given.epsilon == 0.0:
         return given.x.copy()
     size = min(2.0 * given.epsilon, _validate.LARGEST_NUMBER)
@@ -404,9 +375,7 @@ def apgd(
             point, run, best = step(point, run, *more)
         return point, best
 
-    # The DLR is constant where the label is third.
-    starts = restarts, random_start, norm, seed, loss in objective.CLASSES
-    return _runs(attack, given, targets, *starts)[1]
+    return _runs(attack, given, restarts, random_start, norm, seed)[1]
 
 
 def intervals(steps: int) -> dict[int, int]:
@@ -465,8 +434,8 @@ def _auto_step(
     def step(
         point: Tensor, run: Run, best: Best, fixed: Fixed, numbers: Tensor
     ) -> tuple[Tensor, Run, Best]:
-        x, labels, targets, *model = fixed
-        gradient, score, fooled = evaluate(point, labels, *model, targets)
+        x, labels, *model = fixed
+        gradient, score, fooled = evaluate(point, labels, *model)
         best = balls.remember(best, point, gradient, score, fooled)
         epsilon, low, high, alpha, checkpoint, needed = (numbers[i] for i in range(6))
 

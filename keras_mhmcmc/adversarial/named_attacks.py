@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Literal
@@ -17,7 +17,6 @@ from keras_mhmcmc import _validate
 from keras_mhmcmc._types import Array
 from keras_mhmcmc._types import DataLike
 from keras_mhmcmc._types import Tensor
-from keras_mhmcmc._warn import warn
 from keras_mhmcmc.adversarial import balls
 from keras_mhmcmc.adversarial import objective
 from keras_mhmcmc.adversarial.gradient_attacks import apgd
@@ -28,7 +27,7 @@ from keras_mhmcmc.adversarial.square_search import square
 from keras_mhmcmc.evaluation.classifier import Classifier
 
 Name = Literal["fgsm", "pgd", "apgd", "apgd_margin", "square"]
-Attack = Name | Callable[..., Any]
+AttackLike = Name | Callable[..., Any]
 ATTACKS: dict[str, Callable[..., Array]] = {
     "fgsm": fgsm,
     "pgd": pgd,
@@ -43,10 +42,10 @@ TITLES = {
     "apgd_margin": "APGD on the margin",
     "square": "Square",
 }
-_SLACK = 1e-4  # of a user's attack, for rounding
 BY_GRADIENTS = ("fgsm", "pgd", "apgd")
 # What the callers of a named attack give it themselves.
 GIVEN = {"y", "member", "from_logits", "clip", "batch_size"}
+_SLACK = 1e-4  # of a user's attack, for rounding
 
 
 def strongest(
@@ -55,7 +54,7 @@ def strongest(
     y: npt.ArrayLike | None,
     epsilon: float,
     *,
-    attacks: Sequence[Attack] = ("pgd", "apgd", "apgd_margin", "square"),
+    attacks: Sequence[AttackLike] = ("pgd", "apgd", "apgd_margin", "square"),
     seed: int = 0,
     member: int | None = None,
     from_logits: bool = False,
@@ -78,7 +77,7 @@ def strongest(
             `apgd` with the margin loss. A function is called as
             `attack(classifier, x, epsilon, y=labels, clip=clip)` with an
             `mh.Classifier`, and returns inputs with the shape of `x`. For other
-            settings pass `functools.partial(mh.adversarial.apgd, loss="dlr")`.
+            settings pass `functools.partial(mh.adversarial.pgd, steps=50)`.
         seed: as in `pgd`, of the named attacks. Defaults to 0.
         member: as in `fgsm`. All attacks must then be names.
         from_logits: as in `fgsm`.
@@ -99,151 +98,121 @@ def strongest(
 
     Reference: Croce and Hein (2020), section 6, who combine other attacks.
     """
-    attacks = checked_attacks(attacks, member)
-    seed = _validate.seed(seed)
+    parts = several(attacks, seed, member)
     shared = from_logits, clip, batch_size
     given = objective.given(model, x, epsilon, y, member, *shared, needs_targets=True)
     if given.epsilon == 0.0:
         return given.x.copy()
-    return strongest_and_each(given, attacks, seed)[0]
+    return strongest_and_each(given, parts)[0]
 
 
-def strongest_and_each(
-    given: Given, attacks: Sequence[Attack], seed: int
-) -> tuple[Array, Array]:
-    """Return the worst inputs, and which examples each attack misleads (attacks, N)."""
-    classifier, x, member = given.classifier, given.x, given.member
-    judge = classifier.compiled(objective.scores, member is not None)
+class Attack(NamedTuple):
+    """An attack, by name or a function, and what is known of it."""
 
-    def score(moved: Tensor, labels: Tensor, values: Any) -> tuple[Tensor, Tensor]:
-        return judge(moved, labels, objective.index(member), values)
+    title: str  # for people
+    function: Callable[..., Any]  # with its options
+    is_named: bool  # or is it a function that the user gave?
+    name: str  # of our function behind it, such as "apgd"; "" for another function
+    settings: Mapping[str, Any]  # all options of our function
+    parts: "Sequence[Attack]" = ()  # of which it is the strongest
 
-    best = x.copy()
-    best_loss, is_fooled = np.full(len(x), -np.inf), np.zeros(len(x), bool)
-    each = []
-    for attack in attacks:
-        known = options_of(attack) if isinstance(attack, str) else {}
-        options = {"seed": seed} if "seed" in known else {}
-        moved = run("attacks", attack, given, options)
-        loss, fooled = classifier.map(score, moved, given.labels.astype("int32"))
-        better = ~is_fooled & (fooled | (loss > best_loss))
-        best[better], best_loss[better] = moved[better], loss[better]
-        is_fooled |= fooled
-        each.append(fooled)
-    return best, np.array(each)
+    @property
+    def norm(self) -> str:
+        """Return "linf" or "l2", or "" for a user's function."""
+        return str(self.settings.get("norm", "linf")) if self.name else ""
+
+    @property
+    def is_iterative(self) -> bool:
+        """Return whether the attack takes several steps by gradients."""
+        return self.name in ("pgd", "apgd")
+
+    @property
+    def is_by_gradients(self) -> bool:
+        """Return whether the attack follows gradients."""
+        return self.name in BY_GRADIENTS
+
+    @property
+    def details(self) -> str:
+        """Return the title with the settings that count, to begin a caption."""
+        if self.parts:
+            return f"The strongest of {', '.join(part.title for part in self.parts)}"
+        if not self.is_named:
+            return self.title
+        found, settings = self.title, self.settings
+        if "queries" in settings:
+            found += f" of {settings['queries']} queries"
+        if "steps" in settings:
+            start = "a random" if settings["random_start"] else "the clean"
+            found += f" of {settings['steps']} steps from {start} input"
+            if settings["restarts"] > 1:
+                found += f", {settings['restarts']} runs"
+        return found + ", in the L2 ball," * (self.norm == "l2")
 
 
-WITH_STRONGEST: dict[str, Callable[..., Array]] = {**ATTACKS, "strongest": strongest}
+def known(
+    argument: str, attack: Any, options: Mapping[str, Any], member: int | None = None
+) -> Attack:
+    """Return what is known of an attack, or raise an error that names the argument."""
+    names = ATTACKS | ({"strongest": strongest} if argument == "attack" else {})
+    is_named = isinstance(attack, str) and attack in names
+    if not is_named and not callable(attack):
+        raise ValueError(
+            f"Argument `{argument}` must be {', '.join(map(repr, names))} or a "
+            f"function. Received: {argument}={_validate.shown(attack)}"
+        )
+    if not is_named and member is not None:
+        raise ValueError(
+            f"Argument `member` must be None if a function stands in `{argument}`, "
+            f"which chooses what it attacks. Received: member={member!r}"
+        )
+    own = names[attack] if is_named else attack
+    allowed = options_of(own) if is_named else {}
+    unknown = ", ".join(f"`{name}`" for name in options if name not in allowed)
+    if unknown:
+        takes = ", ".join(f"`{name}`" for name in allowed) or "no options"
+        raise ValueError(
+            f"Arguments {unknown} must be omitted: attack={_validate.shown(attack)} "
+            f"takes {takes}. Received: {sorted(options)}"
+        )
+    if is_named and own is strongest:
+        parts = several(**allowed | dict(options), member=member)
+        return Attack("the strongest", strongest, True, "", {}, parts)
+    function = functools.partial(own, **options)
+    name = next((key for key, value in ATTACKS.items() if value is function.func), "")
+    settings = options_of(function.func) | function.keywords if name else {}
+    _validate.choice("norm", settings.get("norm", "linf"), balls.NORMS)
+    return Attack(title(attack), function, is_named, name, settings)
 
 
-def checked_attacks(attacks: Sequence[Attack], member: int | None) -> list[Attack]:
-    """Return the attacks as a list, or raise a `ValueError`."""
+def several(attacks: Any, seed: Any, member: int | None) -> list[Attack]:
+    """Return what is known of attacks of one norm, or raise a `ValueError`."""
     if not isinstance(attacks, list | tuple) or not attacks:
         raise ValueError(
             "Argument `attacks` must be a list or tuple of at least one attack, such "
             f'as ("apgd", "square"). Received: attacks={_validate.shown(attacks)}'
         )
+    seeds, found = {"seed": _validate.seed(seed)}, []
     for attack in attacks:
-        check("attacks", attack, ATTACKS)
-    if member is not None and any(map(callable, attacks)):
-        raise ValueError(
-            "Argument `member` must be None if `attacks` has a function, which chooses "
-            f"what it attacks. Received: member={member!r}"
-        )
-    norms = {known(attack, {}).norm for attack in attacks} - {""}
+        takes_seed = isinstance(attack, str) and attack in ATTACKS and attack != "fgsm"
+        found.append(known("attacks", attack, seeds if takes_seed else {}, member))
+    norms = {attack.norm for attack in found} - {""}
     if len(norms) > 1:
         raise ValueError(
             "Argument `attacks` must have attacks of one norm: `epsilon` is a length "
             "in this norm. Take 'linf' for all, or 'l2' for all. Received: norms "
             f"{', '.join(sorted(norms))}"
         )
-    return list(attacks)
+    return found
 
 
-def check(argument: str, attack: Any, names: Iterable[str]) -> None:
-    """Raise a `ValueError` unless `attack` is one of some names or a function."""
-    if not callable(attack) and not (isinstance(attack, str) and attack in names):
-        raise ValueError(
-            f"Argument `{argument}` must be {', '.join(map(repr, names))} or a "
-            f"function. Received: {argument}={_validate.shown(attack)}"
-        )
-
-
-def options_of(name: str) -> dict[str, Any]:
-    """Return the options of a named attack, with their defaults."""
-    attack = WITH_STRONGEST[name]
-    fixed = attack.keywords if isinstance(attack, functools.partial) else {}
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options that one of our attacks takes, with their defaults."""
+    fixed = function.keywords if isinstance(function, functools.partial) else {}
     return {
         key: parameter.default
-        for key, parameter in inspect.signature(attack).parameters.items()
+        for key, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and key not in GIVEN | fixed.keys()
     }
-
-
-def check_options(attack: Any, options: dict[str, Any]) -> None:
-    """Raise a `ValueError` if the attack does not take these options."""
-    if not options:
-        return
-    with_options = [name for name in WITH_STRONGEST if options_of(name)]
-    if attack not in with_options:
-        listed = ", ".join(f'"{name}"' for name in with_options)
-        raise ValueError(
-            f"Arguments {_listed(options)} must be omitted unless `attack` is one of "
-            f"{listed}, which take options. Received: attack={attack!r}"
-        )
-    known = options_of(attack)
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise ValueError(
-            f"Arguments {_listed(unknown)} must be omitted: the options of {attack!r} "
-            f"are {_listed(known)}. Received: {sorted(options)}"
-        )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def run(argument: str, attack: Attack, given: Given, options: dict[str, Any]) -> Array:
-    """Return the inputs under an attack. `argument` names it in errors."""
-    classifier, x, epsilon, limits = *given[:3], given.limits
-    shared = {"y": given.labels, "clip": limits}
-    if isinstance(attack, str):
-        named, member = ATTACKS[attack], given.member
-        return named(classifier, x, epsilon, member=member, **shared, **options)
-    subject = f"Argument `{argument}`"
-    result = attack(classifier, x.copy(), epsilon, **shared)
-    moved = _validate.array(f"{subject} is a function. Its result", result, "float32")
-    if moved.shape != x.shape or not np.isfinite(moved).all():
-        raise ValueError(
-            f"{subject} must be a function that returns finite inputs with the shape "
-            f"of `x`, {x.shape}. Received: a function that returns shape {moved.shape}"
-            f", with {np.sum(~np.isfinite(moved))} values that are not finite"
-        )
-    least, most = float(np.min(moved)), float(np.max(moved))
-    low, high = given.ends
-    slack = _SLACK * (high - low)
-    if least < low - slack or most > high + slack:
-        raise ValueError(
-            f"{subject} must be a function that returns inputs within its argument "
-            f"`clip`, here [{low:g}, {high:g}]. Received: a function that returns "
-            f"values between {least:g} and {most:g}"
-        )
-    _warn_of_length(argument, moved - x, epsilon)
-    return moved
-
-
-def _warn_of_length(argument: str, change: Array, epsilon: float) -> None:
-    """Warn if a user's attack leaves the ball in each norm that we know."""
-    largest = float(np.max(np.abs(change), initial=0.0))
-    length = float(np.max(np.linalg.norm(change.reshape(len(change), -1), axis=1)))
-    if min(largest, length) > (1.0 + _SLACK) * epsilon + _SLACK:
-        warn(
-            f"The function of `{argument}` changes inputs by more than "
-            f"epsilon={epsilon:g}, a number by up to {largest:.3g} and an input by up "
-            f"to {length:.3g} in the Euclidean norm, and its row in a table is not "
-            "comparable. Clip the changes to epsilon."
-        )
 
 
 def title(attack: Any) -> str:
@@ -258,35 +227,48 @@ def title(attack: Any) -> str:
     return TITLES.get(name, name)
 
 
-class Known(NamedTuple):
-    """What is known of an attack."""
+def strongest_and_each(given: Given, attacks: Sequence[Attack]) -> tuple[Array, Array]:
+    """Return the worst inputs, and which examples each attack misleads (attacks, N)."""
+    classifier, x, member = given.classifier, given.x, given.member
+    judge = classifier.compiled(objective.evaluation, member is not None)
 
-    title: str  # for people
-    name: str  # of the function behind it, such as "apgd"; "" for a user's function
-    norm: str  # "linf" or "l2"; "" for a user's function
-    finds_one_step: bool  # whether it is at least as strong as FGSM by construction
+    def score(moved: Tensor, labels: Tensor, values: Any) -> tuple[Tensor, Tensor]:
+        _, loss, fooled = judge(moved, labels, objective.index(member), values)
+        return loss, fooled
 
-    @property
-    def is_by_gradients(self) -> bool:
-        """Return whether the attack follows gradients."""
-        return self.name in BY_GRADIENTS
+    best = x.copy()
+    best_loss, is_fooled = np.full(len(x), -np.inf), np.zeros(len(x), bool)
+    each = []
+    for attack in attacks:
+        moved = run("attacks", attack, given)
+        loss, fooled = classifier.map(score, moved, given.labels)
+        better = ~is_fooled & (fooled | (loss > best_loss))
+        best[better], best_loss[better] = moved[better], loss[better]
+        is_fooled |= fooled
+        each.append(fooled)
+    return best, np.array(each)
 
-    @property
-    def is_iterative(self) -> bool:
-        """Return whether the attack takes several steps by gradients."""
-        return self.is_by_gradients and self.name != "fgsm"
 
-
-def known(attack: Any, options: dict[str, Any]) -> Known:
-    """Return what is known of an attack, by name or a function, and its options."""
-    function = ATTACKS[attack] if isinstance(attack, str) else attack
-    while isinstance(function, functools.partial):
-        options = function.keywords | options
-        function = function.func
-    names = [name for name, own in ATTACKS.items() if own is function]
-    if not names:
-        return Known(title(attack), "", "", False)
-    options = options_of(names[0]) | options
-    kept = names[0] == "pgd" and options["keep_strongest"] is True
-    norm = _validate.choice("norm", options.get("norm", "linf"), balls.NORMS)
-    return Known(title(attack), names[0], norm, kept)
+def run(argument: str, attack: Attack, given: Given) -> Array:
+    """Return the inputs under an attack. `argument` names it in errors."""
+    classifier, x, epsilon = given[:3]
+    shared = {"y": given.labels, "clip": given.limits}
+    if attack.is_named:
+        named: Array = attack.function(
+            classifier, x, epsilon, member=given.member, **shared
+        )
+        return named
+    subject = f"Argument `{argument}`"
+    result = attack.function(classifier, x.copy(), epsilon, **shared)
+    moved = _validate.array(f"{subject} is a function. Its result", result, "float32")
+    low, high = given.ends
+    slack = _SLACK * (high - low)
+    is_right = np.isfinite(moved) & (moved >= low - slack) & (moved <= high + slack)
+    if moved.shape != x.shape or not np.all(is_right):
+        raise ValueError(
+            f"{subject} must be a function that returns finite inputs with the shape "
+            f"of `x`, {x.shape}, within its argument `clip`, here [{low:g}, {high:g}]. "
+            f"Received: a function that returns shape {moved.shape}, with "
+            f"{np.sum(~is_right)} values that are not finite or outside of `clip`"
+        )
+    return moved

@@ -1,8 +1,7 @@
 """What attacks share: arguments, the losses that they raise, and the gradients.
 
-The losses are functions of the outputs of a model, logits or probabilities. The losses
-of logits in the papers do not change if a constant is added to the logits of an
-example. So they are computed from log probabilities, which also exist for an ensemble.
+The margin of logits does not change if a constant is added to the logits of an example.
+So it is computed from log probabilities, which also exist for an ensemble.
 """
 
 from collections.abc import Callable
@@ -27,8 +26,8 @@ from keras_mhmcmc.evaluation.checks import Limits
 from keras_mhmcmc.evaluation.classifier import Classifier
 from keras_mhmcmc.evaluation.classifier import as_classifier
 
-Loss = Literal["cross_entropy", "margin", "dlr", "targeted_dlr"]
-TIE = 1e-12  # makes the ratio of equal logits 0, with a finite gradient
+Loss = Literal["cross_entropy", "margin"]
+LOSSES: tuple[Loss, ...] = ("cross_entropy", "margin")
 
 
 class Given(NamedTuple):
@@ -67,14 +66,14 @@ def given(
     epsilon = _validate.number("epsilon", epsilon, _validate.NOT_NEGATIVE)
     x, y, limits = examples(x, y, clip, needs_targets=needs_targets)
     classifier = as_classifier("Argument `model`", model, from_logits, batch_size)
-    member = classifier.check_member(member)
+    classifier.check_member(member)
+    refuse_integers(classifier)
     if needs_targets and y is None:
         raise ValueError(
             "Argument `y` must be the true labels. For the model's own predictions "
             "pass their argmax. Received: y=None"
         )
-    clean, labels = clean_and_labels(classifier, x, y)
-    return Given(classifier, x, epsilon, labels, clean, limits, member)
+    return given_of(classifier, x, y, epsilon, limits, member)
 
 
 def examples(
@@ -86,14 +85,20 @@ def examples(
     return x, y, limits
 
 
-def clean_and_labels(classifier: Classifier, x: Array, y: Any) -> tuple[Array, Array]:
-    """Return the probabilities of clean inputs (N, C), and the attacked labels (N,)."""
-    refuse_integers(classifier)
+def given_of(
+    classifier: Classifier,
+    x: Array,
+    y: Any,
+    epsilon: float,
+    limits: Limits,
+    member: int | None,
+) -> Given:
+    """Return the arguments with the labels, and the probabilities of clean inputs."""
     clean = classifier.probabilities(x)
     labels = np.argmax(clean, axis=1)
     if y is not None:
         labels = checks.as_labels("y", y, *clean.shape)
-    return clean, labels.astype("int32")
+    return Given(classifier, x, epsilon, labels.astype("int32"), clean, limits, member)
 
 
 def refuse_integers(classifier: Classifier) -> None:
@@ -107,94 +112,16 @@ def refuse_integers(classifier: Classifier) -> None:
         )
 
 
-class Case(NamedTuple):
-    """What a loss is computed from."""
-
-    outputs: Tensor  # (n, C), C >= 2
-    logits: Tensor  # (n, C): the outputs, or the logarithms of probabilities
-    labels: Tensor  # (n,)
-    targets: Tensor  # (n,): the classes at which a targeted loss aims
-    are_logits: bool
-
-    @property
-    def is_label(self) -> Tensor:
-        """Return which classes are the labels, shape (n, C)."""
-        return _is_class(self.outputs, self.labels)
-
-    def logit(self, classes: Tensor) -> Tensor:
-        """Return the logit of one class of each example, shape (n,)."""
-        is_class = _is_class(self.outputs, classes)
-        return ops.sum(ops.where(is_class, self.logits, 0.0), axis=1)
-
-
-def log_odds(case: Case) -> Tensor:
-    """Return log((1 - p_y) / p_y) of each example.
-
-    The loss -log p_y = log(1 + exp(log odds)) rises with the log odds, so both
-    gradients have the same sign and direction. But if p_y rounds to 1 in float32, the
-    gradient of the loss is wrong: its factor 1 - p_y becomes 0. The log odds use the
-    sum of the other probabilities, which keeps full precision. So their gradient is
-    right however confident the model is.
-    """
-    if case.are_logits:
-        others = ops.where(case.is_label, -1e30, case.outputs)  # exp of it is 0
-        return ops.logsumexp(others, axis=1) - case.logit(case.labels)
-    others = ops.sum(ops.where(case.is_label, 0.0, case.outputs), axis=1)
-    return _log(others) - case.logit(case.labels)
-
-
-def margin(case: Case) -> Tensor:
-    """Return the largest other logit less that of the label.
-
-    Carlini and Wagner (2017), f_6. It is positive exactly if another class wins.
-    """
-    own = case.logit(case.labels)
-    return ops.max(ops.where(case.is_label, -1e30, case.logits), axis=1) - own
-
-
-def dlr(case: Case) -> Tensor:
-    """Return the difference of logits ratio, the margin over z_(1) - z_(3).
-
-    Croce and Hein (2020), equation (6). z_(k) is the k-th largest logit.
-    """
-    value, top = margin(case), ops.top_k(case.logits, 3)[0]
-    return value / (top[:, 0] - top[:, 2] + TIE)
-
-
-def targeted_dlr(case: Case) -> Tensor:
-    """Return (z_t - z_y) / (z_(1) - (z_(3) + z_(4)) / 2), the DLR towards the targets.
-
-    Croce and Hein (2020), equation (7).
-    """
-    own, other = case.logit(case.labels), case.logit(case.targets)
-    top = ops.top_k(case.logits, 4)[0]
-    span = top[:, 0] - 0.5 * (top[:, 2] + top[:, 3])
-    return (other - own) / (span + TIE)
-
-
-LOSSES: dict[Loss, Callable[[Case], Tensor]] = {
-    "cross_entropy": log_odds,
-    "margin": margin,
-    "dlr": dlr,
-    "targeted_dlr": targeted_dlr,
-}
-# The losses that compare several classes, and how many.
-CLASSES: dict[Loss, int] = {"dlr": 3, "targeted_dlr": 4}
-
-
-def case_of(
-    outputs: Tensor, labels: Tensor, targets: Tensor | None, are_logits: bool
-) -> Case:
-    """Return the case of a model's outputs, one column of which stands for two."""
+def outputs_and_logits(outputs: Tensor, are_logits: bool) -> tuple[Tensor, Tensor]:
+    """Return outputs (n, C), one column of which stands for two, and their logits."""
     if outputs.shape[1] == 1:
         other = ops.zeros_like(outputs) if are_logits else 1.0 - outputs
         outputs = ops.concatenate([other, outputs], axis=1)
-    logits = outputs if are_logits else _log(outputs)
-    targets = labels if targets is None else targets
-    return Case(outputs, logits, labels, targets, are_logits)
+    return outputs, outputs if are_logits else _log(outputs)
 
 
-def _is_class(outputs: Tensor, classes: Tensor) -> Tensor:
+def is_class(outputs: Tensor, classes: Tensor) -> Tensor:
+    """Return whether a column is the class (n,) of its row, shape (n, C)."""
     return ops.equal(ops.arange(outputs.shape[1], dtype="int32"), classes[:, None])
 
 
@@ -202,29 +129,43 @@ def _log(probability: Tensor) -> Tensor:
     return ops.log(ops.maximum(probability, SMALLEST))
 
 
-def _loss(
-    classifier: Classifier, by_member: bool, loss: Loss
+def evaluation(
+    classifier: Classifier, by_member: bool, loss: Loss = "cross_entropy"
 ) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """Return the function that evaluates a loss: for gradients, as a score, and fooled.
 
-    The first result has no gradient where a probability has underflowed: it has lost
-    its part of the gradient, and the other part alone would be noise.
+    The cross-entropy log(1 + exp(log odds)) rises with the log odds,
+    log((1 - p_y) / p_y), so the gradients of both have the same direction. But if p_y
+    rounds to 1 in float32, the factor 1 - p_y of the first one becomes 0. The log odds
+    use the sum of the other probabilities, which keeps full precision.
+
+    The margin is the largest other logit less that of the label: f_6 of Carlini and
+    Wagner (2017).
     """
-    function, are_logits = LOSSES[loss], classifier.from_logits
-    reduce = ops.sum if loss == "cross_entropy" else ops.max
+    are_logits = classifier.from_logits
+
+    def others_of(outputs: Tensor, logits: Tensor, is_label: Tensor) -> Tensor:
+        if loss == "margin":
+            return ops.max(ops.where(is_label, -1e30, logits), axis=1)
+        if are_logits:  # exp(-1e30) is 0
+            return ops.logsumexp(ops.where(is_label, -1e30, outputs), axis=1)
+        return _log(ops.sum(ops.where(is_label, 0.0, outputs), axis=1))
 
     def evaluate(
-        x: Tensor, labels: Tensor, member: Tensor, values: Any, targets: Any = None
+        x: Tensor, labels: Tensor, member: Tensor, values: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
         outputs = classifier.outputs(x, values, member if by_member else None)
-        case = case_of(outputs, labels, targets, are_logits)
-        outputs = case.outputs
-        value = score = function(case)
+        outputs, logits = outputs_and_logits(outputs, are_logits)
+        is_label = is_class(outputs, labels)
+        own = ops.sum(ops.where(is_label, logits, 0.0), axis=1)
+        value = score = others_of(outputs, logits, is_label) - own
         if not are_logits:
-            own = ops.sum(ops.where(case.is_label, outputs, 0.0), axis=1)
-            others = reduce(ops.where(case.is_label, 0.0, outputs), axis=1)
-            is_exact = ops.minimum(own, others) >= SMALLEST
-            value = ops.where(is_exact, score, 0.0)
+            # A probability that has underflowed has lost its part of the gradient. The
+            # other part alone would be noise.
+            reduce = ops.max if loss == "margin" else ops.sum
+            kept = ops.sum(ops.where(is_label, outputs, 0.0), axis=1)
+            rest = reduce(ops.where(is_label, 0.0, outputs), axis=1)
+            value = ops.where(ops.minimum(kept, rest) >= SMALLEST, score, 0.0)
         prediction = ops.cast(ops.argmax(outputs, axis=1), "int32")
         return value, score, ops.not_equal(prediction, labels)
 
@@ -237,11 +178,10 @@ def ascent(
     """Return the function that evaluates the objective and its gradient.
 
     It takes inputs (n, ...), labels (n,), the index of a member, which is ignored
-    unless `by_member`, the values of the model's variables, and the classes (n,) at
-    which a targeted loss aims. It returns the gradient (n, ...), the loss (n,), and
-    whether the model predicts another class than the label (n,).
+    unless `by_member`, and the values of the model's variables. It returns the gradient
+    (n, ...), the loss (n,), and whether the model predicts another class (n,).
     """
-    evaluate_loss = _loss(classifier, by_member, loss)
+    evaluate_loss = evaluation(classifier, by_member, loss)
 
     def objective(x: Tensor, *arguments: Any) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         value, score, fooled = evaluate_loss(x, *arguments)
@@ -255,14 +195,6 @@ def ascent(
         return gradient, score, fooled
 
     return evaluate
-
-
-def scores(
-    classifier: Classifier, by_member: bool, loss: Loss = "cross_entropy"
-) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return the function of `ascent` without the gradient."""
-    evaluate_loss = _loss(classifier, by_member, loss)
-    return lambda x, *arguments: evaluate_loss(x, *arguments)[1:]
 
 
 def index(member: int | None) -> Tensor:
@@ -312,5 +244,9 @@ def _all_saturated(classifier: Classifier, x: Array, labels: Array) -> bool:
     if classifier.from_logits:
         return False
     own = classifier.probabilities(x)[np.arange(len(x)), labels]
-    smaller = np.minimum(own, 1.0 - own)
-    return bool(np.all((smaller < SMALLEST) | checks.are_rounded(smaller)))
+    return bool(np.all(is_lost(np.minimum(own, 1.0 - own))))
+
+
+def is_lost(probabilities: Array) -> Array:
+    """Return which probabilities have underflowed, or stand in for a rounded 0."""
+    return (probabilities < SMALLEST) | checks.are_rounded(probabilities)

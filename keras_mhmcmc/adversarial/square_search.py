@@ -112,9 +112,10 @@ def square(
     if not classifier.from_logits:
         _warn_of_saturation(clean, labels)
     is_first = x.ndim == 4 and keras.config.image_data_format() == "channels_first"
-    image = image_shape((*x.shape[2:], x.shape[1]) if is_first else x.shape[1:])
+    images = np.moveaxis(x, 1, 3) if is_first else x
+    shape, image = images.shape[1:], image_shape(images.shape[1:])
     numbers = np.array([epsilon, *given.ends], "float32")
-    step = classifier.compiled(_step, given.member is not None, image, is_first, norm)
+    step = classifier.compiled(_step, given.member is not None, shape, is_first, norm)
 
     def attack(x: Tensor, labels: Tensor, rows: Tensor, values: Any) -> Tensor:
         start, draws = _draws(seed, ops.convert_to_numpy(rows), queries, image, norm)
@@ -131,21 +132,21 @@ def square(
                 move = Move(start * float(query == 0), places, places)
             else:
                 size = window(share(query, queries, initial_share), image, norm)
-                make = l2_move if norm == "l2" else linf_move
-                move = make(draws[:, query - 1], size, image)
+                move = move_of(draws[:, query - 1], size, image, norm)
             best = step(best, Move(*map(ops.convert_to_tensor, move)), *fixed)
         return best[0]
 
-    result: Array = classifier.map(attack, x, labels, np.arange(len(x), dtype="int32"))
-    return result
+    rows = np.arange(len(x), dtype="int32")
+    moved: Array = classifier.map(attack, images.reshape(-1, *image), labels, rows)
+    moved = moved.reshape(images.shape)
+    return np.moveaxis(moved, 3, 1) if is_first else moved
 
 
 def _warn_of_saturation(clean: Array, labels: Array) -> None:
     """Warn of examples whose probabilities (N, C) do not change at the clean input."""
     others = clean.copy()
     others[np.arange(len(labels)), labels] = 0.0
-    largest = others.max(axis=1)
-    flat = int(np.sum((largest < SMALLEST) | checks.are_rounded(largest)))
+    flat = int(np.sum(objective.is_lost(others.max(axis=1))))
     if flat:
         warn(
             f"For {flat} of {len(labels)} examples the model outputs a probability of "
@@ -194,19 +195,21 @@ def _draws(
 ) -> tuple[Array, Array]:
     """Return first changes (n, ...), and uniform numbers (n, queries, k).
 
-    Each example has a generator of its own. The numbers are a place, or two places and
-    an orientation in the L2 ball, and a sign for each channel.
+    Each example has a generator of its own. `move_of` reads the numbers.
     """
-    first, count = (first_change, 5) if norm == "l2" else (_stripes, 2)
-    firsts, draws = [], np.empty((len(rows), queries, count + image[2]), "float32")
+    firsts, places = [], 5 if norm == "l2" else 2
+    draws = np.empty((len(rows), queries, places + image[2]), "float32")
     for index, row in enumerate(rows):
         rng = np.random.default_rng([seed, int(row)])
-        firsts.append(first(rng, image))
+        if norm == "l2":
+            firsts.append(first_change(rng, image))
+        else:  # a sign for each column and channel
+            firsts.append(rng.choice([-1.0, 1.0], size=image[1:])[None])
         draws[index] = rng.random(draws.shape[1:], "float32")
     return np.stack(firsts).astype("float32"), draws
 
 
-# Of each example: the best point, its margin, and whether it fools the model, 0 or 1.
+# Of each example: the best image, its margin, and whether it fools the model, 0 or 1.
 State = tuple[Tensor, Tensor, Tensor]
 
 
@@ -221,43 +224,38 @@ class Move(NamedTuple):
 def _step(
     classifier: Classifier,
     by_member: bool,
-    image: Image,
+    shape: tuple[int, ...],
     is_first: bool,
     norm: balls.Norm,
 ) -> Callable[..., State]:
     """Return the function that changes windows of each image, and asks the model."""
-    evaluate = objective.scores(classifier, by_member, "margin")
-
-    def as_image(x: Tensor) -> Tensor:  # (n, H, W, C)
-        x = ops.transpose(x, (0, 2, 3, 1)) if is_first else x
-        return ops.reshape(x, (-1, *image))
+    evaluate = objective.evaluation(classifier, by_member, "margin")
 
     def step(
         best: State,
         move: Move,
-        x: Tensor,
+        clean: Tensor,  # (n, H, W, C)
         labels: Tensor,
         member: Tensor,
         numbers: Tensor,  # (3,): epsilon, smallest and largest valid input
         values: Sequence[Tensor],
     ) -> State:
         epsilon, low, high = (numbers[i] for i in range(3))
-        point, best_score, best_fooled = best
-        clean, current = as_image(x), as_image(point)
+        current, best_score, best_fooled = best
         if norm == "linf":
             moved = ops.clip(clean + epsilon * move.pattern, low, high)
             moved = ops.where(move.first[..., None] > 0.0, moved, current)
         else:
             change = changed(current - clean, move, epsilon)
             moved = ops.clip(clean + change, low, high)
-        moved = ops.transpose(moved, (0, 3, 1, 2)) if is_first else moved
-        moved = ops.reshape(moved, x.shape)
-        score, fooled = evaluate(moved, labels, member, values)
+        inputs = ops.reshape(moved, (-1, *shape))
+        inputs = ops.transpose(inputs, (0, 3, 1, 2)) if is_first else inputs
+        _, score, fooled = evaluate(inputs, labels, member, values)
         fooled = ops.cast(fooled, "int32")
         better = balls.is_stronger(fooled, score, best_fooled, best_score)
         better = ops.logical_and(better, best_fooled == 0)  # what fools the model stays
         return (
-            balls.choose(better, moved, point),
+            balls.choose(better, moved, current),
             ops.where(better, score, best_score),
             ops.maximum(fooled, best_fooled),
         )
@@ -265,66 +263,50 @@ def _step(
     return step
 
 
-def _windows(
-    numbers: Array, size: tuple[int, int], image: Image
-) -> tuple[Array, Array, Array]:
-    """Return rows (n, k, H) and columns (n, k, W) from k windows' corners, and masks.
+def move_of(
+    numbers: Array, size: tuple[int, int], image: Image, norm: balls.Norm
+) -> Move:
+    """Return the query that uniform numbers (n, k) stand for.
 
-    Two of the uniform numbers (n, 2 k) stand for the place of a window. The masks
-    (n, k, H, W) tell which pixels are inside.
+    They are the place of a window, or in the L2 ball those of two and an orientation.
+    Then follows a sign for each channel.
     """
-    count = numbers.shape[1] // 2
+    places = numbers[:, : 4 if norm == "l2" else 2]
+    count = places.shape[1] // 2
     free = np.array(image[:2] * count) - np.array(size * count) + 1
-    places = (numbers * free).astype("int32")
-    row = np.arange(image[0]) - places[:, 0::2, None]
-    column = np.arange(image[1]) - places[:, 1::2, None]
+    corners = (places * free).astype("int32")
+    row = np.arange(image[0]) - corners[:, 0::2, None]  # (n, windows, H): from its top
+    column = np.arange(image[1]) - corners[:, 1::2, None]
     inside = ((row >= 0) & (row < size[0]))[..., None]
-    return row, column, inside & ((column >= 0) & (column < size[1]))[:, :, None]
-
-
-def _signs(numbers: Array, width: int) -> Array:
-    """Return a sign for each channel (n, 1, width, C) of uniform numbers (n, C)."""
-    signs = np.where(numbers < 0.5, -1.0, 1.0).astype("float32")[:, None, None]
-    return np.broadcast_to(signs, (len(signs), 1, width, signs.shape[3]))
-
-
-def _stripes(rng: np.random.Generator, image: Image) -> Array:
-    """Return the signs of the first stripes, (1, W, C)."""
-    return rng.choice([-1.0, 1.0], size=image[1:])[None]
-
-
-def linf_move(numbers: Array, size: tuple[int, int], image: Image) -> Move:
-    """Return the query in the L-infinity ball that numbers (n, 2 + C) stand for."""
-    inside = _windows(numbers[:, :2], size, image)[2][:, 0].astype("float32")
-    return Move(_signs(numbers[:, 2:], image[1]), inside, inside)
-
-
-def l2_move(numbers: Array, size: tuple[int, int], image: Image) -> Move:
-    """Return the query in the L2 ball that numbers (n, 5 + C) stand for."""
-    row, column, inside = _windows(numbers[:, :4], size, image)
+    inside = inside & ((column >= 0) & (column < size[1]))[:, :, None]
+    first, either = inside[:, 0].astype("float32"), inside.any(axis=1).astype("float32")
+    is_up = numbers[:, -image[2] :] >= 0.5
+    signs = np.where(is_up, 1.0, -1.0).astype("float32")[:, None, None]
+    if norm == "linf":
+        shape = len(signs), 1, *image[1:]
+        return Move(np.broadcast_to(signs, shape), first, either)
     base = bumps(*size)
     turned = base.T if size[0] == size[1] else base
     of_row = np.clip(row[:, 0], 0, size[0] - 1)[:, :, None]
     of_column = np.clip(column[:, 0], 0, size[1] - 1)[:, None]
     is_turned = (numbers[:, 4] < 0.5)[:, None, None]
     pattern = np.where(is_turned, turned[of_row, of_column], base[of_row, of_column])
-    pattern = (pattern * inside[:, 0])[..., None] * _signs(numbers[:, 5:], 1)
-    either = inside.any(axis=1).astype("float32")
-    return Move(pattern.astype("float32"), inside[:, 0].astype("float32"), either)
+    pattern = (pattern * inside[:, 0])[..., None] * signs
+    return Move(pattern.astype("float32"), first, either)
 
 
-def changed(change: Tensor, taken: Move, epsilon: Tensor) -> Tensor:
+def changed(change: Tensor, move: Move, epsilon: Tensor) -> Tensor:
     """Return the change of each image (n, H, W, C) after a query, before the limits.
 
     Algorithm 3, lines 4 to 9.
     """
-    first, either = taken.first[..., None], taken.either[..., None]
+    first, either = move.first[..., None], move.either[..., None]
     squares = ops.square(change)
     axes, channels = (2, 1), change.shape[-1]
     total = ops.sum(squares, axis=(3, 2, 1), keepdims=True)
     unused = ops.maximum(ops.square(epsilon) - total, 0.0)
     length = ops.sqrt(ops.sum(squares * first, axis=axes, keepdims=True))
-    added = taken.pattern + change * first / ops.maximum(length, SMALLEST)
+    added = move.pattern + change * first / ops.maximum(length, SMALLEST)
     available = ops.sum(squares * either, axis=axes, keepdims=True) + unused / channels
     added_length = ops.sqrt(ops.sum(ops.square(added), axis=axes, keepdims=True))
     added = added / ops.maximum(added_length, SMALLEST) * ops.sqrt(available)

@@ -1,6 +1,5 @@
 """Auto-PGD against its paper's loop in float64 and closed forms; PGD in the L2 ball."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -21,23 +20,55 @@ from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
 from tests.support.attack_tools import two_classes
 
-LOSSES = ("cross_entropy", "margin", "dlr", "targeted_dlr")
+
+def straight_case(seed=0):
+    """`curved_case` for a linear model."""
+    x, y, weights, bias = linear_case(seed)
+    x, y = x[:12], y[:12]
+    logits = lambda points: points @ weights.astype("float64") + bias
+    logits.slope = lambda point, dz: weights.astype("float64") @ dz
+    return x, y, linear(weights, bias, None), logits
 
 
-@pytest.mark.parametrize("case", attack_checks.CASES)
+CASES = {"linear": straight_case, "curved": attack_checks.curved_case}
+
+
+def check_oracle_of_apgd(case="curved", loss="cross_entropy", norm="linf", steps=25):
+    """The strongest point is that of the paper's loop in float64."""
+    x, y, model, logits = CASES[case]()
+    epsilon = {"linf": 0.15, "l2": 0.4}[norm]
+    options = {"y": y, "loss": loss, "norm": norm, "steps": steps}
+    moved = apgd(model, x, epsilon, from_logits=True, random_start=False, **options)
+    for i, point in enumerate(x.astype("float64")):
+
+        def f(point, label=y[i]):
+            value, dz = auto_pgd.loss_and_slope(logits(point), label, loss)
+            return value, logits.slope(point, dz)
+
+        points = auto_pgd.run(f, point, epsilon, steps, norm)
+        ranks = [(logits(p).argmax() != y[i], f(p)[0]) for p in points]
+        best = max(range(len(points)), key=lambda k: ranks[k])
+        given = np.asarray(moved[i], "float64")
+        assert (logits(given).argmax() != y[i]) == ranks[best][0]
+        np.testing.assert_allclose(f(given)[0], ranks[best][1], rtol=1e-4, atol=1e-5)
+        # A loss is flat at its top: its error is about the square of this one.
+        np.testing.assert_allclose(moved[i], points[best], atol=2e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", ["cross_entropy", "margin"])
 def test_a_run_is_the_oracles(case, loss, norm):
-    attack_checks.check_oracle_of_apgd(case, loss, norm)
+    check_oracle_of_apgd(case, loss, norm)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 30, 40, 100])
 def test_runs_of_other_lengths_are_the_oracles(steps):
-    attack_checks.check_oracle_of_apgd(steps=steps, norm="l2")
+    check_oracle_of_apgd(steps=steps, norm="l2")
 
 
-@pytest.mark.parametrize("features", [1, 8, 64])
-@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("features", [1, 64])
+@pytest.mark.parametrize("epsilon", [0.05, 2.0])
 def test_the_nearest_point_of_the_ball_within_the_limits(features, epsilon):
     """No other admissible point is nearer, as the oracle's bisection finds."""
     rng = np.random.default_rng(0)
@@ -86,11 +117,27 @@ def test_never_weaker_than_the_clean_input(attack, norm):
 
 
 def test_a_curved_model_keeps_its_best():
-    attack_checks.check_a_curved_model_keeps_its_best()
+    """Steps of PGD that jump over the top return what they have passed."""
+    x, y, model, logits = attack_checks.curved_case()
+    options = {"steps": 3, "step_size": 0.3, "random_start": False, "from_logits": True}
+    fooled, loss = judged(pgd(model, x, 0.3, y=y, **options), y, logits)
+    one = judged(fgsm(model, x, 0.3, y=y, from_logits=True), y, logits)
+    last = pgd(model, x, 0.3, y=y, keep_strongest=False, **options)
+    last = judged(last, y, logits)
+    for other in (one, last, judged(x, y, logits)):
+        assert np.all(fooled >= other[0])
+        same = fooled == other[0]
+        assert np.all(loss[same] >= other[1][same] - 1e-4)
+    assert np.any(last[1] < loss - 0.01)  # or nothing is kept
 
 
 def test_the_labels_are_attacked():
-    attack_checks.check_labels()
+    """The loss of the given label rises, not that of another."""
+    x, y, weights, bias = linear_case()
+    logits = lambda points: points @ weights + bias
+    for attack in (fgsm, *GRADIENT_ATTACKS.values()):
+        moved = attack(linear(weights, bias), x, 0.05, y=y)
+        assert np.all(judged(moved, y, logits)[1] > judged(x, y, logits)[1])
 
 
 def test_l2_reaches_the_robust_accuracy_of_a_linear_model():
@@ -155,17 +202,6 @@ class TestRestarts:
             many, apgd(small, x, 0.2, restarts=3, **given), atol=1e-5
         )
 
-    def test_targeted_runs_aim_at_one_class_after_the_other(self):
-        """Each run may reach a class that no other run reaches."""
-        x, y, model, logits = attack_checks.curved_case(seed=2)
-        given = {"y": y, "steps": 10, "from_logits": True, "random_start": False}
-        given |= {"loss": "targeted_dlr"}
-        one, four = (
-            judged(apgd(model, x, 0.06, restarts=count, **given), y, logits)
-            for count in (1, 4)
-        )
-        assert np.all(four[0] >= one[0]) and four[0].sum() > one[0].sum()
-
 
 def test_the_mean_probability_of_an_ensemble_is_attacked():
     """The ensemble of a model and itself is that model; a member is attacked alone."""
@@ -192,39 +228,9 @@ def test_the_mean_probability_of_an_ensemble_is_attacked():
     assert of_whole[1].mean() > of_member[1].mean()
 
 
-def test_stronger_than_pgd_of_as_many_steps():
-    x, y, model, logits = attack_checks.curved_case(seed=3)
-    given = {"y": y, "from_logits": True, "random_start": False, "steps": 20}
-    ours = judged(apgd(model, x, 0.2, **given), y, logits)
-    fixed = judged(fgsm(model, x, 0.2, y=y, from_logits=True), y, logits)
-    assert ours[0].mean() >= fixed[0].mean() and ours[1].mean() > fixed[1].mean()
-
-
-GOOD = {"x": np.full((4, 2), 0.5), "epsilon": 0.1}
-
-
-@pytest.mark.parametrize(
-    "options, text",
-    [
-        ({"loss": "cw"}, "`loss` must be one of 'cross_entropy', 'margin', 'dlr'"),
-        ({"loss": "targeted_dlr"}, "`loss` must be 'cross_entropy' or 'margin' for a"),
-        ({"restarts": 2, "random_start": False}, "`restarts` must be at most 1 unless"),
-    ],
-)
-def test_bad_arguments_of_apgd(options, text):
-    with pytest.raises(ValueError, match=f"Argument {text}"):
-        apgd(linear(np.eye(2, 3), np.zeros(3)), **GOOD, **options)
-
-
-@pytest.mark.eager_and_compiled
-@pytest.mark.parametrize("loss", ["dlr", "targeted_dlr"])
-def test_equal_logits_of_one_example_do_not_stop_the_attack(loss):
-    """A black image, whose logits are all 0."""
-    keras.utils.set_random_seed(4)
-    layers = [keras.layers.Dense(8, "tanh"), keras.layers.Dense(4)]
-    model = keras.Sequential([keras.Input((4,)), *layers])
-    x = np.random.default_rng(0).uniform(size=(5, 4)).astype("float32")
-    x[0], y = 0.0, [0, 1, 2, 0, 1]
-    moved = apgd(model, x, 0.1, y=y, loss=loss, from_logits=True, steps=5)
-    assert np.isfinite(moved).all() and not np.array_equal(moved[0], x[0])
-    assert np.abs(moved[1:] - x[1:]).max() == pytest.approx(0.1, rel=1e-4)
+def test_bad_arguments_of_apgd():
+    given = linear(np.eye(2, 3), np.zeros(3)), np.full((4, 2), 0.5), 0.1
+    with pytest.raises(ValueError, match="Argument `loss` must be one of 'cross_ent"):
+        apgd(*given, loss="cw")
+    with pytest.raises(ValueError, match="Argument `restarts` must be 1 unless"):
+        apgd(*given, restarts=2, random_start=False)

@@ -15,12 +15,8 @@ from keras_mhmcmc.adversarial import pgd
 from keras_mhmcmc.adversarial import robustness_curve
 from keras_mhmcmc.adversarial import square
 from keras_mhmcmc.adversarial import strongest
-from tests.support.attack_tools import exact_direction
 from tests.support.attack_tools import linear
 from tests.support.attack_tools import linear_case
-from tests.support.models import numpy
-
-EPSILONS = (0.02, 0.05, 0.1, 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +43,7 @@ def strength(classifier, x, y):
 
 
 class TestStrength:
-    @pytest.mark.parametrize("epsilon", EPSILONS)
+    @pytest.mark.parametrize("epsilon", [0.02, 0.1])
     @pytest.mark.parametrize("options", [{}, {"random_start": False}, {"steps": 1}])
     def test_never_weaker_than_fgsm(self, case, epsilon, options):
         classifier, x, y = case
@@ -56,33 +52,6 @@ class TestStrength:
         assert np.all(many[0] >= one[0])
         same = many[0] == one[0]
         assert np.all(many[1][same] >= one[1][same] - 1e-5)
-
-    def test_accuracies(self, case):
-        classifier, x, y = case
-        options = {"true_label": True}
-        one, many = (
-            robustness_curve({"m": classifier}, x, y, EPSILONS, attack=a, **options)
-            for a in ("fgsm", "pgd")
-        )
-        low, high = many.column("m", "accuracy"), one.column("m", "accuracy")
-        assert np.all(low <= high) and np.any(low < high)
-        assert one.attack == "FGSM" and many.attack == "PGD"
-        assert str(many).startswith("PGD of 20 steps from a random input on the true")
-
-    def test_the_last_point_may_be_weaker_than_fgsm(self, case):
-        """Why the strongest is kept: steps that are too long jump back and forth."""
-        classifier, x, y = case
-        options = {"steps": 2, "step_size": 0.2, "random_start": False}
-        one, last, strongest = (
-            strength(classifier, moved, y)
-            for moved in (
-                fgsm(classifier, x, 0.1, y=y),
-                pgd(classifier, x, 0.1, y=y, keep_strongest=False, **options),
-                pgd(classifier, x, 0.1, y=y, **options),
-            )
-        )
-        assert np.any(last[1] < one[1] - 0.01)
-        assert np.all(strongest[1] >= one[1] - 1e-5)
 
     def test_an_attack_in_the_wrong_direction_is_told(self, case):
         classifier, x, y = case
@@ -102,17 +71,6 @@ class TestStrength:
 
 
 class TestPoints:
-    def test_a_linear_model_is_led_to_the_corner(self):
-        """Where the gradient's signs are the same everywhere, PGD is FGSM."""
-        x, y, weights, bias = linear_case()
-        model = linear(weights[:, :2], bias[:2], None)
-        y = y % 2
-        options = {"y": y, "from_logits": True}
-        corner = x + 0.1 * np.sign(exact_direction(x, y, weights[:, :2], bias[:2]))
-        moved = pgd(model, x, 0.1, steps=30, keep_strongest=False, **options)
-        np.testing.assert_allclose(moved, corner, atol=1e-6)
-        np.testing.assert_array_equal(pgd(model, x, 0.0, **options), x)
-
     def test_the_start_is_drawn_from_the_seed(self, case):
         classifier, x, y = case
         options = {"steps": 1, "step_size": 0.0, "keep_strongest": False}
@@ -171,7 +129,9 @@ class TestMembers:
         assert losses[0][0] == losses[1][0]
         assert losses[0][1] > losses[1][1] > losses[1][0]
         assert "by its member 0" in str(member)
-        with pytest.raises(ValueError, match="`member` must be None if `attack` is"):
+        with pytest.raises(
+            ValueError, match="`member` must be None if a function stands"
+        ):
             robustness_curve({"e": ensemble}, x, y, [0.1], attack=fgsm, member=0)
 
 
@@ -259,12 +219,6 @@ class TestClassifier:
         del model
         gc.collect()
         assert reference() is None
-
-    def test_bare_outputs(self, case):
-        classifier, x, _ = case
-        expected = numpy(classifier.model(x))
-        np.testing.assert_allclose(classifier.probabilities(x), expected, atol=1e-6)
-        assert classifier.outputs_and_information(x)[1] is None
 
 
 def test_inputs_of_different_lengths_are_refused():

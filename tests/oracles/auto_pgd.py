@@ -72,22 +72,12 @@ def run(f, x, epsilon, steps, norm, low=0.0, high=1.0):
     return points
 
 
-def loss_and_slope(z, y, loss, target=None):
+def loss_and_slope(z, y, loss):
     """A loss of logits, and its derivative with respect to them."""
-    own, unit = z[y], np.eye(len(z))
-    other = max((k for k in range(len(z)) if k != y), key=lambda k: z[k])
-    order = np.argsort(-z, kind="stable")
+    unit = np.eye(len(z))
     if loss == "cross_entropy":
         powers = np.exp(z - z.max())
         p = powers / powers.sum()
         return -np.log(p[y]), p - unit[y]
-    if loss == "margin":
-        return z[other] - own, unit[other] - unit[y]
-    if loss == "dlr":
-        wide, slope = z[order[0]] - z[order[2]], unit[order[0]] - unit[order[2]]
-    else:
-        other, tail = target, order[2:4]
-        wide = z[order[0]] - z[tail].mean()
-        slope = unit[order[0]] - unit[tail].mean(axis=0)
-    above = z[other] - own
-    return above / wide, (unit[other] - unit[y]) / wide - above * slope / wide**2
+    other = max((k for k in range(len(z)) if k != y), key=lambda k: z[k])
+    return z[other] - z[y], unit[other] - unit[y]

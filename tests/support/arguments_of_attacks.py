@@ -36,7 +36,7 @@ PGD = {name: BY_NAME[name] for name in OF_PGD} | dict(
 )
 OF_APGD = ("steps", "norm", "restarts", "random_start", "seed")
 APGD = {name: BY_NAME[name] for name in OF_APGD} | dict(
-    loss=choice("cross_entropy", "margin")  # the others need more than 2 classes
+    loss=choice("cross_entropy", "margin")
 )
 SQUARE = dict(queries=kinds.COUNT, initial_share=kinds.UP_TO_ONE)
 SQUARE |= {name: BY_NAME[name] for name in ("norm", "seed")}
