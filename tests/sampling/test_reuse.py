@@ -131,8 +131,9 @@ def test_a_resumed_run(compiled):
         dict(kernel=mh.kernels.sgld(0.1, temperature=2.0)),
         dict(num_chains=3),
         dict(num_steps=20),
+        dict(kernel=mh.kernels.hmc(leapfrog_steps=3, step_size=0.5, warm_up=0)),
     ],
-    ids=["rate", "kernel", "temperature", "chains", "steps"],
+    ids=["rate", "kernel", "temperature", "chains", "steps", "paths"],
 )
 def test_another_run_has_its_own_loop(compiled, change):
     density = mh.log_density(normal)
@@ -179,27 +180,12 @@ def test_a_plain_prior_is_compiled_each_time(compiled):
     assert len(compiled) == 2
 
 
-def test_a_transition_is_kept(compiled):
-    density = mh.log_density(normal)
-    kernel = mh.kernels.hmc(leapfrog_steps=3, step_size=0.5, warm_up=0)
-    found = [of_density(density, kernel, seed=seed) for seed in (0, 0)]
-    assert len(compiled) == 1
-    assert_same(found[0].position, found[1].position)
-
-
 @pytest.mark.parametrize(
     "name", [name for name in PARTS if name.startswith("kernels.")]
 )
 def test_every_kernel_can_be_a_key(name):
     kernel = getattr(mh.kernels, name.removeprefix("kernels."))(**PARTS[name].good())
     assert {kernel: 1}[kernel] == 1
-
-
-def test_equal_kernels_share_a_loop(compiled):
-    density = mh.log_density(normal)
-    for _ in range(2):
-        of_density(density, mh.kernels.sghmc(0.1))
-    assert len(compiled) == 1
 
 
 @dataclasses.dataclass
@@ -242,14 +228,3 @@ def test_a_density_frees_its_loops():
     del density
     gc.collect()
     assert is_alive() is None
-
-
-def test_its_values_are_those_of_the_function():
-    x = ops.convert_to_tensor([1.0, 2.0])
-    assert float(mh.log_density(normal)(x)) == -2.5
-
-
-@pytest.mark.parametrize("function", [None, 3.0, "normal"])
-def test_not_a_function(function):
-    with pytest.raises(ValueError, match="Argument `function` must be a function"):
-        mh.log_density(function)

@@ -99,6 +99,16 @@ def test_metropolis_hastings_keeps_an_asymmetric_law_exactly(name, temperature):
     assert np.mean(values != start) > 0.8
 
 
+@pytest.mark.parametrize("beta", [2.0, 3.0])
+def test_the_papers_ratio_misses_the_target(beta):
+    """Without its normalising constants the law is too narrow: 0.83 to 0.72."""
+    proposal = mh.proposals.ReversibleLangevin(beta, 1.0, normalized=False)
+    start = np.random.default_rng(1).normal(size=(K, 2))
+    kernel = mh.kernels.mhbt(0.3, proposal=proposal)
+    values, _ = draw(kernel, start, 100, log_density=normal(1.0))
+    assert values.var() < 0.9
+
+
 # A normal mean with N observations: mini-batches have a known effect.
 N, M = 400, 200
 # Two values: then all batches have nearly the same spread, and so nearly one weight
@@ -191,6 +201,32 @@ def test_mint_takes_its_temperature_from_the_batch():
         batch_size=M,
     )
     assert_variance(values, tempered_variance(M**0.6))
+
+
+@pytest.mark.slow
+def test_mint_visits_both_modes_alike():
+    """Of a mixture with tied means, at the weight of m^0.6 = 16 examples."""
+    target, runs, chains = mh.targets.TiedMeans(40_000, (0.0, 1.0), seed=0), 10, 60
+    draws = mh.sample(
+        mh.kernels.mint(0.9, alpha=0.6, proposal=mh.proposals.RandomWalk()),
+        target.modes[0],  # all chains start in the first mode
+        log_likelihood=target.log_likelihood,
+        log_prior=target.log_prior,
+        data=target.data,
+        batch_size=100,
+        num_steps=700,
+        num_chains=runs * chains,
+        burn_in=100,
+        progress=False,
+    )
+    shares = (draws.position[..., 1] < 0).mean(1)
+    # The standard error of a run's share comes from its 60 independent chains: about
+    # 0.025, and that of the ratio is four times as large.
+    error = shares.std() / len(shares) ** 0.5
+    assert abs(shares.mean() - 0.5) < 4 * error < 0.06
+    of_runs = shares.reshape(runs, chains).mean(1)
+    ratios = (1 - of_runs) / of_runs
+    assert np.sum((ratios > 0.8) & (ratios < 1.25)) >= 8
 
 
 def test_chains_of_one_position_go_separate_ways():
