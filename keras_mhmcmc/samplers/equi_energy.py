@@ -78,7 +78,6 @@ burn-in eps_k is fixed: the target of a chain that goes on adapting is not known
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -219,26 +218,22 @@ class EquiEnergy(base.Kernel):
         self, state: State, density: base.Density
     ) -> tuple[State, list[Tensor], dict[str, Tensor]]:
         """Move the chains from the hottest on, and record positions and energies."""
-        normals, uniforms = density.noise
-        number = density.number
+        (normals, uniforms), number = density.noise, density.number
         chains, rings = list(state.chains), list(state.rings)
         visits = list(ops.unstack(state.visits, self.size))
         counts: list[list[Tensor]] = [[]] * self.size
         for k in reversed(range(self.size)):
             own = ([x[k] for x in normals], uniforms[k])
             source = (rings[k], visits[k + 1]) if k + 1 < self.size else None
-            move = functools.partial(
-                self._move, k, source=source, noise=own, density=density
-            )
+            others = source, own, density
             zeros = [ops.zeros_like(uniforms[k][0]) for _ in COUNTS]
             # A chain waits until its start.
             chains[k], counts[k] = tensors.when(
                 number >= self.starts[k],
-                lambda values, move=move: move(values[0]),
+                lambda values, k=k, others=others: self._move(k, values[0], *others),
                 (chains[k], zeros),
             )
-            collects = number >= self.starts[k] + self.burn_in
-            collects = ops.cast(collects, "bool")
+            collects = ops.cast(number >= self.starts[k] + self.burn_in, "bool")
             ring = ring_index(chains[k].energy, self.levels)
             if k > 0:
                 rings[k - 1] = self._keep(
@@ -287,7 +282,8 @@ class EquiEnergy(base.Kernel):
 
         # Propose a local move on the same batch, the same position on another batch, or
         # a member of a ring. A batch of all the data needs no refreshing.
-        scales = proposal_scales(chain.step_size)
+        step = chain.step_size
+        scales = proposals.Scales(0.5 * ops.square(step), step, 1.0)
         point = proposals.langevin(chain.position, chain.gradient, normals, scales)
         order = uniforms[-self.rounds :]
         refreshes = jumps = ops.zeros_like(first)
@@ -304,9 +300,8 @@ class EquiEnergy(base.Kernel):
 
         sizes = self.batch_sizes[k : k + 2]
         energy, gradient, hotter = density.energies_above(point, order, sizes)
-        gradient = tempered_gradient(
-            gradient, energy, self.floors[k], self.temperatures[k]
-        )
+        law = self.floors[k], self.temperatures[k]
+        gradient = tempered_gradient(gradient, energy, *law)
 
         # Accept or reject it.
         delta = tensors.subtract(point, chain.position)
@@ -314,9 +309,7 @@ class EquiEnergy(base.Kernel):
             delta, chain.gradient, gradient, scales
         )
         log_q_ratio = ops.where(refreshes, 0.0, log_q_ratio)
-        log_ratio = local_log_ratio(
-            chain.energy, energy, self.floors[k], self.temperatures[k], log_q_ratio
-        )
+        log_ratio = local_log_ratio(chain.energy, energy, *law, log_q_ratio)
         if source is not None:
             energies = chain.energy, energy, chain.hotter, hotter
             laws = self.floors[k : k + 2], self.temperatures[k : k + 2]
@@ -360,8 +353,7 @@ class EquiEnergy(base.Kernel):
 
         The results are bool (C,), a position (C, ...), and its order (rounds, C).
         """
-        ring, visits = source
-        capacity = self.ring_capacity
+        (ring, visits), capacity = source, self.ring_capacity
         index = ring_index(chain.hotter, self.levels)
         count = ops.sum(visits * ops.one_hot(index, self.size, dtype="int32"), axis=1)
         slot = member_slot(count, capacity, uniforms[_MEMBER])
@@ -428,11 +420,6 @@ def tempered_gradient(
     """Return the gradient of V_k(h)/T_k, from the gradient of h."""
     scale = ops.where(energy > level, 1.0 / temperature, 0.0)
     return tensors.add_scaled([ops.zeros_like(g) for g in gradient], scale, gradient)
-
-
-def proposal_scales(step_size: Tensor) -> proposals.Scales:
-    """Return the step of the Langevin move on the tempered gradient, and its noise."""
-    return proposals.Scales(0.5 * ops.square(step_size), step_size, 1.0)
 
 
 def local_log_ratio(

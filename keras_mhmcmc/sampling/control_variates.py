@@ -63,9 +63,9 @@ class ControlVariates:
         if not target.draws_batches:
             raise ValueError(
                 "Argument `control_variates` must be None without mini-batches: with "
-                "`log_density`, or with all of the data in each step, it would have no "
+                "`log_density`, or all of the data in each step, it would have no "
                 "effect. Give `log_likelihood`, `data` and a smaller `batch_size`. "
-                f"Received: `control_variates`, and batch_size={target.batch_size} with "
+                f"Received: `control_variates` and batch_size={target.batch_size} with "
                 f"{target.train_size} examples"
             )
         structure, shapes = start.structure, start.shapes

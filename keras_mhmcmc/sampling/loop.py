@@ -114,7 +114,16 @@ class Weight(NamedTuple):
 
 
 class Program:
-    """Steps of K chains of a kernel on a target, for the compiled loop."""
+    """Chains of a kernel on a target: their steps, and after `run` what they gave.
+
+    Attributes:
+        leaves: draws of each tensor of the position, (chain, draw, ...).
+        others: energies of the draws, and log weights, if the kernel records them.
+        counts: by name, over the steps after the burn-in, float64 (chain,).
+        state: of the kernel, after `steps` steps since the first one of the chains.
+        saved: the `ChainState`.
+        interrupted: whether Ctrl-C ended the run.
+    """
 
     def __init__(
         self,

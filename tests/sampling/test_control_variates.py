@@ -82,35 +82,26 @@ def test_estimates_are_those_of_float64_and_unbiased():
     assert_right()
 
 
-def _without_the_full_gradient(real, at_position, at_reference, of_all, *others):
-    of_all = of_all[0], [0.0 * g for g in of_all[1]]
-    return real(at_position, at_reference, of_all, *others)
-
-
-def _without_the_factor(real, at_position, at_reference, *others):
-    at_reference = at_reference[0], [M / N * g for g in at_reference[1]]
-    return real(at_position, at_reference, *others)
-
-
-def _with_the_wrong_sign(real, at_position, at_reference, of_all, *others):
-    return real(at_position, of_all, at_reference, *others)
-
-
-def _without_the_slope(real, at_position, at_reference, of_all, change, *others):
-    return real(at_position, at_reference, of_all, [0.0 * x for x in change], *others)
-
-
-BUGS = [
-    _without_the_full_gradient,
-    _without_the_factor,
-    _with_the_wrong_sign,
-    _without_the_slope,
-]
+# In place of `estimate(at_position, at_reference, of_all, change, train_size)`.
+BUGS = {
+    "without the full gradient": lambda real, at, start, of_all, *others: real(
+        at, start, (of_all[0], [0.0 * g for g in of_all[1]]), *others
+    ),
+    "without the factor": lambda real, at, start, *others: real(
+        at, (start[0], [M / N * g for g in start[1]]), *others
+    ),
+    "the wrong sign": lambda real, at, start, of_all, *others: real(
+        at, of_all, start, *others
+    ),
+    "without the slope": lambda real, at, start, of_all, change, *others: real(
+        at, start, of_all, [0.0 * x for x in change], *others
+    ),
+}
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_found(monkeypatch, bug):
-    wrap(monkeypatch, control_variates, "estimate", bug)
+    wrap(monkeypatch, control_variates, "estimate", BUGS[bug])
     with pytest.raises(AssertionError):
         assert_right()
 

@@ -69,16 +69,6 @@ def test_draws_are_those_of_the_coldest_with_and_without_the_others():
     assert runs[0].to_arviz() is not None
 
 
-def test_a_lost_chain_is_reported_where_the_run_was_asked_for():
-    with pytest.warns(UserWarning, match="3 of 3 chains") as caught:
-        mh.replica_exchange(
-            mh.kernels.sgld(1.0), 9.0, temperatures=[1.0, 2.0], num_steps=50,
-            log_density=lambda x: -ops.sum(x**4), num_chains=3, progress=False,
-        )  # fmt: skip
-    places = [w.filename for w in caught if "chains ran" in str(w.message)]
-    assert places == [__file__]
-
-
 def test_one_example_has_no_variance():
     settings = dict(
         log_likelihood=noisy_gaussian(1.0), data=NOISE, batch_size=1, steps=5

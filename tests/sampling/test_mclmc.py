@@ -1,7 +1,5 @@
 """Microcanonical Langevin Monte Carlo: its law, its warm-up, and what it refuses."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -145,20 +143,6 @@ def test_energies_that_float32_knows_badly_do_not_end_the_run():
         draws = run(kernel, start, normal(np.ones(5), constant=1e7), 1300, 1000)
     assert draws.info["step_size"].min() > 0.3
     assert draws.info["energy_error"].mean() > 5e-4  # the chain says so
-
-
-@pytest.mark.parametrize("options", [dict(warm_up=20), dict(step_size=0.5, warm_up=0)])
-def test_energies_do_not_warn_if_they_are_small_or_decide_nothing(options):
-    constant = 3e4 if options["warm_up"] else 1e7
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        run(
-            mh.kernels.mclmc(**options),
-            np.zeros((4, 2)),
-            normal(np.ones(2), constant),
-            40,
-            20,
-        )
 
 
 def test_a_bounded_target_keeps_its_law():

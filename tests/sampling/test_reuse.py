@@ -87,25 +87,25 @@ def test_the_second_run_does_not_trace():
     assert counts[1] < counts[0]  # the checks of the start are left
 
 
-def test_other_data_of_the_same_shape(compiled):
-    """The data are arguments of the loop, not a part of it."""
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [dict(data=DATA), dict(data=3.0 - DATA)],
+        [
+            dict(control_variates={"mean": [0.1, 0.2], "log_scale": scale})
+            for scale in (0.0, 0.5)
+        ],
+    ],
+    ids=["data", "control variates"],
+)
+def test_data_and_references_are_arguments_of_the_loop(compiled, changes):
     likelihood, prior = mh.log_density(log_likelihood), mh.log_density(log_prior)
-    others = 3.0 - DATA
-    for data in (DATA, others):
-        found = on_data(likelihood, prior, data)
-        assert_same(found.position, on_data(log_likelihood, log_prior, data).position)
+    for change in changes:
+        found = on_data(likelihood, prior, **change)
+        assert_same(
+            found.position, on_data(log_likelihood, log_prior, **change).position
+        )
     assert len(compiled) == 3  # one for both, and two of the plain functions
-
-
-def test_another_reference_of_control_variates(compiled):
-    """The reference is an argument of the loop, as the data are."""
-    likelihood = mh.log_density(log_likelihood)
-    for scale in (0.0, 0.5):
-        reference = {"mean": [0.1, 0.2], "log_scale": scale}
-        found = on_data(likelihood, control_variates=reference)
-        plain = on_data(log_likelihood, control_variates=reference)
-        assert_same(found.position, plain.position)
-    assert len(compiled) == 3
 
 
 def test_a_resumed_run(compiled):

@@ -47,29 +47,6 @@ def test_sgld_has_the_variance_of_its_finite_step(temperature):
     assert_variance(values, temperature / (PRECISION * (1 - rate * PRECISION / 2)))
 
 
-def test_sghmc_has_the_variance_of_its_finite_step():
-    rate, momentum = 0.05, 0.8
-    kernel = mh.kernels.sghmc(rate, momentum=momentum, temperature=2.0)
-    values, _ = draw(kernel, [0.0, 0.0], 150, log_density=normal(PRECISION))
-    expected = 2.0 / (PRECISION * (1 - rate * PRECISION / (2 * (1 + momentum))))
-    assert_variance(values, expected)
-
-
-def test_psgld_scales_the_step_by_the_gradients_size():
-    # Far out the gradient of |x|^1 is +-1 in every coordinate whatever its scale, so
-    # that each coordinate moves down by the learning rate.
-    scales = ops.convert_to_tensor(np.array([1.0, 100.0], "float32"))
-    kernel = mh.kernels.psgld(0.01, decay=0.0, temperature=0.0)
-    draws = mh.sample(
-        kernel,
-        [10.0, 10.0],
-        log_density=lambda x: -ops.sum(scales * ops.abs(x)),
-        num_steps=101,
-        progress=False,
-    )
-    np.testing.assert_allclose(draws.position[0, -1], [9.0, 9.0], atol=1e-3)
-
-
 # An asymmetric density with known quantiles: a sign error cannot hide.
 def gumbel(x):
     return -ops.sum(x + ops.exp(-x))

@@ -262,12 +262,6 @@ def test_draws_go_to_arviz():
     assert draws.to_arviz()["posterior"]["position"].shape == (1, 5, 1)
 
 
-def test_the_weights_of_a_plain_kernel_are_equal():
-    draws = run()
-    assert draws.weights.shape == (3, 40)
-    assert (draws.weights == 1).all()
-
-
 def test_a_start_that_is_not_finite_is_refused_for_its_chains():
     def nowhere(position, batch):
         return ops.log(batch[:, 0] + position["log_scale"])
