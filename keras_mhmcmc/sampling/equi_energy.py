@@ -176,12 +176,13 @@ def equi_energy(
     # Log-likelihoods are differences from the reference's. The log prior is not.
     faults.check_resolution(np.array([energy - base]), temperatures[0], "log_prior")
     kernel = bound(kernel, levels=[level - base for level in levels], reference=each)
-    run = loop.Program(kernel, target, start, recorded=kept * start.shapes[0][0])
+    recorded = kept * start.shapes[0][0]
     at, first = start.number, kernel.starts[0]  # the coldest chain starts at `first`
     wait, left = max(first - at, 0), max(first + kernel.burn_in - max(at, first), 0)
     loop.checked_plan(num_steps, left, every)
     plan = loop.Plan(wait + num_steps, wait + left, every)
-    run.run(plan, name, progress)
+    program = loop.Program(kernel, target, start, recorded=recorded)
+    run = program.run(plan, name, progress)
     info = run.summary() | {"energy_levels": np.array(levels)}
     visits = ops.convert_to_numpy(run.state.visits).sum(axis=1)
     table = RingTable.of_run(info, run.counts, visits)

@@ -168,10 +168,10 @@ class LogDensity:
             return self._functions[name](*arguments)
         except Exception as error:
             error.add_note(
-                f"Argument `{name}` must be a function that runs for all chains at "
-                "once. It raised this error at the position of one chain, a float32 "
-                "tensor. Compute with `keras.ops`, not with numpy, `float()`, `if` or "
-                "loops over the position, and give constants dtype float32."
+                f"Argument `{name}` raised this error at the position of one chain, a "
+                "float32 tensor. Write it for all chains at once: with `keras.ops`, "
+                "not with numpy, `float()`, `if` or loops over the position, and with "
+                "constants of dtype float32."
             )
             raise
 

@@ -1,6 +1,7 @@
 """Run chains in a compiled loop, in pieces: memory for kept draws, a progress bar."""
 
 import contextlib
+import copy
 import functools
 import math
 import time
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
+from typing import Self
 
 import keras
 import numpy as np
@@ -27,6 +29,7 @@ from keras_mhmcmc.samplers.parts import tensors
 from keras_mhmcmc.sampling import faults
 from keras_mhmcmc.sampling import starts
 from keras_mhmcmc.sampling.control_variates import ControlVariates
+from keras_mhmcmc.sampling.draws import ChainState
 from keras_mhmcmc.sampling.draws import Draws
 from keras_mhmcmc.sampling.draws import named_leaves
 from keras_mhmcmc.sampling.log_density import LogDensity
@@ -114,16 +117,16 @@ class Weight(NamedTuple):
 
 
 class Program:
-    """Chains of a kernel on a target: their steps, and after `run` what they gave.
+    """Chains of a kernel on a target: their steps, and what `run` gave."""
 
-    Attributes:
-        leaves: draws of each tensor of the position, (chain, draw, ...).
-        others: energies of the draws, and log weights, if the kernel records them.
-        counts: by name, over the steps after the burn-in, float64 (chain,).
-        state: of the kernel, after `steps` steps since the first one of the chains.
-        saved: the `ChainState`.
-        interrupted: whether Ctrl-C ended the run.
-    """
+    # Of what `run` returns.
+    leaves: list[Array]  # draws of each tensor of the position, (chain, draw, ...)
+    others: list[Array]  # energies of the draws, and log weights; [] if not recorded
+    counts: dict[str, Array]  # over the steps after the burn-in, float64 (chain,)
+    state: Any  # of the kernel
+    steps: int  # since the first step of the chains
+    saved: ChainState
+    interrupted: bool
 
     def __init__(
         self,
@@ -159,7 +162,8 @@ class Program:
         # Whether the loop carries positions as one tensor (K, d).
         self._is_flat = traits.is_flat and len(self.shapes) > 1
         # Shapes of what one chain records: position, energy, and log weight.
-        self._rows = [(self.dimension,)] if self._is_flat else start.rows[:]
+        flat: list[tuple[int, ...]] = [(self.dimension,)]
+        self._rows = flat if self._is_flat else start.rows
         self._rows += [()] * (not traits.draws_data) + [()] * traits.has_weights
         self._energy: Array | None = None  # of each chain at the start, nats
 
@@ -170,10 +174,11 @@ class Program:
         progress: bool,
         jit_compile: bool | str = "auto",
         compile_chains: Callable[..., Any] = _backend.compile_chains,
-    ) -> None:
+    ) -> Self:
         """Run the chains from the start on, whose state must be one of `name`.
 
-        Ctrl-C ends the run early, with a warning.
+        Return a copy with the results: a compiled loop that is kept for later runs
+        holds this object. Ctrl-C ends the run early, with a warning.
         """
         start, names = self.start, self._counts
         state = starts.first_state(self.kernel, start.position)
@@ -187,15 +192,16 @@ class Program:
             noise = self.noise(start.seed, start.number)
             return self.step(state, constants, noise, start.number)[1:]
 
-        rows = max(self.num_chains, self._recorded)
-        capacity = _BUFFER_BYTES // (4 * rows * (self.dimension + 2))
+        chains = max(self.num_chains, self._recorded)
+        capacity = _BUFFER_BYTES // (4 * chains * (self.dimension + 2))
         capacity = int(np.clip(capacity, 1, min(_BUFFER_DRAWS, plan.num_draws)))
         fuse = _backend.compiles(jit_compile, self._fuses)
         compiled = compile_chains(self.step, self.noise, shapes, capacity, fuse)
         sizes = plan.num_draws, self._recorded
         records = [np.empty((*sizes, *row), "float32") for row in self._rows]
-        self.counts = dict.fromkeys(names, self._no_counts)
-        self.interrupted = False
+        result = copy.copy(self)
+        result.counts = dict.fromkeys(names, self._no_counts)
+        result.interrupted = False
         bar = None
         if progress:
             bar = keras.utils.Progbar(
@@ -218,13 +224,14 @@ class Program:
                 if self._traits.draws_data:  # the others learn their settings
                     self.kernel.check(map_leaves(ops.convert_to_numpy, state))
                 if done > plan.burn_in:
-                    self.counts = {k: x + counts[k] for k, x in self.counts.items()}
+                    totals = result.counts.items()
+                    result.counts = {name: x + counts[name] for name, x in totals}
                 seconds = max(time.perf_counter() - began, 1e-6)
                 wanted = max(1, int(min(steps * _SECONDS / seconds, 100 * steps)))
                 if bar is not None:
                     bar.update(done, _shown(counts), finalize=done >= plan.num_steps)
         except KeyboardInterrupt:
-            self.interrupted = True
+            result.interrupted = True
             warn(
                 f"Interrupted after {done} of {plan.num_steps} steps. The {kept} draws "
                 "so far are returned.",
@@ -232,17 +239,18 @@ class Program:
         # These are views: in memory a draw follows the draw before, as they came.
         records = [np.moveaxis(array[:kept], 0, 1) for array in records]
         count = 1 if self._is_flat else len(self.shapes)
-        self.leaves, self.others = records[:count], records[count:]
+        result.leaves, result.others = records[:count], records[count:]
         if self._is_flat:
             state = map_positions(lambda p: tensors.unflat(p[0], self.shapes), state)
             ends = np.cumsum([math.prod(row) for row in start.rows])
             parts = np.split(records[0], ends[:-1], axis=2)
-            self.leaves = [
+            result.leaves = [
                 part.reshape(*part.shape[:2], *row)
                 for part, row in zip(parts, start.rows, strict=True)
             ]
-        self.state, self.steps = state, start.number + done
-        self.saved = start.left(state, self.steps, name)
+        result.state, result.steps = state, start.number + done
+        result.saved = start.left(state, result.steps, name)
+        return result
 
     def noise(self, seed: Tensor, number: Tensor) -> tuple[Any, Any]:
         """Return the noise of a step: normals, and uniforms (uniforms, K).

@@ -146,9 +146,9 @@ def replica_exchange(
     hot = bound_to_data(hot, target, batch_size)
     exchange = ReplicaExchange(hot, ladder, num_chains, swap_every, variance)
     kept = len(ladder) if keep_all else 1
-    run = loop.Program(exchange, target, start, recorded=kept * num_chains)
-    name = f"{starts.kernel_of(run.kernel)} {len(ladder)} temperatures"
-    run.run(plan, name, progress)
+    program = loop.Program(exchange, target, start, recorded=kept * num_chains)
+    name = f"{starts.kernel_of(program.kernel)} {len(ladder)} temperatures"
+    run = program.run(plan, name, progress)
     of_all, shape = exchange.swaps(run.counts), (len(ladder), num_chains)
     means = {name: x.reshape(shape) for name, x in run.summary().items()}
     infos = [{name: x[r] for name, x in means.items()} | of_all for r in range(kept)]

@@ -127,7 +127,7 @@ def sample(
     program = loop.Program(kernel, target, start, reference)
     # What a compiled loop depends on, besides the functions of the user.
     shapes = repr(program.structure), *start.shapes, *target.signature
-    program.run(
+    run = program.run(
         plan,
         starts.kernel_of(program.kernel),
         progress,
@@ -136,7 +136,7 @@ def sample(
             reuse.compile_chains, functions, (given, *shapes, reference is None)
         ),
     )
-    return program.draws()
+    return run.draws()
 
 
 def bound_to_data(kernel: Bound, target: LogDensity, batch_size: int | None) -> Bound:
