@@ -400,15 +400,11 @@ def _checked_arrays(data: Any) -> list[Array]:
         _validate.array("Argument `data`", a, dtype=None) for a in tree.flatten(data)
     ]
     shapes = [array.shape for array in arrays]
-    if not arrays or any(len(shape) == 0 or shape[0] == 0 for shape in shapes):
+    lengths = {shape[:1] for shape in shapes}
+    if len(lengths) != 1 or lengths & {(), (0,)}:
         raise ValueError(
-            "Argument `data` must hold arrays with one row for each example, and at "
-            f"least one row. Received: arrays of the shapes {shapes}"
-        )
-    if len({shape[0] for shape in shapes}) > 1:
-        raise ValueError(
-            "Argument `data` must hold arrays of equal length, one row for each "
-            f"example. Received: arrays of the shapes {shapes}"
+            "Argument `data` must hold arrays of equal length, with one row for each "
+            f"example, and at least one row. Received: arrays of the shapes {shapes}"
         )
     if shapes[0][0] > batches.LARGEST_TRAIN_SIZE:
         raise ValueError(

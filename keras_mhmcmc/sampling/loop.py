@@ -290,7 +290,7 @@ class Program:
             correct = self._reference.corrected
             density.correct = functools.partial(correct, constants[last:])
         state, record, counts = self.kernel.step(state, density)
-        if self._recorded < len(record[0]):
+        if self._recorded < record[0].shape[0]:
             record = [x[: self._recorded] for x in record]
         return state, record, [counts[name] for name in self._counts]
 
